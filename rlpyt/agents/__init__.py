@@ -1,0 +1,1 @@
+"""Agents: between the sampler, the model, and the algorithm."""

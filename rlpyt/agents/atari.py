@@ -1,0 +1,18 @@
+"""What Atari agents of all algorithms share."""
+
+from typing import Any
+
+
+class AtariMixin:
+    """Gives the model the image's shape and the number of actions."""
+
+    def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
+        """image_shape and output_size; ValueError if observations are not images [C,H,W]."""
+        image_shape = env_spaces.observation.shape
+        if len(image_shape) != 3 or any(isinstance(size, tuple) for size in image_shape):
+            raise ValueError(
+                f"{type(self).__name__} needs images of shape (C,H,W), but the environment's observation space is "
+                f"{env_spaces.observation!r}. For vectors use rlpyt.agents.pg.mlp.MlpFfAgent or "
+                "rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent."
+            )
+        return dict(image_shape=image_shape, output_size=env_spaces.action.n)

@@ -1,0 +1,339 @@
+"""The agent's base class: models, devices, sharing between processes, modes."""
+
+import copy
+import functools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from rlpyt.distributions.discrete import DiscreteMixin
+from rlpyt.models.utils import strip_ddp_state_dict, unwrap_ddp, update_state_dict
+from rlpyt.utils.buffer import buffer_to, np_mp_array
+from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.logging import logger
+from rlpyt.utils.synchronize import RWLock
+
+AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "prev_reward"])
+AgentStep = namedarraytuple("AgentStep", ["action", "agent_info"])
+
+
+class BaseAgent:
+    """Chooses actions for the sampler, evaluates training data for the algorithm, and owns the models to do so.
+
+    The base class serves agents with one model. Agents with more extend `make_models` and list them in `model_names`;
+    devices, data-parallel training, modes and state dicts then work for all of them. A model none of whose parameters
+    requires a gradient (a target network) is not trained: it stays in evaluation mode. Only `model` is shared with
+    sampler processes.
+
+    Life: the sampler calls `initialize`; the runner `to_device` and perhaps `data_parallel`; then, in turns,
+    `sample_mode` or `eval_mode` with `step` and `value`, and `train_mode` with `__call__`.
+
+    Args:
+        ModelCls: class of the model.
+        model_kwargs: keyword arguments for it, besides those from `make_env_to_model_kwargs`.
+        initial_model_state_dict: what `state_dict` of such an agent returned.
+
+    Attributes: `model`; `shared_model` (the one in shared memory, or None); `distribution`; `device` (of training);
+    `env_spaces`; `env_model_kwargs`.
+    """
+
+    recurrent = False
+    alternating = False
+
+    # Name in the state dict -> attribute which holds the model.
+    model_names: Mapping[str, str] = {"model": "model"}
+
+    def __init__(
+        self,
+        ModelCls: type[torch.nn.Module] | None = None,
+        model_kwargs: dict[str, Any] | None = None,
+        initial_model_state_dict: Mapping[str, Any] | None = None,
+    ):
+        self.ModelCls = ModelCls
+        self.model_kwargs = {} if model_kwargs is None else model_kwargs
+        self.initial_model_state_dict = initial_model_state_dict
+        self.model: torch.nn.Module | None = None
+        self.shared_model: torch.nn.Module | None = None
+        self.distribution = None
+        self.device = torch.device("cpu")
+        self.env_spaces = None
+        self.env_model_kwargs: dict[str, Any] = {}
+        self._mode: str | None = None
+        # Exchange of parameters in asynchronous training, see async_initialize.
+        self._rw_lock: RWLock | None = None
+        self._send_count = None  # [1] in shared memory: how many times parameters were sent
+        self._recv_count = 0
+        self._home_pid: int | None = None
+
+    # --- construction -------------------------------------------------------------------------------------------------
+
+    def initialize(self, env_spaces, share_memory: bool = False, **kwargs) -> None:
+        """Build the models for the environment's spaces. Called by the sampler.
+
+        env_spaces: EnvSpaces(observation, action).
+        share_memory: keep `model` in shared memory, so that processes started later see its parameters change.
+        kwargs: for agents which treat environments differently, `global_B` (int, number of environments in the whole
+            run) and `env_ranks` (which of them this agent serves); ignored here.
+        """
+        self.env_spaces = env_spaces
+        self.env_model_kwargs = self.make_env_to_model_kwargs(env_spaces)
+        self.make_models()
+        if self.initial_model_state_dict is not None:
+            BaseAgent.load_state_dict(self, self.initial_model_state_dict)
+        if share_memory:
+            self.model.share_memory()
+            self.shared_model = self.model
+            self._home_pid = os.getpid()
+
+    def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
+        """Keyword arguments to the model which depend on the environment's spaces."""
+        return {}
+
+    def make_models(self) -> None:
+        """Instantiate all models, on the CPU; agents with further ones extend this."""
+        self.model = self.ModelCls(**self.env_model_kwargs, **self.model_kwargs)
+
+    def named_models(self) -> dict[str, torch.nn.Module]:
+        """All models, by their names in the state dict."""
+        return {name: getattr(self, attribute) for name, attribute in self.model_names.items()}
+
+    # --- devices and processes ----------------------------------------------------------------------------------------
+
+    def to_device(self, cuda_idx: int | None = None) -> None:
+        """Train on this CUDA device; None stays on the CPU. Called by the runner, before the optimizer is made.
+
+        If `model` is shared, the shared one remains on the CPU, and a new one is trained.
+        """
+        if cuda_idx is None:
+            return
+        self.device = torch.device("cuda", cuda_idx)
+        if self.shared_model is not None:
+            self.model = copy.deepcopy(self.shared_model)
+        for model in self.named_models().values():
+            model.to(self.device)
+        logger.log(f"The agent trains on {self.device}.")
+
+    def data_parallel(self) -> int | None:
+        """Wrap the trained models in DistributedDataParallel. Returns the device index, None on the CPU."""
+        device_idx = self.device.index
+        for name, model in self.named_models().items():
+            if _is_trained(model):
+                # Buffers hold statistics which are equal in all ranks already; broadcasting them in every forward pass
+                # would hang when a single rank uses the model.
+                wrapped = DistributedDataParallel(
+                    model, device_ids=None if device_idx is None else [device_idx], broadcast_buffers=False
+                )
+                setattr(self, self.model_names[name], wrapped)
+        return device_idx
+
+    def async_initialize(self, ctx=None) -> None:
+        """Create the lock and the counter for `send_shared_memory` and `recv_shared_memory`.
+
+        To be called after `initialize` and before the processes which use them are started. Other agents have no
+        semaphores. ctx: multiprocessing context which starts the processes (default: the default context).
+        """
+        self._rw_lock = RWLock(ctx)
+        self._send_count = np_mp_array(1, "int64")
+        self._recv_count = 0
+
+    def async_cpu(self, share_memory: bool = True) -> None:
+        """In an asynchronous sampler's process: act with a copy of the model, which `recv_shared_memory` updates.
+
+        share_memory: share the copy with this sampler's workers.
+        """
+        self._check_async("async_cpu")
+        with self._rw_lock:
+            self.model = copy.deepcopy(self.shared_model)
+            self._recv_count = int(self._send_count[0])
+        if share_memory:
+            self.model.share_memory()
+
+    def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
+        """In a worker process: get ready to serve the environments `env_ranks`, out of `global_B` in the whole run."""
+
+    def sync_shared_memory(self) -> None:
+        """Copy the trained parameters to the shared model, for sampler workers; nothing to do if it is the trained one.
+
+        Not for asynchronous sampling.
+        """
+        if self.shared_model is not None and self.shared_model is not self.model:
+            update_state_dict(self.shared_model, self.model.state_dict())
+
+    def send_shared_memory(self) -> None:
+        """In asynchronous training: copy the trained parameters to the shared model, under the write lock."""
+        self._check_async("send_shared_memory")
+        if self.shared_model is self.model:
+            self._train_privately()
+        state_dict = self.model.state_dict()
+        with self._rw_lock.write_lock:
+            update_state_dict(self.shared_model, state_dict)
+            self._send_count[0] += 1
+
+    def recv_shared_memory(self) -> None:
+        """In an asynchronous sampler: copy the shared parameters to `model`, if new ones were sent, under the read lock."""
+        self._check_async("recv_shared_memory")
+        with self._rw_lock:
+            if self._recv_count < self._send_count[0]:
+                update_state_dict(self.model, self.shared_model.state_dict())
+                self._recv_count = int(self._send_count[0])
+
+    def _train_privately(self) -> None:
+        """Take the trained model out of shared memory, which a new model object holds from now on.
+
+        The optimizer has references to the trained parameters, so it is their storage that is exchanged. Without this,
+        samplers could copy parameters while the optimizer is writing them.
+        """
+        self.shared_model = copy.deepcopy(self.model)
+        trained, shared = (_tensors(model) for model in (self.model, self.shared_model))
+        for mine, theirs in zip(trained, shared):
+            mine.data, theirs.data = theirs.data, mine.data
+
+    def _check_async(self, name: str) -> None:
+        if self.shared_model is None:
+            raise RuntimeError(f"{name} needs shared memory: call initialize(env_spaces, share_memory=True) first.")
+        if self._rw_lock is None:
+            if os.getpid() != self._home_pid:
+                raise RuntimeError(f"{name} needs a lock shared by both processes: call async_initialize() before starting them.")
+            self.async_initialize()
+
+    # --- acting and training ------------------------------------------------------------------------------------------
+
+    def __call__(self, observation, prev_action, prev_reward):
+        """What the algorithm needs from training data: tensors on the training device, with gradient.
+
+        Inputs are CPU tensors, or structures of them, with leading dims [T,B] or [B].
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no __call__ for training.")
+
+    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+        """Choose actions, without gradient: AgentStep(action, agent_info) on the CPU.
+
+        Inputs are CPU tensors, or structures of them, with leading dims [B], [T,B] or [].
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no step.")
+
+    def reset(self) -> None:
+        """Forget the past of all environments; only recurrent agents have any."""
+
+    def reset_one(self, idx: int) -> None:
+        """Forget the past of environment `idx`; only recurrent agents have any."""
+
+    def toggle_alt(self) -> None:
+        """Turn to the other half of the environments; only alternating recurrent agents care."""
+
+    def _model_inputs(self, observation, prev_action, prev_reward) -> tuple:
+        """The inputs on the training device; discrete previous actions one-hot, if the model uses them."""
+        if isinstance(self.distribution, DiscreteMixin) and uses_prev_action(type(unwrap_ddp(self.model))):
+            prev_action = self.distribution.to_onehot(prev_action)
+        return self._to_device((observation, prev_action, prev_reward))
+
+    def _to_device(self, inputs):
+        """Structure of tensors on the training device."""
+        return inputs if self.device.type == "cpu" else buffer_to(inputs, device=self.device)
+
+    def _to_cpu(self, outputs):
+        """Structure of tensors on the CPU."""
+        return outputs if self.device.type == "cpu" else buffer_to(outputs, device="cpu")
+
+    # --- parameters ---------------------------------------------------------------------------------------------------
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters to optimize."""
+        return self.model.parameters()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All models' parameters and buffers, for saving: the model's own state dict, or one by name for several models."""
+        state_dicts = {name: unwrap_ddp(model).state_dict() for name, model in self.named_models().items()}
+        return state_dicts if len(state_dicts) > 1 else state_dicts.popitem()[1]
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take parameters and buffers from what `state_dict` returned, also if it was saved under data-parallel training."""
+        models = self.named_models()
+        if len(models) == 1:
+            state_dict = {name: state_dict for name in models}
+        elif state_dict.keys() != models.keys():
+            raise KeyError(
+                f"{type(self).__name__} loads a dictionary with the state dicts of {list(models)}, as its state_dict() "
+                f"returns, but got {list(state_dict)[:10]}."
+            )
+        for name, model in models.items():
+            unwrap_ddp(model).load_state_dict(strip_ddp_state_dict(state_dict[name]))
+
+    # --- modes --------------------------------------------------------------------------------------------------------
+
+    def train_mode(self, itr: int) -> None:
+        """Go into training mode. itr: iteration of the runner."""
+        self._set_mode("train", training=True)
+
+    def sample_mode(self, itr: int) -> None:
+        """Go into sampling mode. itr: iteration of the sampler."""
+        self._set_mode("sample", training=False)
+
+    def eval_mode(self, itr: int) -> None:
+        """Go into evaluation mode. itr: iteration of the runner."""
+        self._set_mode("eval", training=False)
+
+    def _set_mode(self, mode: str, training: bool) -> None:
+        for model in self.named_models().values():
+            model.train(training and _is_trained(model))
+        self._mode = mode
+
+
+def _is_trained(model: torch.nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in model.parameters())
+
+
+def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [*model.parameters(), *model.buffers()]
+
+
+@functools.cache
+def uses_prev_action(ModelCls: type[torch.nn.Module]) -> bool:
+    """Whether a model wants the previous action: yes, unless its class says `uses_prev_action = False`.
+
+    What a class says holds for its own `forward`, not for that of a subclass.
+    """
+    for cls in ModelCls.__mro__:
+        if "uses_prev_action" in vars(cls):
+            return bool(vars(cls)["uses_prev_action"])
+        if "forward" in vars(cls):
+            return True
+    return True
+
+
+def null_after_done(prev: Any, done: torch.Tensor, null: Any = 0) -> Any:
+    """A copy of `prev`, the agent's previous actions or rewards, as the agent sees them: null after an episode's end.
+
+    prev: [T,B,...] tensor, or a structure of them; row 0 remains as it is. done: [T,B]. null: value of one entry, e.g.
+    the action space's null value; a structure of them for a structure, or one value for all of its tensors.
+    """
+    if prev is None:
+        return None
+    if isinstance(prev, tuple):
+        nulls = null if isinstance(null, tuple) else [null] * len(prev)
+        parts = [null_after_done(part, done, part_null) for part, part_null in zip(tuple(prev), tuple(nulls))]
+        return prev._make(parts) if hasattr(prev, "_make") else tuple(parts)
+    prev = prev.clone()
+    prev[1:][done[:-1].bool()] = torch.as_tensor(null, dtype=prev.dtype, device=prev.device)
+    return prev
+
+
+def discrete_action_count(agent, action_space) -> int:
+    """Number of actions of a discrete action space ``0 .. n - 1``; ValueError for any other space."""
+    n = getattr(action_space, "n", None)
+    if isinstance(n, Sequence) or n is None or len(getattr(action_space, "shape", ())) > 0:
+        raise ValueError(
+            f"{type(agent).__name__} chooses among discrete actions (IntBox(0, n)), but the environment's action space is "
+            f"{action_space!r}. For continuous actions use a Gaussian agent, e.g. rlpyt.agents.pg.mlp.MlpGaussianFfAgent "
+            "or rlpyt.agents.pg.mujoco.MujocoFfAgent."
+        )
+    low = getattr(action_space, "low", 0)
+    if int(low) != 0:
+        raise ValueError(
+            f"{type(agent).__name__} chooses actions 0 .. n - 1, but the environment's action space {action_space!r} starts "
+            f"at {low}: declare IntBox(0, {n}) and add {low} in the environment."
+        )
+    return int(n)

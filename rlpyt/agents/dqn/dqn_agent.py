@@ -1,0 +1,60 @@
+"""DQN agent."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+
+from rlpyt.agents.base import AgentStep, BaseAgent, discrete_action_count
+from rlpyt.agents.dqn.epsilon_greedy import EpsilonGreedyAgentMixin
+from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
+from rlpyt.models.utils import unwrap_ddp, update_state_dict
+from rlpyt.utils.collections import namedarraytuple
+
+AgentInfo = namedarraytuple("AgentInfo", "q")
+
+
+class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
+    """Agent for DQN algorithms: epsilon-greedy on the model's Q-values, with a target network.
+
+    Its model returns Q-values [*lead,n], and receives the previous action one-hot. `target_model` starts as a copy of
+    `model`. The state dict is {"model": ..., "target": ...}.
+    """
+
+    model_names = {"model": "model", "target": "target_model"}
+
+    def initialize(
+        self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
+    ) -> None:
+        """Extends the base method by the distribution, and by an epsilon of its own for each environment if so set.
+
+        ValueError for an action space that is not discrete from 0.
+        """
+        n_actions = discrete_action_count(self, env_spaces.action)
+        super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
+        self.distribution = EpsilonGreedy(dim=n_actions)
+        if env_ranks is not None:
+            self.make_vec_eps(global_B, env_ranks)
+
+    def make_models(self) -> None:
+        """Extends the base method by the target model."""
+        super().make_models()
+        self.target_model = copy.deepcopy(self.model).requires_grad_(False).eval()
+
+    def __call__(self, observation, prev_action, prev_reward) -> torch.Tensor:
+        """Q-values [*lead,n] for training data [T,B,...] or [B,...], with gradient, on the training device."""
+        return self.model(*self._model_inputs(observation, prev_action, prev_reward))
+
+    @torch.no_grad()
+    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+        """Choose actions: AgentStep(action [*lead], AgentInfo(q [*lead,n])) on the CPU, without gradient."""
+        q = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
+        return AgentStep(self.distribution.sample(q), AgentInfo(q))
+
+    def target(self, observation, prev_action, prev_reward) -> torch.Tensor:
+        """The target model's Q-values [*lead,n] for training data, on the training device."""
+        return self.target_model(*self._model_inputs(observation, prev_action, prev_reward))
+
+    def update_target(self, tau: float = 1) -> None:
+        """Move the target model towards the model: ``tau * model + (1 - tau) * target``."""
+        update_state_dict(self.target_model, self.model.state_dict(), tau)

@@ -1,0 +1,115 @@
+"""Epsilon-greedy exploration: annealing, one epsilon per environment, evaluation."""
+
+import math
+import multiprocessing as mp
+from collections.abc import Sequence
+
+import torch
+
+from rlpyt.utils.buffer import np_mp_array
+from rlpyt.utils.logging import logger
+
+
+class EpsilonGreedyAgentMixin:
+    """Sets the epsilon of the agent's (epsilon-greedy) distribution in each mode. Comes before the agent class.
+
+    While sampling, epsilon goes linearly from eps_init at iteration eps_itr_min to eps_final at eps_itr_max. In
+    evaluation it is eps_eval, and 1 at iteration 0 (before any training).
+
+    Args:
+        eps_init, eps_final: epsilon before and after annealing.
+        eps_final_min: if neither None nor eps_final, final epsilons are log-spaced from eps_final_min to eps_final over
+            all environments of the run.
+        eps_itr_min, eps_itr_max: sampler iterations of the annealing. The algorithm overwrites them; they are in shared
+            memory, so that sampler workers see it whenever they were started.
+        eps_eval: epsilon in evaluation.
+    """
+
+    def __init__(
+        self,
+        eps_init: float = 1,
+        eps_final: float = 0.01,
+        eps_final_min: float | None = None,
+        eps_itr_min: int = 50,
+        eps_itr_max: int = 1000,
+        eps_eval: float = 0.001,
+        *args,
+        **kwargs,
+    ):
+        super().__init__(*args, **kwargs)
+        if eps_final_min is not None and not 0 < eps_final_min <= eps_final:
+            raise ValueError(f"eps_final_min={eps_final_min} must be in (0, eps_final={eps_final}]: epsilons are spaced by their logarithm.")
+        self.eps_init = eps_init
+        self.eps_final = eps_final
+        self.eps_final_min = eps_final_min
+        self.eps_eval = eps_eval
+        self.eps_sample = eps_init
+        # What annealing starts and ends at: the numbers above, or tensors with one value per environment.
+        self._eps_init_value, self._eps_final_value = eps_init, eps_final
+        self._eps_itr_min_max = np_mp_array(2, "int64")
+        self.set_epsilon_itr_min_max(eps_itr_min, eps_itr_max)
+
+    @property
+    def eps_itr_min(self) -> int:
+        """Last sampler iteration at eps_init."""
+        return int(self._eps_itr_min_max[0])
+
+    @property
+    def eps_itr_max(self) -> int:
+        """First sampler iteration at eps_final."""
+        return int(self._eps_itr_min_max[1])
+
+    def set_epsilon_itr_min_max(self, eps_itr_min: int, eps_itr_max: int) -> None:
+        """Assign the sampler iterations of annealing; the algorithm does, from its own settings in steps."""
+        self._eps_itr_min_max[:] = eps_itr_min, eps_itr_max
+
+    def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
+        """In a worker process: take the epsilons of its own environments."""
+        super().collector_initialize(global_B, env_ranks)
+        if env_ranks is not None:
+            self.make_vec_eps(global_B, env_ranks)
+
+    def make_vec_eps(self, global_B: int, env_ranks: Sequence[int]) -> None:
+        """Space final epsilons over the `global_B` environments of the whole run, and select those of `env_ranks`.
+
+        Nothing happens without eps_final_min. In alternating sampling two environments, one of each half, share one.
+        """
+        if self.eps_final_min is None or self.eps_final_min == self.eps_final:
+            return
+        ranks = [int(rank) for rank in env_ranks]
+        if self.alternating:
+            if global_B % 2:
+                raise ValueError(f"global_B={global_B} must be even for alternating sampling: two halves take turns.")
+            global_B //= 2
+            ranks = sorted({rank // 2 for rank in ranks})
+        if not all(0 <= rank < global_B for rank in ranks):
+            raise ValueError(f"env_ranks={list(env_ranks)} must be below the number of environments in the whole run.")
+        log_min, log_final = math.log10(self.eps_final_min), math.log10(self.eps_final)
+        self._eps_final_value = torch.logspace(log_min, log_final, global_B)[ranks]
+        self._eps_init_value = torch.full_like(self._eps_final_value, self.eps_init)
+        self.eps_sample = self._eps_init_value
+
+    def set_sample_epsilon_greedy(self, epsilon: float | torch.Tensor) -> None:
+        """Assign the epsilon with which actions are chosen from now on."""
+        self.distribution.set_epsilon(epsilon)
+
+    def sample_mode(self, itr: int) -> None:
+        """Extends the method to anneal epsilon. itr: sampler iteration."""
+        super().sample_mode(itr)
+        itr_min, itr_max = self.eps_itr_min, self.eps_itr_max
+        progress = min(1.0, max(0.0, (itr - itr_min) / max(1, itr_max - itr_min)))
+        self.eps_sample = progress * self._eps_final_value + (1 - progress) * self._eps_init_value
+        self.distribution.set_epsilon(self.eps_sample)
+        if itr <= itr_max and (itr % max(1, itr_max // 10) == 0 or itr == itr_max) and mp.parent_process() is None:
+            logger.log(f"Sampling epsilon at iteration {itr}: {_describe(self.eps_sample)}.")
+
+    def eval_mode(self, itr: int) -> None:
+        """Extends the method to set epsilon for evaluation: 1 before any training. itr: iteration of the runner."""
+        super().eval_mode(itr)
+        self.distribution.set_epsilon(self.eps_eval if itr > 0 else 1.0)
+
+
+def _describe(epsilon: float | torch.Tensor) -> str:
+    if isinstance(epsilon, torch.Tensor):
+        return f"{epsilon.min().item():.3g} to {epsilon.max().item():.3g}"
+    return f"{epsilon:.3g}"

@@ -1,0 +1,23 @@
+"""Policy gradient agents for vector observations."""
+
+import torch
+
+from rlpyt.agents.mlp import MlpMixin
+from rlpyt.agents.pg.categorical import CategoricalPgAgent
+from rlpyt.agents.pg.gaussian import GaussianPgAgent
+from rlpyt.agents.pg.mujoco import MujocoMixin
+from rlpyt.models.pg.mlp_ff_model import MlpFfModel, MlpGaussianFfModel
+
+
+class MlpFfAgent(MlpMixin, CategoricalPgAgent):
+    """Feedforward agent for vector observations and discrete actions, e.g. CartPole."""
+
+    def __init__(self, ModelCls: type[torch.nn.Module] = MlpFfModel, **kwargs):
+        super().__init__(ModelCls=ModelCls, **kwargs)
+
+
+class MlpGaussianFfAgent(MujocoMixin, GaussianPgAgent):
+    """Feedforward agent for vector observations and continuous actions of any range, e.g. Pendulum."""
+
+    def __init__(self, ModelCls: type[torch.nn.Module] = MlpGaussianFfModel, **kwargs):
+        super().__init__(ModelCls=ModelCls, **kwargs)

@@ -1,0 +1,28 @@
+"""Policy gradient agents for continuous control."""
+
+from typing import Any
+
+import torch
+
+from rlpyt.agents.pg.gaussian import GaussianPgAgent
+from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
+from rlpyt.models.utils import unwrap_ddp
+
+
+class MujocoMixin:
+    """Gives the model the observation's shape and the action's size, and observations to normalize by."""
+
+    def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
+        """observation_shape and action_size."""
+        return dict(observation_shape=env_spaces.observation.shape, action_size=env_spaces.action.shape[0])
+
+    def update_obs_rms(self, observation) -> None:
+        """Add observations [T,B,...] to the model's running statistics; in data-parallel training all ranks together."""
+        unwrap_ddp(self.model).update_obs_rms(self._to_device(observation))
+
+
+class MujocoFfAgent(MujocoMixin, GaussianPgAgent):
+    """Feedforward agent for actions in [-1,1]."""
+
+    def __init__(self, ModelCls: type[torch.nn.Module] = MujocoFfModel, **kwargs):
+        super().__init__(ModelCls=ModelCls, **kwargs)

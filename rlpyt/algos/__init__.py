@@ -1,0 +1,1 @@
+"""Algorithms: what to minimise, with which hyper-parameters."""

@@ -1,0 +1,167 @@
+"""What every algorithm is to a runner, and what all of them use to step optimizers and report on it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+
+class RlAlgorithm:
+    """Trains an agent on samples, for example by gradient descent on a loss of its model's outputs.
+
+    A constructor only stores (and checks) its arguments; `initialize` receives what the runner knows.
+
+    Attributes:
+        opt_info_fields: names of the fields of what `optimize_agent` returns.
+        bootstrap_value: whether the sampler must record the value estimates that on-policy returns bootstrap
+            from.
+        update_counter: gradient updates so far.
+    """
+
+    opt_info_fields: tuple[str, ...] = ()
+    bootstrap_value = False
+    update_counter = 0
+
+    def initialize(
+        self,
+        agent: Any,
+        n_itr: int,
+        batch_spec: Any,
+        mid_batch_reset: bool,
+        examples: dict[str, Any] | None,
+        world_size: int = 1,
+        rank: int = 0,
+    ) -> None:
+        """Prepare for training; called once by the runner, after the agent is on its device.
+
+        Args:
+            agent: the agent to train.
+            n_itr: how many times `optimize_agent` will be called.
+            batch_spec: dimensions (T, B) of the sampler's batches, of this process alone.
+            mid_batch_reset: whether the sampler resets environments inside a batch; if not, what follows the
+                end of an episode in a batch is invalid.
+            examples: one each of observation, reward, done, env_info, action, agent_info.
+            world_size: number of processes that train together.
+            rank: index of this one.
+        """
+        raise NotImplementedError
+
+    def async_initialize(
+        self,
+        agent: Any,
+        sampler_n_itr: int,
+        batch_spec: Any,
+        mid_batch_reset: bool,
+        examples: dict[str, Any] | None,
+        world_size: int = 1,
+    ) -> Any:
+        """Prepare what is shared with the sampler of an asynchronous runner; return the replay buffer."""
+        raise NotImplementedError
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        """Build the optimizer: the part of `initialize` that asynchronous optimizing processes call."""
+        raise NotImplementedError
+
+    def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> Any:
+        """Train on a batch; called by the runner once per iteration.
+
+        Args:
+            itr: iteration of the runner.
+            samples: the sampler's new batch ``[T,B]``; None if something else fills the replay buffer.
+            sampler_itr: iteration of the sampler, where that is not `itr`.
+
+        Returns:
+            A namedtuple with `opt_info_fields`, of lists of floats or floats.
+        """
+        raise NotImplementedError
+
+    def optim_state_dict(self) -> dict[str, Any]:
+        """Return the optimizer's state; algorithms with several optimizers override this and its inverse."""
+        return self.optimizer.state_dict()
+
+    def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `optim_state_dict` returned."""
+        self.optimizer.load_state_dict(state_dict)
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples of one gradient update."""
+        return self._batch_size
+
+    @batch_size.setter
+    def batch_size(self, value: int) -> None:
+        self._batch_size = value
+
+
+# Settings of torch's optimizers that say which implementation to use, or what it must be able to do.
+_IMPLEMENTATION_SETTINGS = {"fused", "foreach", "capturable", "differentiable"}
+
+
+def make_optimizer(OptimCls: type, params: Iterable, lr: float, optim_kwargs: dict | None = None) -> Any:
+    """Build an optimizer, the fused implementation of it where there is one and `optim_kwargs` leave that open.
+
+    Args:
+        OptimCls: class of the optimizer.
+        params: parameters, or groups of them.
+        lr: learning rate.
+        optim_kwargs: further arguments of `OptimCls`.
+    """
+    groups = list(params)
+    kwargs = dict(optim_kwargs or {})
+    if not _IMPLEMENTATION_SETTINGS & set(kwargs) and _has_fused_implementation(OptimCls):
+        tensors = _flat(groups)
+        kwargs["fused"] = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in tensors)
+    return OptimCls(groups, lr=lr, **kwargs)
+
+
+def _has_fused_implementation(OptimCls: type) -> bool:
+    of_torch = getattr(OptimCls, "__module__", "").startswith("torch.optim")
+    return of_torch and "fused" in inspect.signature(OptimCls).parameters
+
+
+def _flat(groups: Sequence) -> list[torch.Tensor]:
+    """Return the tensors of a list of parameters, of named parameters, or of groups of them."""
+    flat: list[torch.Tensor] = []
+    for item in groups:
+        if isinstance(item, dict):
+            params = item["params"]
+            flat += _flat([params] if isinstance(params, torch.Tensor) else list(params))
+        else:
+            flat.append(item[1] if isinstance(item, tuple) else item)
+    return flat
+
+
+def clip_grad_norm(parameters: Iterable, max_norm: float) -> torch.Tensor:
+    """Scale gradients down to a joint norm of at most `max_norm`; return the norm before, on the device."""
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
+
+
+def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
+    """Turn one `OptInfoCls` of tensors per update into one of lists of floats, with one read from the device.
+
+    Args:
+        OptInfoCls: namedtuple type.
+        updates: its instances; a field holds a tensor of any shape (several numbers go into the list), a
+            number, or None.
+
+    Returns:
+        An `OptInfoCls` whose fields list the numbers of all updates in order.
+    """
+    fields: tuple[list, ...] = tuple([] for _ in OptInfoCls._fields)
+    values, owners = [], []
+    for update in updates:
+        for field, value in zip(fields, update, strict=True):
+            if value is not None:
+                values.append(torch.as_tensor(value).detach().reshape(-1))
+                owners.append(field)
+    if values:
+        devices = {v.device for v in values if v.device.type != "cpu"} or {torch.device("cpu")}
+        numbers = torch.cat([v.to(next(iter(devices)), torch.float64) for v in values]).tolist()
+        start = 0
+        for field, value in zip(owners, values, strict=True):
+            field.extend(numbers[start : start + len(value)])
+            start += len(value)
+    return OptInfoCls(*fields)

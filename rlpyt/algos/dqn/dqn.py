@@ -1,0 +1,221 @@
+"""Deep Q-learning (Mnih et al. 2015), with double Q-learning (van Hasselt et al. 2016) and n-step returns."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.algos.base import clip_grad_norm, make_optimizer
+from rlpyt.algos.hyperparameters import FRACTION, NON_NEGATIVE, STEPS, Number, check_hyperparameters
+from rlpyt.algos.replay import ReplayAlgorithm, bootstrap_discount
+from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.tensor import select_at_indexes
+
+OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
+
+# What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch.
+SamplesToBuffer = namedarraytuple(
+    "SamplesToBuffer",
+    ["observation", "action", "reward", "done", "timeout", "final_observation"],
+    defaults=(None, None),
+)
+
+_LOGGED_TD_ERRORS = 8  # Every eighth of a batch.
+
+
+class DQN(ReplayAlgorithm):
+    """Q-learning on transitions from a replay buffer, with a target network.
+
+    Args:
+        discount: γ.
+        batch_size: transitions per gradient update.
+        min_steps_learn: environment steps before the first update.
+        delta_clip: where the Huber loss goes from quadratic to linear; None means the mean squared error.
+        replay_size: environment steps to keep.
+        replay_ratio: replayed per sampled steps. The updates per iteration follow from it, at least one:
+            ``round(replay_ratio * T * B / batch_size)``.
+        target_update_tau: fraction by which the target network moves to the network at an update;
+            1 copies it.
+        target_update_interval: gradient updates between those.
+        n_step_return: n.
+        learning_rate: step size of the optimizer.
+        OptimCls: class of the optimizer.
+        optim_kwargs: its further arguments; None means ``eps = 0.01 / batch_size``.
+        initial_optim_state_dict: optimizer state to start from.
+        clip_grad_norm: largest norm of the gradient.
+        eps_steps: environment steps over which the agent's epsilon falls to its final value.
+        double_dqn: let the network, instead of the target network, choose the action whose target value is
+            used.
+        prioritized_replay: replay in proportion to priorities; `ReplayBufferCls` must be a buffer that does.
+        pri_alpha: exponent of priorities.
+        pri_beta_init, pri_beta_final: exponent of the importance sampling weights, at first and in the end.
+        pri_beta_steps: environment steps over which it changes.
+        default_priority: of new samples; None means `delta_clip`, or 1 if that is None.
+        ReplayBufferCls: class of the replay buffer; None chooses by the observation, see
+            `initialize_replay_buffer`.
+        updates_per_sync: gradient updates between sending parameters to an asynchronous sampler.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    OptInfoCls = OptInfo
+    opt_info_fields = OptInfo._fields
+
+    def __init__(
+        self,
+        discount: float = 0.99,
+        batch_size: int = 32,
+        min_steps_learn: int = int(5e4),
+        delta_clip: float | None = 1.0,
+        replay_size: int = int(1e6),
+        replay_ratio: float = 8,
+        target_update_tau: float = 1,
+        target_update_interval: int = 312,
+        n_step_return: int = 1,
+        learning_rate: float = 2.5e-4,
+        OptimCls: type = torch.optim.Adam,
+        optim_kwargs: dict | None = None,
+        initial_optim_state_dict: dict | None = None,
+        clip_grad_norm: float = 10.0,
+        eps_steps: int = int(1e6),
+        double_dqn: bool = False,
+        prioritized_replay: bool = False,
+        pri_alpha: float = 0.6,
+        pri_beta_init: float = 0.4,
+        pri_beta_final: float = 1.0,
+        pri_beta_steps: int = int(50e6),
+        default_priority: float | None = None,
+        ReplayBufferCls: type | None = None,
+        updates_per_sync: int = 1,
+    ) -> None:
+        save__init__args(locals())
+        check_hyperparameters(
+            self,
+            learning_rate=NON_NEGATIVE,
+            delta_clip=Number(0, above=True, optional=True),
+            eps_steps=STEPS,
+            pri_alpha=NON_NEGATIVE,
+            pri_beta_init=FRACTION,
+            pri_beta_final=FRACTION,
+            pri_beta_steps=STEPS,
+            default_priority=Number(0, above=True, optional=True),
+        )
+        self.check_settings()
+        if prioritized_replay and ReplayBufferCls is None:
+            raise ValueError(
+                "prioritized_replay=True needs rlpyt.replays.non_sequence.prioritized, which is not available "
+                "yet: leave it False, or give a ReplayBufferCls of your own that prioritizes."
+            )
+        if optim_kwargs is None:
+            self.optim_kwargs = dict(eps=0.01 / batch_size)
+        if default_priority is None:
+            self.default_priority = delta_clip or 1.0
+
+    def initialize(
+        self,
+        agent: Any,
+        n_itr: int,
+        batch_spec: Any,
+        mid_batch_reset: bool,
+        examples: dict[str, Any],
+        world_size: int = 1,
+        rank: int = 0,
+    ) -> None:
+        """Extend the base class by the schedule of the agent's epsilon, which falls from when learning begins."""
+        super().initialize(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, rank)
+        agent.set_epsilon_itr_min_max(self.min_itr_learn, max(1, int(self.eps_steps // self.sampler_bs)))
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        """Build the optimizer."""
+        self.rank = rank
+        parameters = self.agent.parameters()
+        self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs)
+        if self.initial_optim_state_dict is not None:
+            self.load_optim_state_dict(self.initial_optim_state_dict)
+
+    def replay_kwargs(self, batch_spec: Any) -> dict[str, Any]:
+        """Extend the base class by the settings of prioritized replay."""
+        kwargs = super().replay_kwargs(batch_spec)
+        if self.prioritized_replay:
+            kwargs.update(alpha=self.pri_alpha, beta=self.pri_beta_init)
+            kwargs.update(default_priority=self.default_priority)
+        return kwargs
+
+    def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBuffer:
+        """Return the example of one stored step."""
+        return SamplesToBuffer(
+            observation=examples["observation"],
+            action=examples["action"],
+            reward=examples["reward"],
+            done=examples["done"],
+            timeout=np.bool_(False),
+        )
+
+    def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
+        """Return what is stored of a batch [T,B]; to store more, override this and `examples_to_buffer`."""
+        env = samples.env
+        return SamplesToBuffer(
+            observation=env.observation,
+            action=samples.agent.action,
+            reward=env.reward,
+            done=env.done,
+            timeout=torch.zeros_like(env.done) if env.timeout is None else env.timeout,
+            final_observation=samples.final_observation,
+        )
+
+    def update(self, batch: Any) -> tuple[OptInfo, torch.Tensor | None]:
+        """Do one gradient step on the loss of `batch`."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss, td_abs_errors = self.loss(batch)
+        loss.backward()
+        grad_norm = clip_grad_norm(self.agent.parameters(), self.clip_grad_norm)
+        self.optimizer.step()
+        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::_LOGGED_TD_ERRORS])
+        return opt_info, td_abs_errors if self.prioritized_replay else None
+
+    def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute the loss ½ (Q(s,a) - y)², linear beyond `delta_clip`.
+
+        ``y = R + γ^m max_a' Q_target(s',a')``, where R is the sum of m discounted rewards.
+        s' is m steps after s, at most n; the second term is missing if the episode was terminated before.
+        With `double_dqn`, a' is the best action by Q. Losses are weighted by importance if replay is
+        prioritized.
+
+        Args:
+            samples: `SamplesFromReplay` with leading dimension [n], on the training device.
+
+        Returns:
+            The mean loss, and ``|Q - y|`` [n], clipped at `delta_clip`.
+        """
+        q = select_at_indexes(samples.action, self.agent(*samples.agent_inputs))
+        with torch.no_grad():
+            target_qs = self.agent.target(*samples.target_inputs)
+            if self.double_dqn:
+                next_action = self.agent(*samples.target_inputs).argmax(dim=-1)
+                target_q = select_at_indexes(next_action, target_qs)
+            else:
+                target_q = target_qs.max(dim=-1).values
+            y = samples.return_ + bootstrap_discount(samples, self.discount, self.n_step_return) * target_q
+
+        abs_delta = (y - q).abs()
+        losses = 0.5 * abs_delta**2
+        td_abs_errors = abs_delta.detach()
+        if self.delta_clip is not None:
+            linear = self.delta_clip * (abs_delta - self.delta_clip / 2)
+            losses = torch.where(abs_delta <= self.delta_clip, losses, linear)
+            td_abs_errors = td_abs_errors.clamp(max=self.delta_clip)
+        if self.prioritized_replay:
+            losses = losses * samples.is_weights
+        return losses.mean(), td_abs_errors
+
+    def update_itr_hyperparams(self, itr: int) -> None:
+        """Set the exponent of importance sampling, which changes linearly once learning has begun."""
+        if self.prioritized_replay:
+            last_itr = max(self.min_itr_learn + 1, self.pri_beta_steps // self.sampler_bs)
+            progress = min(1.0, max(0, itr - self.min_itr_learn) / (last_itr - self.min_itr_learn))
+            self.replay_buffer.set_beta(progress * self.pri_beta_final + (1 - progress) * self.pri_beta_init)

@@ -1,0 +1,103 @@
+"""Synchronous advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783, without asynchrony)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rlpyt.algos.base import clip_grad_norm, read_opt_info
+from rlpyt.algos.hyperparameters import (
+    FRACTION,
+    NON_NEGATIVE,
+    POSITIVE,
+    check_hyperparameters,
+    check_optimizer,
+)
+from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
+from rlpyt.utils.buffer import buffer_to
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.tensor import valid_mean
+
+
+class A2C(PolicyGradientAlgo):
+    """One gradient step on every batch of samples.
+
+    Args:
+        discount: γ.
+        learning_rate: step size of the optimizer.
+        value_loss_coeff: weight of the value loss.
+        entropy_loss_coeff: weight of the entropy bonus.
+        OptimCls: class of the optimizer.
+        optim_kwargs: its further arguments.
+        clip_grad_norm: largest norm of the gradient.
+        initial_optim_state_dict: optimizer state to start from.
+        gae_lambda: λ of generalized advantage estimation; 1 means plain discounted returns.
+        normalize_advantage: shift and scale the advantages of a batch to mean 0 and standard deviation 1.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    def __init__(
+        self,
+        discount: float = 0.99,
+        learning_rate: float = 0.001,
+        value_loss_coeff: float = 0.5,
+        entropy_loss_coeff: float = 0.01,
+        OptimCls: type = torch.optim.Adam,
+        optim_kwargs: dict | None = None,
+        clip_grad_norm: float = 1.0,
+        initial_optim_state_dict: dict | None = None,
+        gae_lambda: float = 1,
+        normalize_advantage: bool = False,
+    ) -> None:
+        if optim_kwargs is None:
+            optim_kwargs = dict()
+        save__init__args(locals())
+        check_optimizer(self)
+        check_hyperparameters(
+            self,
+            discount=FRACTION,
+            learning_rate=NON_NEGATIVE,
+            value_loss_coeff=NON_NEGATIVE,
+            entropy_loss_coeff=NON_NEGATIVE,
+            clip_grad_norm=POSITIVE,
+            gae_lambda=FRACTION,
+        )
+
+    def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
+        """Take one gradient step on `samples` [T,B]."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss, entropy, perplexity = self.loss(samples)
+        loss.backward()
+        grad_norm = clip_grad_norm(self.agent.parameters(), self.clip_grad_norm)
+        self.optimizer.step()
+        self.update_counter += 1
+        self.update_obs_rms(samples)
+        return read_opt_info(OptInfo, [OptInfo(loss, grad_norm, entropy, perplexity)])
+
+    def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return policy loss + value loss + entropy loss, the mean entropy, and the mean perplexity.
+
+        Policy loss: -log π(a|s) A. Value loss: ½ (V(s) - G)². Entropy loss: -H(π(·|s)). Means over the
+        valid steps.
+        """
+        device = self.agent.device
+        inputs = buffer_to(self.agent_inputs(samples), device)
+        if self.agent.recurrent:
+            init_rnn_state = batch_first_to_layer_first(samples.agent.agent_info.prev_rnn_state[0])
+            dist_info, value, _ = self.agent(*inputs, buffer_to(init_rnn_state, device))
+        else:
+            dist_info, value = self.agent(*inputs)
+        targets = (*self.process_returns(samples), samples.agent.action)
+        return_, advantage, valid, action = buffer_to(targets, device)
+        dist = self.agent.distribution
+
+        pi_loss = -valid_mean(dist.log_likelihood(action, dist_info) * advantage, valid)
+        value_loss = self.value_loss_coeff * valid_mean(0.5 * (value - return_) ** 2, valid)
+        entropy = dist.mean_entropy(dist_info, valid)
+        loss = pi_loss + value_loss - self.entropy_loss_coeff * entropy
+        with torch.no_grad():
+            perplexity = dist.mean_perplexity(dist_info, valid)
+        return loss, entropy, perplexity

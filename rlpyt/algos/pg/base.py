@@ -1,0 +1,118 @@
+"""What policy gradient algorithms share: returns and advantages of a batch, and the agent's training inputs."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import torch
+
+from rlpyt.agents.base import AgentInputs, null_after_done, uses_prev_action
+from rlpyt.algos.base import RlAlgorithm, make_optimizer
+from rlpyt.algos.utils import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
+from rlpyt.models.utils import unwrap_ddp
+from rlpyt.utils.buffer import buffer_method
+from rlpyt.utils.tensor import valid_mean
+
+OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "entropy", "perplexity"])
+
+AgentTrain = namedtuple("AgentTrain", ["dist_info", "value"])
+
+_MIN_ADVANTAGE_STD = 1e-6
+
+
+class PolicyGradientAlgo(RlAlgorithm):
+    """On-policy actor-critic: subclasses set the hyper-parameters and define the loss."""
+
+    bootstrap_value = True
+    opt_info_fields = OptInfo._fields
+
+    def initialize(
+        self,
+        agent: Any,
+        n_itr: int,
+        batch_spec: Any,
+        mid_batch_reset: bool = False,
+        examples: dict[str, Any] | None = None,
+        world_size: int = 1,
+        rank: int = 0,
+    ) -> None:
+        """Build the optimizer and remember the other arguments. `examples` is not used."""
+        self.agent = agent
+        self.n_itr = n_itr
+        self.batch_spec = batch_spec
+        self.mid_batch_reset = mid_batch_reset
+        self.world_size, self.rank = world_size, rank
+        self._batch_size = batch_spec.size
+        parameters = agent.parameters()
+        self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs)
+        if self.initial_optim_state_dict is not None:
+            self.load_optim_state_dict(self.initial_optim_state_dict)
+
+    def process_returns(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Compute returns and advantages from the values recorded while sampling.
+
+        By discounted returns if ``gae_lambda == 1``, otherwise by generalized advantage estimation. Truncated
+        episodes bootstrap from the value of the observation that ended them. Advantages are normalized over
+        the valid steps if `normalize_advantage`.
+
+        Args:
+            samples: batch [T,B].
+
+        Returns:
+            return_ [T,B], advantage [T,B], and valid [T,B] (1 or 0), which is None where all steps are valid:
+            with a feed-forward agent and environments that are reset inside the batch.
+        """
+        env, value = samples.env, samples.agent.agent_info.value
+        inputs = dict(
+            reward=env.reward,
+            value=value,
+            done=env.done,
+            bootstrap_value=samples.agent.bootstrap_value,
+            discount=self.discount,
+            timeout=env.timeout,
+            timeout_value=samples.agent.timeout_value,
+        )
+        if self.gae_lambda == 1:  # The same numbers by less arithmetic.
+            return_ = discount_return_tl(**inputs)
+            advantage = return_ - value
+        else:
+            advantage, return_ = generalized_advantage_estimation_tl(**inputs, gae_lambda=self.gae_lambda)
+        valid = valid_from_done(env.done) if not self.mid_batch_reset or self.agent.recurrent else None
+        if self.normalize_advantage:
+            advantage = normalize(advantage, valid)
+        return return_, advantage, valid
+
+    def agent_inputs(self, samples: Any) -> AgentInputs:
+        """Return the inputs [T,B,...] that the agent saw while sampling: null after the end of an episode.
+
+        A model that declares ``uses_prev_action = False`` ignores the previous action and reward, and is
+        spared the copy.
+        """
+        env, agent = samples.env, samples.agent
+        prev_action, prev_reward = agent.prev_action, env.prev_reward
+        if uses_prev_action(type(unwrap_ddp(self.agent.model))):
+            prev_action = null_after_done(prev_action, env.done, self.agent.env_spaces.action.null_value())
+            prev_reward = null_after_done(prev_reward, env.done)
+        return AgentInputs(env.observation, prev_action, prev_reward)
+
+    def update_obs_rms(self, samples: Any) -> None:
+        """Let an agent that normalizes observations take in those of this batch.
+
+        Called after the gradient updates, so that these see the observations normalized as they were when the
+        actions were chosen; PPO's likelihood ratios then start at exactly one.
+        """
+        if hasattr(self.agent, "update_obs_rms"):
+            self.agent.update_obs_rms(samples.env.observation)
+
+
+def normalize(x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
+    """Shift and scale `x` to mean 0 and standard deviation 1 over its valid entries (all if None)."""
+    centered = x - valid_mean(x, valid)
+    std = valid_mean(centered**2, valid).sqrt()
+    return centered / std.clamp(min=_MIN_ADVANTAGE_STD)
+
+
+def batch_first_to_layer_first(rnn_state: Any) -> Any:
+    """Turn stored recurrent states [B,N,H] into the [N,B,H] that recurrent layers take."""
+    return buffer_method(buffer_method(rnn_state, "transpose", 0, 1), "contiguous")

@@ -1,0 +1,208 @@
+"""Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347) with clipped likelihood ratios."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from rlpyt.algos.base import clip_grad_norm, read_opt_info
+from rlpyt.algos.hyperparameters import (
+    COUNT,
+    FRACTION,
+    NON_NEGATIVE,
+    POSITIVE,
+    check_hyperparameters,
+    check_optimizer,
+)
+from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
+from rlpyt.utils.buffer import buffer_method, buffer_to
+from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.tensor import valid_mean
+
+LossInputs = namedarraytuple(
+    "LossInputs", ["agent_inputs", "action", "return_", "advantage", "valid", "old_dist_info"]
+)
+
+
+class PPO(PolicyGradientAlgo):
+    """Several epochs of gradient steps on shuffled minibatches of every batch of samples.
+
+    Args:
+        discount: γ.
+        learning_rate: step size of the optimizer.
+        value_loss_coeff: weight of the value loss.
+        entropy_loss_coeff: weight of the entropy bonus.
+        OptimCls: class of the optimizer.
+        optim_kwargs: its further arguments.
+        clip_grad_norm: largest norm of the gradient.
+        initial_optim_state_dict: optimizer state to start from.
+        gae_lambda: λ of generalized advantage estimation; 1 means plain discounted returns.
+        minibatches: gradient steps per epoch. Each takes ``T*B // minibatches`` single steps of the batch, or
+            whole sequences [T] of ``B // minibatches`` environments if the agent is recurrent; what remains
+            is dropped.
+        epochs: passes over the batch.
+        ratio_clip: ε; the likelihood ratio is clipped to ``[1-ε, 1+ε]``.
+        linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run. Both are
+            functions of the iteration that `optimize_agent` is given, so a run that goes on from an iteration
+            goes on with its rates.
+        normalize_advantage: shift and scale the advantages of a batch to mean 0 and standard deviation 1.
+
+    Attributes:
+        ratio_clip: the value now in use.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    def __init__(
+        self,
+        discount: float = 0.99,
+        learning_rate: float = 0.001,
+        value_loss_coeff: float = 1.0,
+        entropy_loss_coeff: float = 0.01,
+        OptimCls: type = torch.optim.Adam,
+        optim_kwargs: dict | None = None,
+        clip_grad_norm: float = 1.0,
+        initial_optim_state_dict: dict | None = None,
+        gae_lambda: float = 1,
+        minibatches: int = 4,
+        epochs: int = 4,
+        ratio_clip: float = 0.1,
+        linear_lr_schedule: bool = True,
+        normalize_advantage: bool = False,
+    ) -> None:
+        if optim_kwargs is None:
+            optim_kwargs = dict()
+        save__init__args(locals())
+        check_optimizer(self)
+        check_hyperparameters(
+            self,
+            discount=FRACTION,
+            learning_rate=NON_NEGATIVE,
+            value_loss_coeff=NON_NEGATIVE,
+            entropy_loss_coeff=NON_NEGATIVE,
+            clip_grad_norm=POSITIVE,
+            gae_lambda=FRACTION,
+            minibatches=COUNT,
+            epochs=COUNT,
+            ratio_clip=POSITIVE,
+        )
+        self._initial_ratio_clip = ratio_clip
+
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
+        """Extend the base class by the size of minibatches.
+
+        Raises:
+            ValueError: a minibatch would be empty.
+        """
+        super().initialize(*args, **kwargs)
+        T, B = self.batch_spec
+        n, unit = (B, "environments") if self.agent.recurrent else (T * B, "steps")
+        if n < self.minibatches:
+            raise ValueError(
+                f"minibatches={self.minibatches} must be at most {n}, the {unit} in a batch of T={T}, B={B}"
+                f"{': a recurrent agent trains on whole sequences' if self.agent.recurrent else ''}."
+            )
+        if n % self.minibatches:
+            warnings.warn(
+                f"minibatches={self.minibatches} does not divide the {n} {unit} in a batch of T={T}, B={B}: every "
+                f"epoch leaves out {n % self.minibatches} of them, chosen at random.",
+                stacklevel=2,
+            )
+        self._batch_size = self.batch_spec.size // self.minibatches
+
+    def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
+        """Train for `epochs` passes over `samples` [T,B], which move to the device once, before the first."""
+        self.set_schedules(itr)
+        recurrent, device = self.agent.recurrent, self.agent.device
+        return_, advantage, valid = self.process_returns(samples)
+        batch = buffer_to(
+            LossInputs(
+                agent_inputs=self.agent_inputs(samples),
+                action=samples.agent.action,
+                return_=return_,
+                advantage=advantage,
+                valid=valid,
+                old_dist_info=samples.agent.agent_info.dist_info,
+            ),
+            device,
+        )
+        if recurrent:
+            init_rnn_state = buffer_to(samples.agent.agent_info.prev_rnn_state[0], device)  # [B,N,H]
+        else:
+            batch = buffer_method(batch, "flatten", 0, 1)  # [T*B,...]
+
+        updates = []
+        for idxs in self.minibatch_idxs(samples.env.reward.shape, device):
+            self.optimizer.zero_grad(set_to_none=True)
+            if recurrent:
+                rnn_state = batch_first_to_layer_first(init_rnn_state[idxs])
+                loss, entropy, perplexity = self.loss(*batch[:, idxs], rnn_state)
+            else:
+                loss, entropy, perplexity = self.loss(*batch[idxs])
+            loss.backward()
+            grad_norm = clip_grad_norm(self.agent.parameters(), self.clip_grad_norm)
+            self.optimizer.step()
+            self.update_counter += 1
+            updates.append(OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity))
+        self.update_obs_rms(samples)
+        return read_opt_info(OptInfo, updates)
+
+    def minibatch_idxs(self, leading_dims: tuple[int, int], device: Any) -> torch.Tensor:
+        """Return the indexes of all minibatches in order, [epochs * minibatches, minibatch size], on `device`.
+
+        They count environments if the agent is recurrent, otherwise steps in the flattened [T*B].
+        """
+        T, B = leading_dims
+        n = B if self.agent.recurrent else T * B
+        size = n // self.minibatches
+        shuffled = torch.rand(self.epochs, n, device=device).argsort(dim=1)
+        return shuffled[:, : self.minibatches * size].reshape(-1, size)
+
+    def set_schedules(self, itr: int) -> None:
+        """Set learning rate and ratio_clip to their values at iteration `itr`, if they follow a schedule."""
+        if not self.linear_lr_schedule:
+            return
+        remaining = max(1 - itr / max(self.n_itr, 1), 0.0)
+        self.ratio_clip = self._initial_ratio_clip * remaining
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate * remaining
+
+    def loss(
+        self,
+        agent_inputs: Any,
+        action: torch.Tensor,
+        return_: torch.Tensor,
+        advantage: torch.Tensor,
+        valid: torch.Tensor | None,
+        old_dist_info: Any,
+        init_rnn_state: Any = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return policy loss + value loss + entropy loss, the mean entropy, and the mean perplexity.
+
+        Policy loss: -min(ρ A, clip(ρ, 1-ε, 1+ε) A), with ρ = π(a|s) / π_old(a|s). Value loss: ½ (V(s) - G)².
+        Entropy loss: -H(π(·|s)). Means over the valid steps.
+
+        Args:
+            agent_inputs, action, return_, advantage, valid, old_dist_info: [n,...], or [T,n,...] if
+                recurrent.
+            init_rnn_state: state [N,n,H] before the first step of the sequences, if the agent is recurrent.
+        """
+        if init_rnn_state is not None:
+            dist_info, value, _ = self.agent(*agent_inputs, init_rnn_state)
+        else:
+            dist_info, value = self.agent(*agent_inputs)
+        dist = self.agent.distribution
+
+        ratio = dist.likelihood_ratio(action, old_dist_info=old_dist_info, new_dist_info=dist_info)
+        clipped_ratio = torch.clamp(ratio, 1 - self.ratio_clip, 1 + self.ratio_clip)
+        pi_loss = -valid_mean(torch.min(ratio * advantage, clipped_ratio * advantage), valid)
+        value_loss = self.value_loss_coeff * valid_mean(0.5 * (value - return_) ** 2, valid)
+        entropy = dist.mean_entropy(dist_info, valid)
+        loss = pi_loss + value_loss - self.entropy_loss_coeff * entropy
+        with torch.no_grad():
+            perplexity = dist.mean_perplexity(dist_info, valid)
+        return loss, entropy, perplexity

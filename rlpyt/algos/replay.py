@@ -1,0 +1,187 @@
+"""The update loop of algorithms that learn from a replay buffer: append, sample, update, prioritize."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlpyt.algos.base import RlAlgorithm, read_opt_info
+from rlpyt.algos.hyperparameters import (
+    COUNT,
+    FRACTION,
+    POSITIVE,
+    STEPS,
+    check_hyperparameters,
+    check_optimizer,
+)
+from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
+from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
+from rlpyt.utils.buffer import buffer_leaves, buffer_to
+
+
+class ReplayAlgorithm(RlAlgorithm):
+    """Off-policy learning from replay; subclasses define what is stored and one gradient update.
+
+    Subclasses have the hyper-parameters `discount`, `batch_size`, `min_steps_learn`, `replay_size`,
+    `replay_ratio`, `n_step_return`, `target_update_tau`, `target_update_interval`, `updates_per_sync` and
+    `ReplayBufferCls`, besides those of their optimizers.
+
+    Attributes:
+        OptInfoCls: namedtuple type of what `optimize_agent` returns; set by subclasses.
+        replay_buffer: written by `optimize_agent`.
+        updates_per_optimize: gradient updates per iteration.
+        min_itr_learn: first iteration with updates.
+        sampler_bs: environment steps per iteration, of this process.
+    """
+
+    OptInfoCls: type
+
+    def check_settings(self) -> None:
+        """Check the hyper-parameters named above; to be called at the end of a constructor.
+
+        Raises:
+            ValueError: a setting is not possible.
+        """
+        check_optimizer(self)
+        check_hyperparameters(
+            self,
+            discount=FRACTION,
+            batch_size=COUNT,
+            min_steps_learn=STEPS,
+            replay_size=COUNT,
+            replay_ratio=POSITIVE,
+            n_step_return=COUNT,
+            target_update_tau=FRACTION,
+            target_update_interval=COUNT,
+            updates_per_sync=COUNT,
+            clip_grad_norm=POSITIVE,
+        )
+
+    def initialize(
+        self,
+        agent: Any,
+        n_itr: int,
+        batch_spec: Any,
+        mid_batch_reset: bool,
+        examples: dict[str, Any],
+        world_size: int = 1,
+        rank: int = 0,
+    ) -> None:
+        """Allocate the replay buffer, build the optimizer, and turn settings in steps into iterations.
+
+        Raises:
+            ValueError: the sampler does not reset environments inside batches.
+        """
+        if not mid_batch_reset:
+            raise ValueError(
+                f"{type(self).__name__} needs a sampler that resets environments inside batches (mid_batch_reset), "
+                "because a replay buffer takes all samples to be valid: choose a collector such as "
+                "CpuResetCollector instead of one whose name has 'WaitReset'."
+            )
+        self.agent = agent
+        self.n_itr = n_itr
+        self.mid_batch_reset = mid_batch_reset
+        self.world_size = world_size
+        self.sampler_bs = batch_spec.size
+        self.updates_per_optimize = max(1, round(self.replay_ratio * self.sampler_bs / self.batch_size))
+        self.initialize_replay_buffer(examples, batch_spec)
+        min_itr = int(self.min_steps_learn // self.sampler_bs)
+        self.min_itr_learn = max(min_itr, self._first_replayable_itr(batch_spec.T))
+        self.optim_initialize(rank)
+
+    def initialize_replay_buffer(
+        self, examples: dict[str, Any], batch_spec: Any, async_: bool = False
+    ) -> Any:
+        """Allocate `replay_buffer` for what `examples_to_buffer` makes of the examples, and return it.
+
+        Its class is `ReplayBufferCls`; if that is None, one that stores single frames where the observation
+        is a uint8 image [C,H,W], taken to be the C latest frames, and one that stores full observations
+        otherwise.
+        """
+        if async_:
+            raise NotImplementedError(f"{type(self).__name__} has no asynchronous replay buffer yet.")
+        example = self.examples_to_buffer(examples)
+        ReplayCls = self.ReplayBufferCls or self.default_replay_buffer_cls(example)
+        self.replay_buffer = ReplayCls(example=example, **self.replay_kwargs(batch_spec))
+        return self.replay_buffer
+
+    def default_replay_buffer_cls(self, example: Any) -> type:
+        """Return the class of buffer that suits the observation of an example."""
+        return UniformReplayFrameBuffer if is_frame_stack(example.observation) else UniformReplayBuffer
+
+    def replay_kwargs(self, batch_spec: Any) -> dict[str, Any]:
+        """Return the arguments of the replay buffer, besides the example."""
+        kwargs = dict(
+            size=int(self.replay_size),
+            B=batch_spec.B,
+            discount=self.discount,
+            n_step_return=int(self.n_step_return),
+        )
+        null_action = self.agent.env_spaces.action.null_value()
+        if any(np.any(leaf) for leaf in buffer_leaves(null_action)):  # Else the default will do, for any class.
+            kwargs["null_action"] = null_action
+        return kwargs
+
+    def _first_replayable_itr(self, batch_T: int) -> int:
+        """Return the first iteration that ends with something valid in the buffer."""
+        buffer = self.replay_buffer
+        rows = getattr(buffer, "off_backward", 0) + getattr(buffer, "off_forward", 0) + 1
+        return -(-rows // batch_T) - 1
+
+    def examples_to_buffer(self, examples: dict[str, Any]) -> Any:
+        """Return the example to allocate the buffer from: the structure of `samples_to_buffer` without [T,B].
+        """
+        raise NotImplementedError
+
+    def samples_to_buffer(self, samples: Any) -> Any:
+        """Return what to append to the buffer of the sampler's batch [T,B]."""
+        raise NotImplementedError
+
+    def update(self, batch: Any) -> tuple[Any, Any]:
+        """Do one gradient update on a batch from the buffer, on the training device.
+
+        Returns:
+            An `OptInfoCls` of tensors, and new priorities [batch_size] for the batch or None.
+        """
+        raise NotImplementedError
+
+    def update_itr_hyperparams(self, itr: int) -> None:
+        """Set what follows a schedule to its value at iteration `itr`."""
+
+    def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> Any:
+        """Append `samples` [T,B] to the buffer, if given, and do `updates_per_optimize` updates on batches
+        from it.
+
+        Before `min_itr_learn` there are no updates.
+        """
+        if sampler_itr is not None:
+            itr = sampler_itr
+        if samples is not None:
+            self.replay_buffer.append_samples(self.samples_to_buffer(samples))
+        if itr < self.min_itr_learn:
+            return read_opt_info(self.OptInfoCls, [])
+        self.update_itr_hyperparams(itr)
+        updates = []
+        for _ in range(self.updates_per_optimize):
+            batch = buffer_to(self.replay_buffer.sample_batch(int(self.batch_size)), self.agent.device)
+            opt_info, priorities = self.update(batch)
+            if priorities is not None:
+                self.replay_buffer.update_batch_priorities(priorities)
+            self.update_counter += 1
+            if self.update_counter % self.target_update_interval == 0:
+                self.agent.update_target(self.target_update_tau)
+            updates.append(opt_info)
+        return read_opt_info(self.OptInfoCls, updates)
+
+
+def is_frame_stack(observation: Any) -> bool:
+    """Whether an observation looks like [C,H,W] video frames: one uint8 array of three dimensions."""
+    return getattr(observation, "dtype", None) == np.uint8 and np.ndim(observation) == 3
+
+
+def bootstrap_discount(samples: Any, discount: float, n_step_return: int) -> Any:
+    """Return the factor [n] of the target value; from `done_n` where the buffer does not give it."""
+    if getattr(samples, "bootstrap_discount", None) is not None:
+        return samples.bootstrap_discount
+    return discount**n_step_return * (1 - samples.done_n.float())

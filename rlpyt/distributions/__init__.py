@@ -1,0 +1,1 @@
+"""Distributions over actions: sampling, likelihoods, entropies."""

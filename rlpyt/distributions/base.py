@@ -1,0 +1,62 @@
+"""The interface of distributions."""
+
+from typing import Any
+
+import torch
+
+from rlpyt.utils.tensor import valid_mean
+
+# What describes the distributions at a batch of data, e.g. the probabilities of all actions: a namedarraytuple of
+# tensors with leading dimensions [T,B], [B] or []. Each distribution defines its own.
+DistInfo = Any
+
+
+class Distribution:
+    """Formulas of a family of distributions; the parameters of its members come in as `dist_info`.
+
+    All results keep the leading dimensions of their inputs, except for the means, which are scalars. Not every
+    distribution has every method.
+    """
+
+    @property
+    def dim(self) -> int:
+        """Number of discrete values, or of continuous components."""
+        raise NotImplementedError(f"{type(self).__name__} has no dim.")
+
+    def sample(self, dist_info: DistInfo) -> torch.Tensor:
+        """Draw one random sample for each datum."""
+        raise NotImplementedError(f"{type(self).__name__} has no sample.")
+
+    def kl(self, old_dist_info: DistInfo, new_dist_info: DistInfo) -> torch.Tensor:
+        """Kullback-Leibler divergence KL(old || new) at each datum."""
+        raise NotImplementedError(f"{type(self).__name__} has no kl.")
+
+    def mean_kl(
+        self, old_dist_info: DistInfo, new_dist_info: DistInfo, valid: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Mean of `kl` over the data, ignoring those where the mask `valid` is 0."""
+        return valid_mean(self.kl(old_dist_info, new_dist_info), valid)
+
+    def log_likelihood(self, x: torch.Tensor, dist_info: DistInfo) -> torch.Tensor:
+        """Log of the probability (density) of each sample x."""
+        raise NotImplementedError(f"{type(self).__name__} has no log_likelihood.")
+
+    def likelihood_ratio(self, x: torch.Tensor, old_dist_info: DistInfo, new_dist_info: DistInfo) -> torch.Tensor:
+        """Probability (density) of each sample x, new over old."""
+        return torch.exp(self.log_likelihood(x, new_dist_info) - self.log_likelihood(x, old_dist_info))
+
+    def entropy(self, dist_info: DistInfo) -> torch.Tensor:
+        """Entropy, in nats, at each datum."""
+        raise NotImplementedError(f"{type(self).__name__} has no entropy.")
+
+    def perplexity(self, dist_info: DistInfo) -> torch.Tensor:
+        """Exponential of the entropy: about how many values are in play."""
+        return torch.exp(self.entropy(dist_info))
+
+    def mean_entropy(self, dist_info: DistInfo, valid: torch.Tensor | None = None) -> torch.Tensor:
+        """Mean of `entropy` over the data, ignoring those where the mask `valid` is 0."""
+        return valid_mean(self.entropy(dist_info), valid)
+
+    def mean_perplexity(self, dist_info: DistInfo, valid: torch.Tensor | None = None) -> torch.Tensor:
+        """Mean of `perplexity` over the data, ignoring those where the mask `valid` is 0."""
+        return valid_mean(self.perplexity(dist_info), valid)

@@ -1,0 +1,48 @@
+"""Categorical distribution."""
+
+import torch
+
+from rlpyt.distributions.base import Distribution
+from rlpyt.distributions.discrete import DiscreteMixin
+from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.tensor import select_at_indexes
+
+# Keeps logs and ratios finite at probability 0.
+EPS = 1e-8
+
+DistInfo = namedarraytuple("DistInfo", ["prob"])
+
+
+class Categorical(DiscreteMixin, Distribution):
+    """Distribution over ``0 .. dim - 1``, given all their probabilities: dist_info.prob [*lead,dim]."""
+
+    def kl(self, old_dist_info: DistInfo, new_dist_info: DistInfo) -> torch.Tensor:
+        """Sum of p_old log(p_old / p_new); [*lead]."""
+        p, q = old_dist_info.prob, new_dist_info.prob
+        return (p * (torch.log(p + EPS) - torch.log(q + EPS))).sum(dim=-1)
+
+    def sample(self, dist_info: DistInfo) -> torch.Tensor:
+        """Draw integers [*lead]. Probabilities need not be normalized; a value of probability 0 is never drawn.
+
+        Inverts the cumulative distribution: one random number per datum, and the cheapest way for small batches.
+        """
+        cumulative = dist_info.prob.cumsum(dim=-1)
+        total = cumulative[..., -1:]
+        threshold = torch.rand_like(total).mul_(total)  # in [0, total), also after rounding
+        drawn = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+        return drawn if self.dtype is torch.long else drawn.to(self.dtype)
+
+    def entropy(self, dist_info: DistInfo) -> torch.Tensor:
+        """Minus the sum of p log(p); [*lead]."""
+        p = dist_info.prob
+        return -(p * torch.log(p + EPS)).sum(dim=-1)
+
+    def log_likelihood(self, indexes: torch.Tensor, dist_info: DistInfo) -> torch.Tensor:
+        """Log-probability of the integers `indexes` [*lead]; [*lead]."""
+        return torch.log(select_at_indexes(indexes, dist_info.prob) + EPS)
+
+    def likelihood_ratio(self, indexes: torch.Tensor, old_dist_info: DistInfo, new_dist_info: DistInfo) -> torch.Tensor:
+        """Probability of the integers `indexes` [*lead], new over old; [*lead]."""
+        new = select_at_indexes(indexes, new_dist_info.prob)
+        old = select_at_indexes(indexes, old_dist_info.prob)
+        return (new + EPS) / (old + EPS)

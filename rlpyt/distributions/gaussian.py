@@ -1,0 +1,145 @@
+"""Gaussian distribution, optionally squashed by tanh."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from rlpyt.distributions.base import Distribution
+from rlpyt.utils.collections import namedarraytuple
+
+DistInfo = namedarraytuple("DistInfo", ["mean"])
+DistInfoStd = namedarraytuple("DistInfoStd", ["mean", "log_std"])
+
+# Keeps divisions finite at standard deviation 0.
+EPS = 1e-8
+
+
+class Gaussian(Distribution):
+    """Gaussian of independent components (diagonal covariance): dist_info.mean and, unless `std` is set, .log_std.
+
+    Both are [*lead,dim].
+
+    Args:
+        dim: number of components.
+        std: standard deviation, a number or one per component; None to take it from dist_info.log_std.
+        clip: limit of samples, to [-clip,clip]; not accounted for in formulas.
+        noise_clip: limit of the noise which is added to the mean; not accounted for in formulas.
+        min_std, max_std: limits of the standard deviation from dist_info.log_std; accounted for in formulas.
+        squash: samples become ``squash * tanh(sample)``; accounted for in log_likelihood, and there is no kl nor
+            entropy. Excludes clip.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        std: float | torch.Tensor | None = None,
+        clip: float | None = None,
+        noise_clip: float | None = None,
+        min_std: float | None = None,
+        max_std: float | None = None,
+        squash: float | None = None,
+    ):
+        self._dim = dim
+        self.min_std = min_std
+        self.max_std = max_std
+        self.min_log_std = None if min_std is None else math.log(min_std)
+        self.max_log_std = None if max_std is None else math.log(max_std)
+        self.clip = self.squash = None
+        self.set_clip(clip)
+        self.set_squash(squash)
+        self.set_noise_clip(noise_clip)
+        self.set_std(std)
+
+    @property
+    def dim(self) -> int:
+        """Number of components."""
+        return self._dim
+
+    def kl(self, old_dist_info: DistInfoStd, new_dist_info: DistInfoStd) -> torch.Tensor:
+        """KL(old || new) = sum of log(s_new/s_old) + (s_old^2 + (m_old - m_new)^2) / (2 s_new^2) - 1/2; [*lead]."""
+        self._refuse_if_squashing("kl")
+        old_log_std, new_log_std = self._log_std(old_dist_info), self._log_std(new_dist_info)
+        difference = (old_dist_info.mean - new_dist_info.mean) * torch.exp(-new_log_std)
+        log_ratio = old_log_std - new_log_std
+        return (0.5 * (torch.exp(2 * log_ratio) + difference.square() - 1) - log_ratio).sum(dim=-1)
+
+    def entropy(self, dist_info: DistInfoStd) -> torch.Tensor:
+        """Sum of log(s) + log(2 pi e) / 2; [*lead]."""
+        self._refuse_if_squashing("entropy")
+        return (self._log_std(dist_info) + 0.5 * math.log(2 * math.pi * math.e)).sum(dim=-1)
+
+    def log_likelihood(self, x: torch.Tensor, dist_info: DistInfoStd) -> torch.Tensor:
+        """Log-density of samples x [*lead,dim]; [*lead].
+
+        When squashing, x is the sample *before* it is squashed (inverting tanh is numerically risky), and the result
+        is the density of ``squash * tanh(x)``.
+        """
+        log_std = self._log_std(dist_info)
+        z = (x - dist_info.mean) * torch.exp(-log_std)
+        log_density = -0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)
+        if self.squash is not None:
+            # log(1 - tanh(x)^2) without cancellation
+            log_density = log_density - math.log(self.squash) - 2 * (math.log(2) - x - F.softplus(-2 * x))
+        return log_density.sum(dim=-1)
+
+    def sample_loglikelihood(self, dist_info: DistInfoStd) -> tuple[torch.Tensor, torch.Tensor]:
+        """A sample [*lead,dim] and its log-likelihood [*lead], differentiable through the reparameterized sample."""
+        x = self._sample_unlimited(dist_info)
+        return self._limit(x), self.log_likelihood(x, dist_info)
+
+    def sample(self, dist_info: DistInfoStd) -> torch.Tensor:
+        """Draw samples mean + noise [*lead,dim], clipped or squashed; differentiable in mean and log_std."""
+        return self._limit(self._sample_unlimited(dist_info))
+
+    def set_clip(self, clip: float | None) -> None:
+        """Limit samples to [-clip,clip], or None to turn that off."""
+        if clip is not None and self.squash is not None:
+            raise ValueError(f"clip={clip} and squash={self.squash} exclude each other: squashed samples are limited already.")
+        self.clip = clip
+
+    def set_squash(self, squash: float | None) -> None:
+        """Squash samples to ``squash * tanh(sample)``, or None to turn that off."""
+        if squash is not None and self.clip is not None:
+            raise ValueError(f"squash={squash} and clip={self.clip} exclude each other: squashed samples are limited already.")
+        self.squash = squash
+
+    def set_noise_clip(self, noise_clip: float | None) -> None:
+        """Limit the noise to [-noise_clip,noise_clip], or None to turn that off."""
+        self.noise_clip = noise_clip
+
+    def set_std(self, std: float | torch.Tensor | None) -> None:
+        """Fix the standard deviation, a number or one per component; None to take it from dist_info.log_std."""
+        if std is not None:
+            std = torch.as_tensor(std, dtype=torch.float)
+            if std.numel() not in (1, self.dim):
+                raise ValueError(f"std has {std.numel()} values, it must be one number, or one for each of {self.dim} components.")
+            if std.dim() and std.shape[-1] != std.numel():
+                raise ValueError(f"std has shape {tuple(std.shape)}, it must be ({self.dim},) or a number.")
+        self.std = std
+
+    def _sample_unlimited(self, dist_info: DistInfoStd) -> torch.Tensor:
+        std = torch.exp(self._log_std(dist_info)) if self.std is None else self.std.to(dist_info.mean.device)
+        noise = std * torch.randn_like(dist_info.mean)
+        if self.noise_clip is not None:
+            noise = noise.clamp(-self.noise_clip, self.noise_clip)
+        return dist_info.mean + noise
+
+    def _limit(self, x: torch.Tensor) -> torch.Tensor:
+        if self.clip is not None:
+            return x.clamp(-self.clip, self.clip)
+        if self.squash is not None:
+            return self.squash * torch.tanh(x)
+        return x
+
+    def _log_std(self, dist_info: DistInfoStd) -> torch.Tensor:
+        """Log of the standard deviation in force, [*lead,dim]."""
+        if self.std is not None:
+            return torch.log(self.std + EPS).to(dist_info.mean.device).expand_as(dist_info.mean)
+        if self.min_log_std is None and self.max_log_std is None:
+            return dist_info.log_std
+        return dist_info.log_std.clamp(self.min_log_std, self.max_log_std)
+
+    def _refuse_if_squashing(self, name: str) -> None:
+        if self.squash is not None:
+            raise NotImplementedError(f"There is no formula for the {name} of a squashed Gaussian: set_squash(None) first.")

@@ -1,0 +1,304 @@
+"""Atari games on the Arcade Learning Environment (ALE)."""
+
+from __future__ import annotations
+
+import difflib
+from collections import namedtuple
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+try:
+    import ale_py
+    import cv2
+except ImportError as error:
+    raise ImportError(
+        f"Atari environments need ale-py and OpenCV ({error}); install them with: pip install \"rlpyt[atari]\""
+    ) from error
+
+from rlpyt.envs.base import Env, EnvStep
+from rlpyt.samplers.collections import TrajInfo
+from rlpyt.spaces.int_box import IntBox
+
+# Images this small gain nothing from threads, and OpenCV's threads do not survive a fork: switched off at import, so that there
+# are none when workers are forked (switching them off in a forked worker would wait for threads that no longer exist).
+cv2.setNumThreads(0)
+
+W, H = (80, 104)  # The default frame: the screen less a row at the top and the bottom, at half the resolution.
+
+EnvInfo = namedtuple("EnvInfo", ["game_score", "traj_done", "timeout"])
+
+
+class AtariTrajInfo(TrajInfo):
+    """Adds the raw score of the game (`Return` sums the rewards, which may be clipped)."""
+
+    env_info_sums = (("GameScore", "game_score"),)
+
+
+class AtariEnv(Env):
+    """An efficient implementation of the classic Atari RL environment.
+
+    The observation is the last `num_img_obs` grayscale frames, oldest to newest, uint8 ``[num_img_obs, *frame_shape]``; conversion to
+    float belongs into the model's ``forward()``. Each frame is the pixel-wise maximum of the last two screens of a step (to avoid flicker),
+    reduced in one of two ways:
+
+    - to ``(104, 80)``: the 210x160 screen loses its first and last row, and every 2x2 square becomes its mean ``(a + b + c + d + 2) // 4``,
+      i.e. rounded to the nearest integer with halves up. Cheap, and convenient for convolutions that do not cut off edges.
+    - to any other `frame_shape`, as ``(84, 84)`` in much of the literature: the whole screen with area interpolation (``cv2.INTER_AREA``).
+      So, too, for the few games whose screens are not 210 rows high.
+
+    At the start of a game frames not yet seen are black. So they are after the loss of a life if `episodic_lives`. A lost life costs one
+    more no-op, which leads the emulator into the next life.
+
+    Actions are indexes into the game's minimal action set. ``env_info`` holds:
+
+    - ``game_score`` (float32): raw score gained in the step, apart from reward clipping.
+    - ``traj_done`` (bool): game over or timeout; at a lost life `done` is True but ``traj_done`` is not, and the game goes on.
+    - ``timeout`` (bool): the step is the `horizon`-th of its game, and neither the game nor, if `episodic_lives`, a life ended with it.
+
+    Args:
+        game: name of the game in snake case, as in ``ale_py.roms``.
+        frame_skip: frames per step (>= 1).
+        num_img_obs: number of frames in an observation (>= 1).
+        clip_reward: make the reward the sign of the score.
+        episodic_lives: let `done` be True when a life is lost.
+        fire_on_reset: press FIRE, and then UP, at the start of a game, in games which have them.
+        max_start_noops: upper limit for the random number of no-op actions at the start of a game.
+        repeat_action_probability: probability of sticky actions (0 to 1), in every frame.
+        horizon: number of steps after which a game times out.
+        frame_shape: ``(height, width)`` of a frame.
+    """
+
+    truncates_only_at_horizon = True
+
+    def __init__(
+        self,
+        game: str = "pong",
+        frame_skip: int = 4,
+        num_img_obs: int = 4,
+        clip_reward: bool = True,
+        episodic_lives: bool = True,
+        fire_on_reset: bool = False,
+        max_start_noops: int = 30,
+        repeat_action_probability: float = 0.0,
+        horizon: int = 27000,
+        frame_shape: tuple[int, int] = (H, W),
+    ) -> None:
+        if frame_skip < 1 or num_img_obs < 1 or horizon < 1:
+            raise ValueError(
+                f"frame_skip={frame_skip}, num_img_obs={num_img_obs} and horizon={horizon} must be at least 1."
+            )
+        self._game = game
+        self._frame_skip = frame_skip
+        self._num_img_obs = num_img_obs
+        self._clip_reward = clip_reward
+        self._episodic_lives = episodic_lives
+        self._fire_on_reset = fire_on_reset
+        self._max_start_noops = max_start_noops
+        self._repeat_action_probability = repeat_action_probability
+        self._horizon = horizon
+        self._frame_shape = tuple(frame_shape)
+
+        self._rom = _find_rom(game)
+        self._start_rng(seed=int(np.random.randint(2**31)))
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
+        self.ale = ale_py.ALEInterface()
+        self.ale.setFloat("repeat_action_probability", repeat_action_probability)
+        self._load_game()
+        self._fresh_start = False
+
+        self._action_set = self.ale.getMinimalActionSet()
+        self._has_fire = ale_py.Action.FIRE in self._action_set
+        self._has_up = ale_py.Action.UP in self._action_set
+        self._action_space = IntBox(low=0, high=len(self._action_set))
+        self._observation_space = IntBox(0, 256, shape=(num_img_obs, *self._frame_shape), dtype="uint8")
+
+        screen_shape = self.ale.getScreenDims()
+        self._screen = np.zeros(screen_shape, dtype=np.uint8)  # the last screen, and after it the maximum of the last two
+        self._screen_before = np.zeros(screen_shape, dtype=np.uint8)
+        halved = (screen_shape[0] - 2 == 2 * self._frame_shape[0]) and (screen_shape[1] == 2 * self._frame_shape[1])
+        self._seen = self._screen[1:-1] if halved else self._screen  # the part of the screen that makes the frame
+        self._obs = np.zeros((num_img_obs, *self._frame_shape), dtype=np.uint8)
+        # The same memory: all but the newest frame, all but the oldest (both flat: that copies twice as fast), the newest.
+        flat, frame_size = self._obs.reshape(-1), self._obs[0].size
+        self._older, self._newer, self._newest = flat[:-frame_size], flat[frame_size:], self._obs[-1]
+        self._plain_obs = type(self).get_obs is AtariEnv.get_obs
+        self._lives = 0
+        self._step_counter = 0
+        self._begin_game()
+
+    def seed(self, seed: int) -> None:
+        """Seed no-ops, sticky actions and spaces; the next `reset` begins a game that depends on nothing that happened before."""
+        super().seed(seed)
+        self._start_rng(seed)
+        self._fresh_start = True
+
+    def reset(self) -> np.ndarray:
+        """Perform a hard reset of the game; return the observation, a new array."""
+        self._begin_game()
+        return self.get_obs()
+
+    def reset_into(self, observation_out: np.ndarray) -> None:
+        """Perform a hard reset of the game and write the observation into `observation_out`."""
+        self._begin_game()
+        observation_out[...] = self._obs if self._plain_obs else self.get_obs()
+
+    def step(self, action: int) -> EnvStep:
+        """Play `frame_skip` frames with `action`; the observation returned is a new array."""
+        reward, done, env_info = self._play(action)
+        return EnvStep(self.get_obs(), reward, done, env_info)
+
+    def step_into(self, action: int, observation_out: np.ndarray) -> tuple[float, bool, EnvInfo]:
+        """Play `frame_skip` frames with `action` and write the observation into `observation_out`."""
+        outcome = self._play(action)
+        observation_out[...] = self._obs if self._plain_obs else self.get_obs()
+        return outcome
+
+    def get_obs(self) -> np.ndarray:
+        """Return a copy of the current observation."""
+        return self._obs.copy()
+
+    def fire_and_up(self) -> None:
+        """Press FIRE and then UP, those of them which the game has."""
+        if self._has_fire:
+            self.ale.act(ACTION_INDEX["FIRE"])
+        if self._has_up:
+            self.ale.act(ACTION_INDEX["UP"])
+
+    def _play(self, action: int) -> tuple[float, bool, EnvInfo]:
+        ale, a = self.ale, self._action_set[action]
+        score = 0
+        for _ in range(self._frame_skip - 1):
+            score += ale.act(a)
+        ale.getScreenGrayscale(self._screen_before)
+        score += ale.act(a)
+
+        lives = ale.lives()
+        lost_life = 0 < lives < self._lives
+        if lost_life:
+            score += ale.act(0)
+            lives = ale.lives()
+            if self._episodic_lives:
+                self._blank()
+        self._lives = lives
+        self._push_frame()
+
+        self._step_counter += 1
+        game_over = ale.game_over()
+        life_over = lost_life and self._episodic_lives
+        out_of_time = self._step_counter >= self._horizon and not game_over
+        reward = float((score > 0) - (score < 0)) if self._clip_reward else float(score)
+        env_info = EnvInfo(np.float32(score), game_over or out_of_time, out_of_time and not life_over)
+        return reward, game_over or out_of_time or life_over, env_info
+
+    def _push_frame(self) -> None:
+        """Let the current screen become the newest frame."""
+        screen = self._screen
+        self.ale.getScreenGrayscale(screen)
+        np.maximum(screen, self._screen_before, out=screen)
+        self._older[:] = self._newer
+        height, width = self._frame_shape
+        cv2.resize(self._seen, (width, height), dst=self._newest, interpolation=cv2.INTER_AREA)
+
+    def _blank(self) -> None:
+        self._obs.fill(0)
+        self._screen_before.fill(0)
+
+    def _begin_game(self) -> None:
+        if self._fresh_start:
+            self._fresh_start = False
+            if self._repeat_action_probability > 0:
+                self._load_game()  # the only way to seed sticky actions
+            else:
+                self.ale.restoreState(self._start_state)
+        ale = self.ale
+        ale.reset_game()
+        for _ in range(1 + self._rng.integers(self._max_start_noops + 1)):
+            ale.act(0)
+            if ale.game_over():
+                ale.reset_game()
+        if self._fire_on_reset:
+            self.fire_and_up()
+        self._lives = ale.lives()
+        self._step_counter = 0
+        self._blank()
+        self._push_frame()
+
+    def _start_rng(self, seed: int) -> None:
+        noop_seed, ale_seed = np.random.SeedSequence(seed).generate_state(2)
+        self._rng = np.random.default_rng(noop_seed)
+        self._ale_seed = int(ale_seed) >> 1  # ALE takes a non-negative 32-bit integer
+
+    def _load_game(self) -> None:
+        self.ale.setInt("random_seed", self._ale_seed)
+        self.ale.loadROM(self._rom)
+        self._start_state = self.ale.cloneState()
+
+    def render(self, wait: int = 10, show_full_obs: bool = False) -> None:
+        """Show the newest frame, or all frames of the observation side by side, in a window.
+
+        Args:
+            wait: milliseconds to wait (0: until a key is pressed).
+            show_full_obs: show all frames, oldest at the left.
+        """
+        image = np.concatenate(tuple(self._obs), axis=1) if show_full_obs else self._newest
+        try:
+            cv2.imshow(self._game, image)
+            cv2.waitKey(wait)
+        except cv2.error as error:
+            raise RuntimeError(
+                "This OpenCV cannot open windows. To use render(), replace it: pip uninstall opencv-python-headless; "
+                "pip install opencv-python"
+            ) from error
+
+    def get_action_meanings(self) -> list[str]:
+        """Return the names of the actions, in the order of their indexes."""
+        return [ACTION_MEANING[action.value] for action in self._action_set]
+
+    game = property(attrgetter("_game"), doc="Name of the game.")
+    frame_skip = property(attrgetter("_frame_skip"), doc="Frames per step.")
+    num_img_obs = property(attrgetter("_num_img_obs"), doc="Number of frames in an observation.")
+    clip_reward = property(attrgetter("_clip_reward"), doc="Whether the reward is the sign of the score.")
+    max_start_noops = property(attrgetter("_max_start_noops"), doc="Upper limit of no-ops at the start of a game.")
+    episodic_lives = property(attrgetter("_episodic_lives"), doc="Whether `done` is True when a life is lost.")
+    repeat_action_probability = property(attrgetter("_repeat_action_probability"), doc="Of sticky actions.")
+    horizon = property(attrgetter("_horizon"), doc="Number of steps after which a game times out.")
+    frame_shape = property(attrgetter("_frame_shape"), doc="``(height, width)`` of a frame.")
+
+
+def _find_rom(game: str) -> Any:
+    """Return the path of the game's ROM, or say which names are near."""
+    names = ale_py.roms.get_all_rom_ids()
+    if game not in names:
+        near = difflib.get_close_matches(game, names, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "see ale_py.roms.get_all_rom_ids()."
+        raise ValueError(f"There is no Atari game called {game!r}: {hint}")
+    rom = ale_py.roms.get_rom_path(game)
+    if rom is None or ale_py.ALEInterface.isSupportedROM(rom) is None:
+        raise ValueError(f"The game {game!r} is known to ale-py but cannot be played with it (it needs two players).")
+    return rom
+
+
+ACTION_MEANING = {
+    0: "NOOP",
+    1: "FIRE",
+    2: "UP",
+    3: "RIGHT",
+    4: "LEFT",
+    5: "DOWN",
+    6: "UPRIGHT",
+    7: "UPLEFT",
+    8: "DOWNRIGHT",
+    9: "DOWNLEFT",
+    10: "UPFIRE",
+    11: "RIGHTFIRE",
+    12: "LEFTFIRE",
+    13: "DOWNFIRE",
+    14: "UPRIGHTFIRE",
+    15: "UPLEFTFIRE",
+    16: "DOWNRIGHTFIRE",
+    17: "DOWNLEFTFIRE",
+}
+
+ACTION_INDEX = {meaning: index for index, meaning in ACTION_MEANING.items()}

@@ -1,0 +1,172 @@
+"""The interface between environments and samplers."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import warnings
+
+import numpy as np
+
+from rlpyt.spaces.base import Space
+from rlpyt.spaces.composite import child_seeds
+
+EnvStep = namedtuple("EnvStep", ["observation", "reward", "done", "env_info"])
+EnvInfo = namedtuple("EnvInfo", [])  # The env_info of an environment that has nothing to tell.
+EnvSpaces = namedtuple("EnvSpaces", ["observation", "action"])
+
+
+class Env:
+    """The learning task, e.g. an MDP with transition function T(state, action) -> state'. Inputs and outputs are numpy arrays.
+
+    A new environment sets `_action_space` and `_observation_space` and defines `step` and `reset`;
+    `rlpyt.envs.contract.check_env` tests whether it keeps the rules below.
+
+    `step` returns an `env_info`: a namedtuple (possibly nested) with the same fields, shapes and dtypes at every step. Two fields have a
+    meaning to samplers and algorithms:
+
+    - ``timeout`` (bool): the episode ends with this step only because time ran out, and `done` is True as well. Values of what would have
+      followed are then estimated; after any other `done` they count as zero.
+    - ``traj_done`` (bool): whether to reset the environment and to end the trajectory's statistics, where this differs from `done`
+      (e.g. at the loss of a life).
+
+    An observation is valid until the next call of `step` or `reset`: an environment may reuse its memory, and samplers copy.
+
+    Attributes:
+        truncates_only_at_horizon: whether timeouts occur at the `horizon`-th step of an episode and nowhere else, which lets samplers
+            reserve less memory for final observations.
+    """
+
+    truncates_only_at_horizon = False
+
+    def step(self, action: Any) -> EnvStep:
+        """Run one step of the environment's dynamics.
+
+        Args:
+            action: an element of this environment's action space.
+
+        Returns:
+            ``EnvStep(observation, reward, done, env_info)``: the observation of the next state, the reward (float) of the transition,
+            whether the episode has ended (bool), and a namedtuple of further information.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define step(action).")
+
+    def reset(self) -> Any:
+        """Begin a new episode; return its initial observation."""
+        raise NotImplementedError(f"{type(self).__name__} does not define reset().")
+
+    def step_into(self, action: Any, observation_out: Any) -> tuple[float, bool, Any]:
+        """Like `step`, but write the observation into `observation_out` and return ``(reward, done, env_info)``.
+
+        Environments define it where that saves them memory traffic. Samplers do not call it if a subclass overrides `step` only.
+
+        Args:
+            observation_out: array of the observation's shape and dtype (for a single number a 0-d array, such as ``array[t, b, ...]``), or a
+                namedarraytuple of them.
+        """
+        observation, reward, done, env_info = self.step(action)
+        write_observation(observation, observation_out)
+        return reward, done, env_info
+
+    def reset_into(self, observation_out: Any) -> None:
+        """Like `reset`, but write the observation into `observation_out` (see `step_into`)."""
+        write_observation(self.reset(), observation_out)
+
+    def seed(self, seed: int) -> None:
+        """Seed the environment and its spaces; takes effect at the next `reset`.
+
+        An environment with randomness of its own extends this method. Whatever happened before, equal seeds must be followed by equal
+        episodes.
+        """
+        for space, space_seed in zip(self.spaces, child_seeds(seed, 2)):
+            if hasattr(space, "seed"):
+                space.seed(space_seed)
+
+    @property
+    def action_space(self) -> Space:
+        """The space of actions."""
+        return self._action_space
+
+    @property
+    def observation_space(self) -> Space:
+        """The space of observations."""
+        return self._observation_space
+
+    @property
+    def spaces(self) -> EnvSpaces:
+        """``EnvSpaces(observation, action)``."""
+        return EnvSpaces(observation=self.observation_space, action=self.action_space)
+
+    @property
+    def horizon(self) -> int | None:
+        """Largest number of steps in an episode, or None if there is no limit."""
+        return None
+
+    def close(self) -> None:
+        """Free what the environment holds; may be called more than once."""
+
+
+def fast_step(env: Any) -> Callable[[Any, Any], tuple[float, bool, Any]]:
+    """Return the callable ``(action, observation_out) -> (reward, done, env_info)`` with which samplers step `env`.
+
+    It is the environment's `step_into`, except where `step` was overridden further down the class hierarchy: then `step` is called and its
+    observation copied. `env` needs no particular base class.
+    """
+    if _defines(env, "step_into", "step"):
+        return env.step_into
+
+    def step_into(action: Any, observation_out: Any) -> tuple[float, bool, Any]:
+        observation, reward, done, env_info = env.step(action)
+        write_observation(observation, observation_out)
+        return reward, done, env_info
+
+    return step_into
+
+
+def fast_reset(env: Any) -> Callable[[Any], None]:
+    """Return the callable ``(observation_out) -> None`` with which samplers reset `env`: like `fast_step`, for `reset_into`."""
+    if _defines(env, "reset_into", "reset"):
+        return env.reset_into
+
+    def reset_into(observation_out: Any) -> None:
+        write_observation(env.reset(), observation_out)
+
+    return reset_into
+
+
+def _defines(env: Any, fast: str, slow: str) -> bool:
+    """Say whether method `fast` is defined at least as deep as `slow` in the object or its classes."""
+    for namespace in (getattr(env, "__dict__", {}), *map(vars, type(env).__mro__)):
+        if fast in namespace:
+            return True
+        if slow in namespace:
+            return False
+    return False
+
+
+def write_observation(observation: Any, out: Any, name: str = "observation") -> None:
+    """Copy an observation into the array, or namedarraytuple of arrays, `out`.
+
+    Raises:
+        ValueError: another shape or other fields than those of `out`. TypeError: a dtype that cannot be cast safely to that of `out`.
+            Both name the part. A cast within the same kind of numbers is done, with a warning.
+    """
+    if isinstance(out, tuple):
+        fields = getattr(observation, "_fields", None)
+        if fields != out._fields:
+            got = type(observation).__name__ if fields is None else f"fields {list(fields)}"
+            raise ValueError(f"{name}: expected fields {list(out._fields)}, got {got}.")
+        for field, part, part_out in zip(fields, tuple(observation), tuple(out)):
+            write_observation(part, part_out, f"{name}.{field}")
+        return
+    array = np.asarray(observation)
+    if array.shape != out.shape:
+        raise ValueError(f"{name}: expected shape {out.shape}, got {array.shape}.")
+    if array.dtype != out.dtype:
+        if not np.can_cast(array.dtype, out.dtype, casting="same_kind"):
+            raise TypeError(f"{name}: expected dtype {out.dtype}, got {array.dtype}, which cannot be cast safely.")
+        if hasattr(observation, "dtype"):  # Python's own numbers have no dtype to warn about.
+            warnings.warn(f"{name}: expected dtype {out.dtype}, got {array.dtype}; it is cast.", stacklevel=3)
+    out[...] = array

@@ -1,0 +1,368 @@
+"""Environments of gymnasium, and of classic gym, as rlpyt environments.
+
+Neither is imported here: the two interfaces are told apart by what an environment returns, so that environments written against classic
+gym work without gym. gymnasium is imported by `make` only.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlpyt.envs.base import Env, EnvSpaces, EnvStep, write_observation
+from rlpyt.spaces.composite import child_seeds
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, field_names, fits_losslessly
+from rlpyt.utils.collections import dynamic_namedtuple
+
+
+class Wrapper:
+    """Holds an environment and forwards to it the public attributes it does not define itself."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":  # e.g. asked for while unpickling, when there is no env yet
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        for env in wrapper_chain(self.env):
+            if hasattr(env, name):
+                return getattr(env, name)
+        raise AttributeError(f"Neither {type(self).__name__!r} nor the environment it wraps has an attribute {name!r}")
+
+
+class GymEnvWrapper(Wrapper, Env):
+    """Gives a gymnasium environment, or one written against classic gym, the rlpyt interface.
+
+    Spaces are wrapped by `rlpyt.spaces.gym_wrapper.GymSpaceWrapper`. Recognized are ``step`` returning five values (terminated and
+    truncated apart) or four (then ``info["TimeLimit.truncated"]`` tells a truncation), and ``reset`` with or without ``seed`` and info.
+
+    The info dictionary becomes the namedtuple ``env_info``. Its fields are found by one reset and one step with a random action when the
+    wrapper is made, so every key must appear at the first step after a reset (see `EnvInfoWrapper` otherwise):
+
+    - Keys that are no valid field names are changed, dots for instance to underscores. Nested dictionaries become nested namedtuples.
+    - Values must be numbers or arrays of numbers; others are dropped, with one warning that names them.
+    - Keys that appear only later are ignored. Where a key is missing, or None, the value is 0.
+    - The boolean field ``timeout`` is always there: truncated and not terminated. A key of that name becomes ``timeout_``.
+
+    Args:
+        env: the environment.
+        act_null_value: fills the null value of the action space (see `GymSpaceWrapper`); in the rlpyt form of actions.
+        obs_null_value: the same for observations.
+        force_float32: let float64 observations and actions appear as float32.
+    """
+
+    _space_wrapper = GymSpaceWrapper
+    _tuple_type = staticmethod(dynamic_namedtuple)
+
+    # Plain attributes here, set in the constructor, instead of the base class's properties.
+    action_space: GymSpaceWrapper = None
+    observation_space: GymSpaceWrapper = None
+
+    def __init__(
+        self, env: Any, act_null_value: Any = 0, obs_null_value: Any = 0, force_float32: bool = True
+    ) -> None:
+        super().__init__(env)
+        self.act_null_value = act_null_value
+        self.obs_null_value = obs_null_value
+        self.force_float32 = force_float32
+        self.action_space = self._space_wrapper(env.action_space, act_null_value, "action", force_float32)
+        self.observation_space = self._space_wrapper(
+            env.observation_space, obs_null_value, "observation", force_float32
+        )
+        self._seed: int | None = None
+        self._probe()
+        plain = self.observation_space.is_plain_array
+        self._obs_dtype = np.dtype(env.observation_space.dtype) if plain else None
+        self._obs_shape = self.observation_space.shape if plain else None
+
+    def _probe(self) -> None:
+        """Learn from one reset and one step which interface the environment has and what its info holds."""
+        reset_result = self.env.reset()
+        action_space = copy.deepcopy(self.env.action_space)  # leaves the state of the space's generator alone
+        action_space.seed(0)
+        step_result = self.env.step(action_space.sample())
+        if not isinstance(step_result, tuple) or len(step_result) not in (4, 5):
+            raise TypeError(
+                f"step() of {self.env} must return (observation, reward, terminated, truncated, info) or "
+                f"(observation, reward, done, info), got {step_result!r}."
+            )
+        self._is_classic = len(step_result) == 4
+        self._resets_with_info = _is_observation_and_info(reset_result) and not (
+            self._is_classic and self.observation_space.is_structured and len(self.observation_space.names) == 2
+        )
+        for observation in (reset_result[0] if self._resets_with_info else reset_result, step_result[0]):
+            self.observation_space.convert(observation)  # or an error that tells where it does not fit
+        _as_float(step_result[1])
+        self._to_env_info = InfoConverter(step_result[-1], "info", self._tuple_type, has_timeout=True)
+
+    def step(self, action: Any) -> EnvStep:
+        """Revert the action to its gym form, step the environment, and convert observation and info."""
+        observation, reward, done, timeout, info = self._step(action)
+        observation = self.observation_space.convert(observation)
+        return EnvStep(observation, reward, done, self._to_env_info(info, timeout))
+
+    def step_into(self, action: Any, observation_out: Any) -> tuple[float, bool, Any]:
+        """Do a `step` that writes the observation into `observation_out`; return ``(reward, done, env_info)``."""
+        observation, reward, done, timeout, info = self._step(action)
+        self._write(observation, observation_out)
+        return reward, done, self._to_env_info(info, timeout)
+
+    def reset(self) -> Any:
+        """Reset the environment, with the seed of the last call of `seed` if there was one since; return the converted observation."""
+        return self.observation_space.convert(self._reset())
+
+    def reset_into(self, observation_out: Any) -> None:
+        """Do a `reset` that writes the observation into `observation_out`."""
+        self._write(self._reset(), observation_out)
+
+    def _step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        """Return ``(observation, reward, done, timeout, info)``."""
+        if self._is_classic:
+            observation, reward, done, info = self.env.step(self.action_space.revert(action))
+            done = bool(done)
+            timeout = done and bool(info.get("TimeLimit.truncated", False))
+        else:
+            observation, reward, terminated, truncated, info = self.env.step(self.action_space.revert(action))
+            timeout = bool(truncated and not terminated)
+            done = timeout or bool(terminated)
+        if type(reward) is not float:
+            reward = _as_float(reward)
+        return observation, reward, done, timeout, info
+
+    def _reset(self) -> Any:
+        """Return the observation of the gym environment."""
+        if self._seed is None:
+            result = self.env.reset()
+        else:
+            seed, self._seed = self._seed, None
+            result = self.env.reset(seed=seed)
+        return result[0] if self._resets_with_info else result
+
+    def _write(self, observation: Any, out: Any) -> None:
+        if (
+            type(observation) is np.ndarray
+            and observation.dtype == self._obs_dtype
+            and observation.shape == self._obs_shape
+        ):
+            out[...] = observation
+        else:
+            write_observation(self.observation_space.convert(observation), out)
+
+    def seed(self, seed: int) -> None:
+        """Seed the environment, by ``reset(seed=seed)`` at the next reset or classic ``env.seed(seed)``, and its spaces."""
+        Env.seed(self, seed)
+        if self._is_classic and callable(classic_seed := getattr(self.env, "seed", None)):
+            classic_seed(seed)
+        elif all(_accepts(env.reset, "seed") for env in wrapper_chain(self.env)):
+            self._seed = seed
+        else:
+            warnings.warn(
+                f"{self.env} has neither reset(seed=...) nor seed(): its randomness does not follow the run's seed.", stacklevel=2
+            )
+
+    @property
+    def spaces(self) -> EnvSpaces:
+        """The wrapped spaces: ``EnvSpaces(observation, action)``."""
+        return EnvSpaces(observation=self.observation_space, action=self.action_space)
+
+    @property
+    def horizon(self) -> int | None:
+        """Steps after which a time limit ends an episode, from a TimeLimit wrapper or the environment's spec; None if unknown."""
+        for env in wrapper_chain(self.env):
+            limit = getattr(env, "_max_episode_steps", None) if type(env).__name__ == "TimeLimit" else None
+            if limit is not None:
+                return limit
+        return getattr(getattr(self.env, "spec", None), "max_episode_steps", None)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+class InfoConverter:
+    """Turns info dictionaries into namedtuples of one type, fixed by an example; the rules are those of `GymEnvWrapper`.
+
+    Args:
+        example: info dictionary with all keys, and values of the type and shape they will have.
+        name: of the namedtuple type; of types inside, ``name_field``.
+        tuple_type: makes a namedtuple type, or a schema, from a name and field names.
+        has_timeout: whether to add the boolean field ``timeout``, whose value is the second argument of a call.
+    """
+
+    def __init__(
+        self, example: Mapping, name: str = "info", tuple_type: Callable = dynamic_namedtuple, has_timeout: bool = False
+    ) -> None:
+        leaves = {key: value for key, value in example.items() if isinstance(value, Mapping) or _is_numeric(value)}
+        dropped = [key for key in example if key not in leaves]
+        if dropped:
+            warnings.warn(
+                f"Not numbers or arrays of numbers, and therefore left out of env_info: {name} keys {', '.join(map(repr, dropped))}.",
+                stacklevel=2,
+            )
+        fields = field_names(leaves, taken=["timeout"] if has_timeout else ())
+        self._parts = []  # (key, type of values that need no conversion, conversion of others)
+        for (key, value), field in zip(leaves.items(), fields):
+            if isinstance(value, Mapping):
+                self._parts.append((key, None, InfoConverter(value, f"{name}_{field}", tuple_type)))
+            else:
+                leaf = _InfoLeaf(value, f"{name}[{key!r}]")
+                self._parts.append((key, leaf.scalar_type, leaf))
+        self.tuple_cls = tuple_type(name, fields + ["timeout"] * has_timeout)
+        self._make = self.tuple_cls._make
+        self._constant = None
+        if not self._parts:
+            self._constant = {t: self._make([t] * has_timeout) for t in (False, True)}
+
+    def __call__(self, info: Mapping | None, timeout: bool | None = None) -> Any:
+        """Return the namedtuple for `info` (all zeros for None)."""
+        if self._constant is not None:
+            return self._constant[bool(timeout)]
+        get = info.get if info is not None else _nothing
+        values = []
+        for key, scalar_type, convert in self._parts:
+            value = get(key)
+            values.append(value if scalar_type is not None and type(value) is scalar_type else convert(value))
+        if timeout is not None:
+            values.append(timeout)
+        return self._make(values)
+
+
+class _InfoLeaf:
+    """Makes a value of the example's dtype and shape from what the environment put under one key."""
+
+    def __init__(self, example: Any, path: str) -> None:
+        array = np.asarray(example)
+        self.path, self.dtype, self.shape = path, array.dtype, array.shape
+        is_scalar = array.shape == () and not isinstance(example, np.ndarray)
+        self.scalar_type = type(example) if is_scalar else None
+        self.zero = np.zeros(array.shape, array.dtype)
+        self.zero.flags.writeable = False
+        if is_scalar:
+            self.zero = self.scalar_type(0)
+
+    def __call__(self, value: Any) -> Any:
+        if value is None:
+            return self.zero
+        try:
+            array = np.asarray(value)
+        except ValueError:  # nested lists of different lengths
+            array = np.asarray(None)
+        if array.dtype == self.dtype and array.shape == self.shape:
+            return array
+        if array.shape != self.shape or not fits_losslessly(array, self.dtype):
+            raise ValueError(
+                f"{self.path}: expected dtype {self.dtype} and shape {self.shape} as at the first step, got {value!r}. Its "
+                "first value must have the type of all that follow, e.g. 0.0 where later ones are not whole numbers."
+            )
+        return array.astype(self.dtype)
+
+
+class EnvInfoWrapper(Wrapper):
+    """Fills in the info of every step with examples, so that ``env_info`` has fields for keys which only appear now and then.
+
+    It goes between the gym environment and `GymEnvWrapper`: ``GymEnvWrapper(EnvInfoWrapper(env, info_example))``.
+
+    Args:
+        env: a gym environment.
+        info_example: the keys, possibly nested, with the values to use wherever the environment gives none.
+    """
+
+    def __init__(self, env: Any, info_example: Mapping) -> None:
+        super().__init__(env)
+        self.info_example = info_example
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Reset the wrapped environment."""
+        return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> tuple:
+        """Step the wrapped environment; put missing keys into the info returned."""
+        *outcome, info = self.env.step(action)
+        return (*outcome, infill_info(info, self.info_example))
+
+
+def infill_info(info: Mapping, sometimes_info: Mapping) -> dict:
+    """Return `info` with the keys it lacks taken from `sometimes_info`; so, too, in nested dictionaries."""
+    filled = {**sometimes_info, **info}
+    for key, example in sometimes_info.items():
+        if isinstance(example, Mapping) and key in info:
+            filled[key] = infill_info(info[key], example)
+    return filled
+
+
+def build_info_tuples(info: Mapping, name: str = "info") -> type:
+    """Return the namedtuple type for info dictionaries like `info`; types inside it are called ``name_field``."""
+    return InfoConverter(info, name).tuple_cls
+
+
+def info_to_nt(value: Any, name: str = "info") -> Any:
+    """Return an info dictionary as a namedtuple called `name`, and other values as they are."""
+    return InfoConverter(value, name)(value) if isinstance(value, Mapping) else value
+
+
+def make(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> GymEnvWrapper:
+    """Make an environment with ``gymnasium.make(*args, **kwargs)`` and wrap it.
+
+    gymnasium's checker of environments is off, unless asked for with ``disable_env_checker=False``: it costs time at every step.
+
+    Args:
+        info_example: if given, an `EnvInfoWrapper` with this example is put in between.
+    """
+    return GymEnvWrapper(_make_gym(*args, info_example=info_example, **kwargs))
+
+
+def _make_gym(*args: Any, info_example: Mapping | None, **kwargs: Any) -> Any:
+    import gymnasium
+
+    kwargs.setdefault("disable_env_checker", True)
+    try:
+        env = gymnasium.make(*args, **kwargs)
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        for extra, words in (("mujoco", ("mujoco",)), ("atari", ("ale_py", "ale-py", "atari"))):
+            if any(word in str(error).lower() for word in words):
+                raise ImportError(f'{error} Install what is missing with: pip install "rlpyt[{extra}]"') from error
+        raise
+    return env if info_example is None else EnvInfoWrapper(env, info_example)
+
+
+def wrapper_chain(env: Any) -> Iterator[Any]:
+    """Yield `env`, the environment it wraps, and so on inwards."""
+    yield env
+    while any(cls.__name__ == "Wrapper" for cls in type(env).__mro__):
+        env = env.env
+        yield env
+
+
+def _is_observation_and_info(result: Any) -> bool:
+    return isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+
+
+def _is_numeric(value: Any) -> bool:
+    try:
+        return np.asarray(value).dtype.kind in "biufc"
+    except ValueError:  # nested lists of different lengths
+        return False
+
+
+def _as_float(reward: Any) -> float:
+    """Return a reward of any numeric type, or an array with one element, as a float."""
+    if isinstance(reward, (float, int, np.number)):
+        return float(reward)
+    array = np.asarray(reward)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        raise TypeError(f"The reward must be one number, got {reward!r}.")
+    return float(array.item())
+
+
+def _accepts(function: Callable, argument: str) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _nothing(key: Any) -> None:
+    return None

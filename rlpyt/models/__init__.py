@@ -1,0 +1,1 @@
+"""Neural network components, and complete models for agents in `pg` and `dqn`."""

@@ -1,0 +1,115 @@
+"""Convolutional model components for images."""
+
+from collections.abc import Sequence
+
+import torch
+
+from rlpyt.models.mlp import MlpModel
+from rlpyt.models.utils import conv2d_output_shape
+
+
+class Conv2dModel(torch.nn.Module):
+    """Stack of 2-D convolutions, each followed by a nonlinearity.
+
+    Args:
+        in_channels: channels of the image.
+        channels, kernel_sizes, strides: one entry per layer.
+        paddings: one entry per layer; default no padding.
+        nonlinearity: class of the activation module.
+        use_maxpool: convolve with stride 1 and max-pool by the stride instead of striding.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: Sequence[int],
+        kernel_sizes: Sequence[int],
+        strides: Sequence[int],
+        paddings: Sequence[int] | None = None,
+        nonlinearity: type[torch.nn.Module] = torch.nn.ReLU,
+        use_maxpool: bool = False,
+        head_sizes: None = None,
+    ):
+        super().__init__()
+        if head_sizes is not None:
+            raise ValueError(f"head_sizes={head_sizes}: Conv2dModel has no head, use Conv2dHeadModel(hidden_sizes=...).")
+        paddings = [0] * len(channels) if paddings is None else paddings
+        n_layers = {len(setting) for setting in (channels, kernel_sizes, strides, paddings)}
+        if len(n_layers) > 1:
+            raise ValueError(
+                f"channels={channels}, kernel_sizes={kernel_sizes}, strides={strides} and paddings={paddings} "
+                "need one entry per layer each."
+            )
+        layers = []
+        for i, (out_channels, kernel_size, stride, padding) in enumerate(zip(channels, kernel_sizes, strides, paddings)):
+            n_in = channels[i - 1] if i else in_channels
+            layers += [
+                torch.nn.Conv2d(n_in, out_channels, kernel_size, 1 if use_maxpool else stride, padding),
+                nonlinearity(),
+            ]
+            if use_maxpool and stride != 1:
+                layers.append(torch.nn.MaxPool2d(stride))
+        self.conv = torch.nn.Sequential(*layers)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Image [B,C,H,W] -> features [B,C',H',W']; uint8 images in [0,255] are used as floats in [0,1]."""
+        return self.conv(images_to_float(input) if input.dtype == torch.uint8 else input)
+
+    def conv_out_size(self, h: int, w: int, c: int | None = None) -> int:
+        """Number of features C' * H' * W' for an image [c,h,w] (of any number of channels if there is no layer)."""
+        for layer in self.conv:
+            if isinstance(layer, torch.nn.Conv2d):
+                c = layer.out_channels
+            if isinstance(layer, (torch.nn.Conv2d, torch.nn.MaxPool2d)):
+                h, w = conv2d_output_shape(h, w, layer.kernel_size, layer.stride, layer.padding)
+        return h * w * c
+
+
+def images_to_float(images: torch.Tensor) -> torch.Tensor:
+    """uint8 images [B,C,H,W] in [0,255] as floats in [0,1], in the memory layout which makes convolutions fast.
+
+    On a CPU, forward and backward together are fastest with the channels last, but arranging them so costs more than
+    it gains where no gradient is needed (a sampler's small batches). The dtype is float32, or that of autocast.
+    """
+    device_type = images.device.type
+    dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else torch.float
+    if device_type == "cpu" and torch.is_grad_enabled():
+        # On bytes, stack is the fastest way to transpose; [B,H,W,C] in memory.
+        return torch.stack(images.unbind(1), dim=-1).to(dtype).mul_(1 / 255).permute(0, 3, 1, 2)
+    return images.to(dtype).mul_(1 / 255)
+
+
+class Conv2dHeadModel(torch.nn.Module):
+    """Convolutions (`Conv2dModel`) and then, on the flattened features, a fully connected head (`MlpModel`).
+
+    Args:
+        image_shape: (C,H,W).
+        hidden_sizes, output_size: of the head, as in MlpModel; if both are empty the output is the flattened features.
+        channels, kernel_sizes, strides, paddings, nonlinearity, use_maxpool: as in Conv2dModel.
+    """
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        channels: Sequence[int],
+        kernel_sizes: Sequence[int],
+        strides: Sequence[int],
+        hidden_sizes: Sequence[int] | int | None,
+        output_size: int | None = None,
+        paddings: Sequence[int] | None = None,
+        nonlinearity: type[torch.nn.Module] = torch.nn.ReLU,
+        use_maxpool: bool = False,
+    ):
+        super().__init__()
+        c, h, w = image_shape
+        self.conv = Conv2dModel(c, channels, kernel_sizes, strides, paddings, nonlinearity, use_maxpool)
+        self.head = MlpModel(self.conv.conv_out_size(h, w, c), hidden_sizes, output_size, nonlinearity)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Image [B,C,H,W], float or uint8 as in Conv2dModel -> [B,output_size]."""
+        return self.head(self.conv(input).flatten(1))
+
+    @property
+    def output_size(self) -> int:
+        """Width of the output."""
+        return self.head.output_size

@@ -1,0 +1,1 @@
+"""Models for deep Q-learning agents."""

@@ -1,0 +1,60 @@
+"""Convolutional model for Q-values of images."""
+
+from collections.abc import Sequence
+
+import torch
+
+from rlpyt.models.conv2d import Conv2dModel
+from rlpyt.models.dqn.dueling import DuelingHeadModel
+from rlpyt.models.mlp import MlpModel
+from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+
+
+class AtariDqnModel(torch.nn.Module):
+    """Convolutions over the frames of an observation and a fully connected head with one Q-value per action.
+
+    Args:
+        image_shape: (C,H,W).
+        output_size: number of actions.
+        fc_sizes: width(s) of the hidden layer(s) of the head.
+        dueling: use a dueling head.
+        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `Conv2dModel`; by default 32
+            channels of 8x8 with stride 4, 64 of 4x4 with stride 2 and padding 1, 64 of 3x3 with padding 1.
+    """
+
+    uses_prev_action = False
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        output_size: int,
+        fc_sizes: Sequence[int] | int = 512,
+        dueling: bool = False,
+        use_maxpool: bool = False,
+        channels: Sequence[int] | None = None,
+        kernel_sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        paddings: Sequence[int] | None = None,
+    ):
+        super().__init__()
+        self.dueling = dueling
+        c, h, w = image_shape
+        self.conv = Conv2dModel(
+            in_channels=c,
+            channels=channels or [32, 64, 64],
+            kernel_sizes=kernel_sizes or [8, 4, 3],
+            strides=strides or [4, 2, 1],
+            paddings=paddings or [0, 1, 1],
+            use_maxpool=use_maxpool,
+        )
+        HeadCls = DuelingHeadModel if dueling else MlpModel
+        self.head = HeadCls(self.conv.conv_out_size(h, w), fc_sizes, output_size)
+
+    def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
+        """Q-values [T,B,output_size]; leading dims may also be [B] or [].
+
+        observation: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. The other inputs are ignored.
+        """
+        lead_dim, T, B, image_shape = infer_leading_dims(observation, 3)
+        features = self.conv(observation.reshape(T * B, *image_shape))
+        return restore_leading_dims(self.head(features.flatten(1)), lead_dim, T, B)

@@ -1,0 +1,58 @@
+"""Feedforward convolutional model for policy gradients from images."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+from rlpyt.models.conv2d import Conv2dHeadModel
+from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+
+
+class AtariFfModel(torch.nn.Module):
+    """Convolutions and a fully connected layer, with outputs for action probabilities and state value.
+
+    Args:
+        image_shape: (C,H,W).
+        output_size: number of actions.
+        fc_sizes: width(s) of the fully connected layer(s).
+        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `Conv2dModel`; by default 16
+            channels of 8x8 with stride 4, then 32 of 4x4 with stride 2 and padding 1.
+    """
+
+    uses_prev_action = False
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        output_size: int,
+        fc_sizes: Sequence[int] | int = 512,
+        use_maxpool: bool = False,
+        channels: Sequence[int] | None = None,
+        kernel_sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        paddings: Sequence[int] | None = None,
+    ):
+        super().__init__()
+        self.conv = Conv2dHeadModel(
+            image_shape=image_shape,
+            channels=channels or [16, 32],
+            kernel_sizes=kernel_sizes or [8, 4],
+            strides=strides or [4, 2],
+            paddings=paddings or [0, 1],
+            use_maxpool=use_maxpool,
+            hidden_sizes=fc_sizes,
+        )
+        self.pi = torch.nn.Linear(self.conv.output_size, output_size)
+        self.value = torch.nn.Linear(self.conv.output_size, 1)
+
+    def forward(self, image, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor]:
+        """Action probabilities [T,B,output_size] and value [T,B]; leading dims may also be [B] or [].
+
+        image: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. The other inputs are ignored.
+        """
+        lead_dim, T, B, image_shape = infer_leading_dims(image, 3)
+        features = self.conv(image.reshape(T * B, *image_shape))
+        pi = F.softmax(self.pi(features), dim=-1)
+        value = self.value(features).squeeze(-1)
+        return restore_leading_dims((pi, value), lead_dim, T, B)

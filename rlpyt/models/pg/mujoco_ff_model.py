@@ -1,0 +1,70 @@
+"""Feedforward model for policy gradients with continuous actions."""
+
+from collections.abc import Sequence
+
+import torch
+
+from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.models.running_mean_std import RunningMeanStdModel
+from rlpyt.utils.tensor import restore_leading_dims
+
+
+class MujocoFfModel(torch.nn.Module):
+    """One multilayer perceptron for the mean of the action, another for the state value, and a learned log_std.
+
+    The log_std does not depend on the observation.
+
+    Args:
+        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
+        action_size: number of action components.
+        hidden_sizes: of both perceptrons; default [64, 64].
+        hidden_nonlinearity: class of the activation module.
+        mu_nonlinearity: the same for the mean's output; Tanh suits actions in [-1,1].
+        init_log_std: initial log of the standard deviation.
+        normalize_observation: subtract the running mean of observations, divide by their standard deviation.
+        norm_obs_clip: limit of normalized observations.
+        norm_obs_var_clip: least variance to normalize by.
+    """
+
+    uses_prev_action = False
+
+    def __init__(
+        self,
+        observation_shape: Sequence,
+        action_size: int,
+        hidden_sizes: Sequence[int] | int | None = None,
+        hidden_nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
+        mu_nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
+        init_log_std: float = 0.0,
+        normalize_observation: bool = False,
+        norm_obs_clip: float = 10,
+        norm_obs_var_clip: float = 1e-6,
+    ):
+        super().__init__()
+        hidden_sizes = [64, 64] if hidden_sizes is None else hidden_sizes
+        self.observation = ObservationVector(observation_shape)
+        self.mu = torch.nn.Sequential(
+            MlpModel(self.observation.size, hidden_sizes, action_size, hidden_nonlinearity), mu_nonlinearity()
+        )
+        self.v = MlpModel(self.observation.size, hidden_sizes, 1, hidden_nonlinearity)
+        self.log_std = torch.nn.Parameter(torch.full((action_size,), float(init_log_std)))
+        self.normalize_observation = normalize_observation
+        self.norm_obs_clip = norm_obs_clip
+        self.norm_obs_var_clip = norm_obs_var_clip
+        if normalize_observation:
+            self.obs_rms = RunningMeanStdModel((self.observation.size,))
+
+    def forward(self, observation, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """mu [T,B,action_size], log_std [T,B,action_size] and value [T,B]; leading dims may also be [B] or []."""
+        x, lead_dims = self.observation(observation)
+        if self.normalize_observation:
+            x = self.obs_rms.normalize(x, self.norm_obs_clip, self.norm_obs_var_clip)
+        mu = self.mu(x)
+        log_std = self.log_std.repeat(len(mu), 1)  # a copy, which outlives the parameter's next update
+        value = self.v(x).squeeze(-1)
+        return restore_leading_dims((mu, log_std, value), *lead_dims)
+
+    def update_obs_rms(self, observation) -> None:
+        """Add observations to the running statistics, if they are used."""
+        if self.normalize_observation:
+            self.obs_rms.update(self.observation(observation)[0])

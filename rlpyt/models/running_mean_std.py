@@ -1,0 +1,56 @@
+"""Running mean and variance of everything seen so far, e.g. to normalize observations."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed
+
+
+class RunningMeanStdModel(torch.nn.Module):
+    """Mean and variance over all data given to `update`, of any amount and in any order.
+
+    Batches are merged by the parallel algorithm of Chan, Golub & LeVeque (1979), in float64. `mean` and `var` are
+    float32 [*shape] (0 and 1 before the first update); `count` says over how many data. All are buffers: they follow
+    the model's device and are saved in its state dict. Under torch.distributed all ranks must call `update` together,
+    and each gets the statistics of the data of all ranks.
+    """
+
+    def __init__(self, shape: Sequence[int]):
+        super().__init__()
+        self.shape = tuple(shape)
+        self.register_buffer("mean", torch.zeros(self.shape))
+        self.register_buffer("var", torch.ones(self.shape))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("exact_mean", torch.zeros(self.shape, dtype=torch.float64))
+        self.register_buffer("exact_var", torch.zeros(self.shape, dtype=torch.float64))
+
+    @torch.no_grad()
+    def update(self, x: torch.Tensor) -> None:
+        """Merge in a batch of data, [*shape] with any leading dimensions."""
+        x = x.reshape(-1, *self.shape).to(self.exact_mean)
+        total = torch.cat([x.sum(0).flatten(), x.new_tensor([len(x)])])
+        _all_reduce(total)
+        n = total[-1]
+        batch_mean = (total[:-1] / n).view(self.shape)
+        # Deviations from the mean over all ranks, so the variance between ranks is in it.
+        square_deviation = (x - batch_mean).square().sum(0)
+        _all_reduce(square_deviation)
+
+        count = self.count + n
+        delta = batch_mean - self.exact_mean
+        self.exact_var.mul_(self.count).add_(square_deviation).add_(delta.square() * (self.count * n / count)).div_(count)
+        self.exact_mean.add_(delta * (n / count))
+        self.count.copy_(count)
+        self.mean.copy_(self.exact_mean)
+        self.var.copy_(self.exact_var)
+
+    def normalize(self, x: torch.Tensor, clip: float | None = None, var_clip: float | None = None) -> torch.Tensor:
+        """(x - mean) / std, limited to [-clip,clip], with the variance at least var_clip."""
+        var = self.var if var_clip is None else self.var.clamp(min=var_clip)
+        x = (x - self.mean) * var.rsqrt()
+        return x if clip is None else x.clamp(-clip, clip)
+
+
+def _all_reduce(tensor: torch.Tensor) -> None:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.all_reduce(tensor)

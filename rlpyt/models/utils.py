@@ -1,0 +1,73 @@
+"""Helpers for models: shapes, gradients, and copying parameters between models."""
+
+from collections.abc import Mapping
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+
+def conv2d_output_shape(h: int, w: int, kernel_size=1, stride=1, padding=0, dilation=1) -> tuple[int, int]:
+    """Height and width after a 2-D convolution or pooling of an input [h,w]; each setting is an int or a pair."""
+    kernel, strides, paddings, dilations = map(_pair, (kernel_size, stride, padding, dilation))
+    h_out, w_out = (
+        (size + 2 * p - d * (k - 1) - 1) // s + 1
+        for size, k, s, p, d in zip((h, w), kernel, strides, paddings, dilations)
+    )
+    return h_out, w_out
+
+
+def _pair(x) -> tuple[int, int]:
+    return (x, x) if isinstance(x, int) else tuple(x)
+
+
+class ScaleGrad(torch.autograd.Function):
+    """Identity in the forward pass, which multiplies the gradient by `scale` in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, tensor: torch.Tensor, scale: float) -> torch.Tensor:
+        ctx.scale = scale
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, grad_output: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad_output * ctx.scale, None
+
+
+scale_grad = ScaleGrad.apply
+
+
+def unwrap_ddp(model: torch.nn.Module) -> torch.nn.Module:
+    """The model itself, whether or not it is wrapped in DistributedDataParallel."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def strip_ddp_state_dict(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The state dict as saved from a model without DistributedDataParallel, which puts "module." before every name."""
+    prefix = "module."
+    if not all(name.startswith(prefix) for name in state_dict):
+        return dict(state_dict)
+    return {name[len(prefix):]: value for name, value in state_dict.items()}
+
+
+@torch.no_grad()
+def update_state_dict(
+    model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], tau: float = 1, strip_ddp: bool = True
+) -> None:
+    """Move the parameters and buffers of `model` towards `state_dict`, in place (so shared memory stays shared).
+
+    tau: 1 copies; 0 < tau < 1 gives ``tau * new + (1 - tau) * old``, except for integers (counters), which are copied.
+    strip_ddp: accept the state dict of a model wrapped in DistributedDataParallel.
+    Raises KeyError if the names differ.
+    """
+    new = strip_ddp_state_dict(state_dict) if strip_ddp else state_dict
+    old = unwrap_ddp(model).state_dict()
+    if old.keys() != new.keys():
+        raise KeyError(
+            f"The state dict does not fit {type(unwrap_ddp(model)).__name__}: it lacks {sorted(old.keys() - new.keys())} "
+            f"and has in excess {sorted(new.keys() - old.keys())}."
+        )
+    mixed = [name for name, value in old.items() if tau != 1 and value.is_floating_point()]
+    for name in old.keys() - set(mixed):
+        old[name].copy_(new[name])
+    if mixed:
+        torch._foreach_lerp_([old[name] for name in mixed], [new[name] for name in mixed], float(tau))

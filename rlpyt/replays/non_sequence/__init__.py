@@ -1,0 +1,1 @@
+"""Buffers that replay single transitions."""

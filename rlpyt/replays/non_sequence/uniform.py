@@ -1,0 +1,34 @@
+"""Uniform replay of transitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer
+from rlpyt.replays.selectors import UniformSelector
+
+
+class UniformReplay:
+    """Replays single steps, all valid ones with the same probability; to put in front of an n-step buffer."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.selector = UniformSelector(self.ring, self.B, self.off_backward, self.off_forward)
+
+    def sample_batch(self, batch_B: int) -> Any:
+        """Return a batch of `batch_B` random samples; see `extract_batch`."""
+        return self.extract_batch(*self.sample_idxs(batch_B))
+
+    def sample_idxs(self, batch_B: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (T_idxs [batch_B], B_idxs [batch_B]) of random steps that are valid now.
+
+        Raises:
+            ValueError: none is valid yet.
+        """
+        return self.selector.select(batch_B)
+
+
+class UniformReplayBuffer(UniformReplay, NStepReturnBuffer):
+    """Transitions; full observations; uniform."""

@@ -1,0 +1,87 @@
+"""What every runner counts and logs: the same columns everywhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from rlpyt.utils.logging import logger
+
+
+class Diagnostics:
+    """Counters of a run, and the table that is logged from them.
+
+    Args:
+        opt_info_fields: names of what the algorithm reports per optimization.
+        batch_size: environment steps per iteration, all processes together.
+        train_batch_size: samples per gradient update, all processes together.
+    """
+
+    def __init__(self, opt_info_fields: Iterable[str], batch_size: int, train_batch_size: int | None) -> None:
+        self.batch_size = batch_size
+        self.train_batch_size = train_batch_size
+        self.opt_infos: dict[str, list] = {name: [] for name in opt_info_fields}
+        self.new_completed_trajs = 0
+        self.cum_completed_trajs = 0
+        self.cum_steps = 0  # env steps, all processes together
+        self.cum_eval_time = 0.0  # seconds
+        self._start_time = self._last_time = time.monotonic()
+        self._last_steps = 0
+        self._last_updates = 0
+
+    def store(self, n_completed_trajs: int, opt_info: Any) -> None:
+        """Count one iteration, and keep what it yielded until the next row is logged."""
+        self.cum_steps += self.batch_size
+        self.new_completed_trajs += n_completed_trajs
+        self.cum_completed_trajs += n_completed_trajs
+        for name, values in self.opt_infos.items():
+            new = getattr(opt_info, name, [])
+            values.extend(new) if hasattr(new, "__len__") else values.append(new)
+
+    def record(self, itr: int, updates: int, eval_time: float = 0.0) -> None:
+        """Record the columns that all runners share; `updates` counts the gradient updates so far, `eval_time` is in seconds."""
+        now = time.monotonic()
+        self.cum_eval_time += eval_time
+        train_time = now - self._last_time - eval_time
+        new_steps = self.cum_steps - self._last_steps
+        new_updates = updates - self._last_updates
+        timed = new_steps > 0 and train_time > 0
+        samples_per_update = self.train_batch_size or math.nan
+        for name, value in (
+            ("Iteration", itr),
+            ("CumTime (s)", now - self._start_time),
+            ("CumSteps", self.cum_steps),
+            ("CumCompletedTrajs", self.cum_completed_trajs),
+            ("CumUpdates", updates),
+            ("StepsPerSecond", new_steps / train_time if timed else math.nan),
+            ("UpdatesPerSecond", new_updates / train_time if timed else math.nan),
+            ("ReplayRatio", new_updates * samples_per_update / new_steps if new_steps else math.nan),
+            ("CumReplayRatio", updates * samples_per_update / self.cum_steps if self.cum_steps else math.nan),
+        ):
+            logger.record_tabular(name, value)
+        self._last_time, self._last_steps, self._last_updates = now, self.cum_steps, updates
+        self.new_completed_trajs = 0
+
+    def record_infos(self, traj_infos: list) -> None:
+        """Record statistics of the TrajInfos and of what the algorithm reported since the last row, and forget the latter."""
+        fields = sorted({name for info in traj_infos for name in info if not name.startswith("_")}, key=_first_seen(traj_infos))
+        for name in fields:
+            logger.record_tabular_misc_stat(name, [info[name] for info in traj_infos if name in info])
+        for name, values in self.opt_infos.items():
+            logger.record_tabular_misc_stat(name, values)
+            self.opt_infos[name] = []
+
+    @property
+    def cum_time(self) -> float:
+        """Seconds since the start of the run."""
+        return time.monotonic() - self._start_time
+
+
+def _first_seen(traj_infos: list) -> Any:
+    order: dict[str, int] = {}
+    for info in traj_infos:
+        for name in info:
+            order.setdefault(name, len(order))
+    return order.__getitem__

@@ -1,0 +1,303 @@
+"""The training loop in one process: sample a batch, optimize, log."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from rlpyt.runners.base import BaseRunner
+from rlpyt.runners.diagnostics import Diagnostics
+from rlpyt.runners.interrupt import Interrupt
+from rlpyt.samplers.workers import set_cpu_affinity
+from rlpyt.utils.logging import logger
+from rlpyt.utils.prog_bar import ProgBarCounter
+from rlpyt.utils.seed import make_seed, set_seed
+
+
+class MinibatchRlBase(BaseRunner):
+    """Startup, logging and snapshots; subclasses write the loop.
+
+    Args:
+        algo: the algorithm.
+        agent: the learning agent.
+        sampler: the sampler.
+        n_steps: environment steps of the whole run.
+        seed: of the run; None draws one.
+        affinity: processors, GPU and threads: ``master_cpus``, ``workers_cpus``, ``cuda_idx``, ``master_torch_threads``,
+            ``worker_torch_threads``, ``set_affinity``; all optional.
+        log_interval_steps: environment steps between two rows of the log.
+    """
+
+    _eval = False
+
+    def __init__(
+        self,
+        algo: Any,
+        agent: Any,
+        sampler: Any,
+        n_steps: int | float,
+        seed: int | None = None,
+        affinity: dict | None = None,
+        log_interval_steps: int | float = 1e5,
+    ) -> None:
+        for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or int(value) < 1:
+                raise ValueError(f"{name}={value!r} must be a number of environment steps, at least 1.")
+        if affinity is not None and not isinstance(affinity, dict):
+            raise ValueError(f"affinity={affinity!r} must be a dictionary, e.g. dict(workers_cpus=[0, 1], cuda_idx=None), or None.")
+        if self._eval and not getattr(sampler, "eval_n_envs", 0):
+            raise ValueError(f"{type(self).__name__} evaluates the agent: give the sampler eval_n_envs and eval_max_steps.")
+        self.algo = algo
+        self.agent = agent
+        self.sampler = sampler
+        self.n_steps = int(n_steps)
+        self.seed = seed
+        self.affinity = {} if affinity is None else affinity
+        self.log_interval_steps = int(log_interval_steps)
+        self.rank = 0
+        self.world_size = 1
+
+    # Startup and end ------------------------------------------------------------------------------------------------
+    def startup(self) -> int:
+        """Bind to processors, seed, and initialize sampler, agent, algorithm and logging; return the number of iterations."""
+        affinity = self.affinity
+        if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
+            set_cpu_affinity(affinity["master_cpus"])
+        if affinity.get("master_torch_threads") is not None:
+            torch.set_num_threads(int(affinity["master_torch_threads"]))
+        if self.seed is None:
+            self.seed = make_seed()
+        set_seed(self.seed)
+        logger.log(f"Runner {type(self).__name__}: seed {self.seed}, {torch.get_num_threads()} torch threads in the master process.")
+        examples = self.sampler.initialize(
+            agent=self.agent,
+            affinity=affinity,
+            seed=self.seed + 1,
+            bootstrap_value=getattr(self.algo, "bootstrap_value", False),
+            traj_info_kwargs=self.get_traj_info_kwargs(),
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+        self.itr_batch_size = self.sampler.batch_spec.size * self.world_size  # env steps
+        n_itr = self.get_n_itr()
+        self.agent.to_device(affinity.get("cuda_idx", None))
+        if self.world_size > 1:
+            self.agent.data_parallel()
+        self.algo.initialize(
+            agent=self.agent,
+            n_itr=n_itr,
+            batch_spec=self.sampler.batch_spec,
+            mid_batch_reset=self.sampler.mid_batch_reset,
+            examples=examples,
+            world_size=self.world_size,
+            rank=self.rank,
+        )
+        self.initialize_logging()
+        return n_itr
+
+    def get_traj_info_kwargs(self) -> dict:
+        """Return what the TrajInfo class must know from elsewhere, e.g. the discount."""
+        return dict(discount=getattr(self.algo, "discount", 1))
+
+    def get_n_itr(self) -> int:
+        """Return the number of iterations: enough for `n_steps`, rounded up to whole logging intervals."""
+        self.log_interval_itrs = max(self.log_interval_steps // self.itr_batch_size, 1)
+        n_itr = -(-self.n_steps // self.itr_batch_size)
+        self.n_itr = -(-n_itr // self.log_interval_itrs) * self.log_interval_itrs
+        logger.log(f"Running {self.n_itr} iterations of {self.itr_batch_size} environment steps.")
+        return self.n_itr
+
+    def initialize_logging(self) -> None:
+        """Start counting."""
+        self.diagnostics = Diagnostics(
+            self.algo.opt_info_fields, self.itr_batch_size, (getattr(self.algo, "batch_size", None) or 0) * self.world_size
+        )
+        self.pbar = ProgBarCounter(self.log_interval_itrs)
+
+    def shutdown(self) -> None:
+        """End the progress bar and the sampler."""
+        if hasattr(self, "pbar"):
+            self.pbar.stop()
+        self.sampler.shutdown()
+
+    @property
+    def min_itr_learn(self) -> int:
+        """Iterations before the algorithm starts to learn."""
+        return getattr(self.algo, "min_itr_learn", 0)
+
+    @contextmanager
+    def _iterations(self, n_itr: int) -> Iterator[Iterator[int]]:
+        """Give the numbers of the iterations to run, fewer if interrupted; end with a snapshot and with everything shut down."""
+        with Interrupt() as interrupt:
+            try:
+                yield self._until_interrupted(n_itr, interrupt)
+                if interrupt.signal is not None:
+                    self.finish_interrupted(self._itr)
+            finally:
+                self.shutdown()
+        if interrupt.signal is not None:
+            raise SystemExit(interrupt.exit_code)
+        logger.log("Training complete.")
+
+    def _until_interrupted(self, n_itr: int, interrupt: Interrupt) -> Iterator[int]:
+        self._itr = -1
+        for itr in range(n_itr):
+            if interrupt.signal is not None:
+                return
+            logger.set_iteration(itr)
+            with logger.prefix(f"itr #{itr} "):
+                yield itr
+            self._itr = itr
+
+    def finish_interrupted(self, itr: int) -> None:
+        """Save what there is after iteration `itr`, the last complete one (-1 for none)."""
+        if itr >= 0:
+            self.save_itr_snapshot(itr)
+            logger.log(f"Stopped after iteration {itr}; snapshot in {logger.get_snapshot_dir()}.")
+
+    # Snapshots ------------------------------------------------------------------------------------------------------
+    def get_itr_snapshot(self, itr: int) -> dict:
+        """Return the state of the run after iteration `itr`: agent and optimizer."""
+        return dict(
+            itr=itr,
+            cum_steps=self.diagnostics.cum_steps,
+            agent_state_dict=self.agent.state_dict(),
+            optimizer_state_dict=self.algo.optim_state_dict(),
+        )
+
+    def save_itr_snapshot(self, itr: int) -> None:
+        """Hand the snapshot to the logger, which saves it according to its snapshot mode."""
+        logger.log("saving snapshot...")
+        logger.save_itr_params(itr, self.get_itr_snapshot(itr))
+        logger.log("saved")
+
+    # Logging --------------------------------------------------------------------------------------------------------
+    def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
+        """Keep what iteration `itr` yielded until the next row is logged."""
+        self.diagnostics.store(len(traj_infos), opt_info)
+        self.pbar.update((itr + 1) % self.log_interval_itrs)
+
+    def log_diagnostics(
+        self, itr: int, traj_infos: list | None = None, eval_time: float = 0, prefix: str = "Diagnostics/"
+    ) -> None:
+        """Write a row of the log, and a snapshot if the algorithm has begun to learn."""
+        self.pbar.stop()
+        if itr >= self.min_itr_learn - 1:
+            self.save_itr_snapshot(itr)
+        with logger.tabular_prefix(prefix):
+            if self._eval:
+                logger.record_tabular("CumTrainTime", self.diagnostics.cum_time - self.diagnostics.cum_eval_time - eval_time)
+            self.diagnostics.record(itr, self.algo.update_counter, eval_time)
+        self._log_infos(traj_infos)
+        logger.dump_tabular(with_prefix=False)
+        if itr < self.n_itr - 1:
+            logger.log(f"Optimizing over {self.log_interval_itrs} iterations.")
+            self.pbar = ProgBarCounter(self.log_interval_itrs)
+
+    def _log_infos(self, traj_infos: list | None = None) -> None:
+        """Record statistics of the trajectories and of the optimization."""
+        self.diagnostics.record_infos(traj_infos or [])
+
+
+class MinibatchRl(MinibatchRlBase):
+    """Measures performance by the trajectories it trains on.
+
+    Args:
+        log_traj_window: the last so many trajectories are averaged.
+        kwargs: see `MinibatchRlBase`.
+    """
+
+    def __init__(self, log_traj_window: int = 100, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if log_traj_window < 1:
+            raise ValueError(f"log_traj_window={log_traj_window} must be at least 1 trajectory.")
+        self.log_traj_window = int(log_traj_window)
+
+    def train(self) -> None:
+        """Alternate between sampling and optimization, logging at the specified interval."""
+        n_itr = self.startup()
+        with self._iterations(n_itr) as itrs:
+            for itr in itrs:
+                self.agent.sample_mode(itr)
+                samples, traj_infos = self.sampler.obtain_samples(itr)
+                self.agent.train_mode(itr)
+                opt_info = self.algo.optimize_agent(itr, samples)
+                self.store_diagnostics(itr, traj_infos, opt_info)
+                if (itr + 1) % self.log_interval_itrs == 0:
+                    self.log_diagnostics(itr)
+
+    def initialize_logging(self) -> None:
+        """Start counting, and averaging over the last trajectories."""
+        super().initialize_logging()
+        self._traj_infos: deque = deque(maxlen=self.log_traj_window)
+        logger.log(f"Optimizing over {self.log_interval_itrs} iterations.")
+
+    def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
+        """Keep what iteration `itr` yielded until the next row is logged."""
+        self._traj_infos.extend(traj_infos)
+        super().store_diagnostics(itr, traj_infos, opt_info)
+
+    def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:
+        """Write a row of the log."""
+        with logger.tabular_prefix(prefix):
+            logger.record_tabular("NewCompletedTrajs", self.diagnostics.new_completed_trajs)
+            logger.record_tabular("StepsInTrajWindow", sum(info["Length"] for info in self._traj_infos))
+        super().log_diagnostics(itr, prefix=prefix)
+
+    def finish_interrupted(self, itr: int) -> None:
+        """Log the iterations since the last row, then save."""
+        if itr >= 0 and (itr + 1) % self.log_interval_itrs != 0:
+            self.log_diagnostics(itr)
+        super().finish_interrupted(itr)
+
+    def _log_infos(self, traj_infos: list | None = None) -> None:
+        super()._log_infos(list(self._traj_infos) if traj_infos is None else traj_infos)
+
+
+class MinibatchRlEval(MinibatchRlBase):
+    """Measures performance by pausing to play evaluation episodes: once before training, and every logging interval."""
+
+    _eval = True
+
+    def train(self) -> None:
+        """Evaluate, then alternate between sampling and optimization, evaluating and logging at the specified interval."""
+        n_itr = self.startup()
+        with self._iterations(n_itr) as itrs:
+            with logger.prefix("itr #0 "):
+                self.log_diagnostics(0, *self.evaluate_agent(0))
+            for itr in itrs:
+                self.agent.sample_mode(itr)
+                samples, traj_infos = self.sampler.obtain_samples(itr)
+                self.agent.train_mode(itr)
+                opt_info = self.algo.optimize_agent(itr, samples)
+                self.store_diagnostics(itr, traj_infos, opt_info)
+                if (itr + 1) % self.log_interval_itrs == 0:
+                    self.log_diagnostics(itr, *self.evaluate_agent(itr))
+
+    def evaluate_agent(self, itr: int) -> tuple[list, float]:
+        """Play evaluation episodes, once learning has begun; return their TrajInfos and the seconds it took."""
+        if 0 < itr < self.min_itr_learn - 1:
+            return [], 0.0
+        self.pbar.stop()
+        logger.log("Evaluating agent...")
+        start = time.monotonic()
+        self.agent.eval_mode(itr)  # Might be for epsilon-greedy.
+        traj_infos = self.sampler.evaluate_agent(itr)
+        self.agent.sample_mode(itr)
+        logger.log("Evaluation runs complete.")
+        return traj_infos, time.monotonic() - start
+
+    def log_diagnostics(self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/") -> None:
+        """Write a row of the log."""
+        if eval_time > 0 and not eval_traj_infos:
+            logger.log("WARNING: no evaluation episode was completed within eval_max_steps; raise it.")
+        with logger.tabular_prefix(prefix):
+            logger.record_tabular("StepsInEval", sum(info["Length"] for info in eval_traj_infos))
+            logger.record_tabular("TrajsInEval", len(eval_traj_infos))
+            logger.record_tabular("CumEvalTime", self.diagnostics.cum_eval_time + eval_time)
+        super().log_diagnostics(itr, eval_traj_infos, eval_time, prefix=prefix)

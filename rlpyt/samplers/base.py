@@ -1,0 +1,142 @@
+"""What every sampler has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rlpyt.samplers.collections import BatchSpec, Samples, TrajInfo
+from rlpyt.utils.seed import env_seed
+
+
+class BaseSampler:
+    """Runs agent and environments for a fixed number of steps at a time; used by the runner, in the master process.
+
+    Args:
+        EnvCls: class or function that makes an environment.
+        env_kwargs: its keyword arguments.
+        batch_T: time steps per batch.
+        batch_B: environments, and columns of the batch.
+        CollectorCls: makes the collector, which runs the loop of agent and environments.
+        max_decorrelation_steps: each environment first takes up to this many random actions (env steps; 0 for none).
+        TrajInfoCls: makes the statistics of an episode.
+        eval_n_envs: environments for evaluation; 0 for no evaluation.
+        eval_CollectorCls: makes the evaluation collector.
+        eval_env_kwargs: keyword arguments of `EnvCls` for evaluation; None uses `env_kwargs`.
+        eval_max_steps: env steps of one evaluation, all environments together, at the most.
+        eval_max_trajectories: episodes of one evaluation at the most; they are shared out evenly among the environments, and each
+            episode begun is finished (if `eval_max_steps` allows), so that short episodes are not preferred.
+        start_method: how samplers with worker processes start them: "fork", "spawn" or "forkserver"; None is fork on Linux.
+        worker_timeout: seconds without a sign of life after which a worker process is reported as hung, with its stack; None only warns.
+
+    Attributes:
+        batch_spec: ``BatchSpec(T, B)``.
+        mid_batch_reset: whether environments are reset within a batch; from the collector.
+    """
+
+    alternating = False
+
+    def __init__(
+        self,
+        EnvCls: Callable,
+        env_kwargs: dict,
+        batch_T: int,
+        batch_B: int,
+        CollectorCls: Callable,
+        max_decorrelation_steps: int = 100,
+        TrajInfoCls: Callable = TrajInfo,
+        eval_n_envs: int = 0,
+        eval_CollectorCls: Callable | None = None,
+        eval_env_kwargs: dict | None = None,
+        eval_max_steps: int | None = None,
+        eval_max_trajectories: int | None = None,
+        start_method: str | None = None,
+        worker_timeout: float | None = None,
+    ) -> None:
+        eval_max_steps = None if eval_max_steps is None else int(eval_max_steps)
+        for name, value, lowest in (
+            ("batch_T", batch_T, 1),
+            ("batch_B", batch_B, 1),
+            ("max_decorrelation_steps", max_decorrelation_steps, 0),
+            ("eval_n_envs", eval_n_envs, 0),
+        ):
+            if not _is_integer(value) or value < lowest:
+                raise ValueError(f"{name}={value!r} must be an integer of at least {lowest}.")
+        if eval_n_envs:
+            if eval_max_steps is None:
+                raise ValueError(f"eval_n_envs={eval_n_envs} needs eval_max_steps: env steps of one evaluation at the most.")
+            if eval_max_steps < eval_n_envs:
+                raise ValueError(f"eval_max_steps={eval_max_steps} must be at least eval_n_envs={eval_n_envs}: one step for each.")
+            if eval_max_trajectories is not None and eval_max_trajectories < 1:
+                raise ValueError(f"eval_max_trajectories={eval_max_trajectories} must be at least 1, or None for no limit.")
+        if start_method not in (None, "fork", "spawn", "forkserver"):
+            raise ValueError(f"start_method={start_method!r} must be 'fork', 'spawn', 'forkserver' or None.")
+        self.EnvCls = EnvCls
+        self.env_kwargs = {} if env_kwargs is None else env_kwargs
+        self.batch_T = batch_T
+        self.batch_B = batch_B
+        self.CollectorCls = CollectorCls
+        self.max_decorrelation_steps = int(max_decorrelation_steps)
+        self.TrajInfoCls = TrajInfoCls
+        self.eval_n_envs = eval_n_envs
+        self.eval_CollectorCls = eval_CollectorCls
+        self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else eval_env_kwargs
+        self.eval_max_steps = eval_max_steps
+        self.eval_max_trajectories = eval_max_trajectories
+        self.start_method = start_method
+        self.worker_timeout = worker_timeout
+        self.batch_spec = BatchSpec(int(batch_T), int(batch_B))
+        self.mid_batch_reset = CollectorCls.mid_batch_reset
+
+    def initialize(self, *args: Any, **kwargs: Any) -> dict:
+        """Make everything the sampler needs, worker processes included, and return examples of what it samples."""
+        raise NotImplementedError
+
+    def obtain_samples(self, itr: int) -> tuple[Samples, list]:
+        """Run one batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that ended in it."""
+        raise NotImplementedError
+
+    def evaluate_agent(self, itr: int) -> list:
+        """Play evaluation episodes; return their TrajInfos."""
+        raise NotImplementedError
+
+    def shutdown(self) -> None:
+        """Close environments and end worker processes. May be called twice."""
+
+    @property
+    def batch_size(self) -> int:
+        """Environment steps per batch."""
+        return self.batch_spec.size
+
+    @property
+    def eval_max_T(self) -> int:
+        """Steps of each environment in one evaluation at the most."""
+        return self.eval_max_steps // self.eval_n_envs
+
+
+def make_envs(EnvCls: Callable, env_kwargs: dict, seed: int | None, purpose: str, env_ranks: Iterable[int]) -> list:
+    """Make environments and seed each by the run's seed, its purpose, and its number among all: whichever process it lives in."""
+    envs = []
+    for env_rank in env_ranks:
+        env = EnvCls(**env_kwargs)
+        if seed is not None and hasattr(env, "seed"):
+            env.seed(env_seed(seed, purpose, int(env_rank)))
+        envs.append(env)
+    return envs
+
+
+def set_traj_info_attributes(TrajInfoCls: Any, traj_info_kwargs: dict | None) -> None:
+    """Set class attributes of `TrajInfoCls`: ``discount=0.99`` becomes ``_discount``."""
+    for name, value in (traj_info_kwargs or {}).items():
+        setattr(TrajInfoCls, f"_{name}", value)
+
+
+def close_envs(envs: Iterable) -> None:
+    """Close environments that can be closed."""
+    for env in envs:
+        if hasattr(env, "close"):
+            env.close()
+
+
+def _is_integer(value: Any) -> bool:
+    return not isinstance(value, bool) and hasattr(value, "__index__")

@@ -1,0 +1,129 @@
+"""Allocate the batch a sampler fills, from one example of everything in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, EnvSamples, Samples
+from rlpyt.utils.buffer import buffer_from_example, buffer_func, numpify_buffer, torchify_buffer
+
+
+def build_samples_buffer(
+    agent: Any,
+    env: Any,
+    batch_spec: Any,
+    bootstrap_value: bool = False,
+    agent_shared: bool = True,
+    env_shared: bool = True,
+    subprocess: bool = True,
+    examples: dict | None = None,
+) -> tuple[Samples, Samples, dict]:
+    """Allocate a batch of `batch_spec` = (T, B).
+
+    Actions, rewards and observations have T + 1 rows of memory each, seen through two overlapping views: writing ``action[t]`` is
+    writing ``prev_action[t + 1]``, and writing ``next_observation[t]`` is writing ``observation[t + 1]``.
+
+    Args:
+        agent: an initialized agent, to make an example of its outputs.
+        env: an environment, to make an example of its outputs; it is reset and stepped.
+        bootstrap_value: include the agent's value of the observation after the batch, and of those that ended truncated episodes.
+        agent_shared, env_shared: allocate the agent's and the environment's fields on shared memory.
+        subprocess: make the examples in a process of their own, so that nothing the agent or the environment starts (threads, graphics
+            contexts) lives in this one.
+        examples: dictionary to fill with the examples; entries already there are used instead of making them.
+
+    Returns:
+        The batch as torch tensors, the same memory as numpy arrays, and the examples: a dictionary of observation, reward, done,
+        env_info, action and agent_info, without leading dimensions.
+    """
+    examples = {} if examples is None else examples
+    if not examples:
+        get_example_outputs(agent, env, examples, subprocess)
+    T, B = batch_spec
+
+    def allocate(name: str, rows: int, shared: bool, example: Any = None):
+        return buffer_from_example(examples[name] if example is None else example, (rows, B), shared, name=name)
+
+    all_action = allocate("action", T + 1, agent_shared)
+    agent_fields = [all_action[1:], all_action[:-1], allocate("agent_info", T, agent_shared)]
+    value_example = np.zeros((), np.float32)
+    if bootstrap_value:
+        agent_fields += [allocate("value", rows, agent_shared, value_example) for rows in (1, T)]
+    agent_samples = (AgentSamplesBsv if bootstrap_value else AgentSamples)(*agent_fields)
+
+    all_observation = allocate("observation", T + 1, env_shared)
+    all_reward = allocate("reward", T + 1, env_shared)
+    env_samples = EnvSamples(
+        observation=all_observation[:-1],
+        reward=all_reward[1:],
+        prev_reward=all_reward[:-1],
+        done=allocate("done", T, env_shared),
+        env_info=allocate("env_info", T, env_shared),
+        timeout=allocate("done", T, env_shared),
+        next_observation=all_observation[1:],
+    )
+    final_observation = allocate("observation", max_timeouts(env, T), env_shared)
+    samples_np = Samples(agent=agent_samples, env=env_samples, final_observation=final_observation)
+    return torchify_buffer(samples_np), samples_np, examples
+
+
+def max_timeouts(env: Any, T: int) -> int:
+    """Return how many episodes of one environment can be truncated within `T` steps."""
+    horizon = getattr(env, "horizon", None)
+    if getattr(env, "truncates_only_at_horizon", False) and horizon:
+        return min(T // int(horizon) + 1, T)
+    return T
+
+
+def get_example_outputs(agent: Any, env: Any, examples: dict, subprocess: bool = False) -> None:
+    """Fill `examples` with one observation, reward, done, env_info, action and agent_info, without leading dimensions.
+
+    The environment is reset and stepped once with a random action, the agent steps once; the agent's random state is left as it was.
+    """
+    if subprocess:
+        from rlpyt.samplers.workers import WorkerPool
+
+        pool = WorkerPool(_example_process, [dict(agent=agent, env=env)], ["the process that makes example outputs"])
+        try:
+            examples.update(pool.receive()[0])
+        finally:
+            pool.kill()
+    else:
+        examples.update(_make_examples(agent, env))
+
+
+def _example_process(pipe: Any, agent: Any, env: Any) -> None:
+    pipe.send(("ok", _make_examples(agent, env)))
+
+
+def _make_examples(agent: Any, env: Any) -> dict:
+    import torch
+
+    env.reset()
+    action = env.action_space.sample()
+    observation, reward, done, env_info = env.step(action)
+    as_arrays = buffer_func(observation, np.asarray)
+    reward = np.asarray(reward, np.float32).reshape(())
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # One sample needs no thread pool, and a process without one can be forked.
+    try:
+        with torch.random.fork_rng(devices=[]):
+            agent.reset()
+            inputs = (as_arrays, buffer_func(action, np.asarray), reward)
+            agent_step = agent.step(*(torchify_buffer(buffer_func(part, np.array)) for part in inputs))
+            agent.reset()
+    finally:
+        torch.set_num_threads(n_threads)
+    action, agent_info = numpify_buffer(tuple(agent_step))
+    if agent_info is not None and "prev_rnn_state" in getattr(agent_info, "_fields", ()):
+        agent_info = agent_info._replace(prev_rnn_state=buffer_func(agent_info.prev_rnn_state, lambda x: x[0]))  # [B=1,N,H]
+    return dict(
+        observation=as_arrays,
+        reward=reward,
+        done=np.asarray(bool(done)),
+        env_info=env_info,
+        action=action,
+        agent_info=agent_info,
+    )

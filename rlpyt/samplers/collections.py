@@ -1,0 +1,96 @@
+"""What a sampler hands over: one batch of experience with leading dimensions ``[T,B]``, and one `TrajInfo` per finished episode."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+from rlpyt.utils.collections import AttrDict, namedarraytuple
+
+# What an agent is given for one step. It lives here, and not with the agents, so that environment workers need not import torch.
+AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "prev_reward"])
+
+# The batch. Optional fields are None in batches made by collectors that do not know them.
+#   final_observation  [K,B,...]  slot [k,b] is the observation that ended the k-th truncated episode of column b in this batch
+Samples = namedarraytuple("Samples", ["agent", "env", "final_observation"], defaults=(None,))
+
+#   action       [T,B,...]
+#   prev_action  [T,B,...]  view of the same [T+1,B] memory as action, one row earlier
+#   agent_info   [T,B,...]  whatever the agent returned besides the action
+AgentSamples = namedarraytuple("AgentSamples", ["action", "prev_action", "agent_info"])
+
+#   bootstrap_value  [1,B]  float32, V(next_observation[T-1]); meaningless where the last step is done
+#   timeout_value    [T,B]  float32, V(the observation that ended the episode) where env.timeout, else 0
+AgentSamplesBsv = namedarraytuple(
+    "AgentSamplesBsv", ["action", "prev_action", "agent_info", "bootstrap_value", "timeout_value"], defaults=(None,)
+)
+
+#   observation       [T,B,...]
+#   reward            [T,B]  float32
+#   prev_reward       [T,B]  view of the same [T+1,B] memory as reward, one row earlier
+#   done              [T,B]  bool, the episode (as the agent sees it) ended with this step: terminated or truncated
+#   env_info          [T,B,...]
+#   timeout           [T,B]  bool, the episode was truncated with this step; terminated = done & ~timeout
+#   next_observation  [T,B,...]  view of the same [T+1,B] memory as observation, one row later: the agent's next input, which
+#                     after an episode's end is the first observation of the next episode
+EnvSamples = namedarraytuple(
+    "EnvSamples",
+    ["observation", "reward", "prev_reward", "done", "env_info", "timeout", "next_observation"],
+    defaults=(None, None),
+)
+
+
+class BatchSpec(namedtuple("BatchSpec", "T B")):
+    """Dimensions of a batch: `T` time steps of `B` environments.
+
+    `size` is the number of environment steps in it.
+    """
+
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        return self.T * self.B
+
+
+class TrajInfo(AttrDict):
+    """Statistics of one episode; fields whose names do not start with an underscore are logged.
+
+    Subclass it to log more. Where a sum over an entry of ``env_info`` is all that is needed, naming it in `env_info_sums` is enough (and
+    fast: collectors then keep the statistics of all environments in arrays); anything else goes into an overridden `step`, which is
+    called after every environment step.
+
+    Attributes:
+        env_info_sums: pairs ``(field, name of the env_info entry)``.
+        _discount: factor of `DiscountedReturn`; set on the class by the sampler.
+    """
+
+    _discount = 1.0
+    env_info_sums: tuple[tuple[str, str], ...] = ()
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.Length = 0
+        self.Return = 0.0
+        self.NonzeroRewards = 0
+        self.DiscountedReturn = 0.0
+        self._cur_discount = 1.0
+        for field, _ in self.env_info_sums:
+            self[field] = 0.0
+
+    def step(self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Any) -> None:
+        """Take in one environment step: `observation` and `action` are its inputs, the rest its outcome.
+
+        `agent_info` is None while environments are decorrelated.
+        """
+        self.Length += 1
+        self.Return += reward
+        self.NonzeroRewards += int(reward != 0)
+        self.DiscountedReturn += self._cur_discount * reward
+        self._cur_discount *= self._discount
+        for field, name in self.env_info_sums:
+            self[field] += getattr(env_info, name)
+
+    def terminate(self, observation: Any) -> TrajInfo:
+        """Return the finished object; `observation` is the one that ended the episode."""
+        return self

@@ -1,0 +1,415 @@
+"""The one training loop and the one evaluation loop.
+
+A collector steps the environments of one process. Environments write their observation straight into the next row of the batch, which
+is at once the stored sample and the agent's next input; everything the loop touches is bound before it starts, so that per environment
+step it makes no array, no namedarraytuple and no tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlpyt.envs.base import fast_reset, fast_step
+from rlpyt.samplers.actors import LocalActor
+from rlpyt.samplers.collections import AgentInputs, Samples
+from rlpyt.samplers.episodes import episode_tracker
+from rlpyt.samplers.workers import describe_failure
+from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
+from rlpyt.utils.seed import rng
+
+
+def env_rows(buffer_: Any, B: int) -> list:
+    """Return the `B` rows of a structure ``[B,...]`` as writable structures of views, also where a row is a single number."""
+    return [buffer_func(buffer_, lambda x, b=b: x[b, ...]) for b in range(B)]
+
+
+class BaseCollector:
+    """Steps environments, possibly in a worker process, and records what happens into the batch.
+
+    Args:
+        rank: number of the worker process.
+        envs: environments to step, one per column of the batch.
+        samples_np: this collector's columns of the batch, as numpy arrays.
+        batch_T: time steps per batch.
+        TrajInfoCls: makes the statistics of an episode.
+        agent: chooses the actions, if that happens in this process.
+        sync: signals shared with other processes, where there are any.
+        step_buffer_np: memory shared with an action server, where there is one.
+        global_B: environments of all processes together.
+        env_ranks: numbers of these environments among all.
+    """
+
+    mid_batch_reset = True
+    seed: int | None = None  # Of the run, for decorrelation; set by the sampler. None draws from numpy's global state.
+
+    def __init__(
+        self,
+        rank: int,
+        envs: list,
+        samples_np: Samples,
+        batch_T: int,
+        TrajInfoCls: Any,
+        agent: Any = None,
+        sync: Any = None,
+        step_buffer_np: Any = None,
+        global_B: int = 1,
+        env_ranks: Any = None,
+    ) -> None:
+        self.rank = rank
+        self.envs = envs
+        self.samples_np = samples_np
+        self.batch_T = batch_T
+        self.TrajInfoCls = TrajInfoCls
+        self.agent = agent
+        self.sync = sync
+        self.step_buffer_np = step_buffer_np
+        self.global_B = global_B
+        self.env_ranks = env_ranks
+
+    def start_envs(self) -> tuple[AgentInputs, list]:
+        """Reset all environments; return the agent's first inputs, arrays ``[B,...]``, and the TrajInfos."""
+        raise NotImplementedError
+
+    def start_agent(self) -> None:
+        """Prepare the agent for these environments, e.g. their own epsilons, and reset it."""
+        if self.agent is not None:
+            self.agent.collector_initialize(global_B=self.global_B, env_ranks=self.env_ranks)
+            self.agent.reset()
+            self.agent.sample_mode(itr=0)
+
+    def collect_batch(self, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> tuple[AgentInputs, list, list]:
+        """Fill the batch; return the inputs of the next one, the running TrajInfos and those completed."""
+        raise NotImplementedError
+
+    def reset_if_needed(self, agent_inputs: AgentInputs) -> None:
+        """Reset environments between batches, where the collector does not do so within them."""
+
+
+class _EnvCalls:
+    """The environments of a collector, with their fast calls looked up once, and errors that say which environment they are from."""
+
+    def __init__(self, envs: list, env_ranks: Any = None) -> None:
+        self.envs = envs
+        self.steps = [fast_step(env) for env in envs]
+        self.resets = [fast_reset(env) for env in envs]
+        self.env_ranks = range(len(envs)) if env_ranks is None else env_ranks
+
+    def reset(self, b: int, observation: Any, when: str) -> None:
+        """Reset environment `b`, writing into `observation`."""
+        try:
+            self.resets[b](observation)
+        except Exception as error:
+            self.explain(error, b, f"in reset, {when}")
+            raise
+
+    def explain(self, error: Exception, b: int, where: str) -> None:
+        """Attach to an error which environment it is from."""
+        describe_failure(error, f"This was in environment {self.env_ranks[b]}, {where}.")
+
+
+class DecorrelatingStartCollector(BaseCollector):
+    """Takes a random number of random actions in each environment at the start, so that their states are not all alike."""
+
+    def start_envs(self, max_decorrelation_steps: int = 0) -> tuple[AgentInputs, list]:
+        """Reset every environment, then take 1 to `max_decorrelation_steps` random actions in it (none if that is 0).
+
+        Returns:
+            The inputs of the agent's first step, arrays ``[B,...]``, and one running TrajInfo per environment.
+        """
+        B = len(self.envs)
+        batch = self.samples_np
+        inputs = AgentInputs(
+            observation=buffer_func(batch.env.observation, lambda x: np.zeros_like(x[0])),
+            prev_action=buffer_func(batch.agent.prev_action, lambda x: np.zeros_like(x[0])),
+            prev_reward=np.zeros(B, np.float32),
+        )
+        null_action = self.envs[0].action_space.null_value()
+        traj_infos = [self.TrajInfoCls() for _ in range(B)]
+        calls = _EnvCalls(self.envs, self.env_ranks)
+        for b, (env, observation) in enumerate(zip(self.envs, env_rows(inputs.observation, B))):
+            inputs.prev_action[b] = null_action
+            calls.reset(b, observation, "at the start")
+            for step in range(self._n_decorrelation_steps(b, max_decorrelation_steps)):
+                action = env.action_space.sample()
+                before = buffer_func(observation, np.copy)
+                try:
+                    reward, done, env_info = calls.steps[b](action, observation)
+                except Exception as error:
+                    calls.explain(error, b, f"in step {step} of decorrelation")
+                    raise
+                traj_infos[b].step(before, action, reward, done, None, env_info)
+                if getattr(env_info, "traj_done", done):
+                    calls.reset(b, observation, f"after step {step} of decorrelation")
+                    traj_infos[b] = self.TrajInfoCls()
+                inputs.prev_action[b] = null_action if done else action
+                inputs.prev_reward[b] = 0 if done else reward
+        return inputs, traj_infos
+
+    def _n_decorrelation_steps(self, b: int, max_steps: int) -> int:
+        if not max_steps:
+            return 0
+        env_rank = b if self.env_ranks is None else int(self.env_ranks[b])
+        generator = np.random if self.seed is None else rng(self.seed, "decorrelation", env_rank)
+        return 1 + int(generator.random() * max_steps)
+
+
+class _Row:
+    """Where the outcomes of step `t` go: views into the batch, made once.
+
+    Attributes:
+        next_observation: structure ``[B,...]``, row ``t + 1`` of the observations.
+        observations: the same as one writable structure per environment.
+        reward, done, timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
+        ends: those of `done` and `traj_done` that are different arrays.
+        env_info: structure ``[B,...]``, or None.
+        columns: its fields.
+        agent_leaves: action and agent_info, a flat list of arrays ``[B,...]``.
+    """
+
+    def __init__(self, batch: Samples, t: int, B: int) -> None:
+        self.next_observation = batch.env.next_observation[t]
+        self.observations = env_rows(self.next_observation, B)
+        self.reward, self.done, self.timeout = batch.env.reward[t], batch.env.done[t], batch.env.timeout[t]
+        self.env_info = None if batch.env.env_info is None else batch.env.env_info[t]
+        self.columns = () if self.env_info is None else tuple(self.env_info)
+        self.env_timeout = getattr(self.env_info, "timeout", None)
+        self.traj_done = getattr(self.env_info, "traj_done", self.done)
+        self.ends = [self.done] if self.traj_done is self.done else [self.done, self.traj_done]
+        self.agent_leaves = buffer_leaves(batch.agent.action[t]) + buffer_leaves(batch.agent.agent_info[t])
+
+
+class TrainingCollector(DecorrelatingStartCollector):
+    """The training loop. Resets an environment as soon as its trajectory ends.
+
+    An episode as the agent sees it ends with ``done``; the environment is reset, and its TrajInfo finished, with
+    ``env_info.traj_done`` (with ``done`` where there is no such field). After ``done`` the agent is reset for that environment and sees
+    the null action and zero reward.
+
+    Attributes:
+        completed_at: for each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``.
+    """
+
+    def _bind(self, agent_inputs: AgentInputs, traj_infos: list) -> None:
+        """Look up everything the loop needs."""
+        B, batch = len(self.envs), self.samples_np
+        self._inputs, self._traj_infos = agent_inputs, traj_infos
+        self._calls = _EnvCalls(self.envs, self.env_ranks)
+        self._rows = [_Row(batch, t, B) for t in range(self.batch_T)]
+        self._first_observation = batch.env.observation[0:1]
+        observations = [batch.env.observation[0]] + [row.next_observation for row in self._rows]  # T + 1 rows
+        self._null_action = self.envs[0].action_space.null_value()
+        self._has_value = "bootstrap_value" in batch.agent
+        self._tracker = episode_tracker(self.TrajInfoCls, B)
+        self._tracker.load(traj_infos)
+        self.actor = self.make_actor(observations, agent_inputs.prev_action, agent_inputs.prev_reward)
+
+    def make_actor(self, observations: list, prev_action: Any, prev_reward: np.ndarray) -> LocalActor:
+        """Return who chooses the actions."""
+        return LocalActor(self.agent, observations, prev_action, prev_reward)
+
+    def collect_batch(self, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> tuple[AgentInputs, list, list]:
+        """Fill the batch with `batch_T` steps of every environment.
+
+        `agent_inputs` and `traj_infos` are those that `start_envs` returned; the collector keeps the inputs up to date in place.
+        """
+        if getattr(self, "_inputs", None) is not agent_inputs or self._traj_infos is not traj_infos:
+            self._bind(agent_inputs, traj_infos)
+        completed = self._start_batch(itr)
+        self.actor.request(0)
+        for t, row in enumerate(self._rows):
+            action, agent_leaves = self.actor.receive(t)
+            for destination, leaf in zip(row.agent_leaves, [*buffer_leaves(action), *agent_leaves]):
+                destination[...] = leaf
+            outcomes = self._step_envs(t, row, action)
+            self._tracker.step(t, row, self.samples_np, outcomes)
+            agent_inputs.prev_action[...] = action
+            agent_inputs.prev_reward[...] = row.reward
+            if any(end.any() for end in row.ends):
+                self._end_episodes(t, row, completed)
+            self.actor.request(t + 1)
+        if self._has_value:
+            self.samples_np.agent.bootstrap_value[0] = self.actor.value(self.batch_T)
+        agent_inputs.observation[...] = row.next_observation
+        return agent_inputs, traj_infos, completed
+
+    def _start_batch(self, itr: int) -> list:
+        """Put the first inputs in place and clear what is written only now and then."""
+        batch, inputs = self.samples_np, self._inputs
+        self._itr, self._n_timeouts, self.completed_at = itr, [0] * len(self.envs), []
+        self._first_observation[0] = inputs.observation
+        batch.agent.prev_action[0] = inputs.prev_action
+        batch.env.prev_reward[0] = inputs.prev_reward
+        batch.env.timeout[...] = False
+        if self._has_value:
+            batch.agent.timeout_value[...] = 0
+        self.agent.sample_mode(itr)
+        return []
+
+    def _step_envs(self, t: int, row: _Row, action: Any) -> list:
+        """Step all environments, writing what they return into `row`; return the outcomes ``(reward, done, env_info)``."""
+        observations, rewards, dones, columns, outcomes = row.observations, row.reward, row.done, row.columns, []
+        b = 0
+        try:
+            for b, step_env in enumerate(self._calls.steps):
+                outcome = reward, done, env_info = step_env(action[b], observations[b])
+                rewards[b] = reward
+                dones[b] = done
+                if columns:
+                    for column, value in zip(columns, env_info):
+                        column[b] = value
+                outcomes.append(outcome)
+        except Exception as error:
+            self._calls.explain(error, b, self._when(t))
+            raise
+        return outcomes
+
+    def _end_episodes(self, t: int, row: _Row, completed: list) -> None:
+        """Keep what truncated episodes end with, finish TrajInfos, reset environments and the agent."""
+        if row.env_timeout is not None:
+            np.logical_and(row.env_timeout, row.done, out=row.timeout)
+            if row.timeout.any():
+                self._keep_final_observations(t, row)
+        for b in np.flatnonzero(row.traj_done):
+            completed.append(self._tracker.finish(b, buffer_func(row.observations[b], np.copy)))
+            self.completed_at.append((t, self._calls.env_ranks[b]))
+            self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
+        for b in np.flatnonzero(row.done):
+            self._inputs.prev_action[b] = self._null_action
+            self._inputs.prev_reward[b] = 0
+            self.agent.reset_one(idx=b)
+
+    def _keep_final_observations(self, t: int, row: _Row) -> None:
+        """Store the observations that the resets are about to overwrite, and their values."""
+        (truncated,) = np.nonzero(row.timeout)
+        for b in truncated:
+            if self.samples_np.final_observation is not None:
+                self.samples_np.final_observation[self._n_timeouts[b], b] = row.next_observation[b]
+            self._n_timeouts[b] += 1
+        if self._has_value:
+            self.samples_np.agent.timeout_value[t, truncated] = self.actor.value(t + 1)[truncated]
+
+    def _when(self, t: int) -> str:
+        return f"step {t} of batch {self._itr} (environment step {self._itr * self.batch_T + t})"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Evaluation
+# ---------------------------------------------------------------------------------------------------------------------
+class BaseEvalCollector:
+    """Steps environments to measure the agent; records no samples.
+
+    Args:
+        rank: number of the worker process.
+        envs: environments to evaluate in.
+        TrajInfoCls: makes the statistics of an episode.
+        traj_infos_queue: has a method ``put`` that takes each completed TrajInfo.
+        max_T: steps per environment at the most.
+        agent: chooses the actions, if that happens in this process.
+        sync: signals shared with other processes, where there are any.
+        step_buffer_np: memory shared with an action server, where there is one.
+    """
+
+    max_episodes: list | None = None  # Per environment, set by the sampler; None: as many as fit into max_T steps.
+    env_ranks: Any = None  # Numbers of these environments among all evaluation environments, for messages.
+
+    def __init__(
+        self,
+        rank: int,
+        envs: list,
+        TrajInfoCls: Any,
+        traj_infos_queue: Any,
+        max_T: int,
+        agent: Any = None,
+        sync: Any = None,
+        step_buffer_np: Any = None,
+    ) -> None:
+        self.rank = rank
+        self.envs = envs
+        self.TrajInfoCls = TrajInfoCls
+        self.traj_infos_queue = traj_infos_queue
+        self.max_T = max_T
+        self.agent = agent
+        self.sync = sync
+        self.step_buffer_np = step_buffer_np
+
+    def collect_evaluation(self, itr: int) -> None:
+        """Play episodes, handing over the TrajInfo of each one completed."""
+        raise NotImplementedError
+
+
+class EvalCollector(BaseEvalCollector):
+    """The evaluation loop: fresh episodes in all environments, at most `max_T` steps each, only complete ones count."""
+
+    def collect_evaluation(self, itr: int) -> None:
+        """Play episodes, handing over the TrajInfo of each one completed.
+
+        An environment that has played its `max_episodes` stands still while the others finish theirs: every episode that was begun
+        counts, so that short ones are not preferred.
+        """
+        if not self.envs:
+            return
+        B = len(self.envs)
+        calls, inputs, rows = self._start(B)
+        self.agent.eval_mode(itr)
+        self.agent.reset()
+        actor = LocalActor(self.agent, [inputs.observation], inputs.prev_action, inputs.prev_reward)
+        traj_infos = [self.TrajInfoCls() for _ in range(B)]
+        remaining = list(self.max_episodes or [self.max_T] * B)
+        for t in range(self.max_T):
+            running = [b for b in range(B) if remaining[b] > 0]
+            if not running:
+                break
+            before = buffer_func(inputs.observation, np.copy)
+            actor.request(0)
+            action, _ = actor.receive(0)
+            inputs.prev_action[...] = action
+            for b in running:
+                try:
+                    reward, done, env_info = calls.steps[b](action[b], rows[b])
+                except Exception as error:
+                    calls.explain(error, b, f"step {t} of the evaluation at iteration {itr}")
+                    raise
+                inputs.prev_reward[b] = reward
+                traj_infos[b].step(before[b], action[b], reward, done, None, env_info)
+                if done:
+                    inputs.prev_action[b] = self._null_action
+                    inputs.prev_reward[b] = 0
+                    self.agent.reset_one(idx=b)
+                if getattr(env_info, "traj_done", done):
+                    self.traj_infos_queue.put(traj_infos[b].terminate(buffer_func(rows[b], np.copy)))
+                    traj_infos[b] = self.TrajInfoCls()
+                    remaining[b] -= 1
+                    if remaining[b] > 0:
+                        calls.reset(b, rows[b], f"after step {t} of the evaluation at iteration {itr}")
+
+    def _start(self, B: int) -> tuple[_EnvCalls, AgentInputs, list]:
+        """Reset all environments and allocate the agent's inputs."""
+        calls = _EnvCalls(self.envs, self.env_ranks)
+        self._null_action = self.envs[0].action_space.null_value()
+        example = AgentInputs(
+            buffer_func(self.envs[0].reset(), np.asarray),
+            buffer_func(self._null_action, np.asarray),
+            np.zeros((), np.float32),
+        )
+        inputs = buffer_from_example(example, (B,))
+        rows = env_rows(inputs.observation, B)
+        for b in range(B):
+            calls.reset(b, rows[b], "at the start of an evaluation")
+        inputs.prev_action[:] = self._null_action
+        return calls, inputs, rows
+
+
+class TrajInfoList(list):
+    """A list of TrajInfos that an evaluation collector can put into like into a queue."""
+
+    put = list.append
+
+
+def episodes_per_env(max_trajectories: int | None, n_envs: int) -> list[int] | None:
+    """Share `max_trajectories` episodes out among `n_envs` environments; None for no limit."""
+    if max_trajectories is None:
+        return None
+    each, more = divmod(int(max_trajectories), n_envs)
+    return [each + (i < more) for i in range(n_envs)]

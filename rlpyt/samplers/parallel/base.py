@@ -1,0 +1,167 @@
+"""What samplers with worker processes have in common."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from rlpyt.samplers.base import BaseSampler, close_envs, make_envs, set_traj_info_attributes
+from rlpyt.samplers.buffer import build_samples_buffer
+from rlpyt.samplers.collections import Samples
+from rlpyt.samplers.collectors import episodes_per_env
+from rlpyt.samplers.parallel.worker import sampling_process
+from rlpyt.samplers.workers import WorkerPool, allowed_cpus, split_evenly
+
+
+class ParallelSamplerBase(BaseSampler):
+    """Steps environments in worker processes, which write into the batch in shared memory.
+
+    `affinity` says how many there are: one for each entry of ``affinity["workers_cpus"]``, or one for each processor this process may
+    use where there is no such entry. Environments are shared out evenly.
+    """
+
+    gpu = False
+
+    def initialize(
+        self,
+        agent: Any,
+        affinity: dict | None = None,
+        seed: int | None = None,
+        bootstrap_value: bool = False,
+        traj_info_kwargs: dict | None = None,
+        world_size: int = 1,
+        rank: int = 0,
+        worker_process: Any = None,
+    ) -> dict:
+        """Initialize the agent, allocate the batch, start the workers and wait until they are ready; return examples of its fields.
+
+        Args:
+            agent: the agent.
+            affinity: ``workers_cpus`` (list of processor numbers, or of groups of them), ``worker_torch_threads``, ``set_affinity``.
+            seed: of the run; each environment gets a stream of its own, whichever worker it is in.
+            bootstrap_value: record the values that policy gradient methods bootstrap from.
+            traj_info_kwargs: set as class attributes of the TrajInfo class, with an underscore in front.
+            world_size, rank: how many samplers the run has, and the number of this one.
+            worker_process: function to run in the workers instead of `sampling_process`.
+
+        Raises:
+            WorkerError: a worker raised or died while it started.
+        """
+        self.shutdown()
+        B = self.batch_spec.B
+        affinity = affinity or {}
+        cpus = self._workers_cpus(affinity)
+        global_B, first = B * world_size, rank * B
+        self.agent, self.seed = agent, seed
+        env = make_envs(self.EnvCls, self.env_kwargs, seed, "example", [rank])[0]
+        try:
+            self._agent_init(agent, env, global_B, np.arange(first, first + B))
+            self.samples_pyt, self.samples_np, examples = build_samples_buffer(
+                agent, env, self.batch_spec, bootstrap_value, agent_shared=True, env_shared=True, subprocess=False
+            )
+        finally:
+            close_envs([env])
+        set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
+        common_kwargs = self._common_kwargs(affinity, traj_info_kwargs, global_B)
+        workers_kwargs = self._workers_kwargs(cpus, first, rank)
+        self._pool = WorkerPool(
+            worker_process or sampling_process,
+            [dict(common_kwargs=common_kwargs, worker_kwargs=kwargs) for kwargs in workers_kwargs],
+            [_worker_name(kwargs) for kwargs in workers_kwargs],
+            start_method=self.start_method,
+            timeout=self.worker_timeout,
+        )
+        self._pool.receive()
+        return examples
+
+    def obtain_samples(self, itr: int) -> tuple[Samples, list]:
+        """Have the workers fill the batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that
+        ended in it."""
+        replies = self._running_pool().request(("collect", itr), f"collecting batch {itr}")
+        completed = [info for infos, _ in replies for info in infos]
+        completed_at = [at for _, ats in replies for at in ats or ()]
+        if len(completed_at) == len(completed):  # In the order in which they ended, whatever the number of workers.
+            completed = [completed[i] for i in sorted(range(len(completed)), key=completed_at.__getitem__)]
+        return self.samples_pyt, completed
+
+    def evaluate_agent(self, itr: int) -> list:
+        """Have the workers play evaluation episodes; return their TrajInfos."""
+        pool = self._running_pool()
+        if self.eval_n_envs == 0:
+            raise RuntimeError("There are no evaluation environments: give the sampler eval_n_envs and eval_max_steps.")
+        return [info for infos in pool.request(("evaluate", itr), f"evaluating at iteration {itr}") for info in infos]
+
+    def shutdown(self) -> None:
+        """Close the environments and end the workers. May be called twice."""
+        pool, self._pool = getattr(self, "_pool", None), None
+        if pool is not None:
+            pool.stop()
+
+    def _running_pool(self) -> WorkerPool:
+        if getattr(self, "_pool", None) is None:
+            raise RuntimeError("The sampler is not running; call initialize() before using it.")
+        return self._pool
+
+    def _agent_init(self, agent: Any, env: Any, global_B: int, env_ranks: np.ndarray) -> None:
+        """Initialize the agent; its parameters are shared if the workers use them."""
+        agent.initialize(env.spaces, share_memory=not self.gpu, global_B=global_B, env_ranks=env_ranks)
+
+    def _workers_cpus(self, affinity: dict) -> list:
+        """Return one entry per worker: the processors it is bound to, or None."""
+        cpus = affinity.get("workers_cpus")
+        if cpus is None:
+            cpus = [None] * len(allowed_cpus())
+        elif not affinity.get("set_affinity", True):
+            cpus = [None] * len(cpus)
+        if len(cpus) == 0:
+            raise ValueError("affinity['workers_cpus'] is empty: give one entry for each worker process.")
+        B = self.batch_spec.B
+        if len(cpus) > B:
+            if affinity.get("workers_cpus") is not None:
+                warnings.warn(f"{len(cpus)} workers for batch_B={B} environments: only {B} are started.", stacklevel=3)
+            cpus = cpus[:B]
+        return list(cpus)
+
+    def _common_kwargs(self, affinity: dict, traj_info_kwargs: dict | None, global_B: int) -> dict:
+        return dict(
+            EnvCls=self.EnvCls,
+            env_kwargs=self.env_kwargs,
+            agent=self.agent,
+            batch_T=self.batch_spec.T,
+            CollectorCls=self.CollectorCls,
+            TrajInfoCls=self.TrajInfoCls,
+            traj_info_kwargs=traj_info_kwargs,
+            max_decorrelation_steps=self.max_decorrelation_steps,
+            torch_threads=affinity.get("worker_torch_threads"),
+            seed=self.seed,
+            global_B=global_B,
+            eval_CollectorCls=self.eval_CollectorCls,
+            eval_env_kwargs=self.eval_env_kwargs,
+            eval_max_T=self.eval_max_T if self.eval_n_envs else 0,
+        )
+
+    def _workers_kwargs(self, cpus: list, first: int, rank: int) -> list[dict]:
+        """Share environments out among the workers."""
+        n_workers = len(cpus)
+        columns = split_evenly(self.batch_spec.B, n_workers)
+        eval_columns = split_evenly(self.eval_n_envs, n_workers)
+        max_episodes = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs) if self.eval_n_envs else None
+        return [
+            dict(
+                rank=rank * n_workers + i,
+                cpus=cpus[i],
+                env_ranks=np.arange(first + columns[i].start, first + columns[i].stop),
+                samples_np=self.samples_np[:, columns[i].start : columns[i].stop],
+                eval_env_ranks=[rank * self.eval_n_envs + e for e in eval_columns[i]],
+                eval_max_episodes=None if max_episodes is None else [max_episodes[e] for e in eval_columns[i]],
+            )
+            for i in range(n_workers)
+        ]
+
+
+def _worker_name(kwargs: dict) -> str:
+    ranks = kwargs["env_ranks"]
+    which = f"environment {ranks[0]}" if len(ranks) == 1 else f"environments {ranks[0]} to {ranks[-1]}"
+    return f"sampler worker {kwargs['rank']} ({which})"

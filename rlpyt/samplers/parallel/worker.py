@@ -1,0 +1,98 @@
+"""What happens inside a sampler's worker process."""
+
+from __future__ import annotations
+
+import os
+from multiprocessing.connection import Connection
+from typing import Any
+
+from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
+from rlpyt.samplers.collectors import TrajInfoList
+from rlpyt.samplers.workers import set_cpu_affinity
+from rlpyt.utils.seed import env_seed, set_seed
+
+
+def initialize_worker(rank: int, seed: int | None = None, cpu: Any = None, torch_threads: int | None = None) -> None:
+    """Bind this worker process to processors `cpu`, limit its threads, and seed its generators with `seed`.
+
+    Libraries that start threads of their own get one (or `torch_threads`) each: the processes are the parallelism.
+    """
+    n_threads = 1 if torch_threads is None else int(torch_threads)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(n_threads)  # For libraries not loaded yet.
+    if cpu is not None:
+        set_cpu_affinity(cpu)
+    import torch
+
+    torch.set_num_threads(n_threads)
+    if seed is not None:
+        set_seed(seed)
+
+
+def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict) -> None:
+    """Make environments and collectors, then do what the master commands until it says None.
+
+    Commands are ``("collect", itr)`` and ``("evaluate", itr)``. The replies are the TrajInfos of completed episodes, the former as
+    ``(completed, completed_at)``: with the time step and environment at which each ended.
+
+    Args:
+        pipe: to the master.
+        common_kwargs: arguments alike for all workers.
+        worker_kwargs: this worker's share.
+    """
+    c, w = _Kwargs(common_kwargs), _Kwargs(worker_kwargs)
+    seed = None if c.seed is None else env_seed(c.seed, "agent", w.rank)
+    initialize_worker(w.rank, seed, w.cpus, c.torch_threads)
+    set_traj_info_attributes(c.TrajInfoCls, c.traj_info_kwargs)
+    envs = make_envs(c.EnvCls, c.env_kwargs, c.seed, "train_env", w.env_ranks)
+    collector = c.CollectorCls(
+        rank=w.rank,
+        envs=envs,
+        samples_np=w.samples_np,
+        batch_T=c.batch_T,
+        TrajInfoCls=c.TrajInfoCls,
+        agent=c.agent,
+        global_B=c.global_B,
+        env_ranks=w.env_ranks,
+    )
+    collector.seed = c.seed
+    eval_envs = make_envs(c.EnvCls, c.eval_env_kwargs, c.seed, "eval_env", w.eval_env_ranks)
+    eval_collector = None
+    if eval_envs:
+        eval_collector = c.eval_CollectorCls(
+            rank=w.rank,
+            envs=eval_envs,
+            TrajInfoCls=c.TrajInfoCls,
+            traj_infos_queue=TrajInfoList(),
+            max_T=c.eval_max_T,
+            agent=c.agent,
+        )
+        eval_collector.max_episodes, eval_collector.env_ranks = w.eval_max_episodes, w.eval_env_ranks
+    agent_inputs, traj_infos = collector.start_envs(c.max_decorrelation_steps)
+    collector.start_agent()
+    pipe.send(("ok", None))
+    while True:
+        collector.reset_if_needed(agent_inputs)  # While the master trains.
+        command = pipe.recv()
+        if command is None:
+            break
+        name, itr = command
+        if name == "collect":
+            agent_inputs, traj_infos, completed = collector.collect_batch(agent_inputs, traj_infos, itr)
+            reply = completed, getattr(collector, "completed_at", None)
+        else:
+            reply = []
+            if eval_collector is not None:
+                eval_collector.traj_infos_queue = TrajInfoList()
+                eval_collector.collect_evaluation(itr)
+                reply = list(eval_collector.traj_infos_queue)
+        pipe.send(("ok", reply))
+    close_envs(envs + eval_envs)
+    pipe.send(("ok", None))
+
+
+class _Kwargs:
+    """Attribute access to a dictionary of arguments."""
+
+    def __init__(self, kwargs: dict) -> None:
+        self.__dict__.update(kwargs)

@@ -1,0 +1,117 @@
+"""Everything in one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlpyt.samplers.base import BaseSampler, close_envs, make_envs, set_traj_info_attributes
+from rlpyt.samplers.buffer import build_samples_buffer
+from rlpyt.samplers.collections import Samples
+from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
+from rlpyt.samplers.serial.collectors import SerialEvalCollector
+
+
+class SerialSampler(BaseSampler):
+    """Runs agent and environments in the master process: the simplest sampler, where ``breakpoint()`` works.
+
+    Takes collectors whose agent is in the same process as the environments.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        CollectorCls: Any = CpuResetCollector,
+        eval_CollectorCls: Any = SerialEvalCollector,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
+        self._envs: list | None = None
+
+    def initialize(
+        self,
+        agent: Any,
+        affinity: dict | None = None,
+        seed: int | None = None,
+        bootstrap_value: bool = False,
+        traj_info_kwargs: dict | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> dict:
+        """Make environments, initialize the agent, allocate the batch; return examples of its fields.
+
+        Args:
+            agent: the agent.
+            affinity: unused here; where the master runs is the runner's business.
+            seed: of the run; each environment gets a stream of its own.
+            bootstrap_value: record the values that policy gradient methods bootstrap from.
+            traj_info_kwargs: set as class attributes of the TrajInfo class, with an underscore in front.
+            rank, world_size: number of this sampler among those of the run, and how many there are.
+        """
+        B = self.batch_spec.B
+        global_B = B * world_size
+        env_ranks = np.arange(rank * B, (rank + 1) * B)
+        self._envs = []
+        example_env = make_envs(self.EnvCls, self.env_kwargs, seed, "example", [rank])[0]
+        try:
+            agent.initialize(example_env.spaces, share_memory=False, global_B=global_B, env_ranks=env_ranks)
+            self.samples_pyt, self.samples_np, examples = build_samples_buffer(
+                agent, example_env, self.batch_spec, bootstrap_value, agent_shared=False, env_shared=False, subprocess=False
+            )
+        finally:
+            close_envs([example_env])
+        set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
+        envs = make_envs(self.EnvCls, self.env_kwargs, seed, "train_env", env_ranks)
+        self._envs += envs
+        self.collector = self.CollectorCls(
+            rank=0,
+            envs=envs,
+            samples_np=self.samples_np,
+            batch_T=self.batch_spec.T,
+            TrajInfoCls=self.TrajInfoCls,
+            agent=agent,
+            global_B=global_B,
+            env_ranks=env_ranks,
+        )
+        self.collector.seed = seed
+        if self.eval_n_envs > 0:
+            eval_ranks = range(rank * self.eval_n_envs, (rank + 1) * self.eval_n_envs)
+            eval_envs = make_envs(self.EnvCls, self.eval_env_kwargs, seed, "eval_env", eval_ranks)
+            self._envs += eval_envs
+            self.eval_collector = self.eval_CollectorCls(
+                envs=eval_envs,
+                agent=agent,
+                TrajInfoCls=self.TrajInfoCls,
+                max_T=self.eval_max_T,
+                max_trajectories=self.eval_max_trajectories,
+            )
+        self.agent = agent
+        self._agent_inputs, self._traj_infos = self.collector.start_envs(self.max_decorrelation_steps)
+        self.collector.start_agent()
+        return examples
+
+    def obtain_samples(self, itr: int) -> tuple[Samples, list]:
+        """Run one batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that ended in it."""
+        self._check_running()
+        self.collector.reset_if_needed(self._agent_inputs)
+        self._agent_inputs, self._traj_infos, completed = self.collector.collect_batch(
+            self._agent_inputs, self._traj_infos, itr
+        )
+        return self.samples_pyt, completed
+
+    def evaluate_agent(self, itr: int) -> list:
+        """Play evaluation episodes; return their TrajInfos."""
+        self._check_running()
+        if self.eval_n_envs == 0:
+            raise RuntimeError("There are no evaluation environments: give the sampler eval_n_envs and eval_max_steps.")
+        return self.eval_collector.collect_evaluation(itr)
+
+    def shutdown(self) -> None:
+        """Close the environments. May be called twice."""
+        envs, self._envs = self._envs or [], None
+        close_envs(envs)
+
+    def _check_running(self) -> None:
+        if self._envs is None:
+            raise RuntimeError("The sampler is not running; call initialize() before using it.")

@@ -1,0 +1,368 @@
+"""Start, watch and stop worker processes: the one place that does.
+
+The master and each worker share a duplex pipe. The master writes a command, the worker answers with one reply::
+
+    master                              worker
+      | -- Process starts ------------->  |
+      | <---------------- ("ok", reply) --|   ready
+      | -- command ---------------------> |
+      | <---------------- ("ok", reply) --|   or ("error", report), after which the worker ends
+      | -- None ------------------------> |   stop
+      | <---------------- ("ok", reply) --|   environments closed
+
+A pipe reports the death of its other end, and every wait watches the process itself as well, so that no wait is for ever:
+
+* a worker that raises sends its traceback as text; one that dies is named with its exit code or signal. `WorkerPool.receive` then ends
+  the others and raises `WorkerError`;
+* a worker whose master is gone ends itself;
+* workers ignore Ctrl-C: it reaches the whole process group, and the master decides.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from rlpyt.utils.buffer import SharedMap
+
+WATCH_INTERVAL = 1.0  # seconds between a worker's looks at whether its master is alive
+HANG_WARNING = 60.0  # seconds of silence after which the master warns
+STOP_GRACE = 5.0  # seconds a worker has to close its environments
+_STACK_BYTES = 64 * 1024
+
+
+class WorkerError(RuntimeError):
+    """A worker process raised, died, or hung; the message says which one, where, and with what traceback."""
+
+
+def describe_failure(error: BaseException, where: str) -> None:
+    """Attach `where` (a sentence on what was being done) to `error`, so that every traceback of it shows the sentence."""
+    error.__notes__ = [*getattr(error, "__notes__", []), where]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the worker
+# ---------------------------------------------------------------------------------------------------------------------
+def _worker_main(
+    target: Callable, kwargs: dict, pipe: Connection, others: list[Connection], stack: SharedMap, master_pid: int | None
+) -> None:
+    """Run ``target(pipe, **kwargs)``, reporting whatever it raises."""
+    for other in others:  # Ends that were inherited; while they are open, nobody notices a death by them.
+        other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(faulthandler, "register"):
+        faulthandler.register(signal.SIGUSR1, file=stack.fd, all_threads=False)
+    threading.Thread(target=_watch_master, args=(master_pid,), daemon=True).start()
+    try:
+        target(pipe, **kwargs)
+    except (EOFError, BrokenPipeError, ConnectionResetError):  # The master is gone; nobody is left to tell.
+        os._exit(1)
+    except BaseException as error:
+        _send_report(pipe, error)
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _send_report(pipe: Connection, error: BaseException) -> None:
+    """Send an exception as text: it may not be picklable."""
+    notes = [str(note) for note in getattr(error, "__notes__", [])]
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        pipe.send(("error", {"summary": f"{type(error).__name__}: {error}", "notes": notes, "traceback": text}))
+    except OSError:
+        pass  # The master is gone.
+
+
+def _watch_master(master_pid: int | None) -> None:
+    """End this process when the master has ended, however it did."""
+    parent = os.getppid()
+    master = multiprocessing.parent_process()
+    if master_pid is not None and parent != master_pid:
+        os._exit(1)
+    while os.getppid() == parent and (master is None or master_pid is not None or not wait([master.sentinel], 0)):
+        time.sleep(WATCH_INTERVAL)
+    os._exit(1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the master
+# ---------------------------------------------------------------------------------------------------------------------
+class WorkerPool:
+    """A group of worker processes, each running ``target(pipe, **kwargs)``.
+
+    The target sends one reply when it is ready and one to each command, as ``pipe.send(("ok", reply))``, and returns after the command
+    None.
+
+    Args:
+        target: function of the worker; a module-level function if `start_method` is not fork.
+        worker_kwargs: one dictionary of arguments per worker.
+        names: one description per worker for messages, e.g. "sampler worker 1 (environments 4 to 7)".
+        start_method: "fork", "spawn" or "forkserver"; None is fork where the system has it by default.
+        timeout: seconds without a reply after which a worker counts as hung; None warns every minute instead.
+    """
+
+    def __init__(
+        self,
+        target: Callable,
+        worker_kwargs: list[dict],
+        names: list[str],
+        start_method: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.names = names
+        self.timeout = timeout
+        self._owner_pid = os.getpid()  # A forked worker holds a copy of this object, and must not act on it.
+        self.doing = "starting"  # What the workers do, for messages.
+        self.processes: list[multiprocessing.Process] = []
+        self.pipes: list[Connection] = []
+        self._stacks: list[SharedMap] = []
+        # At exit, before multiprocessing waits for its children. The pool may be gone by then.
+        self._at_exit = _kill_at_exit(weakref.ref(self))
+        atexit.register(self._at_exit)
+        context = multiprocessing.get_context(start_method or _default_start_method())
+        forks = context.get_start_method() == "fork"
+        master_pid = None if context.get_start_method() == "forkserver" else os.getpid()
+        try:
+            for kwargs, name in zip(worker_kwargs, names):
+                mine, theirs = context.Pipe()
+                stack = SharedMap(_STACK_BYTES)
+                inherited = [*self.pipes, mine] if forks else []
+                process = context.Process(
+                    target=_worker_main, args=(target, kwargs, theirs, inherited, stack, master_pid), name=name
+                )
+                self.pipes.append(mine)
+                self.processes.append(process)
+                self._stacks.append(stack)
+                process.start()
+                theirs.close()
+        except BaseException:
+            self.kill()
+            raise
+
+    # The protocol ---------------------------------------------------------------------------------------------------
+    def send(self, command: Any, doing: str) -> None:
+        """Send `command` to all workers. `doing` says what it makes them do, for messages."""
+        if not self.processes:
+            raise RuntimeError("The sampler was shut down; call initialize() before using it again.")
+        self.doing = doing
+        for rank, pipe in enumerate(self.pipes):
+            try:
+                pipe.send(command)
+            except OSError:
+                self._fail(rank)
+
+    def receive(self) -> list:
+        """Wait for one reply of every worker, and return them in the order of the workers.
+
+        Raises:
+            WorkerError: a worker raised, died, or hung. All others have been ended by then.
+        """
+        replies: dict[int, Any] = {}
+        silent_since = warned = time.monotonic()
+        while len(replies) < len(self.pipes):
+            waiting = {pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in replies}
+            sentinels = {self.processes[rank].sentinel: rank for rank in waiting.values()}
+            ready = wait([*waiting, *sentinels], timeout=WATCH_INTERVAL)
+            for source in ready:
+                if source in waiting:
+                    replies[waiting[source]] = self._read(waiting[source])
+            if not any(source in waiting for source in ready):
+                for source in ready:  # Ended without a last word.
+                    self._fail(sentinels[source])
+            now = time.monotonic()
+            if ready:
+                silent_since = warned = now
+            elif self.timeout is not None and now - silent_since > self.timeout:
+                self._give_up(waiting.values(), now - silent_since)
+            elif now - warned > HANG_WARNING:
+                warned = now
+                names = "; ".join(self.names[rank] for rank in waiting.values())
+                warnings.warn(
+                    f"No reply for {now - silent_since:.0f} s while {self.doing}: {names}. If an environment hangs, worker_timeout= turns "
+                    "this into an error that shows where.",
+                    stacklevel=3,
+                )
+        return [replies[rank] for rank in range(len(self.pipes))]
+
+    def request(self, command: Any, doing: str) -> list:
+        """Send `command` to all workers and wait for their replies."""
+        self.send(command, doing)
+        return self.receive()
+
+    # Ending ---------------------------------------------------------------------------------------------------------
+    def stop(self) -> None:
+        """Let the workers finish and close their environments; end those that do not. May be called twice.
+
+        Raises:
+            WorkerError: closing an environment raised.
+        """
+        if not self.processes:
+            return
+        failures = []
+        for rank, pipe in enumerate(self.pipes):
+            try:
+                pipe.send(None)
+            except OSError:
+                pass
+        deadline = time.monotonic() + STOP_GRACE
+        for rank, pipe in enumerate(self.pipes):
+            try:
+                while pipe.poll(max(deadline - time.monotonic(), 0)):
+                    kind, content = pipe.recv()
+                    if kind == "error":
+                        failures.append(self._error_text(rank, content))
+            except (EOFError, OSError):
+                pass
+        for process in self.processes:
+            process.join(max(deadline - time.monotonic(), 0))
+        self.kill()
+        if failures:
+            raise WorkerError(failures[0])
+
+    def kill(self) -> None:
+        """End all workers now, and wait until they are gone. May be called twice."""
+        if os.getpid() != self._owner_pid:
+            return
+        atexit.unregister(self._at_exit)
+        started = [process for process in self.processes if process.pid is not None]
+        for process in started:
+            process.terminate()
+        deadline = time.monotonic() + 1.0
+        for process in started:
+            process.join(max(deadline - time.monotonic(), 0))
+            if process.is_alive():
+                process.kill()
+                process.join()
+            process.close()
+        for pipe in self.pipes:
+            pipe.close()
+        self.processes, self.pipes, self._stacks = [], [], []
+
+    def __del__(self) -> None:
+        if getattr(self, "processes", None):
+            self.kill()
+
+    # Failures -------------------------------------------------------------------------------------------------------
+    def _read(self, rank: int) -> Any:
+        try:
+            kind, content = self.pipes[rank].recv()
+        except (EOFError, OSError):
+            self._fail(rank)
+        if kind == "error":
+            message = self._error_text(rank, content)
+            self.kill()
+            raise WorkerError(message)
+        return content
+
+    def _error_text(self, rank: int, report: dict) -> str:
+        notes = "".join(f"\n{note}" for note in report["notes"])
+        return (
+            f"{report['summary']}\nRaised by {self.names[rank]}, pid {self.processes[rank].pid}, while {self.doing}.{notes}"
+            f"\nTraceback of the worker:\n{report['traceback']}"
+        )
+
+    def _fail(self, rank: int) -> None:
+        """Raise for a worker that ended, with its own report if it left one."""
+        try:
+            while self.pipes[rank].poll():
+                kind, content = self.pipes[rank].recv()
+                if kind == "error":
+                    message = self._error_text(rank, content)
+                    self.kill()
+                    raise WorkerError(message)
+        except (EOFError, OSError):
+            pass
+        process = self.processes[rank]
+        process.join(STOP_GRACE)
+        code = process.exitcode
+        if code is None:
+            how = "closed its pipe but did not end"
+        elif code < 0:
+            how = f"was killed by {_signal_name(-code)}"
+        else:
+            how = f"ended with exit code {code}"
+        message = f"{self.names[rank]}, pid {process.pid}, {how} while {self.doing}."
+        message = message[0].upper() + message[1:]
+        if code == -signal.SIGKILL:
+            message += " If nobody killed it, the system may have run out of memory."
+        self.kill()
+        raise WorkerError(message)
+
+    def _give_up(self, ranks: Any, seconds: float) -> None:
+        """Raise for workers that do not answer, showing where they are."""
+        ranks = list(ranks)
+        if hasattr(faulthandler, "register"):
+            for rank in ranks:
+                os.kill(self.processes[rank].pid, signal.SIGUSR1)
+            time.sleep(0.5)
+        lines = [f"No reply for {seconds:.0f} s (worker_timeout={self.timeout}) while {self.doing}:"]
+        for rank in ranks:
+            stack = self._stacks[rank][:].rstrip(b"\0").decode(errors="replace") or "  (no stack available)"
+            lines.append(f"{self.names[rank]}, pid {self.processes[rank].pid}, is at\n{stack}")
+        self.kill()
+        raise WorkerError("\n".join(lines))
+
+
+def _kill_at_exit(pool: weakref.ref) -> Callable[[], None]:
+    def at_exit():
+        if pool() is not None:
+            pool().kill()
+
+    return at_exit
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _default_start_method() -> str:
+    """Fork on Linux: fast, and needs nothing to be picklable. Elsewhere what Python considers safe."""
+    return "fork" if sys.platform == "linux" else multiprocessing.get_context().get_start_method()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Processors and threads
+# ---------------------------------------------------------------------------------------------------------------------
+def allowed_cpus() -> list[int]:
+    """Return the processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def set_cpu_affinity(cpus: Any) -> None:
+    """Bind this process to processors (a number or several), with a warning where the system refuses."""
+    cpus = [int(cpus)] if isinstance(cpus, int) else [int(cpu) for cpu in cpus]
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    try:
+        os.sched_setaffinity(0, cpus)
+    except (OSError, ValueError) as error:
+        warnings.warn(
+            f"Could not bind process {os.getpid()} to processors {cpus} ({error}); allowed are {allowed_cpus()}. It runs unbound. "
+            "affinity=dict(..., set_affinity=False) avoids this warning.",
+            stacklevel=2,
+        )
+
+
+def split_evenly(n: int, parts: int) -> list[range]:
+    """Split ``range(n)`` into `parts` consecutive ranges whose lengths differ by at most one, longer ones first."""
+    small, longer = divmod(n, parts)
+    starts = [i * small + min(i, longer) for i in range(parts + 1)]
+    return [range(a, b) for a, b in zip(starts, starts[1:])]

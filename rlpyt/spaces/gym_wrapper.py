@@ -1,0 +1,329 @@
+"""Spaces of gymnasium (and of classic gym) as rlpyt spaces."""
+
+from __future__ import annotations
+
+import keyword
+import operator
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlpyt.spaces.base import Space
+from rlpyt.spaces.composite import Composite
+from rlpyt.utils.collections import RESERVED_NAMES, dynamic_namedtuple
+
+ARRAY_SPACES = ("Box", "MultiDiscrete", "MultiBinary")
+SUPPORTED_SPACES = (*ARRAY_SPACES, "Discrete", "Tuple", "Dict")
+
+
+class GymSpaceWrapper(Space):
+    """Gives a gym space the rlpyt interface, and translates values between the two.
+
+    =====================  ==========================================================================================
+    gym space              value on the rlpyt side
+    =====================  ==========================================================================================
+    Box                    array; float64 becomes float32 if `force_float32`
+    Discrete               index in ``0 .. n-1``: `convert` subtracts the space's ``start``, `revert` adds it
+    MultiDiscrete          array of indexes from 0 (same treatment of ``start``)
+    MultiBinary            array
+    Dict                   namedtuple; keys which are no field names are changed (``a.b`` to ``a_b``), and changed back
+    Tuple                  namedtuple with fields ``item_0``, ``item_1``, ...
+    =====================  ==========================================================================================
+
+    Dict and Tuple may be nested, and `space` is then a `Composite` of wrapped spaces. For the others `space` is the gym space itself.
+    Gym classes are recognized by name, so that neither gymnasium nor gym is imported here. `sample` uses the gym space's own
+    generator, before and after `seed`.
+
+    Args:
+        space: a gym space; ValueError if it, or one inside it, is not listed above.
+        null_value: fills the null value; for a Dict, may be a dictionary with a value for each key.
+        name: of the namedtuple types made here, and of the value in error messages.
+        force_float32: let float64 boxes appear as float32.
+    """
+
+    # Makes the type of structured values from a name and field names.
+    tuple_type = staticmethod(dynamic_namedtuple)
+
+    def __init__(self, space: Any, null_value: Any = 0, name: str = "obs", force_float32: bool = True) -> None:
+        self._gym_space = space
+        self._null_value = null_value
+        self._name = name
+        self._force_float32 = force_float32
+        self._kind = _kind_of(space, name)
+        self._warned = False
+        self._parent: tuple[GymSpaceWrapper, Any] | None = None  # the Dict or Tuple this is a part of, and the key there
+        self.space = space
+        if self._kind in ("Dict", "Tuple"):
+            self._wrap_parts()
+        else:
+            self._gym_dtype = np.dtype(space.dtype)
+            self._dtype = np.dtype("float32") if force_float32 and self._gym_dtype == "float64" else self._gym_dtype
+            self._shape = tuple(space.shape)
+            start = getattr(space, "start", 0)
+            self._start = start if np.any(start) else None
+        self._same_in_gym = not self.is_structured and self._start is None and self._dtype == self._gym_dtype
+
+    def _wrap_parts(self) -> None:
+        if self._kind == "Dict":
+            parts = dict(self._gym_space.spaces.items())
+            fields = field_names(parts)
+        else:
+            parts = dict(enumerate(self._gym_space.spaces))
+            fields = [f"item_{i}" for i in parts]
+        nulls = self._null_value if isinstance(self._null_value, Mapping) else dict.fromkeys(parts, self._null_value)
+        wrapped = []
+        for (key, part), field in zip(parts.items(), fields):
+            wrapped.append(self._wrap_part(part, nulls.get(key, 0), f"{self._name}_{field}"))
+            wrapped[-1]._parent = self, key
+        self._parts = list(zip(parts, wrapped))
+        self.space = Composite(wrapped, self.tuple_type(self._name, fields))
+
+    def _wrap_part(self, space: Any, null_value: Any, name: str) -> GymSpaceWrapper:
+        return type(self)(space, null_value=null_value, name=name, force_float32=self._force_float32)
+
+    @property
+    def _path(self) -> str:
+        """What messages call this space, e.g. ``observation['camera']['left']``."""
+        if self._parent is None:
+            return self._name
+        parent, key = self._parent
+        return f"{parent._path}[{key!r}]"
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether values are namedtuples (of a Dict or a Tuple)."""
+        return self._kind in ("Dict", "Tuple")
+
+    @property
+    def is_plain_array(self) -> bool:
+        """Whether values are arrays which need no translation but, possibly, a cast from float64."""
+        return self._kind in ARRAY_SPACES and self._start is None
+
+    def sample(self) -> Any:
+        """Return one sample: a namedtuple, an array, or a numpy integer (from Discrete)."""
+        return self.convert(self._gym_space.sample())
+
+    def null_value(self) -> Any:
+        """Return the null value, in the form of a sample."""
+        if self.is_structured:
+            return self.space.null_value()
+        null_value = np.zeros(self._shape, dtype=self._dtype)
+        null_value[...] = 0 if self._null_value is None else self._null_value
+        return null_value[()]  # a numpy integer, like the samples, if the space is Discrete
+
+    def convert(self, value: Any) -> Any:
+        """Translate a value of the gym environment into its rlpyt form.
+
+        Raises:
+            ValueError: wrong shape, keys or index. TypeError: a dtype that cannot hold the value. Both name the part.
+        """
+        if self._kind == "Discrete":
+            return self._to_index(value)
+        if self.is_structured:
+            return self._to_namedtuple(value)
+        if not (type(value) is np.ndarray and value.dtype == self._gym_dtype and value.shape == self._shape):
+            value = self._fit(value)
+        if self._start is not None:
+            value = value - self._start
+        return value if value.dtype == self._dtype else value.astype(self._dtype)
+
+    def revert(self, value: Any) -> Any:
+        """Translate a value from its rlpyt form into that of the gym environment: the inverse of `convert`."""
+        if self._same_in_gym:
+            return value
+        if self._kind == "Dict":
+            return {key: part.revert(v) for (key, part), v in zip(self._parts, tuple(value))}
+        if self._kind == "Tuple":
+            return tuple(part.revert(v) for (_, part), v in zip(self._parts, tuple(value)))
+        if self._start is not None:
+            return value + self._start
+        return np.asarray(value, dtype=self._gym_dtype)
+
+    def _to_index(self, value: Any) -> np.integer:
+        start = self._start or 0
+        try:
+            index = operator.index(value) - int(start)
+        except TypeError:
+            raise TypeError(f"{self._path}: expected an integer, got {value!r}.") from None
+        if not 0 <= index < self._gym_space.n:
+            raise ValueError(
+                f"{self._path}: expected an integer from {start} to {start + self._gym_space.n - 1}, got {value}."
+            )
+        return self._dtype.type(index)
+
+    def _to_namedtuple(self, value: Any) -> Any:
+        if self._kind == "Dict":
+            if not isinstance(value, Mapping) or len(value) != len(self._parts):
+                self._refuse_keys(value)
+            try:
+                values = [part.convert(value[key]) for key, part in self._parts]
+            except KeyError:
+                self._refuse_keys(value)
+                raise
+        else:
+            if not isinstance(value, (tuple, list)) or len(value) != len(self._parts):
+                got = f"{len(value)}" if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
+                raise ValueError(f"{self._path}: expected a tuple of {len(self._parts)} parts, got {got}.")
+            values = [part.convert(v) for (_, part), v in zip(self._parts, tuple(value))]
+        return self.space._structure(values)
+
+    def _refuse_keys(self, value: Any) -> None:
+        keys = {key for key, _ in self._parts}
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{self._path}: expected a dictionary with keys {sorted(keys)}, got {type(value).__name__}.")
+        missing, unknown = keys - set(value), set(value) - keys
+        if missing or unknown:
+            raise ValueError(
+                f"{self._path}: expected keys {sorted(keys)}, got {sorted(value, key=str)} "
+                f"(missing {sorted(missing)}, not in the space {sorted(unknown, key=str)})."
+            )
+
+    def _fit(self, value: Any) -> np.ndarray:
+        """Return `value` as an array of the gym space's shape and dtype, or say why it is none."""
+        array = np.asarray(value)
+        if array.shape != self._shape:
+            raise ValueError(f"{self._path}: expected shape {self._shape}, got {array.shape}.")
+        if array.dtype == self._gym_dtype:
+            return array
+        if fits_losslessly(array, self._gym_dtype) and not hasattr(value, "dtype"):
+            return array.astype(self._gym_dtype)  # numbers of Python have no dtype to complain about
+        if not np.can_cast(array.dtype, self._gym_dtype, casting="same_kind"):
+            raise TypeError(f"{self._path}: expected dtype {self._gym_dtype}, got {array.dtype}, which cannot be cast safely.")
+        if not self._warned and array.dtype != self._dtype:
+            self._warned = True
+            warnings.warn(
+                f"{self._path}: the space says {self._gym_dtype} but the values are {array.dtype}; they are cast.",
+                stacklevel=4,
+            )
+        return array.astype(self._gym_dtype)
+
+    @property
+    def dtype(self) -> Any:
+        """dtype of values; for structures a namedtuple of dtypes."""
+        return self.space.dtype if self.is_structured else self._dtype
+
+    @property
+    def shape(self) -> Any:
+        """Shape of values; for structures a namedtuple of shapes."""
+        return self.space.shape if self.is_structured else self._shape
+
+    @property
+    def low(self) -> Any:
+        """Lower bounds of a Box, in `dtype`; AttributeError for other spaces (so, too, with `high`)."""
+        return np.asarray(self._gym_space.low, dtype=self._dtype)
+
+    @property
+    def high(self) -> Any:
+        """Upper bounds of a Box, in `dtype`."""
+        return np.asarray(self._gym_space.high, dtype=self._dtype)
+
+    @property
+    def n(self) -> Any:
+        """Number of elements of Discrete or of bits of MultiBinary; AttributeError for other spaces."""
+        return _as_int(self._gym_space.n)
+
+    @property
+    def nvec(self) -> np.ndarray:
+        """Numbers of elements of MultiDiscrete; AttributeError for other spaces."""
+        return self._gym_space.nvec
+
+    @property
+    def names(self) -> list[str]:
+        """Field names of structured values; AttributeError for other spaces."""
+        return self.space.names
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """The wrapped parts of a structure, in the order of `names`; AttributeError for other spaces."""
+        return self.space.spaces
+
+    def contains(self, x: Any) -> bool:
+        """Say whether `x`, in its rlpyt form, belongs to the space."""
+        if self.is_structured:
+            return self.space.contains(x)
+        return bool(self._gym_space.contains(self.revert(x)))
+
+    def seed(self, seed: int | None = None) -> None:
+        """Seed the gym space, and with it the parts of a structure."""
+        self._gym_space.seed(seed)
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, GymSpaceWrapper):
+            return NotImplemented
+        return self._gym_space == other._gym_space and self._force_float32 == other._force_float32
+
+    __hash__ = None  # compared by value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._gym_space!r})"
+
+
+def field_names(keys: Iterable[Any], taken: Iterable[str] = ()) -> list[str]:
+    """Return for every key a name that is valid and unique as the field of a namedtuple, and the key itself wherever possible.
+
+    Characters that identifiers may not have become underscores; leading underscores go; ``key_`` is put before a digit, and an
+    underscore after a reserved word; of keys that would become the same, later ones get a number.
+    """
+    keys = [str(key) for key in keys]
+    used = {*taken, *RESERVED_NAMES, "index", "count"}
+    kept = {key for key in keys if key not in used and _is_field_name(key)}
+    names = []
+    for key in keys:
+        name = key
+        if key not in kept:
+            name = re.sub(r"\W", "_", key).lstrip("_") or "key"
+            name = f"key_{name}" if name[0].isdigit() else name
+            name = f"{name}_" if keyword.iskeyword(name) or name in used else name
+            base, number = name, 2
+            while name in used or name in kept:
+                name, number = f"{base}_{number}", number + 1
+        used.add(name)
+        names.append(name)
+    return names
+
+
+def _is_field_name(key: str) -> bool:
+    return key.isidentifier() and not key.startswith("_") and not keyword.iskeyword(key)
+
+
+def fits_losslessly(array: np.ndarray, dtype: np.dtype) -> bool:
+    """Say whether numbers keep their values when cast to `dtype` (rounding between floating-point types is not a loss)."""
+    if array.dtype.kind not in "biufc":
+        return False
+    if np.can_cast(array.dtype, dtype, casting="same_kind"):
+        return True
+    with np.errstate(invalid="ignore"):
+        return bool(np.array_equal(array.astype(dtype), array))
+
+
+def dict_to_nt(value: Any, name: str) -> Any:
+    """Turn a dictionary, and any inside it, into namedtuples called `name`, ``name_key``, ...; return other values unchanged."""
+    if not isinstance(value, Mapping):
+        return value
+    fields = field_names(value)
+    NamedTupleCls = dynamic_namedtuple(name, fields)
+    return NamedTupleCls(*(dict_to_nt(v, f"{name}_{field}") for field, v in zip(fields, value.values())))
+
+
+def nt_to_dict(value: Any) -> Any:
+    """Turn a namedtuple, and any inside it, into dictionaries whose keys are the field names; return other values unchanged."""
+    if not (isinstance(value, tuple) and hasattr(value, "_fields")):
+        return value
+    return {field: nt_to_dict(v) for field, v in zip(value._fields, tuple(value))}
+
+
+def _kind_of(space: Any, name: str) -> str:
+    for cls in type(space).__mro__:
+        if cls.__name__ in SUPPORTED_SPACES:
+            return cls.__name__
+    raise ValueError(
+        f"The space of {name!r}, {space!r}, is not supported. Supported are {', '.join(SUPPORTED_SPACES)}, and any nesting "
+        "of them; wrap the environment to use these."
+    )
+
+
+def _as_int(n: Any) -> Any:
+    return int(n) if np.ndim(n) == 0 else n

@@ -1,0 +1,61 @@
+"""Helpers for numpy arrays; the same names for torch tensors are in `rlpyt.utils.tensor`."""
+
+import numpy as np
+
+
+def select_at_indexes(indexes: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """Pick one entry per leading position, e.g. the value of the action taken from those of all actions.
+
+    indexes: integers [*lead]; array: [*lead, n, *rest]. Returns a new array [*lead, *rest].
+    """
+    indexes = np.asarray(indexes)
+    _check_same_lead(indexes.shape, array.shape)
+    n_lead = indexes.ndim
+    flat = array.reshape((indexes.size,) + array.shape[n_lead:])  # [prod(lead), n, *rest]
+    selected = flat[np.arange(indexes.size), indexes.reshape(-1)]
+    return selected.reshape(indexes.shape + array.shape[n_lead + 1:])
+
+
+def to_onehot(indexes: np.ndarray, dim: int, dtype=None) -> np.ndarray:
+    """One-hot encoding of integers [*lead] in 0..dim-1 -> [*lead, dim], of `dtype` (default: as indexes)."""
+    indexes = np.asarray(indexes)
+    if indexes.size and (indexes.min() < 0 or indexes.max() >= dim):
+        raise IndexError(f"indexes are {indexes.min()}..{indexes.max()}: size {dim} needs 0..{dim - 1}.")
+    onehot = np.zeros(indexes.shape + (dim,), dtype=indexes.dtype if dtype is None else dtype)
+    np.put_along_axis(onehot, indexes[..., np.newaxis].astype(np.int64), 1, axis=-1)
+    return onehot
+
+
+def from_onehot(onehot: np.ndarray, dtype=None) -> np.ndarray:
+    """Position of the largest value on the last axis, [*lead, dim] -> [*lead], int64 or as `dtype` says."""
+    return np.asarray(np.argmax(onehot, axis=-1), dtype=dtype)
+
+
+def valid_mean(array: np.ndarray, valid: np.ndarray | None = None, axis=None):
+    """Mean of `array` weighted by the mask `valid` (broadcast to array), over `axis` or over everything.
+
+    sum(array * valid) / sum(valid); NaN where nothing is valid; the plain mean if valid is None.
+    """
+    if valid is None:
+        return array.mean(axis=axis)
+    with np.errstate(invalid="ignore"):  # 0 / 0 is the documented NaN
+        return (array * valid).sum(axis=axis) / np.broadcast_to(valid, array.shape).sum(axis=axis)
+
+
+def infer_leading_dims(array: np.ndarray, dim: int) -> tuple[int, int, tuple[int, ...], bool, bool]:
+    """Find out whether data of `dim` dimensions comes with leading dimensions [], [B] or [T,B].
+
+    Returns (T, B, data shape, has_T, has_B), with size 1 for a dimension which is not there.
+    """
+    n_lead = array.ndim - dim
+    if not 0 <= n_lead <= 2:
+        raise ValueError(f"An array of shape {array.shape} cannot hold data of {dim} dimensions with leading "
+                         f"[], [B] or [T,B]: give it {dim} to {dim + 2} dimensions.")
+    T, B = (1, 1, *array.shape[:n_lead])[-2:]
+    return T, B, array.shape[n_lead:], n_lead == 2, n_lead >= 1
+
+
+def _check_same_lead(lead: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    if tuple(shape[:len(lead)]) != tuple(lead) or len(shape) <= len(lead):
+        raise ValueError(f"indexes of shape {tuple(lead)} cannot select from shape {tuple(shape)}: "
+                         "it must begin with the shape of the indexes and have a dimension more.")

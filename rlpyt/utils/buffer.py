@@ -1,0 +1,277 @@
+"""Allocate structures of arrays, in private or shared memory, and apply functions to all their leaves.
+
+Shared memory has no name anywhere: every array maps a `memfd` (an unlinked temporary file where there is none), so nothing can leak into
+the file system, whatever dies. Workers inherit the mapping under fork; under spawn and forkserver an array, or any slice of it, that is
+an argument of a starting process arrives there as the same memory.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from multiprocessing import context, reduction
+from typing import Any
+
+import numpy as np
+
+from rlpyt.utils.collections import (
+    NamedTuple,
+    NamedTupleSchema,
+    NamedArrayTupleSchema_like,
+    namedarraytuple_like,
+)
+
+# Smaller allocations are not worth asking the system how much memory is free.
+_CHECKED_BYTES = 64 * 1024**2
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Shared memory
+# ---------------------------------------------------------------------------------------------------------------------
+class SharedMap(mmap.mmap):
+    """A shared, anonymous mapping of zeros that can be handed to a starting process.
+
+    Args:
+        n_bytes: size.
+        fd: an open descriptor of existing memory to map; new memory if None. The mapping owns it.
+    """
+
+    def __new__(cls, n_bytes: int, fd: int | None = None) -> SharedMap:
+        if fd is None:
+            fd = _anonymous_fd()
+            os.ftruncate(fd, n_bytes)
+        self = super().__new__(cls, fd, n_bytes)
+        self.fd, self.n_bytes = fd, n_bytes
+        return self
+
+    def __del__(self) -> None:
+        fd, self.fd = getattr(self, "fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __reduce__(self) -> tuple:
+        context.assert_spawning(self)
+        return _attach, (self.n_bytes, reduction.DupFd(self.fd))
+
+
+def _attach(n_bytes: int, duplicate: Any) -> SharedMap:
+    return SharedMap(n_bytes, duplicate.detach())
+
+
+def _anonymous_fd() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("rlpyt", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:  # Unlinked at birth.
+        return os.dup(file.fileno())
+
+
+def available_bytes() -> int:
+    """Return the bytes of memory this process may still use: what the machine has free, or its control group if that is less."""
+    import psutil
+
+    available = psutil.virtual_memory().available
+    try:
+        with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as current:
+            available = min(available, int(limit.read()) - int(current.read()))
+    except (OSError, ValueError):  # No control group, or one without a limit ("max").
+        pass
+    return available
+
+
+def check_memory(n_bytes: int, purpose: str) -> None:
+    """Raise MemoryError, before anything is allocated, if `n_bytes` for `purpose` do not fit into memory."""
+    if n_bytes < _CHECKED_BYTES:
+        return
+    available = available_bytes()
+    if n_bytes > available:
+        raise MemoryError(
+            f"{purpose} needs {n_bytes / 1e9:.2f} GB of memory ({n_bytes} bytes), and {available / 1e9:.2f} GB ({available} bytes) are "
+            "available. Make it smaller (fewer time steps, environments, or replayed steps), or free some memory."
+        )
+
+
+def np_mp_array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Allocate a numpy array of zeros on OS shared memory, seen by all processes started with it, by any start method."""
+    shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    dtype = np.dtype(dtype)
+    n_bytes = math.prod(shape) * dtype.itemsize
+    check_memory(n_bytes, f"A shared array of shape {shape} and dtype {dtype}")
+    return np.ndarray(shape, dtype, buffer=SharedMap(max(n_bytes, 1)))
+
+
+class np_mp_array_spawn(np.ndarray):
+    """Array on shared memory as a class of its own; `np_mp_array` gives plain arrays that do the same and index faster."""
+
+    _shmem: SharedMap | None = None
+
+    def __new__(cls, shape, dtype=None, buffer=None, offset=0, strides=None, order=None):
+        if buffer is None:
+            buffer = np_mp_array(shape, dtype if dtype is not None else float).base
+        self = super().__new__(cls, shape, dtype, buffer, offset or 0, strides, order)
+        self._shmem = buffer if isinstance(buffer, SharedMap) else None
+        return self
+
+    def __array_finalize__(self, obj):
+        self._shmem = getattr(obj, "_shmem", None)
+
+    def __reduce__(self):
+        return _reduce_array(self)
+
+
+def _shared_map_of(array: np.ndarray) -> SharedMap | None:
+    """Return the shared memory that `array` is (a view of), or None."""
+    base = array.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base if isinstance(base, SharedMap) else None
+
+
+def _view_of_map(cls: type, shape: tuple, dtype: np.dtype, shared: SharedMap, offset: int, strides: tuple) -> np.ndarray:
+    return cls(shape, dtype, buffer=shared, offset=offset, strides=strides)
+
+
+def _reduce_array(array: np.ndarray) -> tuple:
+    """Pickle an array for another process: by handle if it is shared memory and the process is being started, else by value."""
+    shared = _shared_map_of(array)
+    if shared is None or context.get_spawning_popen() is None:
+        return np.ndarray.__reduce__(array)
+    start = np.frombuffer(shared, np.uint8, 1).ctypes.data
+    return _view_of_map, (type(array), array.shape, array.dtype, shared, array.ctypes.data - start, array.strides)
+
+
+# Only multiprocessing's pickler learns this, and it changes nothing for arrays in private memory.
+reduction.ForkingPickler.register(np.ndarray, _reduce_array)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The one recursion
+# ---------------------------------------------------------------------------------------------------------------------
+def _is_tensor(x: Any) -> bool:
+    torch = sys.modules.get("torch")  # If nobody has imported torch, nothing is a tensor.
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def buffer_func(buffer_: Any, func: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Return the structure of ``func(leaf, *args, **kwargs)`` over all leaves of `buffer_`; None stays None.
+
+    The structure may nest tuples, namedtuples, namedarraytuples, and instances of the schema types.
+    """
+    if buffer_ is None:
+        return None
+    if isinstance(buffer_, tuple):
+        parts = [buffer_func(part, func, *args, **kwargs) for part in tuple(buffer_)]
+        return buffer_._make(parts) if hasattr(buffer_, "_make") else tuple(parts)
+    return func(buffer_, *args, **kwargs)
+
+
+def buffer_method(buffer_: Any, method_name: str, *args: Any, **kwargs: Any) -> Any:
+    """Return the structure of ``leaf.method_name(*args, **kwargs)`` over all leaves; None stays None."""
+    return buffer_func(buffer_, lambda leaf: getattr(leaf, method_name)(*args, **kwargs))
+
+
+def buffer_leaves(buffer_: Any) -> list:
+    """Return the leaves of a structure as a flat list, depth first, without the Nones."""
+    leaves: list = []
+    buffer_func(buffer_, leaves.append)
+    return leaves
+
+
+def torchify_buffer(buffer_: Any) -> Any:
+    """Return the structure with numpy arrays as torch tensors over the same memory; tensors and None are left alone."""
+    import torch
+
+    def torchify(leaf):
+        if isinstance(leaf, np.ndarray):
+            return torch.from_numpy(leaf)
+        return leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
+
+    return buffer_func(buffer_, torchify)
+
+
+def numpify_buffer(buffer_: Any) -> Any:
+    """Return the structure with torch tensors as numpy arrays, over the same memory if they are on the CPU."""
+    return buffer_func(buffer_, lambda leaf: leaf.detach().cpu().numpy() if _is_tensor(leaf) else leaf)
+
+
+def buffer_to(buffer_: Any, device: Any = None) -> Any:
+    """Return the structure of torch tensors on `device`. Raises TypeError for numpy arrays."""
+
+    def to(leaf):
+        if not _is_tensor(leaf):
+            raise TypeError(f"buffer_to moves torch tensors, got {type(leaf).__name__}; apply torchify_buffer first.")
+        return leaf.to(device)
+
+    return buffer_func(buffer_, to)
+
+
+def get_leading_dims(buffer_: Any, n_dim: int = 1) -> tuple[int, ...] | None:
+    """Return the first `n_dim` dimensions, which all leaves must share; None if there is no leaf."""
+    dims = {tuple(leaf.shape[:n_dim]) for leaf in buffer_leaves(buffer_)}
+    if len(dims) > 1:
+        raise ValueError(f"The leading {n_dim} dimensions of the fields differ: {sorted(dims)}.")
+    found = dims.pop() if dims else None
+    if found is not None and len(found) < n_dim:
+        raise ValueError(f"Expected at least {n_dim} leading dimensions, found shape {found}.")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Allocation
+# ---------------------------------------------------------------------------------------------------------------------
+def build_array(example: Any, leading_dims: int | tuple[int, ...], share_memory: bool = False, name: str = "example") -> np.ndarray:
+    """Allocate a numpy array of zeros of shape ``leading_dims + example.shape`` and the dtype of `example`.
+
+    Args:
+        example: array, tensor or number.
+        leading_dims: dimensions to put in front, e.g. ``(T, B)``.
+        share_memory: allocate on OS shared memory.
+        name: what to call it in an error.
+
+    Raises:
+        TypeError: the example is a string or another object; only numbers can be stored.
+    """
+    array = np.asarray(numpify_buffer(example))
+    if array.dtype.kind not in "biufc":
+        raise TypeError(
+            f"Cannot allocate memory for '{name}': its example {example!r} has dtype {array.dtype}, and only numbers can be stored. Leave "
+            "it out (e.g. of env_info), or turn it into a number."
+        )
+    leading_dims = leading_dims if isinstance(leading_dims, (tuple, list)) else (leading_dims,)
+    shape = tuple(int(n) for n in leading_dims) + array.shape
+    if share_memory:
+        return np_mp_array(shape, array.dtype)
+    check_memory(math.prod(shape) * array.dtype.itemsize, f"'{name}' of shape {shape} and dtype {array.dtype}")
+    return np.zeros(shape, array.dtype)
+
+
+def buffer_from_example(
+    example: Any, leading_dims: int | tuple[int, ...], share_memory: bool = False, use_NatSchema: bool | None = None, name: str = ""
+) -> Any:
+    """Allocate memory for many of `example`: a namedarraytuple of its structure, every leaf with `leading_dims` in front.
+
+    Args:
+        example: namedtuple, namedarraytuple, array, tensor or number, nested at will, without leading dimensions. None stays None.
+        leading_dims: e.g. ``(T, B)``.
+        share_memory: allocate on OS shared memory.
+        use_NatSchema: make `NamedArrayTuple` instances; None infers it from the type of the example.
+        name: what to call it in an error.
+    """
+    if example is None:
+        return None
+    if not isinstance(example, tuple):
+        return build_array(example, leading_dims, share_memory, name or "example")
+    if use_NatSchema is None:
+        use_NatSchema = isinstance(example, (NamedTuple, NamedTupleSchema))
+    if isinstance(example, NamedTuple) or hasattr(type(example), "_fields"):
+        make = (NamedArrayTupleSchema_like if use_NatSchema else namedarraytuple_like)(example)._make
+        names = example._fields
+    else:
+        make, names = tuple, [str(i) for i in range(len(example))]
+    return make(
+        buffer_from_example(part, leading_dims, share_memory, use_NatSchema, f"{name}.{field}" if name else field)
+        for field, part in zip(names, tuple(example))
+    )

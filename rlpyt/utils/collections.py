@@ -1,0 +1,451 @@
+"""Structures of arrays that index like one array.
+
+A *namedarraytuple* is a namedtuple whose ``[]`` reads and writes apply to every field, so that a whole structure of ``[T,B]`` arrays is
+sliced, filled and handed over in one expression::
+
+    samples[:, 3]                      # column 3 of every array inside
+    buffer[t] = AgentStep(action, agent_info)
+
+Types made here pickle under fork, spawn and forkserver wherever they were made: by reference where the defining module holds them
+under their own name, otherwise by their recipe (type name and fields).
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import importlib
+import sys
+from collections import namedtuple
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+RESERVED_NAMES = ("get", "items")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Types that pickle wherever they were made
+# ---------------------------------------------------------------------------------------------------------------------
+class _RecipeType(type):
+    """Metaclass of tuple types that can be rebuilt from ``(kind, typename, fields, defaults)``."""
+
+
+class _NamedArrayTupleType(_RecipeType):
+    """Metaclass shared by all namedarraytuple types (and what `is_namedarraytuple_class` looks for)."""
+
+
+def _find_global(module: str, qualname: str) -> Any:
+    try:
+        found = sys.modules.get(module) or importlib.import_module(module)
+        for name in qualname.split("."):
+            found = getattr(found, name)
+        return found
+    except Exception:  # Any failure of an import means the same: not reachable by name.
+        return None
+
+
+def _restore_type(module: str, qualname: str, recipe: tuple) -> type:
+    """Unpickle a type: the one its module holds, or else one made from the recipe."""
+    cls = _find_global(module, qualname)
+    return cls if isinstance(cls, _RecipeType) and cls._fields == recipe[2] else _type_from_recipe(*recipe)
+
+
+def _reduce_type(cls: type) -> str | tuple:
+    if "_recipe" not in cls.__dict__:  # A subclass with methods of its own: only its module knows those.
+        return cls.__qualname__
+    return _restore_type, (cls.__module__, cls.__qualname__, cls._recipe)
+
+
+copyreg.pickle(_RecipeType, _reduce_type)
+copyreg.pickle(_NamedArrayTupleType, _reduce_type)
+
+
+@functools.lru_cache(maxsize=None)
+def _type_from_recipe(kind: str, typename: str, fields: tuple[str, ...], defaults: tuple | None) -> type:
+    if kind == "namedtuple":
+        cls = _RecipeType(typename, (namedtuple(typename, fields, defaults=defaults),), {"__slots__": ()})
+        cls._recipe = (kind, typename, fields, defaults)
+        return cls
+    return _make_nat_class(typename, fields, defaults)
+
+
+def dynamic_namedtuple(typename: str, field_names: str | Iterable[str]) -> type:
+    """Return a namedtuple type for structures only known at run time (e.g. the keys of an info dictionary).
+
+    The same name and fields give the same type, and both the type and its instances pickle without being a module's global.
+    """
+    return _type_from_recipe("namedtuple", typename, _split_fields(field_names), None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# namedarraytuple
+# ---------------------------------------------------------------------------------------------------------------------
+def _split_fields(field_names: str | Iterable[str]) -> tuple[str, ...]:
+    if isinstance(field_names, str):
+        field_names = field_names.replace(",", " ").split()
+    return tuple(str(name) for name in field_names)
+
+
+def _indexing_methods(n_fields: int) -> dict[str, Any]:
+    """Compile ``__getitem__`` and ``__setitem__`` for `n_fields` fields.
+
+    Indexing is the framework's inner loop; with the loop over the fields written out it costs little more than the array operations.
+    """
+    mine = [f"s{i}" for i in range(n_fields)]
+    theirs = [f"v{i}" for i in range(n_fields)]
+    unpack_mine = f"{', '.join(mine)}, = self" if mine else "pass"
+    unpack_theirs = f"{', '.join(theirs)}, = value" if theirs else "pass"
+    read = "".join(f"None if {s} is None else {s}[loc], " for s in mine)
+    write = [f"if {s} is not None or {v} is not None: {s}[loc] = {v}" for s, v in zip(mine, theirs)] or ["pass"]
+    broadcast = [f"if {s} is not None: {s}[loc] = value" for s in mine] or ["pass"]
+    source = "\n".join(
+        [
+            "def __getitem__(self, loc):",
+            '    """Return a new instance holding the selected index or slice of each field."""',
+            "    try:",
+            f"        {unpack_mine}",
+            f"        return tuple_new(type(self), ({read}))",
+            "    except Exception as error:",
+            "        explain_read(self, loc, error)",
+            "        raise",
+            "",
+            "def __setitem__(self, loc, value):",
+            '    """Write `value` at `loc`: field by field if it has the same fields, otherwise the whole of it into each field."""',
+            "    try:",
+            f"        {unpack_mine}",
+            "        if isinstance(value, tuple) and getattr(value, '_fields', None) == self._fields:",
+            f"            {unpack_theirs}",
+            *(f"            {line}" for line in write),
+            "        else:",
+            *(f"            {line}" for line in broadcast),
+            "    except Exception as error:",
+            "        explain_write(self, loc, value, error)",
+            "        raise",
+        ]
+    )
+    namespace = {"tuple_new": tuple.__new__, "explain_read": _explain_read, "explain_write": _explain_write}
+    exec(source, namespace)
+    return {name: namespace[name] for name in ("__getitem__", "__setitem__")}
+
+
+def _explain_read(nat: Any, loc: Any, error: Exception) -> None:
+    """Raise `error` again as one that names the class and the field that could not be read."""
+    for name, field in zip(nat._fields, tuple(nat)):
+        try:
+            None if field is None else field[loc]
+        except Exception as e:
+            raise _described(e, f"Reading [{loc!r}] of field '{name}' of {_typename(nat)} failed: {e}") from error
+
+
+def _explain_write(nat: Any, loc: Any, value: Any, error: Exception) -> None:
+    """Raise `error` again as one that names the class and the field that could not be written."""
+    same = isinstance(value, tuple) and getattr(value, "_fields", None) == nat._fields
+    for i, (name, field) in enumerate(zip(nat._fields, tuple(nat))):
+        part = tuple.__getitem__(value, i) if same else (None if field is None else value)
+        if field is None and part is None:
+            continue
+        try:
+            field[loc] = part
+        except Exception as e:
+            raise _described(e, f"Writing at [{loc!r}] of field '{name}' of {_typename(nat)} failed: {e}") from error
+
+
+def _described(error: Exception, message: str) -> Exception:
+    try:
+        return type(error)(message)
+    except Exception:  # An exception class with its own signature.
+        return ValueError(message)
+
+
+def _typename(nat: Any) -> str:
+    return getattr(nat, "_typename", None) or type(nat).__name__
+
+
+class _NamedArrayTupleMethods:
+    """What a namedarraytuple has besides indexing."""
+
+    __slots__ = ()
+
+    def __contains__(self, key: Any) -> bool:
+        """Say whether there is a *field* called `key` (like a dictionary, unlike a tuple)."""
+        return key in self._fields
+
+    def get(self, index: int | slice) -> Any:
+        """Return a field by position: the indexing of a regular tuple."""
+        return tuple.__getitem__(self, index)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Iterate over ``(field name, value)`` pairs."""
+        return zip(self._fields, self)
+
+
+def _make_nat_class(
+    typename: str, fields: tuple[str, ...], defaults: tuple | None, nt_cls: type | None = None, nat_name: str | None = None
+) -> type:
+    reserved = [name for name in fields if name in RESERVED_NAMES]
+    if reserved:
+        raise ValueError(f"Field names {reserved} are methods of a namedarraytuple; choose other names.")
+    nt_cls = nt_cls or namedtuple(typename, fields, defaults=defaults)
+    methods = {name: getattr(_NamedArrayTupleMethods, name) for name in ("__contains__", "get", "items")}
+    namespace = {"__slots__": (), "_recipe": ("namedarraytuple", typename, fields, defaults)}
+    cls = _NamedArrayTupleType(
+        nat_name or typename, (nt_cls,), {**namespace, **methods, **_indexing_methods(len(fields))}
+    )
+    cls.__doc__ = f"{typename}({', '.join(fields)}): a namedarraytuple; [] reads and writes every field."
+    return cls
+
+
+def namedarraytuple(
+    typename: str,
+    field_names: str | Iterable[str],
+    return_namedtuple_cls: bool = False,
+    classname_suffix: bool = False,
+    defaults: tuple | None = None,
+) -> Any:
+    """Return a new subclass of a namedtuple whose indexing applies to all fields.
+
+    Reading ``x[loc]`` returns the same type with every field indexed (None stays None). Writing ``x[loc] = value`` assigns field by
+    field if `value` is a tuple with the same field names, otherwise the whole of `value` into every field; fields that are None on
+    both sides are skipped. Iteration, unpacking and ``len`` stay those of a tuple; ``in`` asks for a field name; ``get(i)`` is the
+    tuple's own indexing.
+
+    Args:
+        typename: name of the type.
+        field_names: list of names, or one string separated by spaces or commas. ``get`` and ``items`` are reserved.
+        return_namedtuple_cls: also return the plain namedtuple type, as ``(namedarraytuple, namedtuple)``.
+        classname_suffix: append ``_nat`` and ``_nt`` to the type names.
+        defaults: values of the last fields where the constructor is not given them (as in `collections.namedtuple`).
+    """
+    fields = _split_fields(field_names)
+    defaults = None if defaults is None else tuple(defaults)
+    nt_name, nat_name = (f"{typename}_nt", f"{typename}_nat") if classname_suffix else (typename, typename)
+    module = sys._getframe(1).f_globals.get("__name__", "__main__")
+    nt_cls = namedtuple(nt_name, fields, defaults=defaults, module=module)
+    nat_cls = _make_nat_class(typename, fields, defaults, nt_cls, nat_name)
+    nat_cls.__module__ = module
+    return (nat_cls, nt_cls) if return_namedtuple_cls else nat_cls
+
+
+DocExampleNat = namedarraytuple("DocExampleNat", ["field_1", "field_2"])
+
+
+def is_namedtuple_class(obj: Any) -> bool:
+    """Say whether `obj` is a namedtuple type, and not a namedarraytuple type."""
+    return isinstance(obj, type) and issubclass(obj, tuple) and hasattr(obj, "_fields") and not is_namedarraytuple_class(obj)
+
+
+def is_namedarraytuple_class(obj: Any) -> bool:
+    """Say whether `obj` is a namedarraytuple type."""
+    return isinstance(obj, _NamedArrayTupleType)
+
+
+def is_namedtuple(obj: Any) -> bool:
+    """Say whether `obj` is an instance of a namedtuple, and not of a namedarraytuple."""
+    return is_namedtuple_class(type(obj))
+
+
+def is_namedarraytuple(obj: Any) -> bool:
+    """Say whether `obj` is an instance of a namedarraytuple."""
+    return is_namedarraytuple_class(type(obj))
+
+
+def namedarraytuple_like(namedtuple_or_class: Any, classname_suffix: bool = False) -> Any:
+    """Return the namedarraytuple type with the name and fields of a namedtuple or namedarraytuple (instance or class).
+
+    A namedarraytuple gives its own type. Instances of the schema classes give a `NamedArrayTupleSchema`.
+    """
+    ntc = namedtuple_or_class
+    if isinstance(ntc, NamedArrayTupleSchema):
+        return ntc
+    if isinstance(ntc, (NamedTupleSchema, NamedTuple)):
+        return NamedArrayTupleSchema_like(ntc)
+    cls = ntc if isinstance(ntc, type) else type(ntc)
+    if is_namedarraytuple_class(cls):
+        return cls
+    if not is_namedtuple_class(cls):
+        raise TypeError(f"Expected a namedtuple or namedarraytuple, or one of their classes, got {ntc!r}.")
+    name = f"{cls.__name__}_nat" if classname_suffix else cls.__name__
+    return _type_from_recipe("namedarraytuple", name, cls._fields, None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The same without a class per type
+# ---------------------------------------------------------------------------------------------------------------------
+class NamedTupleSchema:
+    """A namedtuple "type" that is an object: callable like the type, and picklable without being a module's global.
+
+    Args:
+        typename: name shown by ``repr``.
+        fields: names as a list or in one string, separated by spaces or by commas but not both; valid identifiers that do not
+            start with an underscore, are not repeated, and are not ``index`` or ``count``.
+    """
+
+    def __init__(self, typename: str, fields: str | Iterable[str]) -> None:
+        if not isinstance(typename, str):
+            raise TypeError(f"The type name must be a string, got {type(typename).__name__}.")
+        if isinstance(fields, str):
+            if "," in fields and " " in fields.replace(", ", ",").strip():
+                raise ValueError(f"Separate field names by spaces or by commas, not both: {fields!r}.")
+            fields = fields.replace(",", " ").split()
+        fields = tuple(fields)
+        for name in fields:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise ValueError(f"Field names must be valid identifiers, got {name!r}.")
+            if name.startswith("_") or name in ("index", "count"):
+                raise ValueError(f"Field name {name!r} starts with an underscore or is a method of tuples; choose another.")
+        if len(set(fields)) != len(fields):
+            raise ValueError(f"Field names must not repeat, got {list(fields)}.")
+        self.__dict__.update(_typename=typename, _fields=fields)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NamedTuple:
+        values = list(args)
+        if len(values) > len(self._fields):
+            raise TypeError(f"{self._typename} takes {len(self._fields)} values, got {len(values)}.")
+        for name in self._fields[len(values) :]:
+            if name not in kwargs:
+                raise TypeError(f"{self._typename} is missing a value for field {name!r}.")
+            values.append(kwargs.pop(name))
+        if kwargs:
+            raise TypeError(f"{self._typename} got unexpected or repeated fields {sorted(kwargs)}.")
+        return self._make(values)
+
+    def _make(self, iterable: Iterable) -> NamedTuple:
+        """Return an instance whose fields are the items of `iterable`."""
+        return NamedTuple(self._typename, self._fields, iterable)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} cannot be changed after it was made (tried to set {name!r}).")
+
+    def __eq__(self, other: Any) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._typename, self._fields))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._typename!r}, {list(self._fields)!r})"
+
+
+class NamedTuple(tuple):
+    """An instance made by a `NamedTupleSchema`; acts like a namedtuple, with type name and fields held by the object."""
+
+    def __new__(cls, typename: str, fields: Iterable[str], values: Iterable) -> NamedTuple:
+        self = tuple.__new__(cls, values)
+        fields = tuple(fields)
+        if len(fields) != len(self):
+            raise TypeError(f"{typename} takes {len(fields)} values, got {len(self)}.")
+        self.__dict__.update(_typename=typename, _fields=fields)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return tuple.__getitem__(self, self.__dict__["_fields"].index(name))
+        except (KeyError, ValueError):
+            raise AttributeError(f"{self.__dict__.get('_typename', 'NamedTuple')} has no field {name!r}.") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{self._typename} cannot be changed; use _replace({name}=...) to make a changed copy.")
+
+    def _make(self, iterable: Iterable) -> NamedTuple:
+        """Return an object of the same type name and fields from the items of `iterable`."""
+        return type(self)(self._typename, self._fields, iterable)
+
+    def _replace(self, **kwargs: Any) -> NamedTuple:
+        """Return a copy with some fields replaced."""
+        made = self._make(kwargs.pop(name, value) for name, value in zip(self._fields, self))
+        if kwargs:
+            raise ValueError(f"{self._typename} has no fields {sorted(kwargs)}.")
+        return made
+
+    def _asdict(self) -> dict[str, Any]:
+        """Return a dictionary of field names and values, in order."""
+        return dict(zip(self._fields, self))
+
+    def __getnewargs__(self) -> tuple:
+        return self._typename, self._fields, tuple(self)
+
+    def __getstate__(self) -> None:
+        return None  # __getnewargs__ says it all.
+
+    def __repr__(self) -> str:
+        return f"{self._typename}({', '.join(f'{name}={value!r}' for name, value in zip(self._fields, self))})"
+
+
+class NamedArrayTupleSchema(NamedTupleSchema):
+    """A `NamedTupleSchema` whose instances index all their fields, like a namedarraytuple."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        reserved = [name for name in self._fields if name in RESERVED_NAMES]
+        if reserved:
+            raise ValueError(f"Field names {reserved} are methods of a namedarraytuple; choose other names.")
+
+    def _make(self, iterable: Iterable) -> NamedArrayTuple:
+        """Return an instance whose fields are the items of `iterable`."""
+        return NamedArrayTuple(self._typename, self._fields, iterable)
+
+
+class NamedArrayTuple(NamedTuple):
+    """An instance made by a `NamedArrayTupleSchema`; indexing semantics of `namedarraytuple`."""
+
+    def __getitem__(self, loc: Any) -> NamedArrayTuple:
+        """Return a new instance holding the selected index or slice of each field."""
+        try:
+            return self._make(None if field is None else field[loc] for field in self)
+        except Exception as error:
+            _explain_read(self, loc, error)
+            raise
+
+    def __setitem__(self, loc: Any, value: Any) -> None:
+        """Write `value` at `loc`: field by field if it has the same fields, otherwise the whole of it into each field."""
+        same = isinstance(value, tuple) and getattr(value, "_fields", None) == self._fields
+        try:
+            for field, part in zip(self, value if same else (None if field is None else value for field in self)):
+                if field is not None or part is not None:
+                    field[loc] = part
+        except Exception as error:
+            _explain_write(self, loc, value, error)
+            raise
+
+    __contains__ = _NamedArrayTupleMethods.__contains__
+    get = _NamedArrayTupleMethods.get
+    items = _NamedArrayTupleMethods.items
+
+
+def NamedArrayTupleSchema_like(example: Any) -> NamedArrayTupleSchema:
+    """Return a `NamedArrayTupleSchema` with the name and fields of `example`: a class or instance of a namedtuple or
+    namedarraytuple, or an instance of one of the schema classes."""
+    if isinstance(example, NamedArrayTupleSchema):
+        return example
+    if isinstance(example, (NamedTupleSchema, NamedTuple)):
+        return NamedArrayTupleSchema(example._typename, example._fields)
+    cls = example if isinstance(example, type) else type(example)
+    if is_namedtuple_class(cls) or is_namedarraytuple_class(cls):
+        return NamedArrayTupleSchema(cls.__name__, cls._fields)
+    raise TypeError(f"Expected a namedtuple, a namedarraytuple, a schema, or an instance of one, got {example!r}.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# AttrDict
+# ---------------------------------------------------------------------------------------------------------------------
+class AttrDict(dict):
+    """A dictionary whose keys are also attributes: ``x["key"]`` and ``x.key`` are the same."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.__dict__ = self
+
+    def copy(self) -> AttrDict:
+        """Return a copy that is deep along unbroken chains of AttrDicts and shallow elsewhere (arrays are not copied)."""
+        copied = type(self).__new__(type(self))
+        AttrDict.__init__(copied, {key: value.copy() if isinstance(value, AttrDict) else value for key, value in self.items()})
+        return copied
+
+    def __reduce__(self) -> tuple:
+        return _restore_attrdict, (type(self), dict(self))
+
+
+def _restore_attrdict(cls: type, content: dict) -> AttrDict:
+    restored = cls.__new__(cls)
+    AttrDict.__init__(restored, content)
+    return restored

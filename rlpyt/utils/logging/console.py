@@ -1,0 +1,100 @@
+"""Writing to, and asking on, the terminal."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+color2num = dict(gray=30, red=31, green=32, yellow=33, blue=34, magenta=35, cyan=36, white=37)
+
+_CLEAR_LINE = "\r\x1b[K"
+
+
+def colorize(string: str, color: str, bold: bool = False, highlight: bool = False) -> str:
+    """Wrap `string` in the terminal's codes for `color` (a key of color2num); highlight: as background."""
+    if color not in color2num:
+        raise ValueError(f"color={color!r} is unknown: choose one of {', '.join(color2num)}.")
+    codes = [str(color2num[color] + 10 * highlight)] + ["1"] * bold
+    return f"\x1b[{';'.join(codes)}m{string}\x1b[0m"
+
+
+def mkdir_p(path) -> None:
+    """Make the directory `path` with its parents, unless it exists."""
+    os.makedirs(path, exist_ok=True)
+
+
+def log(s) -> None:
+    """Print a line at once. On a terminal it replaces a progress bar, which will be drawn anew below it."""
+    print(f"{_CLEAR_LINE}{s}" if sys.stdout.isatty() else s, flush=True)
+
+
+class SimpleMessage:
+    """Context manager which says what begins, and how long it took: `with SimpleMessage("Loading"): ...`"""
+
+    def __init__(self, msg: str, logger: Callable[[str], None] = log):
+        self.msg = msg
+        self.logger = logger
+
+    def __enter__(self) -> "SimpleMessage":
+        self._start = time.perf_counter()
+        self.logger(f"{self.msg} ...")
+        return self
+
+    def __exit__(self, etype, *args) -> None:
+        outcome = "done" if etype is None else f"failed ({etype.__name__})"
+        self.logger(f"{self.msg}: {outcome} after {time.perf_counter() - self._start:.3g} s")
+
+
+class Message(SimpleMessage):
+    """A SimpleMessage which is indented inside another one."""
+
+    _depth = 0  # of nesting, in this process
+
+    def __init__(self, msg: str):
+        super().__init__(msg, logger=lambda s: log("  " * Message._depth + s))
+
+    def __enter__(self) -> "Message":
+        super().__enter__()
+        Message._depth += 1
+        return self
+
+    def __exit__(self, etype, *args) -> None:
+        Message._depth -= 1
+        super().__exit__(etype, *args)
+
+
+def prefix_log(prefix: str, logger: Callable[[str], None] = log) -> Callable[[str], None]:
+    """A logging function which puts `prefix` before every line."""
+    return lambda s: logger(f"{prefix}{s}")
+
+
+def tee_log(file_name) -> Callable[[str], None]:
+    """A logging function which prints every line and appends it to a file."""
+    def tee(s) -> None:
+        log(s)
+        with open(file_name, "a", encoding="utf-8") as file:
+            file.write(f"{s}\n")
+    return tee
+
+
+def query_yes_no(question: str, default: str | None = "yes") -> bool:
+    """Ask on the terminal until the answer is yes or no; Enter, or the end of the input, means `default`.
+
+    default: "yes", "no", or None where an answer is required (then the end of the input is an EOFError).
+    """
+    choices = {"yes": "[Y/n]", "no": "[y/N]", None: "[y/n]"}
+    if default not in choices:
+        raise ValueError(f"default={default!r} must be 'yes', 'no' or None.")
+    while True:
+        try:
+            answer = input(f"{question} {choices[default]} ").strip().lower()
+        except EOFError:
+            if default is None:
+                raise
+            answer = ""
+        answer = answer or default
+        if answer in ("y", "ye", "yes"):
+            return True
+        if answer in ("n", "no"):
+            return False
+        log("Please answer with yes or no.")

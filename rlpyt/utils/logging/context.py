@@ -1,0 +1,155 @@
+"""The directory of a run, and what is done to many of them."""
+
+import json
+import os
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import atomic_write
+
+_CODE_ROOT = Path(__file__).resolve().parents[3]
+# In a clone beside the code, where git ignores data/local/; otherwise in the directory one works in.
+LOG_DIR = str((_CODE_ROOT if (_CODE_ROOT / "setup.py").is_file() else Path.cwd()) / "data")
+
+
+def get_log_dir(experiment_name: str, root_log_dir=None, date: bool = True) -> str:
+    """<root_log_dir>/local/YYYYMMDD/HHMMSS/<experiment_name>, without the time if `date` is False.
+
+    root_log_dir: default LOG_DIR, which is data/ in the clone, or in the current directory without one.
+    """
+    root = os.path.join(LOG_DIR if root_log_dir is None else root_log_dir, "local")
+    return os.path.join(root, datetime.now().strftime("%Y%m%d/%H%M%S") if date else "", experiment_name)
+
+
+@contextmanager
+def logger_context(
+    log_dir,
+    run_ID,
+    name: str,
+    log_params: dict | None = None,
+    snapshot_mode: str = "last",
+    override_prefix: bool = False,
+    use_summary_writer: bool = False,
+    snapshot_gap: int | None = None,
+    tf_step: str = "itr",
+) -> Iterator[str]:
+    """Open the log of a run around `runner.train()`; yields the run's directory.
+
+        with logger_context("cartpole", 0, "ppo", config) as run_dir:
+            runner.train()
+
+    The directory is LOG_DIR/local/YYYYMMDD/HHMMSS/<log_dir>/run_<run_ID>, or <log_dir>/run_<run_ID> if
+    log_dir is an absolute path, is under LOG_DIR already, or with override_prefix=True. It gets debug.log
+    (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots. Files which
+    an earlier run left there are kept, renamed progress.1.csv and so on; a directory in which a run is going
+    on is refused.
+
+    However the block ends, the log is as it was before; an exception is noted in debug.log. Contexts may
+    follow one another and nest: the inner run writes to its own files only.
+
+    log_params: the configuration; what JSON cannot hold is written as the name of its type.
+    snapshot_mode: "none"; "last": params.pkl, overwritten (the default, so that no run ends with nothing to
+        show); "all": itr_N.pkl; "gap": itr_N.pkl every `snapshot_gap` iterations; "last+gap".
+    use_summary_writer: write for TensorBoard into the same directory.
+    tf_step: the x-axis in TensorBoard, "itr" (iteration) or "env_steps" (environment steps).
+    """
+    logger.check_snapshot_mode(snapshot_mode)
+    run_dir = _run_dir(log_dir, run_ID, override_prefix)
+    with ExitStack() as stack:
+        stack.enter_context(logger.new_run())
+        logger.set_tf_step(tf_step)
+        if snapshot_gap is not None:
+            logger.set_snapshot_gap(snapshot_gap)
+        SummaryWriter = logger.get_tf_summary_writer_class() if use_summary_writer else None
+        os.makedirs(run_dir, exist_ok=True)
+        stack.enter_context(_sole_writer(run_dir))
+        logger.move_aside(_files_of_run(run_dir))
+        logger.add_text_output(os.path.join(run_dir, "debug.log"))
+        logger.add_tabular_output(os.path.join(run_dir, "progress.csv"))
+        params = {**(log_params or {}), "name": name, "run_ID": run_ID}
+        logger.log_parameters_lite(os.path.join(run_dir, "params.json"), params)
+        logger.set_snapshot_mode(snapshot_mode)
+        logger.set_snapshot_dir(run_dir)
+        if use_summary_writer:
+            writer = SummaryWriter(run_dir)
+            stack.callback(writer.close)
+            logger.set_tf_summary_dir(run_dir)
+            logger.set_tf_summary_writer(writer)
+        logger.push_prefix(f"{name}_{run_ID} ")
+        logger.log(f"Logging to {run_dir}")
+        try:
+            yield run_dir
+        except BaseException:
+            logger.write_text(traceback.format_exc())
+            raise
+
+
+def _run_dir(log_dir, run_ID, override_prefix: bool) -> str:
+    log_dir = os.fspath(log_dir)
+    is_under_log_dir = Path(os.path.abspath(log_dir)).is_relative_to(LOG_DIR)
+    if not (override_prefix or os.path.isabs(log_dir) or is_under_log_dir):
+        log_dir = get_log_dir(log_dir)
+    return os.path.abspath(os.path.join(log_dir, f"run_{run_ID}"))
+
+
+def _files_of_run(run_dir: str) -> list[str]:
+    own = re.compile(r"debug\.log|progress\.csv|params\.(json|pkl)|itr_\d+\.pkl")
+    return [os.path.join(run_dir, name) for name in sorted(os.listdir(run_dir)) if own.fullmatch(name)]
+
+
+@contextmanager
+def _sole_writer(run_dir: str) -> Iterator[None]:
+    """Refuse a directory which another run is writing to. The lock ends with the processes of that run."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this platform
+        yield
+        return
+    directory = os.open(run_dir, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"Another run is writing to {run_dir}: give this one another run_ID or log_dir."
+            raise RuntimeError(message) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(directory, fcntl.LOCK_UN)  # closing would not do: forked processes hold it too
+        os.close(directory)
+
+
+def add_exp_param(param_name: str, param_val, exp_dir=None, overwrite: bool = False) -> None:
+    """Write a parameter into params.json of every experiment in the immediate subdirectories of exp_dir.
+
+    For telling experiments apart after the fact, e.g. by a combination of settings.
+
+    exp_dir: default the current directory.
+    overwrite: replace the parameter where it exists; otherwise such an experiment is left alone, and this is
+        said.
+    """
+    for params_file in sorted(Path(exp_dir or ".").glob("*/params.json")):
+        params = json.loads(params_file.read_text())
+        if param_name in params and not overwrite:
+            print(f"{params_file}: {param_name}={params[param_name]!r} stays (overwrite=True replaces it)")
+            continue
+        params[param_name] = logger.stub_to_json(param_val)
+        with atomic_write(params_file, "w") as file:
+            json.dump(params, file, indent=2)
+
+
+def check_progress(exp_dir=None) -> None:
+    """Print the number of lines of every progress.csv in exp_dir (default: the current directory) and below.
+
+        python -c "from rlpyt.utils.logging.context import check_progress; check_progress('data/local')"
+    """
+    for progress_file in sorted(Path(exp_dir or ".").rglob("progress.csv")):
+        with open(progress_file, "rb") as file:
+            print(f"{sum(1 for _ in file):8d} {progress_file}")

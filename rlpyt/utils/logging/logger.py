@@ -1,0 +1,582 @@
+"""The log of a run: text lines, tables of diagnostics, snapshots, TensorBoard.
+
+A module, so that any part of a program logs by importing it:
+
+    logger.log("Starting")                               # 'time | prefixes Starting' to stdout and debug.log
+    logger.record_tabular("Diagnostics/CumSteps", 1000)  # one value of the next row
+    logger.record_tabular_misc_stat("Return", returns)   # five values: ReturnAverage, ReturnStd, ...
+    logger.dump_tabular()                                # the row to progress.csv, stdout and TensorBoard
+    logger.save_itr_params(itr, params)                  # params.pkl and/or itr_N.pkl
+
+`rlpyt.utils.logging.context.logger_context` opens the files of a run. All state is in one object, of which
+every run gets its own: what one run sets does not reach the next. No file stays open between calls, and a
+full disk costs log lines and snapshots, with a warning, but never the training run.
+"""
+
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+import numpy as np
+
+from rlpyt.utils.logging import console
+from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
+from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
+
+SNAPSHOT_MODES = ("none", "last", "all", "gap", "last+gap")
+TF_STEPS = ("itr", "env_steps")
+_LARGEST_ARRAY_IN_JSON = 100  # elements; weights in a configuration are not for reading
+
+
+@dataclass
+class _State:
+    """Everything the logger knows. Only the functions of this module read or write it."""
+
+    in_run: bool = False  # the outputs belong to a logger_context
+    disabled: bool = False
+    tabular_disabled: bool = False
+    log_tabular_only: bool = False
+    disable_prefix: bool = False
+    iteration: int = 0
+    prefixes: list[str] = field(default_factory=list)
+    tabular_prefixes: list[str] = field(default_factory=list)
+    row: dict[str, object] = field(default_factory=dict)  # recorded since the last dump
+    text_outputs: list[str] = field(default_factory=list)  # absolute paths
+    tabular_outputs: dict[str, CsvTable] = field(default_factory=dict)  # by absolute path
+    held_outputs: dict[str, CsvTable] = field(default_factory=dict)
+    warned: set[str] = field(default_factory=set)  # troubles which last and have been reported
+    snapshot_dir: str | None = None
+    snapshot_mode: str = "last"
+    snapshot_gap: int = 1  # iterations
+    last_gap_itr: int = -1
+    tf_summary_dir: str | None = None
+    tf_summary_writer: object = None
+    tf_step: str = "itr"
+    env_steps: int | None = None  # the last CumSteps recorded
+    table_printer: TerminalTablePrinter = field(default_factory=TerminalTablePrinter)
+
+    def for_new_run(self) -> "_State":
+        """Settings carry over, and outputs added by hand, but nothing that belongs to an enclosing run."""
+        state = _State(
+            in_run=True, disabled=self.disabled, tabular_disabled=self.tabular_disabled,
+            log_tabular_only=self.log_tabular_only, disable_prefix=self.disable_prefix,
+            prefixes=list(self.prefixes), tabular_prefixes=list(self.tabular_prefixes),
+            snapshot_gap=self.snapshot_gap, tf_step=self.tf_step,
+        )
+        if not self.in_run:
+            state.text_outputs = list(self.text_outputs)
+            state.tabular_outputs = dict(self.tabular_outputs)
+            state.held_outputs = dict(self.held_outputs)
+            state.tf_summary_dir, state.tf_summary_writer = self.tf_summary_dir, self.tf_summary_writer
+        return state
+
+
+_state = _State()
+
+
+@contextmanager
+def new_run() -> Iterator[None]:
+    """Give the block a log of its own, with the present settings; then the log is as it was before."""
+    global _state
+    outer, _state = _state, _state.for_new_run()
+    try:
+        yield
+    finally:
+        for path in _state.tabular_outputs:
+            _try_to_write(path, _state.tabular_outputs[path].write_pending)
+        _state = outer
+
+
+def __getattr__(name: str):
+    if name == "table_printer":  # of the present run
+        return _state.table_printer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# ---------------------------------------------------------------- switches
+
+def disable() -> None:
+    """Neither print nor write text lines until `enable`."""
+    _state.disabled = True
+
+
+def enable() -> None:
+    _state.disabled = False
+
+
+def disable_tabular() -> None:
+    """Neither show nor write tables until `enable_tabular`."""
+    _state.tabular_disabled = True
+
+
+def enable_tabular() -> None:
+    _state.tabular_disabled = False
+
+
+def set_log_tabular_only(log_tabular_only: bool) -> None:
+    """True: show nothing on stdout but one compact table, kept up to date. Files get everything anyway."""
+    _state.log_tabular_only = log_tabular_only
+
+
+def get_log_tabular_only() -> bool:
+    return _state.log_tabular_only
+
+
+def set_disable_prefix(disable_prefix: bool) -> None:
+    """True: text lines come without the pushed prefixes."""
+    _state.disable_prefix = disable_prefix
+
+
+def get_disable_prefix() -> bool:
+    return _state.disable_prefix
+
+
+def set_iteration(iteration: int) -> None:
+    """Set the step of TensorBoard's points (see `set_tf_step`)."""
+    _state.iteration = iteration
+
+
+# ---------------------------------------------------------------- text
+
+def log(s, with_prefix: bool = True, with_timestamp: bool = True, color: str | None = None) -> None:
+    """Print the line 'timestamp | prefixes s' and append it to the text outputs.
+
+    color: of the line on a terminal, a key of `console.color2num`.
+    """
+    if _state.disabled:
+        return
+    line = str(s)
+    if with_prefix and not _state.disable_prefix:
+        line = "".join(_state.prefixes) + line
+    if with_timestamp:
+        line = f"{datetime.now().isoformat(sep=' ', timespec='milliseconds')} | {line}"
+    if not _state.log_tabular_only:
+        shown = console.colorize(line, color) if color is not None and sys.stdout.isatty() else line
+        _try_to_write("stdout", lambda: console.log(shown))
+    write_text(line)
+
+
+def warn(s) -> None:
+    """Log a line which should not be overlooked."""
+    log(f"WARNING: {s}", color="yellow")
+
+
+def _warn_once(trouble: str, s) -> None:
+    if trouble not in _state.warned:
+        _state.warned.add(trouble)  # before the warning, which may meet the same trouble
+        warn(s)
+
+
+def write_text(text: str) -> None:
+    """Append `text` to the text outputs, without printing it."""
+    for path in _state.text_outputs:
+        _try_to_write(path, lambda path=path: _append_line(path, text))
+
+
+def _append_line(path: str, text: str) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{text}\n")
+
+
+def add_text_output(file_name) -> None:
+    """Append text lines to this file too; it is made with its directory if need be."""
+    path = os.path.abspath(file_name)
+    console.mkdir_p(os.path.dirname(path))
+    open(path, "a").close()  # fails now rather than at the first line
+    if path not in _state.text_outputs:
+        _state.text_outputs.append(path)
+
+
+def remove_text_output(file_name) -> None:
+    """Stop appending text lines to this file."""
+    path = os.path.abspath(file_name)
+    if path not in _state.text_outputs:
+        raise ValueError(f"{path} is not a text output: there are {_state.text_outputs}.")
+    _state.text_outputs.remove(path)
+
+
+def push_prefix(prefix: str) -> None:
+    """Put `prefix` (bring your own space) before all text lines, after the prefixes there are."""
+    _state.prefixes.append(prefix)
+
+
+def pop_prefix() -> None:
+    """Take the latest prefix away."""
+    _pop(_state.prefixes, "push_prefix")
+
+
+@contextmanager
+def prefix(key: str) -> Iterator[None]:
+    """push_prefix(key) for the block."""
+    state = _state  # leave the log one has entered, even if another run has begun meanwhile
+    state.prefixes.append(key)
+    try:
+        yield
+    finally:
+        state.prefixes.pop()
+
+
+# ---------------------------------------------------------------- tables
+
+def record_tabular(key: str, val, *args, **kwargs) -> None:
+    """Set one value of the next row, under the tabular prefixes + key; a later value replaces an earlier one.
+
+    val: a number (of Python, numpy or torch), a string, or None for "not available". Other arguments are
+        ignored.
+    """
+    key = "".join(_state.tabular_prefixes) + key
+    _state.row[key] = _plain(key, val)
+
+
+def record_tabular_misc_stat(key: str, values, placement: str = "back") -> None:
+    """Record average, standard deviation, median, minimum and maximum of `values`; all NaN if it is empty.
+
+    Columns are called ReturnAverage, ... (or AverageReturn, ... with placement="front"), and while a
+    TensorBoard writer is set Return/Average, ... (Average/Return, ...), which TensorBoard shows as one group.
+
+    values: a number, an array, or a list of numbers or arrays (each entry counts).
+    """
+    if placement not in ("back", "front"):
+        raise ValueError(f"placement={placement!r} must be 'back' or 'front'.")
+    slash = "/" if _state.tf_summary_writer is not None else ""
+    for stat, value in zip(STATS, _statistics(values), strict=True):
+        record_tabular(f"{key}{slash}{stat}" if placement == "back" else f"{stat}{slash}{key}", value)
+
+
+def _statistics(values) -> tuple[float, ...]:
+    if isinstance(values, (list, tuple)):
+        values = [np.ravel(value) for value in values if value is not None]
+        values = np.concatenate(values) if values else ()
+    values = np.asarray(() if values is None else values, dtype=np.float64)
+    if values.size == 0:
+        return (float("nan"),) * len(STATS)
+    with np.errstate(all="ignore"):  # infinite values have no standard deviation, which is said by NaN
+        return tuple(float(stat(values)) for stat in (np.mean, np.std, np.median, np.min, np.max))
+
+
+def _plain(key: str, value):
+    if hasattr(value, "item"):  # numpy and torch
+        if np.prod(value.shape) != 1:
+            raise ValueError(f"{key} has shape {tuple(value.shape)}: record_tabular takes one value, and "
+                             "record_tabular_misc_stat the statistics of many.")
+        return value.item()
+    return float("nan") if value is None else value
+
+
+def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color: str | None = None) -> None:
+    """End the row: append it to the tabular outputs, log it as a table, send its numbers to TensorBoard.
+
+    The arguments are passed on to `log` for every line of the table.
+    """
+    row, _state.row = _state.row, {}
+    if not row or _state.tabular_disabled:
+        return
+    for path, table in list(_state.tabular_outputs.items()):
+        _try_to_write(path, lambda table=table: table.write(row))
+    for line in format_tabular(row):
+        log(line, with_prefix, with_timestamp, color)
+    if _state.log_tabular_only and not _state.disabled:
+        _try_to_write("stdout", lambda: _state.table_printer.print_tabular(row))
+    _write_tf_summary(row)
+
+
+def add_tabular_output(file_name) -> None:
+    """Write rows to this CSV file too. What is there already is kept under another name (see `move_aside`).
+
+    A file put on hold is continued.
+    """
+    path = os.path.abspath(file_name)
+    if path in _state.tabular_outputs:
+        return
+    if path in _state.held_outputs:
+        _state.tabular_outputs[path] = _state.held_outputs.pop(path)
+        return
+    move_aside([path])
+    _state.tabular_outputs[path] = CsvTable(path)
+
+
+def remove_tabular_output(file_name) -> None:
+    """Stop writing rows to this file, for good."""
+    table = _tabular_output(file_name)
+    _try_to_write(table.path, table.write_pending)
+    del _state.tabular_outputs[table.path]
+
+
+def hold_tabular_output(file_name) -> None:
+    """Stop writing rows to this file until `add_tabular_output` continues it."""
+    table = _tabular_output(file_name)
+    _state.held_outputs[table.path] = _state.tabular_outputs.pop(table.path)
+
+
+def _tabular_output(file_name) -> CsvTable:
+    path = os.path.abspath(file_name)
+    if path not in _state.tabular_outputs:
+        raise ValueError(f"{path} is not a tabular output: there are {list(_state.tabular_outputs)}.")
+    return _state.tabular_outputs[path]
+
+
+def move_aside(paths) -> None:
+    """Rename files which exist, `progress.csv` to `progress.1.csv`, with the first number free for all."""
+    paths = [path for path in paths if os.path.exists(path)]
+    if not paths:
+        return
+    number = 1
+    while any(os.path.exists(_numbered(path, number)) for path in paths):
+        number += 1
+    for path in paths:
+        os.rename(path, _numbered(path, number))
+    names = ", ".join(os.path.basename(_numbered(path, number)) for path in paths)
+    log(f"Kept the earlier files in {os.path.dirname(paths[0])} as {names}")
+
+
+def _numbered(path: str, number: int) -> str:
+    stem, extension = os.path.splitext(path)
+    return f"{stem}.{number}{extension}"
+
+
+def push_tabular_prefix(key: str) -> None:
+    """Put `key` (bring your own slash) before the names of all columns recorded from now on."""
+    _state.tabular_prefixes.append(key)
+
+
+def pop_tabular_prefix() -> None:
+    """Take the latest tabular prefix away."""
+    _pop(_state.tabular_prefixes, "push_tabular_prefix")
+
+
+@contextmanager
+def tabular_prefix(key: str) -> Iterator[None]:
+    """push_tabular_prefix(key) for the block."""
+    state = _state
+    state.tabular_prefixes.append(key)
+    try:
+        yield
+    finally:
+        state.tabular_prefixes.pop()
+
+
+def _pop(stack: list[str], push: str) -> None:
+    if not stack:
+        raise IndexError(f"There is no prefix left to pop: every pop needs a {push} before it.")
+    stack.pop()
+
+
+# ---------------------------------------------------------------- TensorBoard
+
+def set_tf_summary_dir(dir_name) -> None:
+    """Name the directory of TensorBoard's files; what writes there is set by `set_tf_summary_writer`."""
+    _state.tf_summary_dir = None if dir_name is None else os.path.abspath(dir_name)
+
+
+def get_tf_summary_dir() -> str | None:
+    return _state.tf_summary_dir
+
+
+def set_tf_summary_writer(writer_name) -> None:
+    """Send the numbers of every row to this writer: a SummaryWriter, what has its add_scalar, or None."""
+    _state.tf_summary_writer = writer_name
+
+
+def get_tf_summary_writer():
+    return _state.tf_summary_writer
+
+
+def get_tf_summary_writer_class() -> type:
+    """torch.utils.tensorboard.SummaryWriter, or an ImportError that says what to install."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError("use_summary_writer needs TensorBoard: pip install tensorboard") from error
+    return SummaryWriter
+
+
+def set_tf_step(step: str) -> None:
+    """Choose the x-axis of TensorBoard: "itr", see `set_iteration`, or "env_steps", the column CumSteps.
+
+    A row without CumSteps is plotted at the last one recorded.
+    """
+    if step not in TF_STEPS:
+        raise ValueError(f"tf_step={step!r} is unknown: choose 'itr' or 'env_steps'.")
+    _state.tf_step = step
+
+
+def get_tf_step() -> str:
+    return _state.tf_step
+
+
+def _write_tf_summary(row: Mapping) -> None:
+    for key, value in row.items():
+        if key.rpartition("/")[2] == "CumSteps":
+            _state.env_steps = value
+    if _state.tf_summary_writer is None:
+        return
+    step = _state.iteration
+    if _state.tf_step == "env_steps":
+        if _state.env_steps is None:
+            _warn_once("CumSteps", "TensorBoard is to count environment steps, but no CumSteps has been "
+                       "recorded: rows before the first one are not shown there.")
+            return
+        step = _state.env_steps
+    for key, value in row.items():
+        if isinstance(value, (int, float)):
+            _state.tf_summary_writer.add_scalar(key, value, step)
+    if hasattr(_state.tf_summary_writer, "flush"):
+        _try_to_write("TensorBoard's files", _state.tf_summary_writer.flush)
+
+
+# ---------------------------------------------------------------- snapshots
+
+def set_snapshot_dir(dir_name) -> None:
+    """Save snapshots in this directory (None: nowhere), and remove unfinished files of killed processes."""
+    if dir_name is not None:
+        dir_name = os.path.abspath(dir_name)
+        console.mkdir_p(dir_name)
+        remove_stale_temporaries(dir_name)
+    _state.snapshot_dir = dir_name
+    _state.last_gap_itr = -1
+
+
+def get_snapshot_dir() -> str | None:
+    return _state.snapshot_dir
+
+
+def set_snapshot_mode(mode: str) -> None:
+    """Choose which snapshots are kept.
+
+    "none"; "last": params.pkl, overwritten; "all": itr_N.pkl; "gap": itr_N.pkl at iteration 0 and each time
+    another `set_snapshot_gap` iterations have passed; "last+gap": both of these.
+    """
+    _state.snapshot_mode = check_snapshot_mode(mode)
+
+
+def check_snapshot_mode(mode: str) -> str:
+    if mode not in SNAPSHOT_MODES:
+        raise ValueError(f"snapshot_mode={mode!r} is unknown: choose one of {', '.join(SNAPSHOT_MODES)}.")
+    return mode
+
+
+def get_snapshot_mode() -> str:
+    return _state.snapshot_mode
+
+
+def set_snapshot_gap(gap: int) -> None:
+    """Set the number of iterations between the snapshots of the "gap" modes."""
+    if gap < 1:
+        raise ValueError(f"snapshot_gap={gap} must be at least 1 iteration.")
+    _state.snapshot_gap = gap
+
+
+def get_snapshot_gap() -> int:
+    return _state.snapshot_gap
+
+
+def save_itr_params(itr: int, params) -> None:
+    """Save `params` as the snapshot of iteration itr, if and as the snapshot mode says.
+
+    A file is complete at every moment: a new one takes the place of the old one when it is safely on the
+    disk. If the disk refuses it, the old one stays, and a warning is all that happens; the next call tries
+    again.
+
+    params: dicts, lists and tuples of tensors, arrays, numbers and strings, so that it loads without running
+        code, `torch.load(path, weights_only=True)`. Anything else is a TypeError naming the key.
+    """
+    names = []
+    if _state.snapshot_dir is not None:
+        keeps_gap = "gap" in _state.snapshot_mode and _is_gap_due(itr)
+        names += ["params.pkl"] * _state.snapshot_mode.startswith("last")
+        names += [f"itr_{itr}.pkl"] * (_state.snapshot_mode == "all" or keeps_gap)
+    if not names:
+        return
+    from rlpyt.utils.logging.snapshot import serialize  # imports torch, which not every process that logs has
+
+    data = serialize(params)
+    for name in names:
+        path = os.path.join(_state.snapshot_dir, name)
+        if _try_to_write(path, lambda path=path: _write_bytes(path, data)) and name.startswith("itr_"):
+            _state.last_gap_itr = itr
+
+
+def _is_gap_due(itr: int) -> bool:
+    """True at iterations 0, gap - 1, 2 * gap - 1, ..., or else at the next one for which this is asked."""
+    gap = _state.snapshot_gap
+    return itr == 0 or (itr + 1) // gap > (_state.last_gap_itr + 1) // gap
+
+
+def _write_bytes(path: str, data: bytes) -> None:
+    with atomic_write(path) as file:
+        file.write(data)
+
+
+def _try_to_write(path: str, write) -> bool:
+    """Call `write`; if the disk or terminal refuses, say so (once until it succeeds). Returns success."""
+    try:
+        write()
+    except OSError as error:
+        _warn_once(path, f"{path} could not be written, training goes on without: {error}")
+        return False
+    _state.warned.discard(path)
+    return True
+
+
+# ---------------------------------------------------------------- parameters
+
+def stub_to_json(stub_sth):
+    """Convert anything to what JSON can hold, for reading.
+
+    Numbers stay numbers, containers are converted element by element (arrays if they are small); classes and
+    functions become their names, other objects the name of their type.
+    """
+    value = stub_sth
+    if value is None or isinstance(value, (bool, str)) and not isinstance(value, Enum):
+        return value
+    if hasattr(value, "tolist") and not isinstance(value, type):  # arrays, tensors and their scalars
+        if np.prod(value.shape) > _LARGEST_ARRAY_IN_JSON:
+            return f"{_type_name(type(value))} of shape {tuple(value.shape)}"
+        return stub_to_json(value.tolist())
+    if isinstance(value, (int, float)) and not isinstance(value, Enum):
+        return value
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else str(key): stub_to_json(item) for key, item in value.items()}
+    if hasattr(value, "_asdict") and not isinstance(value, type):  # namedtuples
+        return stub_to_json(value._asdict())
+    if isinstance(value, (list, tuple, set, frozenset, range)):
+        return [stub_to_json(item) for item in value]
+    if isinstance(value, (os.PathLike, Enum)):
+        return str(value)
+    return _type_name(value if hasattr(value, "__qualname__") else type(value))
+
+
+def _type_name(cls) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+class MyEncoder(json.JSONEncoder):
+    """For json.dump(..., cls=MyEncoder): what JSON cannot hold is written as `stub_to_json` says."""
+
+    def default(self, o):
+        return stub_to_json(o)
+
+
+def log_parameters_lite(log_file, args) -> None:
+    """Write `args`, a mapping or an argparse.Namespace, to a JSON file (see `stub_to_json`)."""
+    log_variant(log_file, vars(args) if isinstance(args, Namespace) else args)
+
+
+def log_parameters(log_file, args, classes: Mapping[str, type]) -> None:
+    """Write `args`, as `log_parameters_lite` does, with the names of the `classes` used under their keys."""
+    log_variant(log_file, {**(vars(args) if isinstance(args, Namespace) else args), **classes})
+
+
+def log_variant(log_file, variant_data) -> None:
+    """Write the configuration of a run to a JSON file (see `stub_to_json`)."""
+    path = os.path.abspath(log_file)
+    console.mkdir_p(os.path.dirname(path))
+    with atomic_write(path, "w", encoding="utf-8") as file:
+        json.dump(stub_to_json(variant_data), file, indent=2)
+        file.write("\n")

@@ -1,0 +1,197 @@
+"""Tables of diagnostics: as a CSV file which loses nothing, and as text which is pleasant to read."""
+
+import csv
+import io
+import math
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+
+from rlpyt.utils.logging.console import mkdir_p
+from rlpyt.utils.misc import atomic_write
+
+STATS = ("Average", "Std", "Median", "Min", "Max")
+
+
+class CsvTable:
+    """A CSV file which gets one row at a time, whose header grows when new columns appear.
+
+    A row is in the file, complete, when `write` returns, and nothing stays open in between. A new column
+    makes the file be written anew, beside the old one and then in its place, with "nan" in the older rows.
+    What the disk refuses is kept and written with the next row.
+    """
+
+    def __init__(self, path):
+        self.path = os.path.abspath(path)
+        self.columns: list[str] = []
+        self._unwritten: list[Mapping] = []
+        if os.path.exists(self.path):
+            raise FileExistsError(f"{self.path} exists already: move it away, or write to another file.")
+        mkdir_p(os.path.dirname(self.path))
+
+    def write(self, row: Mapping) -> None:
+        """Append a row; an OSError says that it (and maybe more before it) is still to be written."""
+        self._unwritten.append(row)
+        self.write_pending()
+
+    def write_pending(self) -> None:
+        """Write the rows which an OSError has kept out of the file, if any."""
+        if not self._unwritten:
+            return
+        seen = dict.fromkeys(self.columns)
+        columns = list(seen | dict.fromkeys(key for row in self._unwritten for key in row))
+        rows = [[_csv_value(row.get(column)) for column in columns] for row in self._unwritten]
+        if columns != self.columns or not os.path.exists(self.path):
+            self._rewrite(columns, rows)
+        else:
+            self._append(rows)
+        self.columns = columns
+        self._unwritten = []
+
+    def _rewrite(self, columns: list[str], rows: Iterable[list]) -> None:
+        with atomic_write(self.path, "w", newline="", encoding="utf-8") as new_file:
+            writer = csv.writer(new_file, lineterminator="\n")
+            writer.writerow(columns)
+            if os.path.exists(self.path):
+                with open(self.path, newline="", encoding="utf-8") as old_file:
+                    reader = csv.reader(old_file)
+                    next(reader, None)
+                    writer.writerows(old + ["nan"] * (len(columns) - len(old)) for old in reader)
+            writer.writerows(rows)
+
+    def _append(self, rows: Iterable[list]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        data = text.getvalue().encode()
+        with open(self.path, "ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                written = file.write(data)  # unbuffered: one call to the system
+                if written < len(data):
+                    raise OSError(f"only {written} of {len(data)} bytes could be written")
+            except OSError:
+                file.truncate(size)  # no torn row
+                raise
+
+
+def _csv_value(value):
+    return "nan" if value is None else value
+
+
+class TerminalTablePrinter:
+    """Shows the rows so far as one table, kept up to date on a terminal; elsewhere a line for each row."""
+
+    def __init__(self):
+        self.headers: list[str] = []
+        self.rows: list[dict] = []
+
+    def print_tabular(self, new_tabular) -> None:
+        """Add a row: a mapping, or (key, value) pairs."""
+        row = dict(new_tabular)
+        new_headers = [key for key in row if key not in self.headers]
+        self.headers += new_headers
+        self.rows.append(row)
+        if sys.stdout.isatty():
+            self.refresh()
+        else:
+            lines = self._lines(self.rows[-1:])
+            print("\n".join(lines if new_headers else lines[1:]), flush=True)
+
+    def refresh(self) -> None:
+        """Clear the terminal and show the header and the latest rows which fit."""
+        height = shutil.get_terminal_size().lines
+        clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() else ""
+        print(clear + "\n".join(self._lines(self.rows[-max(height - 3, 1):])), flush=True)
+
+    def _lines(self, rows: list[dict]) -> list[str]:
+        width = shutil.get_terminal_size().columns
+        shown, used = [], 0
+        for header in self.headers:
+            column_width = max(len(header), 9)
+            if shown and used + column_width + 2 > width:
+                break
+            shown.append((header, column_width))
+            used += column_width + 2
+        header_line = "  ".join(header.rjust(column_width) for header, column_width in shown)
+        return [header_line] + ["  ".join(format_value(row.get(header, "")).rjust(column_width)
+                                          for header, column_width in shown) for row in rows]
+
+
+def format_tabular(row: Mapping) -> list[str]:
+    """Lines which show one row of diagnostics to a person.
+
+    Values under a common prefix ("Diagnostics/...") stand together, two in a line; the five statistics of one
+    quantity make one line of a second table.
+    """
+    names, stats = _split_stats(row)
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for key, value in row.items():
+        if key not in names:
+            section, _, name = key.rpartition("/")
+            sections.setdefault(section, []).append((name, format_value(value)))
+    lines = []
+    for section, items in sections.items():
+        lines += [section] * bool(section) + _two_columns(items)
+    lines += _stats_table(stats)
+    rule = "-" * max(map(len, lines), default=0)
+    return [rule, *lines, rule]
+
+
+def format_value(value) -> str:
+    """A number with about five digits; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not math.isfinite(value) or value == 0:
+        return f"{value:.0f}"
+    digits = math.floor(math.log10(abs(value))) + 1  # before the decimal point
+    return f"{value:,.{min(max(5 - digits, 1), 5)}f}" if -2 <= digits <= 9 else f"{value:.3e}"
+
+
+def _split_stats(row: Mapping) -> tuple[set[str], dict[str, list[str]]]:
+    """Find the quantities with all five statistics: their keys, and quantity -> its formatted statistics."""
+    taken, stats = set(), {}
+    for key in row:
+        for make_key, base in _stat_patterns(key):
+            keys = [make_key(stat) for stat in STATS]
+            if all(k in row for k in keys):
+                stats[base] = [format_value(row[k]) for k in keys]
+                taken.update(keys)
+                break
+    return taken, stats
+
+
+def _stat_patterns(key: str):
+    """Ways in which `key` may be the average of something: (how its other statistics are called, of what)."""
+    if key.endswith("Average"):
+        base = key.removesuffix("Average")
+        yield (lambda stat: base + stat), base.rstrip("/")
+    section, slash, name = key.rpartition("/")
+    if name.startswith("Average"):
+        base = name.removeprefix("Average")
+        yield (lambda stat: section + slash + stat + base), section + slash + base
+    if section.endswith("Average"):
+        front = section.removesuffix("Average")
+        yield (lambda stat: f"{front}{stat}/{name}"), front + name
+
+
+def _two_columns(items: list[tuple[str, str]]) -> list[str]:
+    n_lines = (len(items) + 1) // 2
+    columns = []
+    for column in (items[:n_lines], items[n_lines:]):
+        name_width = max((len(name) for name, _ in column), default=0)
+        value_width = max((len(value) for _, value in column), default=0)
+        columns.append([f"  {name:<{name_width}}  {value:>{value_width}}" for name, value in column])
+    left, right = columns
+    return [f"{a}  {b}".rstrip() for a, b in zip(left, right + [""] * (n_lines - len(right)), strict=True)]
+
+
+def _stats_table(stats: Mapping[str, list[str]]) -> list[str]:
+    if not stats:
+        return []
+    name_width = max(map(len, stats))
+    width = max(9, *(len(value) for values in stats.values() for value in values))
+    return [f"  {name:<{name_width}}" + "".join(f"  {value:>{width}}" for value in values)
+            for name, values in {"": STATS, **stats}.items()]

@@ -1,0 +1,98 @@
+"""Small things which need no home of their own."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+
+def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False) -> Iterator[np.ndarray]:
+    """Cut range(data_length) into index arrays of minibatch_size, in order or shuffled.
+
+    The remainder, fewer than minibatch_size indexes, is dropped (another one each time, if shuffled). Uses
+    numpy's global generator.
+    """
+    if not 1 <= minibatch_size <= data_length:
+        raise ValueError(f"minibatch_size={minibatch_size} must be at least 1 and at most the {data_length} "
+                         "samples there are: use fewer minibatches or larger batches.")
+    idxs = np.random.permutation(data_length) if shuffle else np.arange(data_length)
+    starts = range(0, data_length - minibatch_size + 1, minibatch_size)
+    return (idxs[start:start + minibatch_size] for start in starts)
+
+
+def zeros(shape, dtype):
+    """Zeros of a torch dtype as a tensor, of a numpy dtype as an array."""
+    return _library(dtype).zeros(shape, dtype=dtype)
+
+
+def empty(shape, dtype):
+    """Uninitialised memory of a torch dtype as a tensor, of a numpy dtype as an array."""
+    return _library(dtype).empty(shape, dtype=dtype)
+
+
+def _library(dtype):
+    if dtype is not None and not type(dtype).__module__.startswith("torch"):
+        return np
+    import torch  # here, because environment workers use this module without torch
+    return torch
+
+
+def extract_sequences(array_or_tensor, T_idxs, B_idxs, T: int):
+    """Gather windows of T steps from (T_idxs[i], B_idxs[i]) on, out of [T_all,B_all,...], as a new [T,n,...].
+
+    Time wraps at both ends: a window may start before step 0 (negative index) or run past the last step.
+    """
+    T_all = array_or_tensor.shape[0]
+    if isinstance(array_or_tensor, np.ndarray):
+        T_idxs, B_idxs, steps = np.asarray(T_idxs), np.asarray(B_idxs), np.arange(T)
+    else:
+        import torch
+        device = array_or_tensor.device
+        T_idxs, B_idxs = torch.as_tensor(T_idxs, device=device), torch.as_tensor(B_idxs, device=device)
+        steps = torch.arange(T, device=device)
+    return array_or_tensor[(T_idxs[None, :] + steps[:, None]) % T_all, B_idxs[None, :]]
+
+
+@contextmanager
+def atomic_write(path, mode: str = "wb", **open_kwargs) -> Iterator:
+    """Open a temporary file beside `path` which takes its place when the block is done: all of it or nothing.
+
+    Whoever reads `path`, at any time and after any crash, finds the old content or the new one. If the block
+    or the disk raises, the temporary file is removed and the old one stays. What a killed process leaves:
+    `remove_stale_temporaries`.
+    """
+    directory, name = os.path.split(os.path.abspath(path))
+    temporary = os.path.join(directory, f".{name}.{os.getpid()}{_TEMPORARY_SUFFIX}")
+    try:
+        with open(temporary, mode, **open_kwargs) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.remove(temporary)
+        raise
+    _fsync_directory(directory)
+
+
+def remove_stale_temporaries(directory) -> None:
+    """Remove what processes killed inside `atomic_write` left in `directory`. Nobody may be writing there."""
+    for name in os.listdir(directory):
+        if name.startswith(".") and name.endswith(_TEMPORARY_SUFFIX):
+            with suppress(OSError):
+                os.remove(os.path.join(directory, name))
+
+
+def _fsync_directory(directory: str) -> None:
+    """Make the renaming itself survive a power cut, where the platform can open directories."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+_TEMPORARY_SUFFIX = ".atomic_tmp"

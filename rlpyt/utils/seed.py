@@ -1,0 +1,117 @@
+"""Seeds: of this process's generators, and of everything in a run which needs a stream of its own.
+
+`rng` and `env_seed` derive all streams of a run from its one seed, keyed by purpose and global index. So no
+two environments share a stream, and environment 7 gets the same one however many workers the environments are
+spread over.
+
+torch is imported only by `set_seed`, and by it only if asked to: environment workers do without.
+"""
+
+import operator
+import os
+import random
+import sys
+from functools import lru_cache
+
+import numpy as np
+
+# The codes are part of what a seed means: append to the table, never renumber it.
+PURPOSES = {"train_env": 0, "eval_env": 1, "decorrelation": 2, "agent": 3, "algo": 4, "example": 5}
+_PURPOSE_BITS = 4
+_INDEX_BITS = 32 - _PURPOSE_BITS
+
+seed_ = None
+
+
+def set_seed(seed: int, import_torch: bool = True) -> None:
+    """Seed this process's generators: Python's, numpy's, and torch's on the CPU and every GPU.
+
+    seed: any integer, taken modulo 2**32 (the widest range numpy accepts); 0 is a seed like another.
+    import_torch: False leaves torch alone where it has not been imported yet.
+    """
+    global seed_
+    seed_ = _as_integer(seed) % 2**32
+    random.seed(seed_)
+    np.random.seed(seed_)
+    if import_torch or "torch" in sys.modules:
+        import torch
+        torch.manual_seed(seed_)
+
+
+def get_seed() -> int | None:
+    """The seed last given to `set_seed` in this process, or None."""
+    return seed_
+
+
+def make_seed() -> int:
+    """A random seed in 0..9999 from the operating system's entropy.
+
+    Independent of generators, clock and process id, so processes started at the same moment get independent
+    seeds; two out of n coincide with probability about n**2 / 20000.
+    """
+    return int(np.random.SeedSequence(int.from_bytes(os.urandom(16), "little")).generate_state(1)[0] % 10000)
+
+
+def set_envs_seeds(envs, seed: int | None) -> None:
+    """Seed environment i of `envs` with seed + i (modulo 2**32), or none of them if seed is None.
+
+    `env.seed` seeds an environment and its spaces. Where there is none, the spaces which can be seeded are.
+    """
+    if seed is None:
+        return
+    for i, env in enumerate(envs):
+        env_seed_i = (_as_integer(seed) + i) % 2**32
+        for part in (env,) if hasattr(env, "seed") else (env.action_space, env.observation_space):
+            if hasattr(part, "seed"):
+                part.seed(env_seed_i)
+
+
+def rng(seed: int, purpose: str, index: int = 0) -> np.random.Generator:
+    """The generator for `purpose` (a key of PURPOSES) and global `index` in a run with `seed` (>= 0)."""
+    _check_key(purpose, index)
+    return np.random.default_rng(np.random.SeedSequence(_as_seed(seed), spawn_key=(PURPOSES[purpose], index)))
+
+
+def env_seed(seed: int, purpose: str, index: int) -> int:
+    """A 32-bit seed for `purpose` (a key of PURPOSES) and global `index` in a run with `seed` (>= 0).
+
+    Within a run no two (purpose, index) get the same one, which independent draws of 32 bits could not
+    promise: the pair is written into 32 bits and sent through a permutation of them which depends on the
+        seed.
+    """
+    _check_key(purpose, index)
+    return _permute_32_bits(PURPOSES[purpose] << _INDEX_BITS | index, *_permutation_keys(_as_seed(seed)))
+
+
+def _permute_32_bits(x: int, *keys: int) -> int:
+    """Invertible steps: xor with a key, product with an odd number modulo 2**32, xor with the high half."""
+    for key in keys:
+        x ^= key
+        x = x * 0x9E3779B1 % 2**32  # odd, near 2**32 / golden ratio: spreads neighbouring indexes
+        x ^= x >> 16
+    return x
+
+
+@lru_cache(maxsize=16)
+def _permutation_keys(seed: int) -> tuple[int, ...]:
+    return tuple(int(key) for key in np.random.SeedSequence(seed).generate_state(4))
+
+
+def _check_key(purpose: str, index: int) -> None:
+    if purpose not in PURPOSES:
+        raise ValueError(f"purpose={purpose!r} has no seeds: choose one of {', '.join(PURPOSES)}.")
+    if not 0 <= index < 2**_INDEX_BITS:
+        raise ValueError(f"index={index} must be in 0..2**{_INDEX_BITS} - 1.")
+
+
+def _as_seed(seed: int) -> int:
+    if _as_integer(seed) < 0:
+        raise ValueError(f"seed={seed} must not be negative: choose an integer from 0 on.")
+    return _as_integer(seed)
+
+
+def _as_integer(seed: int) -> int:
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise TypeError(f"seed={seed!r} must be an integer.") from None

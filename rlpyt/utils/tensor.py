@@ -1,0 +1,79 @@
+"""Helpers for torch tensors, on any device; the same names for numpy arrays are in `rlpyt.utils.array`."""
+
+import torch
+
+from rlpyt.utils.array import _check_same_lead
+
+
+def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Pick one entry per leading position, e.g. the value of the action taken from those of all actions.
+
+    indexes: integers [*lead]; tensor: [*lead, n, *rest]. Returns [*lead, *rest]; differentiable in tensor.
+    """
+    _check_same_lead(indexes.shape, tensor.shape)
+    n_lead = indexes.dim()
+    rest = tensor.shape[n_lead + 1:]
+    where = indexes.long().reshape(indexes.shape + (1,) * (1 + len(rest))).expand(*indexes.shape, 1, *rest)
+    return tensor.gather(n_lead, where).squeeze(n_lead)
+
+
+def to_onehot(indexes: torch.Tensor, num: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """One-hot encoding of integers [*lead] in 0..num-1 -> [*lead, num], of `dtype` (default: as indexes)."""
+    onehot = torch.zeros(*indexes.shape, num, dtype=dtype or indexes.dtype, device=indexes.device)
+    return onehot.scatter_(-1, indexes.unsqueeze(-1).long(), 1)
+
+
+def from_onehot(onehot: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Position of the largest value along `dim`, int64 unless `dtype` is given."""
+    if onehot.dtype is torch.bool:
+        onehot = onehot.byte()  # argmax knows no bool
+    indexes = onehot.argmax(dim=dim)
+    return indexes if dtype is None else indexes.to(dtype)
+
+
+def valid_mean(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim=None) -> torch.Tensor:
+    """Mean of `tensor` weighted by the mask `valid` (broadcast to tensor), along `dim` or over everything.
+
+    sum(tensor * valid) / sum(valid); NaN where nothing is valid; the plain mean if valid is None.
+    """
+    if valid is None:
+        return tensor.mean() if dim is None else tensor.mean(dim=dim)
+    valid = valid.to(tensor.dtype).expand_as(tensor)
+    if dim is None:
+        return (tensor * valid).sum() / valid.sum()
+    return (tensor * valid).sum(dim=dim) / valid.sum(dim=dim)
+
+
+def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, torch.Size]:
+    """Find out whether data of `dim` dimensions comes with leading dimensions [], [B] or [T,B].
+
+    For the start of a model's forward(); `restore_leading_dims` at its end undoes it, so that one model
+    serves all three cases. Returns (lead_dim in 0..2, T, B, data shape), with T = 1 or B = 1 where there is
+    none.
+    """
+    lead_dim = tensor.dim() - dim
+    if not 0 <= lead_dim <= 2:
+        raise ValueError(f"A tensor of shape {tuple(tensor.shape)} cannot hold data of {dim} dimensions with "
+                         f"leading [], [B] or [T,B]: give it {dim} to {dim + 2} dimensions.")
+    T, B = (1, 1, *tensor.shape[:lead_dim])[-2:]
+    return lead_dim, T, B, tensor.shape[lead_dim:]
+
+
+def restore_leading_dims(tensors, lead_dim: int, T: int = 1, B: int = 1):
+    """Give [T*B,...] outputs of a model the leading dimensions of its inputs: [], [B] or [T,B].
+
+    tensors: one tensor, or a tuple, list or namedtuple of them (a list comes back as a tuple); T, B and
+        lead_dim as
+    returned by `infer_leading_dims`.
+    """
+    if isinstance(tensors, (tuple, list)):
+        restored = (restore_leading_dims(tensor, lead_dim, T, B) for tensor in tensors)
+        return tensors._make(restored) if hasattr(tensors, "_make") else tuple(restored)
+    if lead_dim == 2:
+        return tensors.view(T, B, *tensors.shape[1:])
+    if lead_dim == 1:
+        return tensors
+    if len(tensors) != 1:
+        raise ValueError(f"An output of shape {tuple(tensors.shape)} cannot lose its batch dimension: for an "
+                         "input without leading dimensions it must be of size 1.")
+    return tensors.squeeze(0)

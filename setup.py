@@ -1,0 +1,40 @@
+"""Installation of rlpyt. Tested versions of everything are in constraints.txt: pip install -c constraints.txt -e ".[atari,plot]"."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+atari = ["ale-py>=0.10", "opencv-python-headless>=4.8"]
+mujoco = ["mujoco>=3.1"]
+plot = ["matplotlib>=3.8"]
+
+setup(
+    name="rlpyt",
+    version="1.0.0.dev0",
+    description="Deep reinforcement learning in PyTorch: policy gradient, deep Q-learning and Q-function policy gradient, at high throughput.",
+    long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["rlpyt", "rlpyt.*"]),
+    install_requires=[
+        "numpy>=2.0",
+        "torch>=2.10",
+        "gymnasium>=1.0",
+        "psutil",
+        "cloudpickle",
+        "numba>=0.61",
+        "tqdm",
+        "tensorboard>=2.21",
+    ],
+    extras_require={
+        "atari": atari,
+        "mujoco": mujoco,
+        "plot": plot,
+        "wandb": ["wandb"],
+        "envpool": ["envpool"],
+        "ray": ["ray[default]>=2.30"],
+        "test": ["pytest>=8", "pytest-timeout", "ruff", *atari, *mujoco, *plot],
+        "docs": ["sphinx>=7"],
+    },
+)

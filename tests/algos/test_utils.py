@@ -1,0 +1,178 @@
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.algos import utils
+from rlpyt.algos.utils import (
+    discount_return,
+    discount_return_n_step,
+    discount_return_tl,
+    generalized_advantage_estimation,
+    generalized_advantage_estimation_tl,
+    valid_from_done,
+)
+from tests import oracles
+
+# One environment, worked out by hand with discount 1/2: the second step ends an episode, the fourth is the last.
+REWARD = [1.0, 2.0, 4.0, 8.0]
+DONE = [False, True, False, False]
+
+
+def random_batch(seed, T=17, B=6):
+    rng = np.random.default_rng(seed)
+    done = rng.random((T, B)) < 0.2
+    timeout = done & (rng.random((T, B)) < 0.5)
+    reward, value, timeout_value = rng.normal(size=(3, T, B))
+    return reward, value, done, timeout, timeout_value, rng.normal(size=(1, B))
+
+
+def test_discounted_returns_worked_out_by_hand():
+    return_ = discount_return(np.array(REWARD), np.array(DONE), np.array([16.0]), 0.5)
+    # 8 + 16/2 = 16, 4 + 16/2 = 12, 2 alone, 1 + 2/2 = 2
+    np.testing.assert_allclose(return_, [2.0, 2.0, 12.0, 16.0])
+
+
+def test_advantages_worked_out_by_hand():
+    value = np.array([1.0, 1.0, 2.0, 4.0])
+    advantage, return_ = generalized_advantage_estimation(np.array(REWARD), value, np.array(DONE), np.array([16.0]), 0.5, 0.5)
+    # delta = 1 + 1/2 - 1, 2 - 1, 4 + 4/2 - 2, 8 + 16/2 - 4 = 0.5, 1, 4, 12;  A = 0.5 + 1/4, 1, 4 + 12/4, 12
+    np.testing.assert_allclose(advantage, [0.75, 1.0, 7.0, 12.0])
+    np.testing.assert_allclose(return_, [1.75, 2.0, 9.0, 16.0])
+
+
+def test_a_truncated_step_bootstraps_from_the_final_observation_by_hand():
+    timeout, final = np.array(DONE), np.array([0.0, 6.0, 0.0, 0.0])
+    value = np.array([1.0, 1.0, 2.0, 4.0])
+    return_ = discount_return_tl(np.array(REWARD), np.array(DONE), 16.0, 0.5, timeout, value, timeout_value=final)
+    np.testing.assert_allclose(return_, [3.5, 5.0, 12.0, 16.0])  # 2 + 6/2 = 5, 1 + 5/2 = 3.5
+    advantage, return_ = generalized_advantage_estimation_tl(
+        np.array(REWARD), value, np.array(DONE), 16.0, 0.5, 0.5, timeout, timeout_value=final
+    )
+    np.testing.assert_allclose(advantage, [1.5, 4.0, 7.0, 12.0])  # 2 + 6/2 - 1 = 4, 0.5 + 4/4 = 1.5
+    np.testing.assert_allclose(return_, advantage + value)
+
+
+def test_a_truncated_step_without_final_value_returns_its_own_value():
+    timeout, value = np.array(DONE), np.array([1.0, 10.0, 2.0, 4.0])
+    return_ = discount_return_tl(np.array(REWARD), np.array(DONE), 16.0, 0.5, timeout, value)
+    np.testing.assert_allclose(return_, [6.0, 10.0, 12.0, 16.0])  # 1 + 10/2
+    advantage, return_ = generalized_advantage_estimation_tl(np.array(REWARD), value, np.array(DONE), 16.0, 0.5, 1.0, timeout)
+    np.testing.assert_allclose(return_, [6.0, 10.0, 12.0, 16.0])
+    assert advantage[1] == 0
+
+
+def test_n_step_returns_worked_out_by_hand():
+    return_, done_n = discount_return_n_step(np.array(REWARD), np.array(DONE), 3, 0.5)
+    np.testing.assert_allclose(return_, [2.0, 2.0])  # 1 + 2/2 and stop; 2 and stop
+    assert done_n.tolist() == [True, True]
+    return_, done_n = discount_return_n_step(np.array(REWARD), np.array(DONE), 3, 0.5, do_truncated=True)
+    np.testing.assert_allclose(return_, [2.0, 2.0, 8.0, 8.0])  # 4 + 8/2; 8
+    assert done_n.tolist() == [True, True, False, False]
+
+
+def test_steps_after_the_first_done_are_not_valid():
+    done = torch.tensor([[0, 1], [1, 0], [0, 0], [1, 0]], dtype=torch.bool)
+    assert valid_from_done(done).tolist() == [[1, 1], [1, 0], [0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_returns_equal_the_slow_oracles(kind, seed):
+    reward, value, done, timeout, timeout_value, bootstrap = random_batch(seed)
+    r, v, d, to, tov, bv = (kind(x) for x in (reward, value, done, timeout, timeout_value, bootstrap))
+    b = bootstrap[0]
+
+    expected = oracles.columns(oracles.td_return, reward, done, b, 0.9)
+    np.testing.assert_allclose(discount_return(r, d, bv, 0.9), expected)
+    expected = oracles.columns(oracles.td_return, reward, done, b, 0.9, timeout, timeout_value)
+    np.testing.assert_allclose(discount_return_tl(r, d, bv, 0.9, to, v, timeout_value=tov), expected)
+    np.testing.assert_allclose(
+        generalized_advantage_estimation_tl(r, v, d, bv, 0.9, 1.0, to, timeout_value=tov)[1], expected
+    )  # With lambda 1 the same returns, by another way.
+
+    expected = oracles.columns(oracles.gae, reward, value, done, b, 0.9, 0.8)
+    advantage, return_ = generalized_advantage_estimation(r, v, d, bv, 0.9, 0.8)
+    np.testing.assert_allclose(advantage, expected)
+    np.testing.assert_allclose(return_, expected + value)
+    expected = oracles.columns(oracles.gae, reward, value, done, b, 0.9, 0.8, timeout, timeout_value)
+    advantage, return_ = generalized_advantage_estimation_tl(r, v, d, bv, 0.9, 0.8, to, timeout_value=tov)
+    np.testing.assert_allclose(advantage, expected)
+    np.testing.assert_allclose(return_, expected + value)
+    assert isinstance(advantage, type(r)) and isinstance(return_, type(r))
+
+    np.testing.assert_allclose(valid_from_done(d), oracles.columns(oracles.valid_until_done, done))
+
+
+@pytest.mark.parametrize("do_truncated", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 5, 17])
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_n_step_returns_equal_the_slow_oracle(kind, n, do_truncated):
+    reward, _, done, *_ = random_batch(seed=n)
+    return_, done_n = discount_return_n_step(kind(reward), kind(done), n, 0.9, do_truncated=do_truncated)
+    rows = 17 if do_truncated else 17 - n + 1
+    assert return_.shape == done_n.shape == (rows, 6)
+    for t in range(rows):
+        for b in range(6):
+            expected, expected_done = oracles.n_step_return(reward[:, b], done[:, b], t, n, 0.9)
+            assert float(return_[t, b]) == pytest.approx(expected)
+            assert bool(done_n[t, b]) == expected_done
+    assert done_n.dtype == kind(done).dtype
+
+
+def test_more_steps_than_rows_give_truncated_returns_only():
+    reward, done = torch.ones(3), torch.zeros(3, dtype=torch.bool)
+    return_, _ = discount_return_n_step(reward, done, 5, 0.5, do_truncated=True)
+    assert return_.tolist() == [1.75, 1.5, 1.0]
+    with pytest.raises(ValueError, match="n_step=5"):
+        discount_return_n_step(reward, done, 5, 0.5)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_destinations_are_written_and_returned(kind):
+    reward, value, done, _, _, bootstrap = (kind(x) for x in random_batch(0))
+    a, b, c = (kind(np.zeros((17, 6))) for _ in range(3))
+    out = discount_return(reward, done, bootstrap, 0.9, return_dest=a)
+    np.testing.assert_array_equal(a, out)
+    generalized_advantage_estimation(reward, value, done, bootstrap, 0.9, 0.8, b, c)
+    advantage, return_ = generalized_advantage_estimation(reward, value, done, bootstrap, 0.9, 0.8)
+    np.testing.assert_array_equal(b, advantage)
+    np.testing.assert_array_equal(c, return_)
+    n_step, done_n = kind(np.zeros((15, 6))), kind(np.zeros((15, 6), bool))
+    expected = discount_return_n_step(reward, done, 3, 0.9)
+    discount_return_n_step(reward, done, 3, 0.9, n_step, done_n)
+    np.testing.assert_array_equal(n_step, expected[0])
+    np.testing.assert_array_equal(done_n, expected[1])
+
+
+def test_inputs_are_left_as_they_were():
+    arrays = random_batch(3)
+    reward, value, done, timeout, timeout_value, bootstrap = (torch.as_tensor(x.copy()) for x in arrays)
+    discount_return_tl(reward, done, bootstrap, 0.9, timeout, value, timeout_value=timeout_value)
+    generalized_advantage_estimation_tl(reward, value, done, bootstrap, 0.9, 0.8, timeout, timeout_value=timeout_value)
+    discount_return_n_step(reward, done, 3, 0.9)
+    for tensor, array in zip((reward, value, done, timeout, timeout_value, bootstrap), arrays):
+        np.testing.assert_array_equal(tensor, array)
+
+
+def test_float32_stays_float32_and_integer_rewards_become_float32():
+    done = torch.zeros(4, 2, dtype=torch.bool)
+    assert discount_return(torch.ones(4, 2), done, torch.zeros(1, 2), 0.9).dtype == torch.float32
+    assert discount_return(torch.ones(4, 2, dtype=torch.int64), done, torch.zeros(1, 2), 0.9).dtype == torch.float32
+
+
+def test_the_loop_for_other_devices_equals_the_one_in_numpy():
+    """The torch branch, on a CPU tensor that hides where it is."""
+    reward, _, done, *_ = (torch.as_tensor(x) for x in random_batch(1))
+    decay = 0.9 * (1 - done.double())
+
+    class Elsewhere:
+        def __init__(self, tensor):
+            self.tensor, self.device = tensor, torch.device("meta")
+
+        def unbind(self):
+            return self.tensor.unbind()
+
+    expected = utils._backward_sum(reward.clone(), decay, 3.0)
+    there = Elsewhere(reward.clone())
+    utils._backward_sum(there, decay, 3.0)
+    torch.testing.assert_close(there.tensor, expected)

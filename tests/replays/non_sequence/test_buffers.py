@@ -1,0 +1,291 @@
+"""All replay buffers of transitions against the list-based oracle, on random streams of experience."""
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.algos.dqn.dqn import SamplesToBuffer
+from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
+from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
+from rlpyt.utils.collections import namedarraytuple
+from tests.oracles import NaiveReplay, Step
+
+C, H, W = 4, 2, 3
+
+
+class Stream:
+    """Random experience of B environments, in batches like a sampler's; also told to a `NaiveReplay`."""
+
+    def __init__(self, naive, B, seed, frames, p_done=0.15, p_timeout=0.5):
+        self.naive, self.B, self.frames, self.p_done, self.p_timeout = naive, B, frames, p_done, p_timeout
+        self.rng = np.random.default_rng(seed)
+        self.observation = [self.next_observation(None) for _ in range(B)]
+
+    def next_observation(self, previous):
+        """What follows `previous`; the first of an episode if None."""
+        if not self.frames:
+            return self.rng.normal(size=5).astype(np.float32)
+        stack = np.zeros((C, H, W), np.uint8)
+        if previous is not None:
+            stack[:-1] = previous[1:]
+        stack[-1] = self.rng.integers(1, 256, size=(H, W))
+        return stack
+
+    def batch(self, T):
+        rows = [[self.step(b) for b in range(self.B)] for _ in range(T)]
+
+        def array(field, dtype=None):
+            return np.array([[getattr(s, field) for s in row] for row in rows], dtype)
+
+        timeout = array("timeout")
+        final = np.zeros((max(1, timeout.sum(axis=0).max()), self.B, *self.observation[0].shape), self.observation[0].dtype)
+        for b in range(self.B):
+            ended = [row[b].final_observation for row in rows if row[b].timeout]
+            final[: len(ended), b] = np.reshape(ended, (-1, *final.shape[2:]))
+        samples = SamplesToBuffer(
+            observation=array("observation"),
+            action=array("action"),
+            reward=array("reward", np.float32),
+            done=array("done"),
+            timeout=timeout,
+            final_observation=final,
+        )
+        return SamplesToBuffer(*(torch.from_numpy(x) for x in samples))
+
+    def step(self, b):
+        observation = self.observation[b]
+        done = self.rng.random() < self.p_done
+        timeout = bool(done and self.rng.random() < self.p_timeout)
+        following = self.next_observation(observation)
+        step = Step(
+            observation,
+            int(self.rng.integers(1, 9)),
+            float(np.float32(self.rng.normal())),
+            bool(done),
+            timeout,
+            following if timeout else None,
+        )
+        self.observation[b] = self.next_observation(None) if done else following
+        self.naive.append(b, step)
+        return step
+
+
+def make(T, B, n_step, seed, frames, discount=0.9, null_action=0, **stream):
+    forward = C - 1 if frames else 1
+    naive = NaiveReplay(T, B, discount, n_step, forward, null_action)
+    stream = Stream(naive, B, seed, frames, **stream)
+    example = SamplesToBuffer(
+        observation=stream.observation[0],
+        action=np.int64(0),
+        reward=np.float32(0),
+        done=np.bool_(False),
+        timeout=np.bool_(False),
+    )
+    BufferCls = UniformReplayFrameBuffer if frames else UniformReplayBuffer
+    buffer = BufferCls(example=example, size=T * B, B=B, discount=discount, n_step_return=n_step, null_action=null_action)
+    return buffer, naive, stream
+
+
+def check_all(buffer, naive):
+    """Compare everything that can be replayed now."""
+    valid = naive.valid_steps()
+    first, n_valid = buffer.ring.window(buffer.off_backward, buffer.off_forward)
+    assert [(first + i) % buffer.T for i in range(n_valid)] == [i % buffer.T for i in valid]
+    if not valid:
+        return
+    pairs = [(i, b) for i in valid for b in range(buffer.B)]
+    batch = buffer.extract_batch(np.array([i % buffer.T for i, _ in pairs]), np.array([b for _, b in pairs]))
+    for j, (i, b) in enumerate(pairs):
+        got, expected = batch[j], naive.transition(i, b)
+        np.testing.assert_array_equal(got.agent_inputs.observation, expected["observation"])
+        assert got.agent_inputs.prev_action == expected["prev_action"]
+        assert got.agent_inputs.prev_reward == pytest.approx(expected["prev_reward"])
+        assert got.action == expected["action"]
+        assert got.return_.item() == pytest.approx(expected["return_"], abs=1e-5)
+        assert got.done.item() == expected["done"]
+        assert got.done_n.item() == expected["done_n"]
+        assert got.bootstrap_discount.item() == pytest.approx(expected["bootstrap_discount"])
+        if expected["bootstrap_discount"]:
+            np.testing.assert_array_equal(got.target_inputs.observation, expected["target_observation"])
+            assert got.target_inputs.prev_action == expected["target_prev_action"]
+            assert got.target_inputs.prev_reward == pytest.approx(expected["target_prev_reward"])
+
+
+@pytest.mark.parametrize("frames", [False, True])
+@pytest.mark.parametrize("n_step", [1, 2, 5])
+@pytest.mark.parametrize("B", [1, 3])
+def test_every_transition_is_the_oracles_through_random_chunks_and_wraps(frames, n_step, B):
+    for seed, T in enumerate((11, 17)):
+        buffer, naive, stream = make(T, B, n_step, seed, frames)
+        rng = np.random.default_rng(seed)
+        for _ in range(14):
+            buffer.append_samples(stream.batch(int(rng.integers(1, 9))))
+            check_all(buffer, naive)
+
+
+@pytest.mark.parametrize("frames", [False, True])
+def test_one_row_at_a_time(frames):
+    buffer, naive, stream = make(9, 2, 3, 0, frames)
+    for _ in range(40):
+        buffer.append_samples(stream.batch(1))
+        check_all(buffer, naive)
+
+
+@pytest.mark.parametrize("frames", [False, True])
+def test_chunks_as_long_as_the_ring(frames):
+    buffer, naive, stream = make(12, 2, 3, 0, frames)
+    for T in (12, 5, 12, 11, 12):
+        buffer.append_samples(stream.batch(T))
+        check_all(buffer, naive)
+
+
+@pytest.mark.parametrize("frames", [False, True])
+def test_every_step_ends_an_episode(frames):
+    buffer, naive, stream = make(10, 2, 3, 0, frames, p_done=1.0)
+    for _ in range(6):
+        buffer.append_samples(stream.batch(4))
+        check_all(buffer, naive)
+
+
+def test_only_as_many_final_observations_are_kept_as_there_are_truncated_steps():
+    buffer, _, stream = make(10, 3, 2, 0, False, p_done=0.5)
+    for _ in range(50):
+        buffer.append_samples(stream.batch(3))
+        assert len(buffer._final_observations) == np.count_nonzero(buffer.samples.timeout)
+
+
+def test_the_null_action_starts_episodes():
+    buffer, naive, stream = make(10, 2, 1, 0, False, null_action=7)
+    for _ in range(5):
+        buffer.append_samples(stream.batch(4))
+        check_all(buffer, naive)
+
+
+def test_samples_without_timeout_end_with_termination():
+    Documented = namedarraytuple("Documented", ["observation", "action", "reward", "done"])
+    example = Documented(np.zeros(2, np.float32), np.int64(0), np.float32(0), np.bool_(False))
+    buffer = UniformReplayBuffer(example, size=20, B=1, discount=0.5, n_step_return=2)
+    done = torch.tensor([[False], [False], [True], [False], [False], [False]])
+    buffer.append_samples(Documented(torch.rand(6, 1, 2), torch.zeros(6, 1, dtype=torch.long), torch.ones(6, 1), done))
+    batch = buffer.extract_batch(np.array([1, 2, 3]), np.zeros(3, int))
+    assert batch.return_.tolist() == [1.5, 1.0, 1.5]
+    assert batch.bootstrap_discount.tolist() == [0.0, 0.0, 0.25]
+    assert batch.done_n.tolist() == [True, True, False]
+
+
+def test_structured_observations_and_actions_are_replayed():
+    Obs, Act = namedarraytuple("Obs", ["a", "b"]), namedarraytuple("Act", ["x", "y"])
+    example = SamplesToBuffer(
+        Obs(np.zeros(2, np.float32), np.int64(0)), Act(np.float32(0), np.int64(0)), np.float32(0), np.bool_(False), np.bool_(False)
+    )
+    buffer = UniformReplayBuffer(example, size=10, B=1, discount=0.5)
+    steps = np.arange(6).reshape(6, 1)
+    observation = Obs(np.stack([steps, steps], -1).astype(np.float32), steps)
+    final = Obs(np.full((1, 1, 2), 99, np.float32), np.full((1, 1), 99))
+    ended = steps == 2
+    buffer.append_samples(
+        SamplesToBuffer(observation, Act(steps.astype(np.float32), steps), steps.astype(np.float32), ended, ended, final)
+    )
+    batch = buffer.extract_batch(np.array([2, 3]), np.array([0, 0]))
+    assert batch.agent_inputs.observation.b.tolist() == [2, 3]
+    assert batch.agent_inputs.prev_action.y.tolist() == [1, 0]  # Null at the start of the second episode.
+    assert batch.target_inputs.observation.b.tolist() == [99, 4]
+    assert batch.target_inputs.observation.a.tolist() == [[99, 99], [4, 4]]
+    assert batch.target_inputs.prev_action.y.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("frames", [False, True])
+def test_random_indexes_are_valid_and_reach_everything(frames):
+    buffer, naive, stream = make(11, 2, 2, 0, frames)
+    for T in (6, 4, 7, 3):
+        buffer.append_samples(stream.batch(T))
+        T_idxs, B_idxs = buffer.sample_idxs(3000)
+        assert set(zip(T_idxs, B_idxs)) == {(i % buffer.T, b) for i in naive.valid_steps() for b in range(2)}
+    counts = np.bincount(T_idxs, minlength=11)
+    n_valid = len(naive.valid_steps())
+    assert np.all(np.abs(counts[counts > 0] - 3000 / n_valid) < 5 * np.sqrt(3000 / n_valid))
+
+
+def test_a_batch_is_not_changed_by_what_comes_after():
+    buffer, _, stream = make(10, 2, 1, 0, True)
+    buffer.append_samples(stream.batch(10))
+    batch = buffer.sample_batch(8)
+    copy = batch.agent_inputs.observation.clone()
+    buffer.append_samples(stream.batch(10))
+    buffer.sample_batch(8)
+    assert torch.equal(batch.agent_inputs.observation, copy)
+    assert batch.agent_inputs.observation.is_contiguous() and batch.target_inputs.observation.is_contiguous()
+
+
+def test_the_same_global_seed_draws_the_same_indexes():
+    drawn = []
+    for _ in range(2):
+        np.random.seed(3)
+        buffer, _, stream = make(10, 2, 1, 0, False)
+        buffer.append_samples(stream.batch(10))
+        drawn.append(np.stack(buffer.sample_idxs(20)))
+    assert np.array_equal(*drawn)
+
+
+def test_documented_methods_can_be_overridden():
+    class Mine(UniformReplayBuffer):
+        def sample_idxs(self, batch_B):
+            return np.arange(2, 2 + batch_B), np.zeros(batch_B, int)
+
+        def extract_observation(self, T_idxs, B_idxs):
+            return super().extract_observation(T_idxs, B_idxs) * 0 + 5
+
+        def compute_returns(self, T):
+            self.samples_return_[:] = 3
+
+    stream = make(20, 1, 2, 0, False)[2]
+    example = SamplesToBuffer(np.zeros(5, np.float32), np.int64(0), np.float32(0), np.bool_(False), np.bool_(False))
+    buffer = Mine(example=example, size=20, B=1, n_step_return=2)
+    buffer.append_samples(stream.batch(15))
+    batch = buffer.sample_batch(4)
+    assert (batch.agent_inputs.observation == 5).all() and (batch.return_ == 3).all()
+    assert batch.action.tolist() == buffer.samples.action[2:6, 0].tolist()
+
+
+def test_the_size_is_rounded_up_to_whole_rows():
+    example = SamplesToBuffer(np.zeros(5, np.float32), np.int64(0), np.float32(0), np.bool_(False))
+    buffer = UniformReplayBuffer(example, size=21, B=4)
+    assert (buffer.T, buffer.size) == (6, 24)
+
+
+def test_what_cannot_work_is_refused_in_a_sentence():
+    example = SamplesToBuffer(np.zeros(5, np.float32), np.int64(0), np.float32(0), np.bool_(False), np.bool_(False))
+    with pytest.raises(ValueError, match="raise the size"):
+        UniformReplayBuffer(example, size=8, B=4)
+    buffer = UniformReplayBuffer(example, size=20, B=1)
+    with pytest.raises(ValueError, match="Nothing to replay yet"):
+        buffer.sample_batch(4)
+    stream = make(20, 1, 1, 0, False)[2]
+    with pytest.raises(ValueError, match="21 time steps"):
+        buffer.append_samples(stream.batch(21))
+    ended = torch.ones(1, 1, dtype=torch.bool)
+    with pytest.raises(ValueError, match="no final_observation"):
+        buffer.append_samples(SamplesToBuffer(torch.zeros(1, 1, 5), torch.zeros(1, 1), torch.zeros(1, 1), ended, ended))
+    with pytest.raises(MemoryError, match="replay buffer"):
+        UniformReplayBuffer(example, size=10**15, B=1)
+    with pytest.raises(ValueError, match="without 'Frame'"):
+        UniformReplayFrameBuffer(example, size=20, B=1)
+
+
+@pytest.mark.parametrize("chunk", [1, 5])
+def test_images_that_are_not_stacks_of_frames_are_refused_by_frame_buffers(chunk):
+    example = SamplesToBuffer(np.zeros((3, 4, 4), np.uint8), np.int64(0), np.float32(0), np.bool_(False))
+    buffer = UniformReplayFrameBuffer(example=example, size=40, B=2)
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="not stacks of the 3 latest frames"):
+        for _ in range(3):
+            rgb = rng.integers(0, 256, size=(chunk, 2, 3, 4, 4), dtype=np.uint8)
+            zeros = np.zeros((chunk, 2))
+            buffer.append_samples(SamplesToBuffer(rgb, zeros, zeros, zeros.astype(bool)))
+
+
+def test_frame_buffers_store_one_frame_per_step():
+    buffer, _, stream = make(50, 2, 1, 0, True, p_done=0.5)
+    assert buffer.samples_frames.shape == (50, 2, H, W)
+    buffer.append_samples(stream.batch(20))
+    assert buffer._final_observations[np.arange(1)].shape == (1, H, W)

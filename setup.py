@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 atari = ["ale-py>=0.10", "opencv-python-headless>=4.8"]
-mujoco = ["mujoco>=3.1"]
+mujoco = ["mujoco>=3.1", "imageio>=2.14"]
 plot = ["matplotlib>=3.8"]
 
 setup(

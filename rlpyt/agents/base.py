@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.distributions.discrete import DiscreteMixin
-from rlpyt.models.utils import strip_ddp_state_dict, unwrap_ddp, update_state_dict
+from rlpyt.models.utils import keep_large_blocks, strip_ddp_state_dict, unwrap_ddp, update_state_dict
 from rlpyt.utils.buffer import buffer_to, np_mp_array
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
@@ -18,6 +19,13 @@ from rlpyt.utils.synchronize import RWLock
 
 AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "prev_reward"])
 AgentStep = namedarraytuple("AgentStep", ["action", "agent_info"])
+
+# What keeps DistributedDataParallel from sending buffers around in every forward pass: a name that depends on torch's version.
+SYNC_BUFFERS = next(
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in inspect.signature(DistributedDataParallel).parameters
+)
 
 
 class BaseAgent:
@@ -108,6 +116,7 @@ class BaseAgent:
         If `model` is shared, the shared one remains on the CPU, and a new one is trained.
         """
         if cuda_idx is None:
+            keep_large_blocks()
             return
         self.device = torch.device("cuda", cuda_idx)
         if self.shared_model is not None:
@@ -117,16 +126,21 @@ class BaseAgent:
         logger.log(f"The agent trains on {self.device}.")
 
     def data_parallel(self) -> int | None:
-        """Wrap the trained models in DistributedDataParallel. Returns the device index, None on the CPU."""
+        """Wrap the trained models in DistributedDataParallel, and start all models from rank 0's parameters.
+
+        Returns the device index, None on the CPU. Called by the runner, in all ranks.
+        """
         device_idx = self.device.index
         for name, model in self.named_models().items():
             if _is_trained(model):
-                # Buffers hold statistics which are equal in all ranks already; broadcasting them in every forward pass
-                # would hang when a single rank uses the model.
-                wrapped = DistributedDataParallel(
-                    model, device_ids=None if device_idx is None else [device_idx], broadcast_buffers=False
-                )
+                # Buffers hold statistics which are equal in all ranks already; and syncing them would hang when one rank
+                # alone uses the model.
+                device_ids = None if device_idx is None else [device_idx]
+                wrapped = DistributedDataParallel(model, device_ids=device_ids, **{SYNC_BUFFERS: False})
                 setattr(self, self.model_names[name], wrapped)
+            else:
+                for tensor in model.state_dict().values():
+                    torch.distributed.broadcast(tensor, src=0)
         return device_idx
 
     def async_initialize(self, ctx=None) -> None:
@@ -159,13 +173,13 @@ class BaseAgent:
 
         Not for asynchronous sampling.
         """
-        if self.shared_model is not None and self.shared_model is not self.model:
+        if self.shared_model is not None and self.shared_model is not unwrap_ddp(self.model):
             update_state_dict(self.shared_model, self.model.state_dict())
 
     def send_shared_memory(self) -> None:
         """In asynchronous training: copy the trained parameters to the shared model, under the write lock."""
         self._check_async("send_shared_memory")
-        if self.shared_model is self.model:
+        if self.shared_model is unwrap_ddp(self.model):
             self._train_privately()
         state_dict = self.model.state_dict()
         with self._rw_lock.write_lock:
@@ -186,8 +200,9 @@ class BaseAgent:
         The optimizer has references to the trained parameters, so it is their storage that is exchanged. Without this,
         samplers could copy parameters while the optimizer is writing them.
         """
-        self.shared_model = copy.deepcopy(self.model)
-        trained, shared = (_tensors(model) for model in (self.model, self.shared_model))
+        model = unwrap_ddp(self.model)
+        self.shared_model = copy.deepcopy(model)
+        trained, shared = _tensors(model), _tensors(self.shared_model)
         for mine, theirs in zip(trained, shared):
             mine.data, theirs.data = theirs.data, mine.data
 

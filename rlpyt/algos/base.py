@@ -134,8 +134,13 @@ def _flat(groups: Sequence) -> list[torch.Tensor]:
     return flat
 
 
-def clip_grad_norm(parameters: Iterable, max_norm: float) -> torch.Tensor:
-    """Scale gradients down to a joint norm of at most `max_norm`; return the norm before, on the device."""
+def clip_grad_norm(optimizer: torch.optim.Optimizer, max_norm: float) -> torch.Tensor:
+    """Scale the gradients of all that `optimizer` steps down to a joint norm of at most `max_norm`.
+
+    Returns:
+        The norm before, a tensor on the device.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     return torch.nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
 
 

@@ -150,8 +150,7 @@ class ReplayAlgorithm(RlAlgorithm):
         """Set what follows a schedule to its value at iteration `itr`."""
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> Any:
-        """Append `samples` [T,B] to the buffer, if given, and do `updates_per_optimize` updates on batches
-        from it.
+        """Append `samples` [T,B] to the buffer, if given, and do `updates_per_optimize` updates on batches from it.
 
         Before `min_itr_learn` there are no updates.
         """

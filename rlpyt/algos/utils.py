@@ -41,9 +41,7 @@ def _for_numpy_too(function: Callable) -> Callable:
 
 
 def _backward_sum(x: torch.Tensor, decay: torch.Tensor, last: torch.Tensor | float) -> torch.Tensor:
-    """Overwrite ``x[t]`` with ``y[t] = x[t] + decay[t] * y[t+1]``, where ``y[T] = last``; the one recursion
-    of this file.
-    """
+    """Overwrite ``x[t]`` with ``y[t] = x[t] + decay[t] * y[t+1]``, where ``y[T] = last``; the one recursion of this file."""
     if x.device.type == "cpu":  # A row operation of numpy costs a third of one of torch.
         rows, decays = x.numpy(), decay.numpy()
         y = np.asarray(last, rows.dtype)
@@ -254,9 +252,7 @@ def discount_return_n_step(
 
 @_for_numpy_too
 def valid_from_done(done: Array) -> Array:
-    """Return a float32 mask [T,...]: 1 up to and including the first `done` along the leading dimension, 0
-    after it.
-    """
+    """Return a float32 mask [T,...]: 1 up to and including the first `done` along the leading dimension, 0 after it."""
     done = done.to(torch.float32)
     ended_before = torch.zeros_like(done)
     ended_before[1:] = torch.cumsum(done[:-1], dim=0).clamp_(max=1)

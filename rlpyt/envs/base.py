@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
-
-import warnings
 
 import numpy as np
 
@@ -63,7 +62,7 @@ class Env:
         Environments define it where that saves them memory traffic. Samplers do not call it if a subclass overrides `step` only.
 
         Args:
-            observation_out: array of the observation's shape and dtype (for a single number a 0-d array, such as ``array[t, b, ...]``), or a
+            observation_out: array of the observation's shape and dtype (0-d for a single number, such as ``array[t, b, ...]``), or a
                 namedarraytuple of them.
         """
         observation, reward, done, env_info = self.step(action)

@@ -63,17 +63,15 @@ class GymEnvWrapper(Wrapper, Env):
     action_space: GymSpaceWrapper = None
     observation_space: GymSpaceWrapper = None
 
-    def __init__(
-        self, env: Any, act_null_value: Any = 0, obs_null_value: Any = 0, force_float32: bool = True
-    ) -> None:
+    def __init__(self, env: Any, act_null_value: Any = 0, obs_null_value: Any = 0, force_float32: bool = True) -> None:
         super().__init__(env)
         self.act_null_value = act_null_value
         self.obs_null_value = obs_null_value
         self.force_float32 = force_float32
-        self.action_space = self._space_wrapper(env.action_space, act_null_value, "action", force_float32)
-        self.observation_space = self._space_wrapper(
-            env.observation_space, obs_null_value, "observation", force_float32
-        )
+        # Copies, since environments may share one space (e.g. as a class attribute), and with it one random generator.
+        action_space, observation_space = copy.deepcopy((env.action_space, env.observation_space))
+        self.action_space = self._space_wrapper(action_space, act_null_value, "action", force_float32)
+        self.observation_space = self._space_wrapper(observation_space, obs_null_value, "observation", force_float32)
         self._seed: int | None = None
         self._probe()
         plain = self.observation_space.is_plain_array
@@ -83,7 +81,7 @@ class GymEnvWrapper(Wrapper, Env):
     def _probe(self) -> None:
         """Learn from one reset and one step which interface the environment has and what its info holds."""
         reset_result = self.env.reset()
-        action_space = copy.deepcopy(self.env.action_space)  # leaves the state of the space's generator alone
+        action_space = copy.deepcopy(self.env.action_space)  # leaves the state of its generator alone
         action_space.seed(0)
         step_result = self.env.step(action_space.sample())
         if not isinstance(step_result, tuple) or len(step_result) not in (4, 5):
@@ -144,11 +142,7 @@ class GymEnvWrapper(Wrapper, Env):
         return result[0] if self._resets_with_info else result
 
     def _write(self, observation: Any, out: Any) -> None:
-        if (
-            type(observation) is np.ndarray
-            and observation.dtype == self._obs_dtype
-            and observation.shape == self._obs_shape
-        ):
+        if type(observation) is np.ndarray and observation.dtype == self._obs_dtype and observation.shape == self._obs_shape:
             out[...] = observation
         else:
             write_observation(self.observation_space.convert(observation), out)
@@ -156,6 +150,8 @@ class GymEnvWrapper(Wrapper, Env):
     def seed(self, seed: int) -> None:
         """Seed the environment, by ``reset(seed=seed)`` at the next reset or classic ``env.seed(seed)``, and its spaces."""
         Env.seed(self, seed)
+        for space, space_seed in zip((self.env.action_space, self.env.observation_space), child_seeds(seed, 2)):
+            space.seed(space_seed)  # which the environment might sample itself
         if self._is_classic and callable(classic_seed := getattr(self.env, "seed", None)):
             classic_seed(seed)
         elif all(_accepts(env.reset, "seed") for env in wrapper_chain(self.env)):
@@ -194,9 +190,7 @@ class InfoConverter:
         has_timeout: whether to add the boolean field ``timeout``, whose value is the second argument of a call.
     """
 
-    def __init__(
-        self, example: Mapping, name: str = "info", tuple_type: Callable = dynamic_namedtuple, has_timeout: bool = False
-    ) -> None:
+    def __init__(self, example: Mapping, name: str = "info", tuple_type: Callable = dynamic_namedtuple, has_timeout: bool = False) -> None:
         leaves = {key: value for key, value in example.items() if isinstance(value, Mapping) or _is_numeric(value)}
         dropped = [key for key in example if key not in leaves]
         if dropped:

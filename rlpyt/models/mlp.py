@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from rlpyt.models.linear import Linear
 from rlpyt.utils.tensor import infer_leading_dims
 
 
@@ -30,9 +31,9 @@ class MlpModel(torch.nn.Module):
         sizes = [input_size, *_as_list(hidden_sizes)]
         layers = []
         for n_in, n_out in zip(sizes, sizes[1:]):
-            layers += [torch.nn.Linear(n_in, n_out), nonlinearity()]
+            layers += [Linear(n_in, n_out), nonlinearity()]
         if output_size is not None:
-            layers.append(torch.nn.Linear(sizes[-1], output_size))
+            layers.append(Linear(sizes[-1], output_size))
         self.model = torch.nn.Sequential(*layers)
         self._output_size = sizes[-1] if output_size is None else output_size
 

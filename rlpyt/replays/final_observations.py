@@ -27,9 +27,7 @@ class FinalObservations:
         return self._end - self._begin
 
     def append(self, observations: Any, n: int) -> np.ndarray:
-        """Add `n` observations [n,...] and return their numbers [n], which count up from the first ever
-        added.
-        """
+        """Add `n` observations [n,...] and return their numbers [n], which count up from the first ever added."""
         self._make_room(n)
         numbers = np.arange(self._end, self._end + n)
         self._memory[numbers % self._capacity] = observations

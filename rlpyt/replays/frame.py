@@ -54,9 +54,7 @@ class FrameBufferMixin:
         super().append_samples(newest)
 
     def _check_frames(self, samples: Any) -> None:
-        """Compare each observation with the one before it, until one that differed tells a stack of frames
-        from other images.
-        """
+        """Compare each observation with the one before it, until one that differed tells a stack of frames from other images."""
         observation, done = samples.observation, samples.done.astype(bool)
         if self._unchecked is not None:
             observation = np.concatenate([self._unchecked[0], observation])

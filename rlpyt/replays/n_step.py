@@ -18,10 +18,9 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     """Stores the latest samples in arrays [T,B,...] and computes their n-step returns.
 
     All samples are taken to be valid: they come from a sampler that resets environments inside batches. The
-        latest
-    `n_step_return` rows up to the cursor cannot be replayed yet, because rewards and next observations are
-    missing (`off_backward`), and the row at the cursor cannot any more, because the action and reward before
-    it have been overwritten (`off_forward`). Subclasses define what is drawn and what is read out.
+    latest `n_step_return` rows up to the cursor cannot be replayed yet, because rewards and next observations
+    are missing (`off_backward`), and the row at the cursor cannot any more, because the action and reward
+    before it have been overwritten (`off_forward`). Subclasses define what is drawn and what is read out.
 
     Where the example has a field `timeout`, samples bring a field `final_observation` [K,B,...] as well,
     whose slot [k,b] is the observation that ended the k-th truncated episode of environment b in them (None
@@ -97,8 +96,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         return self.ring.full
 
     def append_samples(self, samples: Any) -> None:
-        """Write samples [T',B,...] at the cursor, complete the returns of the rows they belong to, and
-        advance.
+        """Write samples [T',B,...] at the cursor, complete the returns of the rows they belong to, and advance.
 
         Raises:
             ValueError: there are more rows than in the buffer, or an observation that ended an episode is
@@ -118,9 +116,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.ring.advance(n)
 
     def compute_returns(self, T: int) -> None:
-        """Compute the n-step returns that the `T` rows just written at the cursor complete, before it
-        advances.
-        """
+        """Compute the n-step returns that the `T` rows just written at the cursor complete, before it advances."""
         if self.n_step_return == 1:
             return
         known = self.ring.rows(1 - self.n_step_return, T + self.n_step_return - 1)
@@ -132,7 +128,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     def _keep_final_observations(self, samples: Any, rows: slice | np.ndarray) -> None:
         """Forget those of the rows to be overwritten, and keep the new ones in the order of their steps."""
         self._final_observations.forget(np.count_nonzero(self.samples.timeout[rows]))
-        timeout = samples.timeout
+        timeout = samples.timeout.astype(bool)
         if not timeout.any():
             return
         if getattr(samples, "final_observation", None) is None:

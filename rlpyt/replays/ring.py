@@ -6,8 +6,7 @@ import numpy as np
 
 
 def window(t: int, full: bool, T: int, back: int, forward: int) -> tuple[int, int]:
-    """Oldest valid row and how many are valid; valid = not within `back` before or `forward` after cursor
-    `t`.
+    """Oldest valid row and how many are valid; valid = not within `back` before or `forward` after cursor `t`.
 
     The rows just before the cursor still wait for what follows them, those from the cursor on have lost what
     came before them. In a ring that is not full nothing came before row 0, so its first `forward` rows are

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import fast_reset, fast_step
+from rlpyt.envs.base import fast_reset, fast_step, write_observation
 from rlpyt.samplers.actors import LocalActor
 from rlpyt.samplers.collections import AgentInputs, Samples
 from rlpyt.samplers.episodes import episode_tracker
@@ -102,6 +102,14 @@ class _EnvCalls:
             self.resets[b](observation)
         except Exception as error:
             self.explain(error, b, f"in reset, {when}")
+            raise
+
+    def first_observation(self, b: int) -> Any:
+        """Reset environment `b` and return its observation, where there is no memory for it yet."""
+        try:
+            return self.envs[b].reset()
+        except Exception as error:
+            self.explain(error, b, "in reset, at the start of an evaluation")
             raise
 
     def explain(self, error: Exception, b: int, where: str) -> None:
@@ -388,15 +396,12 @@ class EvalCollector(BaseEvalCollector):
         """Reset all environments and allocate the agent's inputs."""
         calls = _EnvCalls(self.envs, self.env_ranks)
         self._null_action = self.envs[0].action_space.null_value()
-        example = AgentInputs(
-            buffer_func(self.envs[0].reset(), np.asarray),
-            buffer_func(self._null_action, np.asarray),
-            np.zeros((), np.float32),
-        )
+        observations = [buffer_func(calls.first_observation(b), np.array) for b in range(B)]
+        example = AgentInputs(observations[0], buffer_func(self._null_action, np.asarray), np.zeros((), np.float32))
         inputs = buffer_from_example(example, (B,))
         rows = env_rows(inputs.observation, B)
-        for b in range(B):
-            calls.reset(b, rows[b], "at the start of an evaluation")
+        for row, observation in zip(rows, observations):
+            write_observation(observation, row)
         inputs.prev_action[:] = self._null_action
         return calls, inputs, rows
 

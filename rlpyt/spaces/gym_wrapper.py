@@ -79,7 +79,8 @@ class GymSpaceWrapper(Space):
             wrapped.append(self._wrap_part(part, nulls.get(key, 0), f"{self._name}_{field}"))
             wrapped[-1]._parent = self, key
         self._parts = list(zip(parts, wrapped))
-        self.space = Composite(wrapped, self.tuple_type(self._name, fields))
+        self._tuple_cls = self.tuple_type(self._name, fields)
+        self.space = Composite(wrapped, self._tuple_cls)
 
     def _wrap_part(self, space: Any, null_value: Any, name: str) -> GymSpaceWrapper:
         return type(self)(space, null_value=null_value, name=name, force_float32=self._force_float32)
@@ -149,9 +150,7 @@ class GymSpaceWrapper(Space):
         except TypeError:
             raise TypeError(f"{self._path}: expected an integer, got {value!r}.") from None
         if not 0 <= index < self._gym_space.n:
-            raise ValueError(
-                f"{self._path}: expected an integer from {start} to {start + self._gym_space.n - 1}, got {value}."
-            )
+            raise ValueError(f"{self._path}: expected an integer from {start} to {start + self._gym_space.n - 1}, got {value}.")
         return self._dtype.type(index)
 
     def _to_namedtuple(self, value: Any) -> Any:
@@ -168,7 +167,7 @@ class GymSpaceWrapper(Space):
                 got = f"{len(value)}" if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
                 raise ValueError(f"{self._path}: expected a tuple of {len(self._parts)} parts, got {got}.")
             values = [part.convert(v) for (_, part), v in zip(self._parts, tuple(value))]
-        return self.space._structure(values)
+        return self._tuple_cls(*values)
 
     def _refuse_keys(self, value: Any) -> None:
         keys = {key for key, _ in self._parts}
@@ -188,7 +187,7 @@ class GymSpaceWrapper(Space):
             raise ValueError(f"{self._path}: expected shape {self._shape}, got {array.shape}.")
         if array.dtype == self._gym_dtype:
             return array
-        if fits_losslessly(array, self._gym_dtype) and not hasattr(value, "dtype"):
+        if not hasattr(value, "dtype") and fits_losslessly(array, self._gym_dtype):
             return array.astype(self._gym_dtype)  # numbers of Python have no dtype to complain about
         if not np.can_cast(array.dtype, self._gym_dtype, casting="same_kind"):
             raise TypeError(f"{self._path}: expected dtype {self._gym_dtype}, got {array.dtype}, which cannot be cast safely.")
@@ -268,7 +267,8 @@ def field_names(keys: Iterable[Any], taken: Iterable[str] = ()) -> list[str]:
     underscore after a reserved word; of keys that would become the same, later ones get a number.
     """
     keys = [str(key) for key in keys]
-    used = {*taken, *RESERVED_NAMES, "index", "count"}
+    reserved = {*taken, *RESERVED_NAMES, "index", "count"}
+    used = set(reserved)
     kept = {key for key in keys if key not in used and _is_field_name(key)}
     names = []
     for key in keys:
@@ -276,7 +276,7 @@ def field_names(keys: Iterable[Any], taken: Iterable[str] = ()) -> list[str]:
         if key not in kept:
             name = re.sub(r"\W", "_", key).lstrip("_") or "key"
             name = f"key_{name}" if name[0].isdigit() else name
-            name = f"{name}_" if keyword.iskeyword(name) or name in used else name
+            name = f"{name}_" if keyword.iskeyword(name) or name in reserved else name
             base, number = name, 2
             while name in used or name in kept:
                 name, number = f"{base}_{number}", number + 1
@@ -291,10 +291,10 @@ def _is_field_name(key: str) -> bool:
 
 def fits_losslessly(array: np.ndarray, dtype: np.dtype) -> bool:
     """Say whether numbers keep their values when cast to `dtype` (rounding between floating-point types is not a loss)."""
-    if array.dtype.kind not in "biufc":
-        return False
-    if np.can_cast(array.dtype, dtype, casting="same_kind"):
+    if array.dtype.kind in "biufc" and np.can_cast(array.dtype, dtype, casting="same_kind"):
         return True
+    if array.dtype.kind not in "biuf":
+        return False
     with np.errstate(invalid="ignore"):
         return bool(np.array_equal(array.astype(dtype), array))
 

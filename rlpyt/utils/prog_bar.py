@@ -1,5 +1,6 @@
 """A progress bar toward the next logging update."""
 
+import shutil
 import sys
 import threading
 
@@ -26,7 +27,8 @@ class ProgBarCounter:
         self.total_count = total_count
         self._bar = None
         if not logger.get_log_tabular_only() and _is_terminal(sys.stdout) and _is_terminal(sys.stderr):
-            self._bar = _Bar(total=total_count, leave=False, dynamic_ncols=True, unit="itr")
+            columns, lines = shutil.get_terminal_size()  # tqdm itself trusts a terminal of size 0
+            self._bar = _Bar(total=total_count, leave=False, ncols=columns, nrows=lines, unit="itr")
 
     def update(self, current_count: int) -> None:
         """Show that current_count out of total_count are done."""

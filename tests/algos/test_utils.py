@@ -1,4 +1,5 @@
 import numpy as np
+import oracles
 import pytest
 import torch
 
@@ -11,7 +12,6 @@ from rlpyt.algos.utils import (
     generalized_advantage_estimation_tl,
     valid_from_done,
 )
-from tests import oracles
 
 # One environment, worked out by hand with discount 1/2: the second step ends an episode, the fourth is the last.
 REWARD = [1.0, 2.0, 4.0, 8.0]

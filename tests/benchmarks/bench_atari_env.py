@@ -83,9 +83,7 @@ def ratios(game: str, frame_shape: tuple[int, int], rounds: int, steps: int) -> 
             start = time.perf_counter()
             loops[name](actions)
             seconds[name].append(time.perf_counter() - start)
-    result = {
-        name: median(bare / own for bare, own in zip(seconds["bare"], seconds[name])) for name in ("step", "step_into")
-    }
+    result = {name: median(bare / own for bare, own in zip(seconds["bare"], seconds[name])) for name in ("step", "step_into")}
     return {"bare steps/s": steps / median(seconds["bare"]), **result}
 
 

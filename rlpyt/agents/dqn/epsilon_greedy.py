@@ -38,7 +38,10 @@ class EpsilonGreedyAgentMixin:
     ):
         super().__init__(*args, **kwargs)
         if eps_final_min is not None and not 0 < eps_final_min <= eps_final:
-            raise ValueError(f"eps_final_min={eps_final_min} must be in (0, eps_final={eps_final}]: epsilons are spaced by their logarithm.")
+            raise ValueError(
+                f"eps_final_min={eps_final_min} must be above 0, and at most eps_final={eps_final}: the epsilons in between "
+                "are evenly spaced in their logarithm."
+            )
         self.eps_init = eps_init
         self.eps_final = eps_final
         self.eps_final_min = eps_final_min

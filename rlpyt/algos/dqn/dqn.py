@@ -173,7 +173,7 @@ class DQN(ReplayAlgorithm):
         self.optimizer.zero_grad(set_to_none=True)
         loss, td_abs_errors = self.loss(batch)
         loss.backward()
-        grad_norm = clip_grad_norm(self.agent.parameters(), self.clip_grad_norm)
+        grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
         self.optimizer.step()
         opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::_LOGGED_TD_ERRORS])
         return opt_info, td_abs_errors if self.prioritized_replay else None

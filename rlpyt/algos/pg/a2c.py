@@ -71,7 +71,7 @@ class A2C(PolicyGradientAlgo):
         self.optimizer.zero_grad(set_to_none=True)
         loss, entropy, perplexity = self.loss(samples)
         loss.backward()
-        grad_norm = clip_grad_norm(self.agent.parameters(), self.clip_grad_norm)
+        grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
         self.optimizer.step()
         self.update_counter += 1
         self.update_obs_rms(samples)

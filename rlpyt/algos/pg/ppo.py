@@ -144,7 +144,7 @@ class PPO(PolicyGradientAlgo):
             else:
                 loss, entropy, perplexity = self.loss(*batch[idxs])
             loss.backward()
-            grad_norm = clip_grad_norm(self.agent.parameters(), self.clip_grad_norm)
+            grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
             self.optimizer.step()
             self.update_counter += 1
             updates.append(OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity))
@@ -158,9 +158,10 @@ class PPO(PolicyGradientAlgo):
         """
         T, B = leading_dims
         n = B if self.agent.recurrent else T * B
-        size = n // self.minibatches
-        shuffled = torch.rand(self.epochs, n, device=device).argsort(dim=1)
-        return shuffled[:, : self.minibatches * size].reshape(-1, size)
+        minibatches, epochs = int(self.minibatches), int(self.epochs)
+        size = n // minibatches
+        shuffled = torch.rand(epochs, n, device=device).argsort(dim=1)
+        return shuffled[:, : minibatches * size].reshape(-1, size)
 
     def set_schedules(self, itr: int) -> None:
         """Set learning rate and ratio_clip to their values at iteration `itr`, if they follow a schedule."""

@@ -13,9 +13,7 @@ try:
     import ale_py
     import cv2
 except ImportError as error:
-    raise ImportError(
-        f"Atari environments need ale-py and OpenCV ({error}); install them with: pip install \"rlpyt[atari]\""
-    ) from error
+    raise ImportError(f'Atari environments need ale-py and OpenCV ({error}); install them with: pip install "rlpyt[atari]"') from error
 
 from rlpyt.envs.base import Env, EnvStep
 from rlpyt.samplers.collections import TrajInfo
@@ -86,9 +84,7 @@ class AtariEnv(Env):
         frame_shape: tuple[int, int] = (H, W),
     ) -> None:
         if frame_skip < 1 or num_img_obs < 1 or horizon < 1:
-            raise ValueError(
-                f"frame_skip={frame_skip}, num_img_obs={num_img_obs} and horizon={horizon} must be at least 1."
-            )
+            raise ValueError(f"frame_skip={frame_skip}, num_img_obs={num_img_obs} and horizon={horizon} must be at least 1.")
         self._game = game
         self._frame_skip = frame_skip
         self._num_img_obs = num_img_obs

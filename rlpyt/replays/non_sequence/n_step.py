@@ -75,16 +75,13 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
         return self.samples.observation[T_idxs, B_idxs]
 
     def extract_final_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
-        """Return the observations [n,...] that ended the episodes truncated at ``[T_idxs, B_idxs]``, as a
-        copy.
-        """
+        """Return the observations [n,...] that ended the episodes truncated at ``[T_idxs, B_idxs]``, as a copy."""
         return self._final_observations[self._final_number[T_idxs, B_idxs]]
 
     def _window_ends(
         self, T_idxs: np.ndarray, B_idxs: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, each [n]: steps to the target inputs, bootstrap discount, whether truncated within the
-        window.
+        """Return, each [n]: steps to the target inputs, bootstrap discount, whether truncated within the window.
 
         After a termination any target inputs do, since their discount is 0: those n steps later.
         """

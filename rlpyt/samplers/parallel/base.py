@@ -79,7 +79,9 @@ class ParallelSamplerBase(BaseSampler):
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
         """Have the workers fill the batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that
         ended in it."""
-        replies = self._running_pool().request(("collect", itr), f"collecting batch {itr}")
+        pool = self._running_pool()
+        self._sync_agent()
+        replies = pool.request(("collect", itr), f"collecting batch {itr}")
         completed = [info for infos, _ in replies for info in infos]
         completed_at = [at for _, ats in replies for at in ats or ()]
         if len(completed_at) == len(completed):  # In the order in which they ended, whatever the number of workers.
@@ -91,6 +93,7 @@ class ParallelSamplerBase(BaseSampler):
         pool = self._running_pool()
         if self.eval_n_envs == 0:
             raise RuntimeError("There are no evaluation environments: give the sampler eval_n_envs and eval_max_steps.")
+        self._sync_agent()
         return [info for infos in pool.request(("evaluate", itr), f"evaluating at iteration {itr}") for info in infos]
 
     def shutdown(self) -> None:
@@ -107,6 +110,9 @@ class ParallelSamplerBase(BaseSampler):
     def _agent_init(self, agent: Any, env: Any, global_B: int, env_ranks: np.ndarray) -> None:
         """Initialize the agent; its parameters are shared if the workers use them."""
         agent.initialize(env.spaces, share_memory=not self.gpu, global_B=global_B, env_ranks=env_ranks)
+
+    def _sync_agent(self) -> None:
+        """Give the workers the current parameters, if they use them."""
 
     def _workers_cpus(self, affinity: dict) -> list:
         """Return one entry per worker: the processors it is bound to, or None."""

@@ -77,7 +77,7 @@ def logger_context(
         logger.set_snapshot_dir(run_dir)
         if use_summary_writer:
             writer = SummaryWriter(run_dir)
-            stack.callback(writer.close)
+            stack.callback(_close, writer)
             logger.set_tf_summary_dir(run_dir)
             logger.set_tf_summary_writer(writer)
         logger.push_prefix(f"{name}_{run_ID} ")
@@ -89,9 +89,14 @@ def logger_context(
             raise
 
 
+def _close(writer) -> None:
+    with suppress(OSError):  # a full disk has been reported already
+        writer.close()
+
+
 def _run_dir(log_dir, run_ID, override_prefix: bool) -> str:
     log_dir = os.fspath(log_dir)
-    is_under_log_dir = Path(os.path.abspath(log_dir)).is_relative_to(LOG_DIR)
+    is_under_log_dir = Path(log_dir).resolve().is_relative_to(Path(LOG_DIR).resolve())
     if not (override_prefix or os.path.isabs(log_dir) or is_under_log_dir):
         log_dir = get_log_dir(log_dir)
     return os.path.abspath(os.path.join(log_dir, f"run_{run_ID}"))

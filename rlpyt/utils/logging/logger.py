@@ -423,11 +423,15 @@ def _write_tf_summary(row: Mapping) -> None:
                        "recorded: rows before the first one are not shown there.")
             return
         step = _state.env_steps
+    _try_to_write("TensorBoard's files", lambda: _add_scalars(_state.tf_summary_writer, row, step))
+
+
+def _add_scalars(writer, row: Mapping, step: int) -> None:
     for key, value in row.items():
         if isinstance(value, (int, float)):
-            _state.tf_summary_writer.add_scalar(key, value, step)
-    if hasattr(_state.tf_summary_writer, "flush"):
-        _try_to_write("TensorBoard's files", _state.tf_summary_writer.flush)
+            writer.add_scalar(key, value, step)
+    if hasattr(writer, "flush"):
+        writer.flush()
 
 
 # ---------------------------------------------------------------- snapshots

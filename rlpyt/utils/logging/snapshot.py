@@ -77,6 +77,6 @@ def _tensor_from_array(array: np.ndarray, name: str) -> torch.Tensor:
 def _refusal(cls: type, name: str, detail: str = "") -> TypeError:
     return TypeError(
         f"{name} is a {cls.__module__}.{cls.__qualname__}{detail}, which a snapshot cannot hold, because "
-        "loading it would run code: store tensors, arrays, numbers, strings, and dicts, lists and tuples of them (a "
-        "namedtuple as its _asdict())."
+        "loading it would run code: store tensors, arrays, numbers, strings, and dicts, lists and tuples of "
+        "them (a namedtuple as its _asdict())."
     )

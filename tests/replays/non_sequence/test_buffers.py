@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from oracles import NaiveReplay, Step
 
 from rlpyt.algos.dqn.dqn import SamplesToBuffer
 from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
 from rlpyt.utils.collections import namedarraytuple
-from tests.oracles import NaiveReplay, Step
 
 C, H, W = 4, 2, 3
 

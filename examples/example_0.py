@@ -1,0 +1,77 @@
+"""First steps: PPO solves CartPole, on all processors, in less than a minute.
+
+What it teaches: the four parts of every run. An *agent* (the network, and how it acts), an *algorithm* (how it learns), a *sampler* (how
+agent and environments run) and a *runner* (the loop, and the log). Each is made on its own, and each can be exchanged in one line.
+
+    python examples/example_0.py
+"""
+
+import argparse
+import csv
+import time
+
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.pg.ppo import PPO
+from rlpyt.envs.gym import make as gym_make
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.plotting import plot_learning_curve
+
+SOLVED = 475  # mean return over the last 100 episodes, by the definition of CartPole-v1
+
+
+def build_and_train(run_ID=0, seed=None, n_steps=200_000, log_dir="example_0", smoke=False):
+    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+    sampler = CpuSampler(  # One worker process for each processor that may be used; each runs its share of the 8 environments.
+        EnvCls=gym_make,
+        env_kwargs=dict(id="CartPole-v1"),
+        batch_T=32 if smoke else 128,  # time steps per batch
+        batch_B=8,  # environments
+    )
+    algo = PPO(
+        learning_rate=1e-3,
+        gae_lambda=0.95,
+        epochs=2 if smoke else 10,
+        ratio_clip=0.2,
+        value_loss_coeff=0.5,
+        normalize_advantage=True,
+    )
+    runner = MinibatchRl(
+        algo=algo,
+        agent=MlpFfAgent(),
+        sampler=sampler,
+        n_steps=1024 if smoke else n_steps,  # environment steps
+        log_interval_steps=512 if smoke else 10_000,
+        affinity=dict(master_torch_threads=1),  # Networks this small are faster on one thread.
+        seed=seed,
+    )
+    with logger_context(log_dir, run_ID, name="ppo_cartpole", log_params=dict(env="CartPole-v1"), snapshot_mode="last") as run_dir:
+        runner.train()
+    return run_dir
+
+
+def report(run_dir, seconds):
+    """Say how it went, and draw the learning curve."""
+    with open(f"{run_dir}/progress.csv") as file:
+        last = list(csv.DictReader(file))[-1]
+    mean_return = float(last["ReturnAverage"])
+    verdict = "Solved" if mean_return >= SOLVED else "Not solved yet"
+    print(f"\n{verdict}: mean return {mean_return:.1f} over the last 100 episodes (solved means {SOLVED}), after {seconds:.0f} s.")
+    try:
+        print(f"Learning curve: {plot_learning_curve(run_dir)}")
+    except ImportError as error:
+        print(f"No learning curve was drawn. {error}")
+    print(f"Everything about the run is in {run_dir}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
+    parser.add_argument("--seed", help="the same seed gives the same run; default: a new one", type=int, default=None)
+    parser.add_argument("--n_steps", help="environment steps to train for", type=int, default=200_000)
+    parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
+    args = parser.parse_args()
+    start = time.time()
+    run_dir = build_and_train(run_ID=args.run_ID, seed=args.seed, n_steps=args.n_steps, smoke=args.smoke)
+    report(run_dir, time.time() - start)

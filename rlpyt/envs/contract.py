@@ -1,0 +1,195 @@
+"""The rules of `rlpyt.envs.base.Env` as a test to run on any environment, also your own.
+
+For example, in a test file::
+
+    def test_my_env_keeps_the_contract():
+        check_env(MyEnv, dict(level=3))
+
+Nothing here needs a test framework.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlpyt.envs.base import fast_reset, fast_step
+
+SENTINEL_BYTE = 0xA5  # what memory holds that must not be written, and that must be overwritten
+
+
+def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_steps: int = 200, seed: int = 0) -> None:
+    """Make environments with ``EnvCls(**env_kwargs)``, play `n_steps` random steps, and check that the contract is kept.
+
+    Checked are: spaces; form and constancy of observation, reward, done and env_info; timeouts and horizon; that equal seeds give equal
+    episodes whatever happened before; that `step_into` and `reset_into` do the same as `step` and `reset` and write nothing else; that
+    stepping leaves the action alone; and that `close` can be called twice. Choose `n_steps` so that some episodes end.
+
+    Raises:
+        AssertionError: with a sentence that says which rule is broken, and how.
+    """
+    env_kwargs = {} if env_kwargs is None else env_kwargs
+    env, twin = EnvCls(**env_kwargs), EnvCls(**env_kwargs)
+    try:
+        _check_spaces(env)
+        for _ in range(2):  # The second time, the environments have a past.
+            env.seed(seed)
+            twin.seed(seed)
+            _check_equal_samples(env, twin)
+            _check_steps(env, twin, n_steps)
+    finally:
+        for each in (env, twin, env):
+            each.close()
+
+
+def _check_spaces(env: Any) -> None:
+    assert env.spaces.observation is env.observation_space, "spaces.observation must be the observation_space."
+    assert env.spaces.action is env.action_space, "spaces.action must be the action_space."
+    horizon = env.horizon
+    assert horizon is None or horizon >= 1, f"horizon must be None or a number of steps, got {horizon!r}."
+    for name, space in (("observation", env.observation_space), ("action", env.action_space)):
+        sample, null = space.sample(), space.null_value()
+        assert space.contains(sample), f"{name}_space.contains() must be True for its own sample {sample!r}."
+        _check_same_form(f"{name}_space.null_value()", null, sample)
+
+
+def _check_equal_samples(env: Any, twin: Any) -> None:
+    for name, space, twin_space in zip(env.spaces._fields, env.spaces, twin.spaces):
+        samples, twin_samples = [[s.sample() for _ in range(3)] for s in (space, twin_space)]
+        assert _equal(samples, twin_samples), f"After seed(), the {name} spaces of two environments must sample alike."
+
+
+def _check_steps(env: Any, twin: Any, n_steps: int) -> None:
+    """Play `env` with the plain and `twin` with the writing methods, on the same actions."""
+    step_into, reset_into = fast_step(twin), fast_reset(twin)
+    reset_observation = observation = env.reset()
+    _check_observation(env, "reset()", observation, reset_observation)
+    out, around = _rows_like(observation)
+    reset_into(out)
+    _check_written("reset", observation, out, around)
+    first_info = None
+    t_episode = 0
+    for t in range(n_steps):
+        action = env.action_space.sample()
+        action_before = _copy(action)
+        before = f"at step {t}"
+        outcome = env.step(action)
+        assert isinstance(outcome, tuple) and len(outcome) == 4, (
+            f"step() must return EnvStep(observation, reward, done, env_info), got {outcome!r}."
+        )
+        observation, reward, done, info = outcome
+        observation = _copy(observation)
+        t_episode += 1
+
+        _check_observation(env, f"step() {before}", observation, reset_observation)
+        assert np.ndim(reward) == 0 and np.asarray(reward).dtype.kind in "biuf", f"The reward {before} must be one number, got {reward!r}."
+        assert math.isfinite(reward), f"The reward {before} must be finite, got {reward!r}."
+        assert isinstance(done, (bool, np.bool_)), f"done {before} must be True or False, got {done!r}."
+        _check_info(info, info if first_info is None else first_info, before)
+        first_info = info if first_info is None else first_info
+        timeout, traj_done = bool(getattr(info, "timeout", False)), bool(getattr(info, "traj_done", done))
+        assert done or not timeout, f"env_info.timeout is True {before}, but done is not."
+        assert done or not traj_done, f"env_info.traj_done is True {before}, but done is not."
+        horizon = env.horizon
+        assert horizon is None or t_episode <= horizon, f"An episode is longer than horizon={horizon}."
+        if timeout and getattr(env, "truncates_only_at_horizon", False):
+            assert t_episode == horizon, f"timeout after {t_episode} steps, though truncates_only_at_horizon ({horizon}) is set."
+        if horizon is not None and t_episode == horizon:
+            assert traj_done, f"The episode goes on after its horizon of {horizon} steps."
+        assert _equal(action, action_before), f"step() changed the action it was given {before}."
+
+        out, around = _rows_like(observation)
+        twin_outcome = step_into(action, out)
+        assert isinstance(twin_outcome, tuple) and len(twin_outcome) == 3, (
+            f"step_into() must return (reward, done, env_info), got {twin_outcome!r}."
+        )
+        assert _equal(tuple(twin_outcome), (reward, done, info)), (
+            f"Equal seeds and actions must give equal results, and step_into() those of step(): {before} step() returned "
+            f"{(reward, done, info)} and step_into() in a second environment {tuple(twin_outcome)}."
+        )
+        _check_written(f"step {before}", observation, out, around)
+
+        if traj_done:
+            t_episode = 0
+            observation = _copy(env.reset())
+            _check_observation(env, f"reset() after step {t}", observation, reset_observation)
+            out, around = _rows_like(observation)
+            reset_into(out)
+            _check_written(f"reset after step {t}", observation, out, around)
+
+
+def _check_observation(env: Any, where: str, observation: Any, first: Any) -> None:
+    assert env.observation_space.contains(observation), (
+        f"The observation of {where} must be in the observation_space {env.observation_space!r}, got {observation!r}."
+    )
+    _check_same_form(f"observation of {where}", observation, first)
+    sample = env.observation_space.null_value()
+    _check_same_form(f"observation of {where}", observation, sample)
+
+
+def _check_info(info: Any, first_info: Any, before: str) -> None:
+    assert isinstance(info, tuple) and hasattr(info, "_fields"), f"env_info {before} must be a namedtuple, got {info!r}."
+    _check_same_form(f"env_info {before}", info, first_info)
+    for path, leaf in _leaves(info, "env_info"):
+        assert leaf.dtype.kind in "biufc", f"{path} {before} must be a number or an array of numbers, got dtype {leaf.dtype}."
+
+
+def _check_same_form(name: str, value: Any, example: Any) -> None:
+    """Assert that two structures have the same fields, shapes and dtypes."""
+    form, expected = ([(path, leaf.shape, leaf.dtype) for path, leaf in _leaves(v, "")] for v in (value, example))
+    for (path, shape, dtype), (path_0, shape_0, dtype_0) in zip(form, expected):
+        assert path == path_0, f"{name} must have the field {path_0!r}, has {path!r}."
+        assert shape == shape_0, f"{name}{path} must have shape {shape_0}, has {shape}."
+        assert dtype == dtype_0, f"{name}{path} must have dtype {dtype_0}, has {dtype}."
+    assert len(form) == len(expected), f"{name} must have {len(expected)} fields, has {len(form)}."
+
+
+def _check_written(what: str, observation: Any, out: Any, around: Any) -> None:
+    """Assert that the row holds `observation`, and that its neighbours were not touched."""
+    assert _equal(observation, out), f"{what}: the writing method wrote {out!r}, the plain one returned {observation!r}."
+    for path, rows in _leaves(around, "observation"):
+        bytes_ = np.ascontiguousarray(rows[::2]).view(np.uint8)
+        assert (bytes_ == SENTINEL_BYTE).all(), f"{what}: the writing method wrote beyond the row it was given, in {path}."
+
+
+def _rows_like(observation: Any) -> tuple[Any, Any]:
+    """Return a row to write an observation into (arrays, in a namedarraytuple if it is structured), and three rows with that one in the
+    middle, filled with the sentinel."""
+    if isinstance(observation, tuple):
+        from rlpyt.utils.collections import namedarraytuple_like
+
+        make = namedarraytuple_like(observation)
+        out, around = zip(*(_rows_like(part) for part in observation))
+        return make(*out), make(*around)
+    array = np.asarray(observation)
+    rows = np.frombuffer(bytearray([SENTINEL_BYTE]) * (3 * max(array.nbytes, 1)), dtype=array.dtype, count=3 * array.size)
+    rows = rows.reshape(3, *array.shape)
+    return rows[1, ...], rows
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield path and array of each leaf of nested namedtuples."""
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", range(len(value)))
+        for name, part in zip(names, tuple(value)):
+            yield from _leaves(part, f"{path}.{name}")
+    else:
+        yield path, np.asarray(value)
+
+
+def _copy(value: Any) -> Any:
+    if not isinstance(value, tuple):
+        return np.array(value)
+    parts = [_copy(part) for part in tuple(value)]
+    return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+
+
+def _equal(x: Any, y: Any) -> bool:
+    """Say whether two structures hold the same numbers (NaN equals NaN)."""
+    if isinstance(x, (tuple, list)):
+        return len(x) == len(y) and all(_equal(a, b) for a, b in zip(tuple(x), tuple(y)))
+    x, y = np.asarray(x), np.asarray(y)
+    return x.shape == y.shape and bool(np.array_equal(x, y, equal_nan=x.dtype.kind in "fc" and y.dtype.kind in "fc"))

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.agents.base import AgentInputs
+from rlpyt.agents.pg.atari import AtariFfAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
+from rlpyt.agents.pg.mujoco import MujocoFfAgent
+from rlpyt.envs.base import EnvSpaces
+from rlpyt.spaces.composite import Composite
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils.collections import dynamic_namedtuple
+
+IMAGES, VECTORS, NUMBERS = IntBox(0, 256, (2, 36, 36), dtype="uint8"), FloatBox(-1, 1, (4,)), IntBox(0, 7)
+DISCRETE, CONTINUOUS = IntBox(0, 3), FloatBox(-2, 2, (2,))
+Parts = dynamic_namedtuple("Parts", ["camera", "speed"])
+COMPOSITE = Composite([FloatBox(-1, 1, (2, 2)), FloatBox(-1, 1, ())], Parts)
+
+AGENTS = {
+    "images": (AtariFfAgent, IMAGES, DISCRETE),
+    "vectors": (MlpFfAgent, VECTORS, DISCRETE),
+    "numbers": (MlpFfAgent, NUMBERS, DISCRETE),
+    "structures": (MlpFfAgent, COMPOSITE, DISCRETE),
+    "mujoco": (MujocoFfAgent, VECTORS, CONTINUOUS),
+    "gaussian": (MlpGaussianFfAgent, VECTORS, CONTINUOUS),
+    "gaussian structures": (MlpGaussianFfAgent, COMPOSITE, CONTINUOUS),
+}
+
+
+def sample(space, *lead):
+    if isinstance(space, Composite):
+        return Parts(*(sample(part, *lead) for part in space.spaces))
+    values = np.asarray([space.sample() for _ in range(int(np.prod(lead)))])
+    return torch.from_numpy(values).reshape((*lead, *space.shape))
+
+
+def make(AgentCls, observation_space, action_space, **kwargs):
+    agent = AgentCls(**kwargs)
+    agent.initialize(EnvSpaces(observation_space, action_space))
+    return agent
+
+
+@pytest.fixture(params=AGENTS)
+def case(request):
+    torch.manual_seed(0)
+    _, observation_space, action_space = AGENTS[request.param]
+    return make(*AGENTS[request.param]), lambda *lead: AgentInputs(
+        sample(observation_space, *lead), sample(action_space, *lead), torch.zeros(lead)
+    )
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+def test_a_step_gives_actions_and_what_training_needs(case, lead):
+    agent, inputs = case
+    step = agent.step(*inputs(*lead))
+    assert step.action.shape == (*lead, *agent.env_spaces.action.shape)
+    assert step.agent_info.value.shape == lead and agent.value(*inputs(*lead)).shape == lead
+    for part in step.agent_info.dist_info:
+        assert part.shape == (*lead, agent.distribution.dim) and not part.requires_grad
+    assert agent.distribution.log_likelihood(step.action, step.agent_info.dist_info).shape == lead
+
+
+def test_training_sees_what_the_step_saw(case):
+    agent, inputs = case
+    batch = inputs(2, 3)
+    step = agent.step(*batch)
+    dist_info, value = agent(*batch)
+    assert value.requires_grad and all(part.requires_grad for part in dist_info)
+    torch.testing.assert_close(value.detach(), step.agent_info.value, rtol=1e-4, atol=1e-5)
+    for now, then in zip(tuple(dist_info), tuple(step.agent_info.dist_info)):
+        torch.testing.assert_close(now.detach(), then, rtol=1e-4, atol=1e-5)
+
+
+def test_recorded_values_are_constants_of_a_loss(case):
+    agent, inputs = case
+    batch = inputs(2, 3)
+    step = agent.step(*batch)
+    recorded = (step.agent_info.value, *step.agent_info.dist_info)
+    before = [part.clone() for part in recorded]
+    optimizer = torch.optim.SGD(agent.parameters(), lr=0.1)
+    for _ in range(2):
+        dist_info, value = agent(*batch)
+        ratio = agent.distribution.likelihood_ratio(step.action, step.agent_info.dist_info, dist_info)
+        optimizer.zero_grad()
+        ((value - step.agent_info.value - 1).square() - ratio).mean().backward()
+        optimizer.step()
+    assert all(map(torch.equal, recorded, before))
+
+
+def test_steps_repeat_with_the_seed(case):
+    agent, inputs = case
+    batch = inputs(5)
+    torch.manual_seed(1)
+    first = agent.step(*batch).action
+    torch.manual_seed(1)
+    assert torch.equal(agent.step(*batch).action, first)
+
+
+class SeesPrevAction(torch.nn.Module):
+    def __init__(self, **kwargs):
+        super().__init__()
+        self.seen = None
+
+    def forward(self, observation, prev_action, prev_reward):
+        self.seen = prev_action
+        return torch.full((*prev_action.shape[:-1], 3), 1 / 3), torch.zeros(prev_action.shape[:-1])
+
+
+def test_a_users_model_receives_the_previous_action_one_hot():
+    agent = make(MlpFfAgent, VECTORS, DISCRETE, ModelCls=SeesPrevAction)
+    agent.step(torch.zeros(2, 4), torch.tensor([2, 0]), torch.zeros(2))
+    assert agent.model.seen.tolist() == [[0, 0, 1], [1, 0, 0]]
+    agent(torch.zeros(2, 4), torch.tensor([1, 0]), torch.zeros(2))
+    assert agent.model.seen.tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+def test_observation_statistics_reach_the_model():
+    agent = make(MujocoFfAgent, VECTORS, CONTINUOUS, model_kwargs=dict(normalize_observation=True))
+    observation = torch.randn(5, 3, 4)
+    agent.update_obs_rms(observation)
+    torch.testing.assert_close(agent.model.obs_rms.mean, observation.mean((0, 1)))
+    assert agent.state_dict()["obs_rms.count"] == 15
+
+
+@pytest.mark.parametrize("AgentCls, observation_space, action_space, advice", [
+    (AtariFfAgent, VECTORS, DISCRETE, "MlpFfAgent"),
+    (AtariFfAgent, IMAGES, CONTINUOUS, "MlpGaussianFfAgent"),
+    (MlpFfAgent, VECTORS, CONTINUOUS, "MlpGaussianFfAgent"),
+    (MlpFfAgent, VECTORS, IntBox(0, 3, (2,)), "discrete"),
+    (MlpFfAgent, VECTORS, IntBox(1, 4), "starts at 1"),
+    (MlpGaussianFfAgent, VECTORS, DISCRETE, "MlpFfAgent"),
+    (MujocoFfAgent, VECTORS, FloatBox(-1, 1, (2, 2)), "shape"),
+    (MujocoFfAgent, VECTORS, FloatBox(0, 1, (2,)), "RescaleAction"),
+    (MujocoFfAgent, VECTORS, FloatBox(np.array([-1, -2]), np.array([1, 2])), "RescaleAction"),
+])
+def test_an_agent_for_other_spaces_says_which_one_to_use(AgentCls, observation_space, action_space, advice):
+    with pytest.raises(ValueError, match=advice):
+        make(AgentCls, observation_space, action_space)
+
+
+def test_constructor_arguments_are_attributes():
+    agent = AtariFfAgent(model_kwargs=dict(fc_sizes=8), initial_model_state_dict={})
+    assert agent.model_kwargs == dict(fc_sizes=8) and agent.initial_model_state_dict == {}
+    assert make(AtariFfAgent, IMAGES, DISCRETE, model_kwargs=dict(fc_sizes=8)).model.conv.output_size == 8

@@ -1,0 +1,265 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, PickTheLargest, start
+
+from rlpyt.agents.base import AgentInputs
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
+from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
+from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
+from rlpyt.samplers.collections import AgentSamples, BatchSpec, EnvSamples, Samples
+from rlpyt.utils.collections import namedarraytuple
+
+EXAMPLES = dict(
+    observation=np.zeros(OBSERVATION_SIZE), action=np.int64(0), reward=np.float64(0), done=np.bool_(False), env_info=None
+)
+T, B = 4, 2
+
+
+def make(agent=None, T=T, B=B, **settings):
+    settings = dict(dict(replay_size=200, min_steps_learn=16, batch_size=8), **settings)
+    agent = agent or MlpDqnAgent()
+    return start(DQN(**settings), agent, T, B, examples=EXAMPLES), agent
+
+
+def batch(seed=0, T=T, B=B):
+    rng = np.random.default_rng(seed)
+    observation = torch.from_numpy(rng.normal(size=(T + 1, B, OBSERVATION_SIZE)))
+    action = torch.from_numpy(rng.integers(0, N_ACTIONS, size=(T + 1, B)))
+    reward, done = torch.from_numpy(rng.normal(size=(T + 1, B))), torch.from_numpy(rng.random((T, B)) < 0.2)
+    return Samples(
+        AgentSamples(action[1:], action[:-1], None),
+        EnvSamples(observation[:-1], reward[1:], reward[:-1], done, None),
+    )
+
+
+def replayed(n=20, seed=0):
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, dtype=torch.float64, generator=g)
+
+    inputs = [AgentInputs(normal(n, OBSERVATION_SIZE), torch.zeros(n, dtype=torch.long), torch.zeros(n)) for _ in range(2)]
+    done_n = torch.rand(n, generator=g) < 0.3
+    discount = 0.9 ** torch.randint(1, 4, (n,), generator=g) * ~done_n
+    return SamplesFromReplay(
+        inputs[0], torch.randint(N_ACTIONS, (n,), generator=g), 3 * normal(n), done_n, done_n, inputs[1], discount.double()
+    )
+
+
+def reference_loss(model, target_model, samples, clip, double):
+    """The formula, one transition at a time."""
+    total, errors = 0.0, []
+    for i in range(len(samples.action)):
+        q = model(samples.agent_inputs.observation[i], None, None)[samples.action[i]]
+        with torch.no_grad():
+            next_q = target_model(samples.target_inputs.observation[i], None, None)
+            chooser = model(samples.target_inputs.observation[i], None, None) if double else next_q
+            y = samples.return_[i] + samples.bootstrap_discount[i] * next_q[int(chooser.argmax())]
+        error = abs(y - q)
+        if clip is None or error <= clip:
+            total += 0.5 * error**2
+        else:
+            total += clip * (error - 0.5 * clip)
+        errors.append(error.item() if clip is None else min(error.item(), clip))
+    return total / len(samples.action), errors
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("clip", [None, 1.0, 0.3])
+def test_the_loss_and_its_gradient_are_the_formula(clip, double):
+    algo, agent = make(delta_clip=clip, double_dqn=double)
+    for p in agent.model.parameters():  # Away from the target network, so that it matters which one chooses.
+        p.data += 0.3 * torch.randn_like(p)
+    samples = replayed()
+    loss, errors = algo.loss(samples)
+    expected, expected_errors = reference_loss(agent.model, agent.target_model, samples, clip, double)
+    assert loss.item() == pytest.approx(expected.item())
+    np.testing.assert_allclose(errors, expected_errors)
+    grads = torch.autograd.grad(loss, list(agent.parameters()))
+    expected_grads = torch.autograd.grad(expected, list(agent.parameters()))
+    for g, e in zip(grads, expected_grads):
+        torch.testing.assert_close(g, e)
+
+
+def test_a_buffer_that_gives_documented_fields_only_bootstraps_over_n_steps():
+    algo, _ = make(n_step_return=3, discount=0.9)
+    samples = replayed()
+    full = samples._replace(bootstrap_discount=0.9**3 * (~samples.done_n).double())
+    assert algo.loss(samples._replace(bootstrap_discount=None))[0].item() == pytest.approx(algo.loss(full)[0].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "T,B,ratio,batch_size,updates", [(4, 1, 8, 32, 1), (4, 8, 8, 32, 8), (1, 1, 8, 32, 1), (5, 2, 4, 16, 2), (3, 2, 4, 16, 2)]
+)
+def test_updates_per_iteration_follow_from_the_replay_ratio(T, B, ratio, batch_size, updates):
+    algo, _ = make(T=T, B=B, replay_ratio=ratio, batch_size=batch_size)
+    assert algo.updates_per_optimize == updates
+
+
+def test_learning_begins_after_min_steps_learn():
+    algo, agent = make(min_steps_learn=16, replay_ratio=2)
+    assert algo.min_itr_learn == 2
+    before = copy.deepcopy(list(agent.parameters()))
+    counts = []
+    for itr in range(4):
+        info = algo.optimize_agent(itr, batch(itr))
+        counts.append(len(info.loss))
+        if itr == 1:
+            assert all(torch.equal(p, q) for p, q in zip(before, agent.parameters()))
+    assert counts == [0, 0, 2, 2]
+    assert algo.update_counter == 4
+    assert not all(torch.equal(p, q) for p, q in zip(before, agent.parameters()))
+    assert info._fields == algo.opt_info_fields == ("loss", "gradNorm", "tdAbsErr")
+    assert len(info.tdAbsErr) == 2  # One in eight of two batches of eight.
+
+
+@pytest.mark.parametrize("T,n_step", [(1, 1), (1, 5), (4, 1), (4, 7)])
+def test_learning_begins_no_earlier_than_there_is_something_to_replay(T, n_step):
+    algo, _ = make(T=T, min_steps_learn=0, n_step_return=n_step)
+    buffer = algo.replay_buffer
+    for itr in range(algo.min_itr_learn + 2):
+        info = algo.optimize_agent(itr, batch(itr, T=T))
+        n_valid = buffer.ring.window(buffer.off_backward, buffer.off_forward)[1]
+        assert bool(info.loss) == (n_valid > 0) == (itr >= algo.min_itr_learn)
+
+
+def test_the_target_network_moves_every_so_many_updates():
+    algo, agent = make(min_steps_learn=16, replay_ratio=2, target_update_interval=3, target_update_tau=0.5)
+    calls, update_target = [], agent.update_target
+    agent.update_target = lambda tau: (calls.append((algo.update_counter, tau)), update_target(tau))
+    for itr in range(7):
+        algo.optimize_agent(itr, batch(itr))
+    assert algo.update_counter == 10
+    assert calls == [(3, 0.5), (6, 0.5), (9, 0.5)]
+
+
+def test_epsilon_anneals_from_when_learning_begins_over_eps_steps():
+    algo, agent = make(min_steps_learn=16, eps_steps=800)
+    assert (agent.eps_itr_min, agent.eps_itr_max) == (2, 100)
+    algo, agent = make(eps_steps=3)
+    assert agent.eps_itr_max == 1
+
+
+def test_samples_are_stored_with_final_observations():
+    algo, _ = make(discount=0.5)
+    samples = batch(T=8)
+    timeout = torch.zeros(8, B, dtype=torch.bool)
+    timeout[3, 1] = timeout[5, 1] = True
+    final = torch.arange(2 * B, dtype=torch.float64).reshape(2, B, 1).expand(2, B, OBSERVATION_SIZE)
+    samples = samples._replace(
+        env=samples.env._replace(done=timeout.clone(), timeout=timeout), final_observation=final.contiguous()
+    )
+    algo.replay_buffer.append_samples(algo.samples_to_buffer(samples))
+    got = algo.replay_buffer.extract_batch(np.array([3, 5, 4]), np.array([1, 1, 1]))
+    assert got.target_inputs.observation[:, 0].tolist() == [1, 3, samples.env.observation[5, 1, 0]]
+    assert got.bootstrap_discount.tolist() == [0.5, 0.5, 0.5]
+
+
+def test_the_replay_buffer_suits_the_observation():
+    algo, agent = make()
+    assert type(algo.replay_buffer) is UniformReplayBuffer
+    frames = dict(EXAMPLES, observation=np.zeros((4, 8, 8), np.uint8))
+    algo.initialize_replay_buffer(frames, BatchSpec(T, B))
+    assert type(algo.replay_buffer) is UniformReplayFrameBuffer
+    for other in (np.zeros((4, 8, 8), np.float32), np.zeros((8, 8), np.uint8)):
+        algo.initialize_replay_buffer(dict(EXAMPLES, observation=other), BatchSpec(T, B))
+        assert type(algo.replay_buffer) is UniformReplayBuffer
+
+    class Mine(UniformReplayBuffer):
+        pass
+
+    algo.ReplayBufferCls = Mine
+    algo.initialize_replay_buffer(frames, BatchSpec(T, B))
+    assert type(algo.replay_buffer) is Mine
+    buffer = algo.replay_buffer
+    assert (buffer.size, buffer.B, buffer.discount, buffer.n_step_return) == (200, B, 0.99, 1)
+
+
+def test_the_null_action_of_the_space_reaches_the_buffer():
+    class Space:
+        n, shape = N_ACTIONS, ()
+
+        def null_value(self):
+            return np.int64(2)
+
+    algo, agent = make()
+    agent.env_spaces = agent.env_spaces._replace(action=Space())
+    algo.initialize_replay_buffer(EXAMPLES, BatchSpec(T, B))
+    assert algo.replay_buffer.null_action == 2
+
+
+def test_a_sampler_that_does_not_reset_inside_batches_is_refused():
+    with pytest.raises(ValueError, match="mid_batch_reset.*CpuResetCollector"):
+        start(DQN(), MlpDqnAgent(), T, B, mid_batch_reset=False, examples=EXAMPLES)
+
+
+def test_prioritized_replay_needs_a_buffer_of_ones_own_for_now():
+    with pytest.raises(ValueError, match="rlpyt.replays.non_sequence.prioritized.*not available yet"):
+        DQN(prioritized_replay=True)
+
+
+def test_a_buffer_of_ones_own_that_prioritizes_gets_settings_and_priorities():
+    SamplesFromReplayPri = namedarraytuple("SamplesFromReplayPri", SamplesFromReplay._fields + ("is_weights",))
+
+    class Prioritized(UniformReplayBuffer):
+        def __init__(self, alpha, beta, default_priority, **kwargs):
+            super().__init__(**kwargs)
+            self.settings, self.betas, self.priorities = (alpha, beta, default_priority), [], []
+
+        def set_beta(self, beta):
+            self.betas.append(beta)
+
+        def update_batch_priorities(self, priorities):
+            self.priorities.append(priorities)
+
+        def sample_batch(self, batch_B):
+            return SamplesFromReplayPri(*super().sample_batch(batch_B), is_weights=torch.full((batch_B,), 0.0))
+
+    algo, _ = make(
+        prioritized_replay=True, ReplayBufferCls=Prioritized, delta_clip=0.5, pri_beta_steps=48, min_steps_learn=16, pri_beta_init=0.2
+    )
+    buffer = algo.replay_buffer
+    for itr in range(8):
+        info = algo.optimize_agent(itr, batch(itr))
+    assert buffer.settings == (0.6, 0.2, 0.5)
+    np.testing.assert_allclose(buffer.betas, [0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    assert len(buffer.priorities) == algo.update_counter and buffer.priorities[0].shape == (8,)
+    assert max(p.max() for p in buffer.priorities) <= 0.5
+    assert info.loss == [0.0] * algo.updates_per_optimize  # All weights are zero.
+
+
+def test_overriding_what_is_stored_takes_effect():
+    class Mine(DQN):
+        def samples_to_buffer(self, samples):
+            stored = super().samples_to_buffer(samples)
+            return stored._replace(reward=stored.reward * 0 + 9)
+
+    algo = start(Mine(replay_size=200, min_steps_learn=16), MlpDqnAgent(), T, B, examples=EXAMPLES)
+    algo.optimize_agent(0, batch())
+    assert (algo.replay_buffer.samples.reward[:T] == 9).all()
+
+
+def test_it_learns_a_game():
+    torch.manual_seed(1)
+    np.random.seed(1)
+    agent, game = MlpDqnAgent(eps_final=0.02), PickTheLargest(B=8, seed=1)
+    agent.initialize(SPACES)
+    agent.value = lambda *inputs: None
+    algo = DQN(
+        discount=0.5, learning_rate=0.002, batch_size=64, min_steps_learn=256, replay_size=5000, eps_steps=1500, target_update_interval=50,
+        n_step_return=2, double_dqn=True,
+    )  # fmt: skip
+    algo.initialize(agent, 120, BatchSpec(16, 8), True, game.examples())
+    rewards = []
+    for itr in range(60):
+        samples = game.sample(agent, itr, T=16)
+        rewards.append(samples.env.reward.mean().item())
+        agent.train_mode(itr)
+        algo.optimize_agent(itr, samples)
+    assert np.mean(rewards[:2]) < 0.5
+    assert np.mean(rewards[-10:]) > 0.8

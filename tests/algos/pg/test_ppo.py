@@ -1,0 +1,176 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+from experience import SPACES, GruAgent, PickTheLargest, random_samples, start
+
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.pg.ppo import PPO
+from rlpyt.samplers.collections import BatchSpec
+
+T, B = 8, 5
+
+
+def reference_loss(prob, old_prob, value, action, advantage, return_, clip):
+    """The formula, one step at a time, over [n]."""
+    total = 0.0
+    for i in range(len(action)):
+        ratio = prob[i, action[i]] / old_prob[i, action[i]]
+        total += -min(ratio * advantage[i], ratio.clamp(1 - clip, 1 + clip) * advantage[i])
+        total += 1.0 * 0.5 * (value[i] - return_[i]) ** 2
+        total -= 0.01 * -sum(p * torch.log(p) for p in prob[i])
+    return total / len(action)
+
+
+def test_an_iteration_is_the_formula_on_shuffled_minibatches():
+    """The whole loop written out, on a copy of the model, with the same minibatches."""
+    agent = MlpFfAgent()
+    algo = start(PPO(learning_rate=0.05, epochs=2, minibatches=4, gae_lambda=0.8, ratio_clip=0.05), agent, T, B)
+    samples = random_samples(agent, T, B)
+    model = copy.deepcopy(agent.model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05, fused=False, foreach=False)
+    torch.manual_seed(7)
+    minibatches = algo.minibatch_idxs((T, B), "cpu")
+    torch.manual_seed(7)
+    opt_info = algo.optimize_agent(0, samples)
+
+    return_, advantage, _ = algo.process_returns(samples)
+    flat = [x.reshape(T * B, *x.shape[2:]) for x in (samples.env.observation, samples.agent.action, advantage, return_)]
+    old_prob = samples.agent.agent_info.dist_info.prob.reshape(T * B, -1)
+    losses, norms = [], []
+    for idxs in minibatches:
+        observation, action, adv, ret = (x[idxs] for x in flat)
+        prob, value = model(observation, None, None)
+        loss = reference_loss(prob, old_prob[idxs], value, action, adv, ret, 0.05)
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        optimizer.step()
+        losses.append(loss.item())
+    np.testing.assert_allclose(opt_info.loss, losses, rtol=1e-5)
+    np.testing.assert_allclose(opt_info.gradNorm, norms, rtol=1e-5)
+    for p, q in zip(agent.parameters(), model.parameters()):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-7)
+
+
+def test_every_epoch_visits_every_step_once_in_another_order():
+    agent = MlpFfAgent()
+    algo = start(PPO(epochs=3, minibatches=4), agent, T, B)
+    idxs = algo.minibatch_idxs((T, B), "cpu")
+    assert idxs.shape == (12, 10)
+    epochs = idxs.reshape(3, 40)
+    assert all(sorted(epoch.tolist()) == list(range(40)) for epoch in epochs)
+    assert not torch.equal(epochs[0], epochs[1])
+
+
+def test_what_the_minibatches_do_not_divide_is_left_out_with_a_warning():
+    with pytest.warns(UserWarning, match="leaves out 4 of them"):
+        algo = start(PPO(epochs=2, minibatches=6), MlpFfAgent(), T, B)
+    assert algo.minibatch_idxs((T, B), "cpu").shape == (12, 6)
+    assert algo.batch_size == 6
+
+
+def test_updates_are_counted():
+    agent = MlpFfAgent()
+    algo = start(PPO(epochs=3, minibatches=2), agent, T, B)
+    for itr in range(2):
+        opt_info = algo.optimize_agent(itr, random_samples(agent, T, B))
+        assert [len(field) for field in opt_info] == [6] * 4
+    assert algo.update_counter == 12
+
+
+def test_more_minibatches_than_there_is_data_are_refused():
+    with pytest.raises(ValueError, match="minibatches=50 must be at most 40, the steps"):
+        start(PPO(minibatches=50), MlpFfAgent(), T, B)
+    with pytest.raises(ValueError, match="at most 5, the environments .* whole sequences"):
+        start(PPO(minibatches=6), GruAgent(), T, B)
+
+
+def test_rates_fall_linearly_and_are_functions_of_the_iteration():
+    agent = MlpFfAgent()
+    algo = start(PPO(learning_rate=0.4, ratio_clip=0.2), agent, T, B, n_itr=10)
+    seen = {}
+    for itr in (0, 5, 9, 5):
+        algo.optimize_agent(itr, random_samples(agent, T, B))
+        rates = algo.optimizer.param_groups[0]["lr"], algo.ratio_clip
+        assert seen.setdefault(itr, rates) == rates
+    assert seen[0] == (0.4, 0.2)
+    assert seen[5] == pytest.approx((0.2, 0.1))
+    assert seen[9] == pytest.approx((0.04, 0.02))
+
+    resumed = start(PPO(learning_rate=0.4, ratio_clip=0.2, initial_optim_state_dict=algo.optim_state_dict()), agent, T, B, n_itr=10)
+    resumed.optimize_agent(9, random_samples(agent, T, B))
+    assert (resumed.optimizer.param_groups[0]["lr"], resumed.ratio_clip) == seen[9]
+
+
+def test_rates_stay_without_the_schedule():
+    agent = MlpFfAgent()
+    algo = start(PPO(learning_rate=0.4, ratio_clip=0.2, linear_lr_schedule=False), agent, T, B, n_itr=10)
+    algo.optimize_agent(9, random_samples(agent, T, B))
+    assert (algo.optimizer.param_groups[0]["lr"], algo.ratio_clip) == (0.4, 0.2)
+
+
+def test_a_recurrent_agent_trains_on_whole_sequences_from_their_recorded_states():
+    agent = GruAgent()
+    algo = start(PPO(epochs=2, minibatches=2), agent, T, 6)
+    state = torch.rand(6, 1, 5).double()
+    samples = random_samples(agent, T, 6, agent_info=agent.info(torch.rand(T, 6, 4).double(), state))
+    calls, loss = [], algo.loss
+
+    def recording_loss(*args):
+        calls.append(args)
+        return loss(*args)
+
+    algo.loss = recording_loss
+    algo.optimize_agent(0, samples)
+    assert len(calls) == 4
+    columns = samples.env.observation[0].tolist()
+    for epoch in (calls[:2], calls[2:]):
+        visited = []
+        for agent_inputs, *_, init_rnn_state in epoch:
+            assert agent_inputs.observation.shape == (T, 3, 4)
+            envs = [columns.index(row) for row in agent_inputs.observation[0].tolist()]
+            torch.testing.assert_close(init_rnn_state, state[envs].transpose(0, 1))
+            torch.testing.assert_close(agent_inputs.observation, samples.env.observation[:, envs])
+            visited += envs
+        assert sorted(visited) == list(range(6))
+
+
+def test_likelihood_ratios_start_at_one_with_normalized_observations():
+    """Statistics of the new batch must not change what the recorded probabilities are compared with."""
+    agent = MlpFfAgent()
+    algo = start(PPO(epochs=1, minibatches=1), agent, T, B)
+    samples, order = random_samples(agent, T, B), []
+    loss = algo.loss
+    algo.loss = lambda *args: (order.append("loss"), loss(*args))[1]
+    agent.update_obs_rms = lambda observation: order.append("statistics")
+    algo.optimize_agent(0, samples)
+    assert order == ["loss", "statistics"]
+
+
+def test_overriding_loss_takes_effect():
+    class Mine(PPO):
+        def loss(self, agent_inputs, action, return_, advantage, valid, old_dist_info, init_rnn_state=None):
+            loss, entropy, perplexity = super().loss(agent_inputs, action, return_, advantage, valid, old_dist_info)
+            return loss * 0 + 7, entropy, perplexity
+
+    agent = MlpFfAgent()
+    algo = start(Mine(), agent, T, B)
+    assert algo.optimize_agent(0, random_samples(agent, T, B)).loss == [7.0] * 16
+
+
+def test_it_learns_a_game():
+    torch.manual_seed(1)
+    agent, game = MlpFfAgent(), PickTheLargest(B=8, seed=1)
+    agent.initialize(SPACES)
+    algo = PPO(discount=0.5, learning_rate=0.01, ratio_clip=0.2, gae_lambda=0.9, normalize_advantage=True)
+    algo.initialize(agent, 30, BatchSpec(16, 8), mid_batch_reset=True)
+    rewards = []
+    for itr in range(30):
+        samples = game.sample(agent, itr, T=16, bootstrap_value=True)
+        rewards.append(samples.env.reward.mean().item())
+        agent.train_mode(itr)
+        algo.optimize_agent(itr, samples)
+    assert rewards[0] < 0.5
+    assert np.mean(rewards[-5:]) > 0.8

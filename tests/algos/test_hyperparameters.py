@@ -1,0 +1,74 @@
+import pytest
+import torch
+
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.hyperparameters import Number
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.ppo import PPO
+
+
+@pytest.mark.parametrize(
+    "Algo,wrong",
+    [
+        (A2C, dict(learning_rate=-1e-3)),
+        (A2C, dict(learning_rate="fast")),
+        (A2C, dict(learning_rate=float("nan"))),
+        (A2C, dict(discount=1.5)),
+        (A2C, dict(gae_lambda=-0.1)),
+        (A2C, dict(clip_grad_norm=0)),
+        (A2C, dict(OptimCls="Adam")),
+        (A2C, dict(optim_kwargs=[1])),
+        (A2C, dict(initial_optim_state_dict="path")),
+        (PPO, dict(minibatches=0)),
+        (PPO, dict(minibatches=2.5)),
+        (PPO, dict(epochs=0)),
+        (PPO, dict(ratio_clip=0)),
+        (PPO, dict(entropy_loss_coeff=None)),
+        (DQN, dict(batch_size=0)),
+        (DQN, dict(learning_rate=-1)),
+        (DQN, dict(delta_clip=0)),
+        (DQN, dict(replay_ratio=0)),
+        (DQN, dict(replay_size=-1)),
+        (DQN, dict(n_step_return=0)),
+        (DQN, dict(target_update_tau=2)),
+        (DQN, dict(target_update_interval=0)),
+        (DQN, dict(min_steps_learn=-1)),
+        (DQN, dict(double_dqn=True, discount=True)),
+    ],
+)
+def test_an_impossible_setting_is_refused_by_name_value_and_what_is_allowed(Algo, wrong):
+    name, value = list(wrong.items())[-1]
+    with pytest.raises(ValueError) as error:
+        Algo(**wrong)
+    message = str(error.value)
+    assert Algo.__name__ in message and f"{name}={value!r}" in message and "it must be" in message
+
+
+def test_settings_are_attributes_under_their_own_names():
+    algo = DQN(batch_size=16, min_steps_learn=1e3, delta_clip=None)
+    assert (algo.batch_size, algo.min_steps_learn, algo.delta_clip, algo.discount) == (16, 1e3, None, 0.99)
+    assert algo.optim_kwargs == dict(eps=0.01 / 16) and algo.default_priority == 1.0
+    algo = PPO(ratio_clip=0.2, OptimCls=torch.optim.SGD)
+    assert (algo.ratio_clip, algo.OptimCls, algo.optim_kwargs, algo.linear_lr_schedule) == (0.2, torch.optim.SGD, {}, True)
+
+
+@pytest.mark.parametrize(
+    "number,text",
+    [
+        (Number(0, 1), "a number at least 0 and at most 1"),
+        (Number(0, above=True), "a number above 0"),
+        (Number(1, whole=True, optional=True), "a whole number at least 1, or None"),
+        (Number(), "a number"),
+    ],
+)
+def test_what_is_allowed_reads_as_a_sentence(number, text):
+    assert str(number) == text
+
+
+def test_subclasses_keep_their_own_defaults():
+    class Mine(A2C):
+        def __init__(self, learning_rate=0.5, mine=3, **kwargs):
+            self.mine = mine
+            super().__init__(learning_rate=learning_rate, **kwargs)
+
+    assert (Mine().learning_rate, Mine().mine, Mine(learning_rate=0.1).learning_rate) == (0.5, 3, 0.1)

@@ -1,0 +1,29 @@
+import torch
+
+from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
+
+
+def test_without_epsilon_the_best_action_is_taken():
+    q = torch.randn(7, 3, 5)
+    assert torch.equal(EpsilonGreedy(dim=5, epsilon=0).sample(q), q.argmax(-1))
+    assert EpsilonGreedy(dim=5, epsilon=0).sample(q[0, 0]).shape == ()
+
+
+def test_each_environment_explores_as_often_as_its_epsilon_says():
+    torch.manual_seed(0)
+    epsilon, T, dim = torch.tensor([0.0, 0.1, 1.0]), 60_000, 4
+    dist = EpsilonGreedy(dim=dim)
+    dist.set_epsilon(epsilon)
+    q = torch.tensor([0.0, 0, 1, 0]).expand(T, 3, dim)
+    action = dist.sample(q)
+    for b in range(3):
+        frequency = torch.bincount(action[:, b], minlength=dim) / T
+        expected = torch.full((dim,), epsilon[b].item() / dim)
+        expected[2] += 1 - epsilon[b]
+        assert ((frequency - expected).abs() <= 5 * (expected * (1 - expected) / T).sqrt() + 1e-9).all()
+
+
+def test_one_step_of_a_batch_takes_the_same_epsilons():
+    dist = EpsilonGreedy(dim=2, epsilon=torch.tensor([0.0, 1.0]))
+    actions = torch.stack([dist.sample(torch.tensor([[0.0, 1.0], [0.0, 1.0]])) for _ in range(200)])
+    assert (actions[:, 0] == 1).all() and 0 < actions[:, 1].float().mean() < 1

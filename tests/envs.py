@@ -1,0 +1,298 @@
+"""Small environments shared by tests: importable as ``envs`` here and in spawned processes (see conftest.py)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import namedtuple
+from itertools import cycle
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlpyt.envs.base import Env, EnvStep
+from rlpyt.envs.gym import GymEnvWrapper
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.int_box import IntBox
+
+CountingInfo = namedtuple("CountingInfo", ["episode", "t", "action", "traj_done", "timeout"])
+
+
+def _as_list(x: Any) -> list:
+    return list(x) if isinstance(x, (tuple, list)) else [x]
+
+
+class CountingEnv(Env):
+    """Everything can be predicted: the observation says which environment, which episode and which step it belongs to.
+
+    observation [4] float32: ``seed % 2**16`` (-1 before `seed` is called), episode (from 0), step in the episode (0 after a reset), and a
+    random number in [0, 1) drawn from a generator with this seed.
+    reward: the step in the episode (1, 2, ...), times `reward_scale`.
+    env_info: episode and t as in the observation, the action (first component), traj_done, timeout.
+
+    Args:
+        episode_length: steps of an episode, or a list of lengths used in turn.
+        end: how episodes end, or a list used in turn: "terminated", "timeout", or "life" (done, but not traj_done: the step counter
+            and the episode number go on without a reset).
+        n_actions: number of discrete actions; 0 for a continuous action in [-1, 1] of shape [2].
+    """
+
+    def __init__(
+        self,
+        episode_length: int | list[int] = 5,
+        end: str | list[str] = "terminated",
+        n_actions: int = 3,
+        reward_scale: float = 1.0,
+    ) -> None:
+        self.episode_length, self.end, self.n_actions, self.reward_scale = episode_length, end, n_actions, reward_scale
+        unknown = set(_as_list(end)) - {"terminated", "timeout", "life"}
+        if unknown:
+            raise ValueError(f"end={end!r}: unknown {unknown}.")
+        self._action_space = IntBox(0, n_actions) if n_actions else FloatBox(-1.0, 1.0, shape=(2,))
+        self._observation_space = FloatBox(-1.0, 1e6, shape=(4,))
+        lengths, ends = _as_list(episode_length), _as_list(end)
+        self._horizon = lengths[0] if len(set(lengths)) == 1 and set(ends) == {"timeout"} else None
+        self.truncates_only_at_horizon = self._horizon is not None
+        self._seed, self._code = None, -1
+        self._begin()
+
+    def _begin(self) -> None:
+        self._rng = np.random.default_rng(self._seed)
+        self._lengths, self._ends = cycle(_as_list(self.episode_length)), cycle(_as_list(self.end))
+        self.episode, self._next_end = -1, 0
+        self.t = 0
+
+    def seed(self, seed: int) -> None:
+        super().seed(seed)
+        self._seed, self._code = seed, seed % 2**16
+        self._begin()
+
+    @property
+    def horizon(self) -> int | None:
+        return self._horizon
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self._code, self.episode, self.t, self._rng.random()], dtype=np.float32)
+
+    def reset(self) -> np.ndarray:
+        self.episode, self.t = self.episode + 1, 0
+        self._next_end, self._end = next(self._lengths), next(self._ends)
+        return self._observation()
+
+    def step(self, action: Any) -> EnvStep:
+        self.t += 1
+        done = self.t >= self._next_end
+        how = self._end if done else ""
+        if how == "life":
+            self._next_end += next(self._lengths)
+            self._end = next(self._ends)
+        first = np.asarray(action).reshape(-1)[0]
+        info = CountingInfo(self.episode, self.t, np.float32(first), done and how != "life", how == "timeout")
+        return EnvStep(self._observation(), self.t * self.reward_scale, done, info)
+
+
+class EnvFailure(Exception):
+    """What FailingEnv raises; cannot be unpickled (its arguments are not its message), like many exceptions of real environments."""
+
+    def __init__(self, where: str, call: int) -> None:
+        super().__init__(f"planned failure in {where}, call {call}")
+
+
+class FailingEnv(CountingEnv):
+    """A CountingEnv that fails at a chosen moment.
+
+    Args:
+        fail_in: "step", "reset", "init" or "close".
+        fail_at: which call of it fails, from 1; for "init", which construction in the process.
+        how: "raise", "exit" (status 7), "sigkill", "segv", or "hang" (for ever).
+        spare_pid: never fail in this process (e.g. in the one that runs the tests, where examples are made).
+        once: path of a file that must not exist yet; the first environment to fail makes it and the others go on, so that exactly one of
+            many environments, in any process, fails.
+    """
+
+    n_made: dict[int, int] = {}  # by process
+
+    def __init__(
+        self,
+        fail_in: str = "step",
+        fail_at: int = 1,
+        how: str = "raise",
+        spare_pid: int | None = None,
+        once: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.fail_in, self.fail_at, self.how, self.spare_pid, self.once = fail_in, fail_at, how, spare_pid, once
+        self.calls = {"step": 0, "reset": 0, "close": 0}
+        n_made = self.n_made[os.getpid()] = self.n_made.get(os.getpid(), 0) + 1
+        self._maybe_fail("init", n_made)
+
+    def _count(self, where: str) -> None:
+        self.calls[where] += 1
+        self._maybe_fail(where, self.calls[where])
+
+    def _maybe_fail(self, where: str, call: int) -> None:
+        if where != self.fail_in or call < self.fail_at or os.getpid() == self.spare_pid:
+            return
+        if call > self.fail_at and self.once is None:
+            return
+        if self.once is not None:
+            try:
+                os.close(os.open(self.once, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+        if self.how == "raise":
+            raise EnvFailure(where, call)
+        if self.how == "exit":
+            os._exit(7)
+        if self.how == "sigkill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "segv":
+            signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        while True:
+            time.sleep(60)
+
+    def step(self, action: Any) -> EnvStep:
+        self._count("step")
+        return super().step(action)
+
+    def reset(self) -> np.ndarray:
+        self._count("reset")
+        return super().reset()
+
+    def close(self) -> None:
+        self._count("close")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# gymnasium environments, and one written against classic gym
+# ---------------------------------------------------------------------------------------------------------------------
+class WalkGymEnv(gymnasium.Env):
+    """Random walk on a line with a Box action of one element; terminated beyond 3, truncated after 20 steps; info holds the position.
+
+    Args:
+        info: additional info keys, the same at every step.
+    """
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    max_steps = 20
+
+    def __init__(self, info: dict | None = None) -> None:
+        self.extra_info = info or {}
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
+        super().reset(seed=seed)
+        self.position, self.t = self.np_random.normal() * 0.1, 0
+        return self._observation(), {}
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self.position, self.t], dtype=np.float64)
+
+    def _advance(self, action: np.ndarray) -> None:
+        self.position += float(action[0]) + self.np_random.normal() * 0.5
+        self.t += 1
+
+    def step(self, action: np.ndarray) -> tuple:
+        self._advance(action)
+        terminated, truncated = abs(self.position) > 3, self.t >= self.max_steps
+        info = {"position": self.position, **self.extra_info}
+        return self._observation(), -abs(self.position), terminated, truncated, info
+
+
+class ReusingGymEnv(WalkGymEnv):
+    """Returns the same array, overwritten, at every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._memory = np.zeros(2)
+
+    def _observation(self) -> np.ndarray:
+        self._memory[:] = self.position, self.t
+        return self._memory
+
+
+class ClassicGymEnv:
+    """The walk of WalkGymEnv in the form of classic gym: no base class, step returns 4 values, reset no info, `seed` is a method."""
+
+    observation_space = WalkGymEnv.observation_space
+    action_space = WalkGymEnv.action_space
+    metadata: dict = {}
+
+    def __init__(self) -> None:
+        self._modern = WalkGymEnv()
+        self._next_seed: int | None = None
+
+    def seed(self, seed: int | None = None) -> list:
+        self._next_seed = seed
+        return [seed]
+
+    def reset(self) -> np.ndarray:
+        observation, _ = self._modern.reset(seed=self._next_seed)
+        self._next_seed = None
+        return observation
+
+    def step(self, action: np.ndarray) -> tuple:
+        observation, reward, terminated, truncated, info = self._modern.step(action)
+        if truncated:
+            info["TimeLimit.truncated"] = not terminated
+        return observation, reward, terminated or truncated, info
+
+    def close(self) -> None:
+        pass
+
+
+class StructuredGymEnv(gymnasium.Env):
+    """Nested Dict and Tuple spaces with all supported kinds inside, awkward keys, a Discrete that starts at 3, and nested info."""
+
+    observation_space = spaces.Dict(
+        {
+            "camera.left": spaces.Box(0, 255, (3, 2), np.uint8),
+            "joints": spaces.Tuple((spaces.Box(-np.inf, np.inf, (2,), np.float64), spaces.MultiBinary(3))),
+            "goal": spaces.Dict({"class": spaces.Discrete(4, start=-1), "0": spaces.MultiDiscrete([2, 3])}),
+        }
+    )
+    action_space = spaces.Dict(
+        {"move": spaces.Box(-1.0, 1.0, (2,), np.float64), "tool": spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3, start=3)))}
+    )
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
+        super().reset(seed=seed)
+        self.t = 0
+        return self._observation(), {}
+
+    def _observation(self) -> dict:
+        rng = self.np_random
+        return {
+            "camera.left": rng.integers(0, 256, (3, 2), dtype=np.uint8),
+            "joints": (rng.normal(size=2), rng.integers(0, 2, 3, dtype=np.int8)),
+            "goal": {"class": int(rng.integers(-1, 3)), "0": rng.integers([2, 3])},
+        }
+
+    def step(self, action: dict) -> tuple:
+        assert self.action_space.contains(action), f"{action} is not in {self.action_space}"
+        self.t += 1
+        info = {"energy.used": 0.5 * self.t, "parts": {"left": self.t, "right": np.ones(2)}}
+        if self.t == 4:
+            info["only.at.the.fourth"] = 1.0
+        return self._observation(), float(action["tool"][1]), self.t % 9 == 0, self.t % 7 == 0, info
+
+
+def make_walk(**kwargs: Any) -> GymEnvWrapper:
+    return GymEnvWrapper(WalkGymEnv(**kwargs))
+
+
+def make_reusing() -> GymEnvWrapper:
+    return GymEnvWrapper(ReusingGymEnv())
+
+
+def make_classic() -> GymEnvWrapper:
+    return GymEnvWrapper(ClassicGymEnv())
+
+
+def make_structured() -> GymEnvWrapper:
+    return GymEnvWrapper(StructuredGymEnv())

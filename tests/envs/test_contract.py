@@ -1,0 +1,189 @@
+import envs
+import numpy as np
+import pytest
+from envs import CountingEnv, FailingEnv
+
+from rlpyt.envs import gym, gym_schema
+from rlpyt.envs.base import Env
+from rlpyt.envs.contract import check_env
+from rlpyt.spaces.int_box import IntBox
+
+
+@pytest.mark.parametrize(
+    "make, kwargs",
+    [
+        (CountingEnv, {}),
+        (CountingEnv, dict(end=["life", "timeout", "terminated"], episode_length=[3, 4])),
+        (CountingEnv, dict(end="timeout", n_actions=0)),
+        (FailingEnv, dict(fail_at=10**9)),
+        (gym.make, dict(id="CartPole-v1")),
+        (gym_schema.make, dict(id="CartPole-v1")),
+        (gym.make, dict(id="Pendulum-v1")),
+        (envs.make_walk, {}),
+        (envs.make_classic, {}),
+        (envs.make_reusing, {}),
+        (envs.make_structured, {}),
+    ],
+)
+def test_every_environment_keeps_the_contract(make, kwargs):
+    check_env(make, kwargs, n_steps=220)
+
+
+def test_the_structured_environment_keeps_the_contract_with_schemas():
+    check_env(lambda: gym_schema.GymEnvWrapper(envs.StructuredGymEnv()))
+
+
+class WrongDtype(CountingEnv):
+    def _observation(self):
+        return super()._observation().astype(np.float64)
+
+
+class WrongShapeLater(CountingEnv):
+    def _observation(self):
+        return super()._observation()[: 3 if self.t == 2 else 4]
+
+
+class InfoIsADict(CountingEnv):
+    def step(self, action):
+        return super().step(action)._replace(env_info={})
+
+
+class InfoChanges(CountingEnv):
+    def step(self, action):
+        step = super().step(action)
+        return step._replace(env_info=step.env_info._replace(t=float(self.t)) if self.t == 3 else step.env_info)
+
+
+class TimeoutWithoutDone(CountingEnv):
+    def step(self, action):
+        step = super().step(action)
+        return step._replace(env_info=step.env_info._replace(timeout=True))
+
+
+class RewardIsAnArray(CountingEnv):
+    def step(self, action):
+        return super().step(action)._replace(reward=np.zeros(2))
+
+
+class DoneIsANumber(CountingEnv):
+    def step(self, action):
+        return super().step(action)._replace(done=0)
+
+
+class ForgetsTheSeed(CountingEnv):
+    def _begin(self):
+        super()._begin()
+        self._rng = np.random.default_rng()
+
+
+class SpacesForgetTheSeed(CountingEnv):
+    def seed(self, seed):
+        super().seed(seed)
+        self._action_space.seed(None)
+
+
+class RemembersThePast(CountingEnv):
+    past = 0
+
+    def step(self, action):
+        self.past += 1
+        return super().step(action)._replace(reward=float(self.past))
+
+
+class WritesTooMuch(CountingEnv):
+    def step_into(self, action, observation_out):
+        result = super().step_into(action, observation_out)
+        observation_out.base[0] = 0
+        return result
+
+
+class WritesTooLittle(CountingEnv):
+    def step_into(self, action, observation_out):
+        before = observation_out[-1].copy()
+        result = super().step_into(action, observation_out)
+        observation_out[-1] = before
+        return result
+
+
+class ChangesTheAction(CountingEnv):
+    def step(self, action):
+        action += 1
+        return super().step(action)
+
+
+class OutlivesItsHorizon(CountingEnv):
+    horizon = 3
+
+
+class ActionOutsideItsSpace(CountingEnv):
+    def __init__(self):
+        super().__init__()
+
+        class Odd(IntBox):
+            def sample(self):
+                return np.asarray(99)
+
+        self._action_space = Odd(0, 3)
+
+
+@pytest.mark.parametrize(
+    "EnvCls, message",
+    [
+        (WrongDtype, "must have dtype float32, has float64"),
+        (WrongShapeLater, "must be in the observation_space"),
+        (InfoIsADict, "must be a namedtuple"),
+        (InfoChanges, r"env_info at step \d+.t must have dtype int64, has float64"),
+        (TimeoutWithoutDone, "env_info.timeout is True at step 0, but done is not"),
+        (RewardIsAnArray, "must be one number"),
+        (DoneIsANumber, "done at step 0 must be True or False"),
+        (ForgetsTheSeed, "the writing method wrote"),
+        (SpacesForgetTheSeed, "spaces of two environments must sample alike"),
+        (WritesTooMuch, "wrote beyond the row"),
+        (WritesTooLittle, "the plain one returned"),
+        (ChangesTheAction, "changed the action"),
+        (OutlivesItsHorizon, "goes on after its horizon of 3 steps"),
+        (ActionOutsideItsSpace, "must be True for its own sample"),
+    ],
+)
+def test_broken_rules_are_told_in_sentences(EnvCls, message):
+    with pytest.raises(AssertionError, match=message):
+        check_env(EnvCls)
+
+
+def test_environments_that_remember_the_past_after_seeding_are_caught():
+    class Unequal(RemembersThePast):
+        n_made = 0
+
+        def __init__(self):
+            super().__init__()
+            Unequal.n_made += 1
+            self.past = Unequal.n_made
+
+    with pytest.raises(AssertionError, match="Equal seeds and actions must give equal results"):
+        check_env(Unequal)
+
+
+def test_the_contract_needs_neither_the_test_framework_nor_torch():
+    import subprocess
+    import sys
+
+    code = "import sys; import rlpyt.envs.contract, rlpyt.envs.gym, rlpyt.envs.gym_schema; "
+    code += "print([m for m in ('pytest', 'torch', 'numba', 'gym', 'gymnasium', 'cv2') if m in sys.modules])"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"
+
+
+def test_an_environment_may_be_any_class_derived_from_env():
+    class Minimal(Env):
+        def __init__(self):
+            self._action_space, self._observation_space = IntBox(0, 2), IntBox(0, 2)
+
+        def reset(self):
+            return np.asarray(0, np.int32)
+
+        def step(self, action):
+            from rlpyt.envs.base import EnvInfo, EnvStep
+
+            return EnvStep(np.asarray(action, np.int32), 0.0, False, EnvInfo())
+
+    check_env(Minimal, n_steps=20)

@@ -1,0 +1,91 @@
+import ctypes
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from rlpyt.models.utils import conv2d_output_shape, scale_grad, strip_ddp_state_dict, update_state_dict
+
+
+@pytest.mark.parametrize("settings", [
+    dict(kernel_size=8, stride=4), dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=3, dilation=2),
+    dict(kernel_size=(5, 3), stride=(2, 1), padding=(0, 2), dilation=(1, 2)),
+])
+def test_output_shape_is_what_torch_computes(settings):
+    out = torch.nn.Conv2d(1, 1, **settings)(torch.zeros(1, 1, 37, 29))
+    assert conv2d_output_shape(37, 29, **settings) == tuple(out.shape[2:])
+
+
+def test_scale_grad_changes_only_the_gradient():
+    x = torch.randn(5, requires_grad=True)
+    y = scale_grad(x, 0.25)
+    assert torch.equal(y, x)
+    (y * torch.arange(5.0)).sum().backward()
+    assert torch.equal(x.grad, 0.25 * torch.arange(5.0))
+
+
+def model_with_counter() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+
+
+def test_tau_1_copies_parameters_and_buffers():
+    old, new = model_with_counter(), model_with_counter()
+    new(torch.randn(4, 3))
+    update_state_dict(old, new.state_dict())
+    for a, b in zip(old.state_dict().values(), new.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_tau_mixes_in_place_and_copies_integers():
+    old, new = model_with_counter(), model_with_counter()
+    new(torch.randn(4, 3))
+    expected = {
+        name: 0.3 * new.state_dict()[name] + 0.7 * value if value.is_floating_point() else new.state_dict()[name]
+        for name, value in old.state_dict().items()
+    }
+    places = [value.data_ptr() for value in old.state_dict().values()]
+    update_state_dict(old, new.state_dict(), tau=0.3)
+    assert places == [value.data_ptr() for value in old.state_dict().values()]
+    for name, value in old.state_dict().items():
+        torch.testing.assert_close(value, expected[name])
+    assert old.state_dict()["1.num_batches_tracked"] == 1
+
+
+def test_a_data_parallel_state_dict_is_accepted():
+    old, new = model_with_counter(), model_with_counter()
+    wrapped = {f"module.{name}": value for name, value in new.state_dict().items()}
+    assert strip_ddp_state_dict(wrapped).keys() == new.state_dict().keys()
+    update_state_dict(old, wrapped)
+    assert torch.equal(old[0].weight, new[0].weight)
+
+
+def test_a_submodule_called_module_keeps_its_name():
+    state_dict = {"module.weight": 1, "head.weight": 2}
+    assert strip_ddp_state_dict(state_dict) == state_dict
+
+
+def test_a_state_dict_of_another_model_is_refused():
+    with pytest.raises(KeyError, match="lacks.*1.bias"):
+        update_state_dict(model_with_counter(), torch.nn.Sequential(torch.nn.Linear(3, 2)).state_dict())
+
+
+FAULTS = """
+import resource, sys, torch
+from rlpyt.models.utils import keep_large_blocks
+torch.set_num_threads(1)
+if sys.argv[1] == "keep":
+    keep_large_blocks()
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(16 * 2**20)  # 64 MB
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
+def test_large_blocks_are_kept_and_reused():
+    def count_page_faults(mode):
+        return int(subprocess.run([sys.executable, "-c", FAULTS, mode], capture_output=True, check=True, text=True).stdout)
+
+    assert count_page_faults("keep") < 0.1 * count_page_faults("default")

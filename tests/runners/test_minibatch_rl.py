@@ -1,0 +1,244 @@
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+from envs import CountingEnv
+
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.envs.gym import make as gym_make
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.logging.context import logger_context
+
+COMMON = [
+    "Iteration",
+    "CumTime (s)",
+    "CumSteps",
+    "CumCompletedTrajs",
+    "CumUpdates",
+    "StepsPerSecond",
+    "UpdatesPerSecond",
+    "ReplayRatio",
+    "CumReplayRatio",
+]
+TIMES = ("CumTime", "PerSecond", "CumTrainTime", "CumEvalTime")
+
+
+def train(
+    log_dir, RunnerCls=MinibatchRl, SamplerCls=SerialSampler, n_steps=400, seed=0, runner_kwargs=None, snapshot_mode="last", **sampler_kwargs
+):
+    """Run A2C on a counting environment, 20 steps per iteration; return the directory of the run and the runner."""
+    sampler = SamplerCls(
+        EnvCls=CountingEnv,
+        env_kwargs=dict(episode_length=[5, 7], end=["terminated", "timeout"]),
+        batch_T=5,
+        batch_B=4,
+        **(dict(eval_n_envs=2, eval_max_steps=60) if RunnerCls is MinibatchRlEval else {}),
+        **sampler_kwargs,
+    )
+    runner = RunnerCls(
+        algo=A2C(),
+        agent=MlpFfAgent(),
+        sampler=sampler,
+        n_steps=n_steps,
+        seed=seed,
+        log_interval_steps=100,
+        affinity=dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1),
+        **(runner_kwargs or {}),
+    )
+    with logger_context(log_dir, 0, "test", dict(a=1), snapshot_mode=snapshot_mode, override_prefix=True) as run_dir:
+        runner.train()
+    return run_dir, runner
+
+
+def rows(run_dir):
+    with open(os.path.join(run_dir, "progress.csv")) as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_leaves_log_settings_and_snapshot(tmp_path):
+    run_dir, _ = train(tmp_path)
+    table = rows(run_dir)
+    assert [int(float(row["Diagnostics/CumSteps"])) for row in table] == [100, 200, 300, 400]
+    assert [int(float(row["Diagnostics/Iteration"])) for row in table] == [4, 9, 14, 19]
+    assert [int(float(row["Diagnostics/CumUpdates"])) for row in table] == [5, 10, 15, 20]
+    columns = [f"Diagnostics/{name}" for name in ["NewCompletedTrajs", "StepsInTrajWindow", *COMMON]]
+    columns += [f"{name}{stat}" for name in TRAJ_AND_OPT for stat in ("Average", "Std", "Median", "Min", "Max")]
+    assert list(table[0]) == columns
+    assert json.loads(open(f"{run_dir}/params.json").read())["a"] == 1
+    assert "Training complete" in open(f"{run_dir}/debug.log").read()
+    snapshot = torch.load(f"{run_dir}/params.pkl", weights_only=True)
+    assert snapshot["itr"] == 19 and snapshot["cum_steps"] == 400
+    MlpFfAgent(initial_model_state_dict=snapshot["agent_state_dict"]).initialize(CountingEnv().spaces)
+
+
+TRAJ_AND_OPT = ["Length", "Return", "NonzeroRewards", "DiscountedReturn", "loss", "gradNorm", "entropy", "perplexity"]
+
+
+def test_counters_are_right(tmp_path):
+    run_dir, _ = train(tmp_path)
+    table = [{name: float(value) for name, value in row.items()} for row in rows(run_dir)]
+    new = [row["Diagnostics/NewCompletedTrajs"] for row in table]
+    assert [row["Diagnostics/CumCompletedTrajs"] for row in table] == [sum(new[: i + 1]) for i in range(4)]
+    assert all(row["Diagnostics/ReplayRatio"] == 1 and row["Diagnostics/CumReplayRatio"] == 1 for row in table)
+    assert all(row["LengthMin"] == 5 and row["LengthMax"] == 7 for row in table)
+
+
+def test_evaluation_is_logged_before_training_and_at_every_interval(tmp_path):
+    run_dir, _ = train(tmp_path, RunnerCls=MinibatchRlEval)
+    table = [{name: float(value) for name, value in row.items()} for row in rows(run_dir)]
+    assert [row["Diagnostics/CumSteps"] for row in table] == [0, 100, 200, 300, 400]
+    assert all(row["Diagnostics/TrajsInEval"] == 10 and row["Diagnostics/StepsInEval"] == 58 for row in table)
+    assert all(name in table[0] for name in ("Diagnostics/CumEvalTime", "Diagnostics/CumTrainTime", "ReturnAverage"))
+    assert table[-1]["Diagnostics/CumEvalTime"] > table[0]["Diagnostics/CumEvalTime"]
+
+
+@pytest.mark.parametrize("RunnerCls", [MinibatchRl, MinibatchRlEval])
+@pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
+def test_the_same_seed_gives_the_same_run(tmp_path, RunnerCls, SamplerCls):
+    def result(name, seed):
+        run_dir, runner = train(tmp_path / name, RunnerCls, SamplerCls, seed=seed)
+        table = [{k: v for k, v in row.items() if not any(time in k for time in TIMES)} for row in rows(run_dir)]
+        return table, {name: value.clone() for name, value in runner.agent.state_dict().items()}
+
+    (a, a_model), (b, b_model), (c, _) = result("a", 0), result("b", 0), result("c", 1)
+    assert a == b and a != c
+    assert all(torch.equal(a_model[name], b_model[name]) for name in a_model)
+
+
+def test_steps_are_rounded_up_to_whole_logging_intervals(tmp_path):
+    assert train(tmp_path, n_steps=101)[1].n_itr == 10
+
+
+@pytest.mark.parametrize("mode, files", [("none", []), ("all", ["itr_19.pkl", "itr_4.pkl", "itr_9.pkl"]), ("last", ["params.pkl"])])
+def test_snapshot_modes(tmp_path, mode, files):
+    run_dir, _ = train(tmp_path, snapshot_mode=mode)
+    assert sorted(name for name in os.listdir(run_dir) if name.endswith(".pkl") and name != "itr_14.pkl") == files
+
+
+@pytest.mark.parametrize(
+    "bad, said",
+    [
+        (dict(n_steps=0), "n_steps=0"),
+        (dict(log_interval_steps="many"), "log_interval_steps='many'"),
+        (dict(affinity=[0, 1]), "affinity"),
+        (dict(log_traj_window=0), "log_traj_window"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(bad, said):
+    with pytest.raises(ValueError, match=said):
+        MinibatchRl(**{**dict(algo=None, agent=None, sampler=None, n_steps=10), **bad})
+
+
+def test_an_evaluating_runner_needs_evaluation_environments():
+    sampler = SerialSampler(EnvCls=CountingEnv, env_kwargs={}, batch_T=1, batch_B=1)
+    with pytest.raises(ValueError, match="eval_n_envs"):
+        MinibatchRlEval(algo=None, agent=None, sampler=sampler, n_steps=10)
+
+
+def test_overridden_methods_take_effect(tmp_path):
+    class MyRunner(MinibatchRl):
+        def get_itr_snapshot(self, itr):
+            return dict(super().get_itr_snapshot(itr), mine=7)
+
+        def get_traj_info_kwargs(self):
+            return dict(discount=0.0)
+
+    run_dir, _ = train(tmp_path, RunnerCls=MyRunner)
+    assert torch.load(f"{run_dir}/params.pkl", weights_only=True)["mine"] == 7
+    assert float(rows(run_dir)[0]["DiscountedReturnAverage"]) == 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Signals
+# ---------------------------------------------------------------------------------------------------------------------
+SCRIPT = """
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.envs.gym import make
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.utils.logging.context import logger_context
+
+if __name__ == "__main__":
+    sampler = CpuSampler(make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, eval_n_envs=2, eval_max_steps=100)
+    affinity = dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1)
+    runner = {runner}(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, n_steps=10**9, log_interval_steps=10_000, affinity=affinity)
+    with logger_context({log_dir!r}, 0, "test", snapshot_mode="last", override_prefix=True):
+        runner.train()
+"""
+
+
+def start_endless_run(tmp_path, runner="MinibatchRl"):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(runner=runner, log_dir=str(tmp_path)))
+    process = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    log = tmp_path / "run_0" / "debug.log"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (log.exists() and "Optimizing over" in log.read_text()):
+        time.sleep(0.05)
+    time.sleep(0.5)
+    return process
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("runner", ["MinibatchRl", "MinibatchRlEval"])
+def test_ctrl_c_and_sigterm_end_with_a_snapshot(tmp_path, runner, number, code):
+    process = start_endless_run(tmp_path, runner)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert len(workers) == 2
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # As a terminal does: to the whole group.
+    else:
+        process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == code, err
+    assert "Traceback" not in err and f"{signal.Signals(number).name}: finishing" in out
+    assert not any(worker.is_running() for worker in workers)
+    snapshot = torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)
+    assert f"Stopped after iteration {snapshot['itr']}" in out
+    if runner == "MinibatchRl":
+        last = rows(tmp_path / "run_0")[-1]
+        assert float(last["Diagnostics/Iteration"]) == snapshot["itr"]
+        assert float(last["Diagnostics/CumSteps"]) == snapshot["cum_steps"] == 20 * (snapshot["itr"] + 1)
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path):
+    process = start_endless_run(tmp_path)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGSTOP)  # So that both arrive before an iteration can end.
+    workers[0].send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode != 0 and "KeyboardInterrupt" in err
+    assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
+
+
+def test_a_worker_that_dies_ends_the_run_with_its_error_and_keeps_the_last_snapshot(tmp_path):
+    process = start_endless_run(tmp_path)
+    psutil.Process(process.pid).children()[0].kill()
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1 and "WorkerError" in err and "SIGKILL" in err
+    assert "WorkerError" in (tmp_path / "run_0" / "debug.log").read_text()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+def test_cartpole_runs_under_spawn(tmp_path):
+    sampler = CpuSampler(gym_make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, start_method="spawn")
+    runner = MinibatchRl(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, n_steps=100, affinity=dict(workers_cpus=[0, 1], master_torch_threads=1))
+    runner.train()

@@ -1,0 +1,238 @@
+import builtins
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from rlpyt.utils.logging import context, logger
+from rlpyt.utils.logging.context import add_exp_param, check_progress, get_log_dir, logger_context
+
+
+def read(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def log_row(**values):
+    for key, value in values.items():
+        logger.record_tabular(key, value)
+    logger.dump_tabular()
+
+
+def test_the_directory_of_a_run_gets_all_its_files(tmp_path, capsys):
+    config = dict(lr=0.1)
+    with logger_context(tmp_path, 3, "ppo", config, override_prefix=True) as run_dir:
+        assert run_dir == str(tmp_path / "run_3")
+        logger.log("hello")
+        log_row(a=1)
+        logger.save_itr_params(0, {"itr": 0})
+    assert sorted(os.listdir(run_dir)) == ["debug.log", "params.json", "params.pkl", "progress.csv"]
+    assert json.load(open(f"{run_dir}/params.json")) == {"lr": 0.1, "name": "ppo", "run_ID": 3} and config == {"lr": 0.1}
+    text = open(f"{run_dir}/debug.log").read()
+    assert re.search(r"\| ppo_3 hello\n", text) and f"Logging to {run_dir}" in text and text in capsys.readouterr().out
+    assert read(f"{run_dir}/progress.csv") == [{"a": "1"}]
+    assert torch.load(f"{run_dir}/params.pkl", weights_only=True) == {"itr": 0}
+
+
+def test_a_relative_directory_is_put_under_data_with_the_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(context, "LOG_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    with logger_context("my/exp", 0, "x", snapshot_mode="none") as run_dir:
+        pass
+    assert re.fullmatch(r"data/local/\d{8}/\d{6}/my/exp/run_0", os.path.relpath(run_dir, tmp_path))
+    with logger_context(os.path.dirname(run_dir), 1, "x") as second:
+        assert second == os.path.join(os.path.dirname(run_dir), "run_1")
+    with logger_context("data/local/here", 0, "x") as under_data:
+        assert under_data == str(tmp_path / "data/local/here/run_0")
+    with logger_context("here", 0, "x", override_prefix=True) as overridden:
+        assert overridden == str(tmp_path / "here/run_0")
+
+
+def test_get_log_dir_has_its_root_and_date_optional(tmp_path, monkeypatch):
+    monkeypatch.setattr(context, "LOG_DIR", "/data")
+    assert re.fullmatch(r"/data/local/\d{8}/\d{6}/exp", get_log_dir("exp"))
+    assert get_log_dir("exp", root_log_dir=str(tmp_path), date=False) == str(tmp_path / "local" / "exp")
+
+
+def test_in_a_clone_the_logs_are_beside_the_code_and_otherwise_where_one_works(tmp_path):
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(context.__file__)))))
+    code = "from rlpyt.utils.logging import context; print(context.LOG_DIR)"
+
+    def log_dir(package_root):
+        environment = dict(os.environ, PYTHONPATH=str(package_root))
+        return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True,
+                              check=True).stdout.strip()
+    assert log_dir(root) == os.path.join(root, "data")
+    shutil.copytree(os.path.join(root, "rlpyt"), tmp_path / "site-packages" / "rlpyt")
+    assert log_dir(tmp_path / "site-packages") == str(tmp_path / "data")
+
+
+def test_an_exception_leaves_nothing_behind_and_is_noted(tmp_path, capsys):
+    descriptors = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(KeyError):
+        with logger_context(tmp_path, 0, "x") as run_dir:
+            logger.push_prefix("itr #0 ")
+            logger.push_tabular_prefix("Diagnostics/")
+            logger.record_tabular("half", 1)
+            raise KeyError("lost key")
+    assert set(os.listdir("/proc/self/fd")) == descriptors
+    assert "KeyError: 'lost key'" in open(f"{run_dir}/debug.log").read()
+    capsys.readouterr()
+    size = os.path.getsize(f"{run_dir}/debug.log")
+    logger.log("after", with_timestamp=False)
+    logger.record_tabular("b", 1)
+    logger.dump_tabular()
+    out = capsys.readouterr().out
+    assert out.startswith("after\n") and "half" not in out and "Diagnostics" not in out
+    assert os.path.getsize(f"{run_dir}/debug.log") == size and logger.get_snapshot_dir() is None
+
+
+def test_runs_follow_one_another_and_nest(tmp_path):
+    with logger_context(tmp_path, 0, "outer") as outer:
+        log_row(a=1)
+        with logger_context(tmp_path, 1, "inner", snapshot_mode="all") as inner:
+            logger.log("from the inner run")
+            log_row(b=1)
+            logger.save_itr_params(0, {})
+        logger.log("from the outer run")
+        log_row(a=2)
+        logger.save_itr_params(0, {})
+    with logger_context(tmp_path, 2, "next") as last:
+        log_row(c=1)
+    assert read(f"{outer}/progress.csv") == [{"a": "1"}, {"a": "2"}]
+    assert read(f"{inner}/progress.csv") == [{"b": "1"}] and read(f"{last}/progress.csv") == [{"c": "1"}]
+    assert "inner run" not in open(f"{outer}/debug.log").read() and "outer run" not in open(f"{inner}/debug.log").read()
+    assert os.path.exists(f"{outer}/params.pkl") and os.path.exists(f"{inner}/itr_0.pkl")
+
+
+def test_outputs_added_by_hand_stay_for_all_runs(tmp_path):
+    with logger.new_run():  # keeps what this test does to itself; the runs below shall see no enclosing run
+        logger._state.in_run = False
+        logger.add_text_output(tmp_path / "all.log")
+        logger.add_tabular_output(tmp_path / "all.csv")
+        for i in range(2):
+            with logger_context(tmp_path, i, "x"):
+                logger.log(f"run {i}")
+                log_row(a=i)
+    text = (tmp_path / "all.log").read_text()
+    assert "run 0" in text and "run 1" in text and [row["a"] for row in read(tmp_path / "all.csv")] == ["0", "1"]
+
+
+def test_files_of_an_earlier_run_are_kept_under_another_name(tmp_path, capsys):
+    for i in range(3):
+        with logger_context(tmp_path, 0, "x", dict(i=i), snapshot_mode="last+gap") as run_dir:
+            log_row(a=i)
+            logger.save_itr_params(0, {"i": i})
+            (tmp_path / "run_0" / "notes.txt").write_text("of the user")
+    for i, number in enumerate((".1", ".2", "")):
+        assert read(f"{run_dir}/progress{number}.csv") == [{"a": str(i)}]
+        assert json.load(open(f"{run_dir}/params{number}.json"))["i"] == i
+        for name in (f"params{number}.pkl", f"itr_0{number}.pkl"):
+            assert torch.load(f"{run_dir}/{name}", weights_only=True) == {"i": i}
+        assert os.path.exists(f"{run_dir}/debug{number}.log")
+    assert "progress.1.csv" in capsys.readouterr().out and len(os.listdir(run_dir)) == 16
+
+
+def test_a_directory_in_use_is_refused(tmp_path):
+    with logger_context(tmp_path, 0, "x") as run_dir:
+        log_row(a=1)
+        with pytest.raises(RuntimeError, match="Another run is writing to .*run_0: give this one another run_ID"):
+            with logger_context(tmp_path, 0, "x"):
+                pass
+        log_row(a=2)
+    assert len(read(f"{run_dir}/progress.csv")) == 2
+    with logger_context(tmp_path, 0, "x"):
+        pass
+
+
+def test_a_forked_process_that_outlives_the_run_does_not_block_the_directory(tmp_path):
+    receiver, sender = os.pipe()
+    with logger_context(tmp_path, 0, "x"):
+        child = os.fork()
+        if child == 0:
+            os.read(receiver, 1)
+            os._exit(0)
+    with logger_context(tmp_path, 0, "x"):
+        pass
+    os.write(sender, b".")
+    os.waitpid(child, 0)
+    os.close(receiver)
+    os.close(sender)
+
+
+def test_settings_are_checked_before_anything_is_made(tmp_path):
+    for settings in (dict(snapshot_mode="lats"), dict(tf_step="steps"), dict(snapshot_gap=0)):
+        with pytest.raises(ValueError, match=next(iter(settings))):
+            with logger_context(tmp_path, 0, "x", **settings):
+                pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_gap_can_be_given_or_set_before(tmp_path):
+    with logger.new_run():
+        logger.set_snapshot_gap(7)
+        with logger_context(tmp_path, 0, "x", snapshot_mode="gap"):
+            assert logger.get_snapshot_gap() == 7
+        with logger_context(tmp_path, 0, "x", snapshot_mode="gap", snapshot_gap=3):
+            assert logger.get_snapshot_gap() == 3
+        assert logger.get_snapshot_gap() == 7
+
+
+@pytest.mark.parametrize("tf_step, step", [("itr", 4), ("env_steps", 400)])
+def test_tensorboard_files_are_written_into_the_same_directory(tmp_path, tf_step, step):
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    with logger_context(tmp_path, 0, "x", use_summary_writer=True, tf_step=tf_step) as run_dir:
+        logger.set_iteration(4)
+        logger.record_tabular_misc_stat("Return", [1, 3])
+        log_row(**{"Diagnostics/CumSteps": 400})
+        assert logger.get_tf_summary_dir() == run_dir
+    assert logger.get_tf_summary_writer() is None
+    events = event_accumulator.EventAccumulator(run_dir).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("Return/Average")] == [(step, 2.0)]
+    assert "Return/Average" in read(f"{run_dir}/progress.csv")[0]
+
+
+def test_without_tensorboard_the_error_says_what_to_install(tmp_path, monkeypatch):
+    real_import = builtins.__import__
+
+    def no_tensorboard(name, *args, **kwargs):
+        if "tensorboard" in name:
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+    monkeypatch.setattr(builtins, "__import__", no_tensorboard)
+    with pytest.raises(ImportError, match="pip install tensorboard"):
+        with logger_context(tmp_path, 0, "x", use_summary_writer=True):
+            pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_parameter_can_be_added_to_finished_experiments(tmp_path, capsys):
+    for i in range(2):
+        with logger_context(tmp_path, i, "x", dict(lr=i)):
+            pass
+    add_exp_param("group", "a", tmp_path)
+    add_exp_param("lr", 5, tmp_path)
+
+    def params():
+        return [json.load(open(tmp_path / f"run_{i}" / "params.json")) for i in range(2)]
+    assert [(p["group"], p["lr"]) for p in params()] == [("a", 0), ("a", 1)] and "lr=0 stays" in capsys.readouterr().out
+    add_exp_param("lr", 5, tmp_path, overwrite=True)
+    assert [p["lr"] for p in params()] == [5, 5]
+
+
+def test_progress_is_the_number_of_lines(tmp_path, capsys, monkeypatch):
+    with logger_context(tmp_path / "exp", 0, "x") as run_dir:
+        log_row(a=1)
+        log_row(a=2)
+    capsys.readouterr()
+    check_progress(tmp_path)
+    assert capsys.readouterr().out.split() == ["3", f"{run_dir}/progress.csv"]
+    monkeypatch.chdir(tmp_path)
+    check_progress()
+    assert capsys.readouterr().out.split() == ["3", "exp/run_0/progress.csv"]

@@ -1,0 +1,91 @@
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.utils.misc import atomic_write, empty, extract_sequences, iterate_mb_idxs, remove_stale_temporaries, zeros
+
+
+def test_minibatches_come_in_order_and_drop_the_remainder():
+    assert [idxs.tolist() for idxs in iterate_mb_idxs(7, 3)] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_shuffled_minibatches_are_a_permutation_that_the_global_seed_decides():
+    np.random.seed(3)
+    first = [idxs.tolist() for idxs in iterate_mb_idxs(100, 10, shuffle=True)]
+    np.random.seed(3)
+    assert first == [idxs.tolist() for idxs in iterate_mb_idxs(100, 10, shuffle=True)]
+    assert sorted(sum(first, [])) == list(range(100)) != sum(first, [])
+
+
+def test_every_index_has_its_turn_although_the_remainder_is_dropped():
+    seen = {idx for _ in range(50) for idxs in iterate_mb_idxs(7, 3, shuffle=True) for idx in idxs.tolist()}
+    assert seen == set(range(7))
+
+
+@pytest.mark.parametrize("minibatch_size", [0, 8])
+def test_a_minibatch_size_that_gives_no_minibatch_is_refused_at_the_call(minibatch_size):
+    with pytest.raises(ValueError, match=f"minibatch_size={minibatch_size} "):
+        iterate_mb_idxs(7, minibatch_size)
+
+
+@pytest.mark.parametrize("make", [zeros, empty])
+def test_the_dtype_decides_between_torch_and_numpy(make):
+    for dtype in (np.float32, "int32", np.dtype("uint8"), float):
+        made = make((2, 3), dtype)
+        assert isinstance(made, np.ndarray) and made.dtype == dtype and made.shape == (2, 3)
+    made = make((2, 3), torch.int16)
+    assert isinstance(made, torch.Tensor) and made.dtype == torch.int16 and made.shape == (2, 3)
+    assert isinstance(make(2, None), torch.Tensor)
+
+
+@pytest.mark.parametrize("as_type", [np.asarray, torch.from_numpy])
+def test_sequences_wrap_at_both_ends(as_type):
+    T_all, B_all, T = 7, 3, 4
+    data = np.arange(T_all * B_all * 2).reshape(T_all, B_all, 2)
+    T_idxs, B_idxs = [0, 5, 6, -2, -1, 3], [0, 1, 2, 2, 0, 1]
+    expected = np.zeros((T, len(T_idxs), 2), data.dtype)
+    for i, (t0, b) in enumerate(zip(T_idxs, B_idxs, strict=True)):
+        for t in range(T):
+            expected[t, i] = data[(t0 + t) % T_all, b]
+    for make_idxs in (list, np.array, torch.tensor):
+        sequences = extract_sequences(as_type(data), make_idxs(T_idxs), make_idxs(B_idxs), T)
+        assert isinstance(sequences, type(as_type(data)))
+        np.testing.assert_array_equal(np.asarray(sequences), expected)
+
+
+def test_extracted_sequences_are_a_copy():
+    data = np.zeros((5, 2))
+    extract_sequences(data, [0], [0], 3)[:] = 1
+    assert not data.any()
+
+
+def test_atomic_write_replaces_a_file_when_the_block_is_done(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with atomic_write(path, "w") as file:
+        file.write("new")
+        file.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new" and os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_atomic_write_keeps_the_old_file_if_the_block_raises(tmp_path, error):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(error):
+        with atomic_write(path, "w") as file:
+            file.write("half of the n")
+            raise error
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_only_temporaries_of_atomic_write_are_swept(tmp_path):
+    writer = atomic_write(tmp_path / "file")
+    writer.__enter__()
+    (tmp_path / ".hidden").touch()
+    assert len(os.listdir(tmp_path)) == 2
+    remove_stale_temporaries(tmp_path)
+    assert os.listdir(tmp_path) == [".hidden"]

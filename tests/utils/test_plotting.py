@@ -1,0 +1,94 @@
+import builtins
+import csv
+import json
+
+import pytest
+
+from rlpyt.utils.plotting import plot_learning_curve
+
+PNG = b"\x89PNG"
+
+
+def write_run(run_dir, rows, params=None):
+    with open(run_dir / "progress.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    if params:
+        (run_dir / "params.json").write_text(json.dumps(params))
+
+
+def rows(n=30, y="Return", slash=""):
+    return [{"Diagnostics/CumSteps": i * 1000, f"{y}{slash}Average": "nan" if i == 0 else i, f"{y}{slash}Std": 2.0}
+            for i in range(n)]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that get saved."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+    figures, savefig = [], Figure.savefig
+
+    def record(figure, *args, **kwargs):
+        figures.append(figure)
+        savefig(figure, *args, **kwargs)
+    monkeypatch.setattr(Figure, "savefig", record)
+    return figures
+
+
+def test_the_curve_of_a_run_is_drawn_into_its_directory(tmp_path, drawn):
+    write_run(tmp_path, rows(), dict(name="ppo", run_ID=3))
+    path = plot_learning_curve(tmp_path)
+    assert path == str(tmp_path / "learning_curve.png") and open(path, "rb").read(4) == PNG
+    axes = drawn[0].axes[0]
+    assert axes.get_title() == "ppo (run 3)"
+    assert axes.get_xlabel() == "environment steps" and axes.get_ylabel() == "average return"
+    x, y = axes.lines[0].get_data()
+    assert list(x) == [i * 1000 for i in range(1, 30)] and list(y) == list(range(1, 30))  # without the NaN
+    assert len(axes.collections) == 1  # the band
+
+
+def test_columns_with_slashes_and_the_game_score_are_found(tmp_path, drawn):
+    write_run(tmp_path, [{**a, **b} for a, b in zip(rows(), rows(y="GameScore", slash="/"), strict=True)])
+    plot_learning_curve(tmp_path)
+    plot_learning_curve(tmp_path, y="ReturnAverage", path=tmp_path / "other.png")
+    assert [figure.axes[0].get_ylabel() for figure in drawn] == ["average game score", "average return"]
+    assert (tmp_path / "other.png").read_bytes()[:4] == PNG
+
+
+def test_minimum_and_maximum_make_the_band_where_there_is_no_deviation(tmp_path, drawn):
+    write_run(tmp_path, [{"x": i, "lossAverage": i, "lossMin": i - 1, "lossMax": i + 1} for i in range(5)])
+    plot_learning_curve(tmp_path, y="lossAverage", x="x")
+    assert drawn[0].axes[0].get_legend().get_texts()[1].get_text() == "minimum to maximum"
+
+
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    pytest.importorskip("matplotlib")
+    write_run(tmp_path, rows())
+    with pytest.raises(ValueError, match="no column Score: choose among Diagnostics/CumSteps, ReturnAverage"):
+        plot_learning_curve(tmp_path, y="Score")
+
+
+def test_a_run_without_any_value_yet_gives_an_empty_picture(tmp_path, drawn):
+    write_run(tmp_path, rows(1))
+    assert open(plot_learning_curve(str(tmp_path)), "rb").read(4) == PNG
+
+
+def test_an_empty_file_is_an_error_that_says_so(tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "progress.csv").touch()
+    with pytest.raises(ValueError, match="it is empty"):
+        plot_learning_curve(tmp_path)
+
+
+def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch):
+    real_import = builtins.__import__
+
+    def no_matplotlib(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+    monkeypatch.setattr(builtins, "__import__", no_matplotlib)
+    with pytest.raises(ImportError, match=r'pip install "rlpyt\[plot\]"'):
+        plot_learning_curve(tmp_path)

@@ -1,0 +1,71 @@
+from rlpyt.utils.quick_args import save__init__args
+
+
+class Base:
+    setting = "class attribute"
+
+    def __init__(self, a, b=2, setting=None):
+        save__init__args(locals())
+
+
+class Child(Base):
+    def __init__(self, a, c=3, *args, b=20, **kwargs):
+        save__init__args(locals())
+        super().__init__(a="of the base", b="of the base", **kwargs)
+
+
+def test_arguments_become_attributes():
+    obj = Base(1)
+    assert vars(obj) == {"a": 1, "b": 2, "setting": None}
+
+
+def test_a_class_attribute_of_the_same_name_does_not_count_as_set():
+    assert Base(1, setting="mine").setting == "mine"
+
+
+def test_the_value_of_the_subclass_wins_over_that_of_its_base():
+    obj = Child(1)
+    assert (obj.a, obj.b, obj.c) == (1, 20, 3)
+
+
+def test_collected_arguments_are_not_saved():
+    assert set(vars(Child(1, 3, 4, setting=5))) == {"a", "b", "c", "setting"}
+
+
+def test_local_variables_are_not_saved_unless_an_init_names_them():
+    class Grandchild(Child):
+        def __init__(self):
+            temporary, c = "forget", "named by Child"
+            save__init__args(locals())
+    assert vars(Grandchild()) == {"c": "named by Child"}
+
+
+def test_underscore_overwrite():
+    class Underscored:
+        def __init__(self, a):
+            self._a = "before"
+            save__init__args(locals(), underscore=True)
+            self.kept = self._a
+            save__init__args(locals(), underscore=True, overwrite=True)
+    obj = Underscored(1)
+    assert obj.kept == "before" and obj._a == 1 and not hasattr(obj, "a")
+
+
+def test_subclass_only_saves_what_the_running_init_names():
+    class Only(Base):
+        def __init__(self, c, a=0):
+            b = "local, and named by the base"  # noqa: F841
+            save__init__args(locals(), subclass_only=True)
+            super().__init__(a, b=5)
+    assert Only(3).b == 5
+
+    class Sub(Only):
+        def __init__(self):
+            super().__init__(c=4, a=1)
+    assert vars(Sub()) == {"c": 4, "a": 1, "b": 5, "setting": None}
+
+
+def test_a_class_without_an_init_of_its_own_is_no_trouble():
+    class Plain(Base):
+        pass
+    assert Plain(1).a == 1

@@ -1,0 +1,106 @@
+from collections import namedtuple
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.utils import array as numpy_version
+from rlpyt.utils.tensor import (
+    from_onehot,
+    infer_leading_dims,
+    restore_leading_dims,
+    select_at_indexes,
+    to_onehot,
+    valid_mean,
+)
+
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("lead, rest", [((), ()), ((3,), ()), ((4, 3), ()), ((4, 3), (2, 5)), ((0, 3), (2,))])
+def test_select_at_indexes_agrees_with_numpy(lead, rest, device):
+    rng = np.random.default_rng(0)
+    array, indexes = rng.normal(size=lead + (6,) + rest), np.asarray(rng.integers(6, size=lead))
+    selected = select_at_indexes(torch.from_numpy(indexes).to(device), torch.from_numpy(array).to(device))
+    expected = numpy_version.select_at_indexes(indexes, array)
+    assert selected.shape == expected.shape and selected.device.type == device
+    np.testing.assert_array_equal(selected.cpu().numpy(), expected)
+
+
+def test_select_at_indexes_passes_gradients_to_the_selected_entries_only():
+    tensor = torch.zeros(2, 3, requires_grad=True)
+    select_at_indexes(torch.tensor([2, 0], dtype=torch.int32), tensor).sum().backward()
+    assert tensor.grad.tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+def test_select_at_indexes_refuses_a_tensor_that_does_not_match():
+    with pytest.raises(ValueError, match="must begin with the shape of the indexes"):
+        select_at_indexes(torch.zeros(4, 3, dtype=torch.long), torch.zeros(4, 3))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.uint8, torch.bool])
+def test_onehot_and_back(dtype, device):
+    indexes = torch.tensor([[0, 2], [3, 1], [2, 2]], dtype=torch.int32, device=device)
+    onehot = to_onehot(indexes, 4, dtype=dtype)
+    assert onehot.shape == (3, 2, 4) and onehot.dtype == (dtype or torch.int32) and onehot.device == indexes.device
+    assert torch.equal(onehot.cpu().float(), torch.eye(4)[indexes.cpu().long()])
+    assert torch.equal(from_onehot(onehot), indexes.long())
+    assert from_onehot(onehot, dtype=torch.int32).dtype == torch.int32
+
+
+def test_onehot_of_a_single_index_and_along_another_dimension():
+    assert to_onehot(torch.tensor(1), 3).tolist() == [0, 1, 0]
+    assert from_onehot(torch.eye(3)[[2, 0]].T, dim=0).tolist() == [2, 0]
+
+
+def test_valid_mean_agrees_with_numpy():
+    rng = np.random.default_rng(0)
+    x, mask = rng.normal(size=(5, 4, 3)), rng.integers(2, size=(5, 4, 3)).astype(np.float64)
+    for dim in (None, 0, 1, -1, (0, 1)):
+        for valid in (None, mask, mask[:, :1], mask > 0):
+            expected = numpy_version.valid_mean(x, valid, dim)
+            result = valid_mean(torch.from_numpy(x), None if valid is None else torch.from_numpy(valid), dim)
+            np.testing.assert_allclose(result.numpy(), expected, equal_nan=True)
+
+
+def test_valid_mean_of_nothing_is_nan():
+    assert valid_mean(torch.ones(3), torch.zeros(3)).isnan()
+    assert valid_mean(torch.ones(2, 2), torch.tensor([[0, 1], [0, 1]]), dim=0).isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (4, 3), (1, 1), (1,)])
+def test_restore_undoes_infer(lead):
+    x = torch.randn(*lead, 5, 6)
+    lead_dim, T, B, shape = infer_leading_dims(x, 2)
+    assert lead_dim == len(lead) and T * B == int(np.prod(lead)) and shape == (5, 6)
+    restored = restore_leading_dims(x.view(T * B, *shape), lead_dim, T, B)
+    assert torch.equal(restored, x)
+
+
+def test_infer_gives_T_and_B_in_their_places():
+    assert infer_leading_dims(torch.zeros(4, 3, 5), 1) == (2, 4, 3, (5,))
+    assert infer_leading_dims(torch.zeros(3, 5), 1) == (1, 1, 3, (5,))
+    assert infer_leading_dims(torch.zeros(5), 1) == (0, 1, 1, (5,))
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 4, 3, 5, 6)])
+def test_infer_says_what_is_wrong_with_too_few_or_too_many(shape):
+    with pytest.raises(ValueError, match="give it 2 to 4 dimensions"):
+        infer_leading_dims(torch.zeros(shape), 2)
+
+
+def test_restore_takes_several_tensors_and_keeps_namedtuples():
+    Output = namedtuple("Output", ["mean", "value"])
+    mean, value = torch.zeros(12, 2), torch.zeros(12)
+    for several in ((mean, value), [mean, value]):
+        restored = restore_leading_dims(several, 2, 4, 3)
+        assert type(restored) is tuple and [tuple(r.shape) for r in restored] == [(4, 3, 2), (4, 3)]
+    restored = restore_leading_dims(Output(mean, value), 2, 4, 3)
+    assert isinstance(restored, Output) and restored.mean.shape == (4, 3, 2)
+
+
+def test_restore_refuses_to_drop_a_batch():
+    with pytest.raises(ValueError, match="must be of size 1"):
+        restore_leading_dims(torch.zeros(2, 5), 0)

@@ -11,7 +11,7 @@ plot = ["matplotlib>=3.8"]
 setup(
     name="rlpyt",
     version="1.0.0.dev0",
-    description="Deep reinforcement learning in PyTorch: policy gradient, deep Q-learning and Q-function policy gradient, at high throughput.",
+    description="Deep reinforcement learning in PyTorch, at high throughput: policy gradient, deep Q-learning, Q-function policy gradient.",
     long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",

@@ -40,7 +40,7 @@ def build_and_train(
         max_decorrelation_steps=10 if smoke else 400,
     )
     runner = MinibatchRl(
-        algo=A2C(learning_rate=7e-4, gae_lambda=0.95, clip_grad_norm=0.5),
+        algo=A2C(learning_rate=3e-4),
         agent=AtariFfAgent(),
         sampler=sampler,
         n_steps=200 if smoke else n_steps,

@@ -12,12 +12,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.models.utils import keep_large_blocks, strip_ddp_state_dict, unwrap_ddp, update_state_dict
+from rlpyt.samplers.collections import AgentInputs  # noqa: F401  (a documented name of this module)
 from rlpyt.utils.buffer import buffer_to, np_mp_array
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.synchronize import RWLock
 
-AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "prev_reward"])
 AgentStep = namedarraytuple("AgentStep", ["action", "agent_info"])
 
 # What keeps DistributedDataParallel from sending buffers around in every forward pass: a name that depends on torch's version.

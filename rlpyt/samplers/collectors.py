@@ -25,6 +25,11 @@ def env_rows(buffer_: Any, B: int) -> list:
     return [buffer_func(buffer_, lambda x, b=b: x[b, ...]) for b in range(B)]
 
 
+def _at(buffer_: Any, loc: Any) -> Any:
+    """Index a structure, or None."""
+    return None if buffer_ is None else buffer_[loc]
+
+
 class BaseCollector:
     """Steps environments, possibly in a worker process, and records what happens into the batch.
 
@@ -180,12 +185,12 @@ class _Row:
         self.next_observation = batch.env.next_observation[t]
         self.observations = env_rows(self.next_observation, B)
         self.reward, self.done, self.timeout = batch.env.reward[t], batch.env.done[t], batch.env.timeout[t]
-        self.env_info = None if batch.env.env_info is None else batch.env.env_info[t]
+        self.env_info = _at(batch.env.env_info, t)
         self.columns = () if self.env_info is None else tuple(self.env_info)
         self.env_timeout = getattr(self.env_info, "timeout", None)
         self.traj_done = getattr(self.env_info, "traj_done", self.done)
         self.ends = [self.done] if self.traj_done is self.done else [self.done, self.traj_done]
-        self.agent_leaves = buffer_leaves(batch.agent.action[t]) + buffer_leaves(batch.agent.agent_info[t])
+        self.agent_leaves = buffer_leaves(_at(batch.agent.action, t)) + buffer_leaves(_at(batch.agent.agent_info, t))
 
 
 class TrainingCollector(DecorrelatingStartCollector):

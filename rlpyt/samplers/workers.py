@@ -212,7 +212,7 @@ class WorkerPool:
         if not self.processes:
             return
         failures = []
-        for rank, pipe in enumerate(self.pipes):
+        for pipe in self.pipes:
             try:
                 pipe.send(None)
             except OSError:

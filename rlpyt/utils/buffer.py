@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.collections import (
+    NamedArrayTupleSchema_like,
     NamedTuple,
     NamedTupleSchema,
-    NamedArrayTupleSchema_like,
     namedarraytuple_like,
 )
 

@@ -60,7 +60,7 @@ copyreg.pickle(_RecipeType, _reduce_type)
 copyreg.pickle(_NamedArrayTupleType, _reduce_type)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _type_from_recipe(kind: str, typename: str, fields: tuple[str, ...], defaults: tuple | None) -> type:
     if kind == "namedtuple":
         cls = _RecipeType(typename, (namedtuple(typename, fields, defaults=defaults),), {"__slots__": ()})

@@ -33,9 +33,7 @@ COMMON = [
 TIMES = ("CumTime", "PerSecond", "CumTrainTime", "CumEvalTime")
 
 
-def train(
-    log_dir, RunnerCls=MinibatchRl, SamplerCls=SerialSampler, n_steps=400, seed=0, runner_kwargs=None, snapshot_mode="last", **sampler_kwargs
-):
+def train(log_dir, RunnerCls=MinibatchRl, SamplerCls=SerialSampler, n_steps=400, seed=0, snapshot_mode="last"):
     """Run A2C on a counting environment, 20 steps per iteration; return the directory of the run and the runner."""
     sampler = SamplerCls(
         EnvCls=CountingEnv,
@@ -43,7 +41,6 @@ def train(
         batch_T=5,
         batch_B=4,
         **(dict(eval_n_envs=2, eval_max_steps=60) if RunnerCls is MinibatchRlEval else {}),
-        **sampler_kwargs,
     )
     runner = RunnerCls(
         algo=A2C(),
@@ -53,7 +50,6 @@ def train(
         seed=seed,
         log_interval_steps=100,
         affinity=dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1),
-        **(runner_kwargs or {}),
     )
     with logger_context(log_dir, 0, "test", dict(a=1), snapshot_mode=snapshot_mode, override_prefix=True) as run_dir:
         runner.train()
@@ -240,5 +236,6 @@ def test_a_worker_that_dies_ends_the_run_with_its_error_and_keeps_the_last_snaps
 # ---------------------------------------------------------------------------------------------------------------------
 def test_cartpole_runs_under_spawn(tmp_path):
     sampler = CpuSampler(gym_make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, start_method="spawn")
-    runner = MinibatchRl(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, n_steps=100, affinity=dict(workers_cpus=[0, 1], master_torch_threads=1))
+    affinity = dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1)
+    runner = MinibatchRl(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, n_steps=100, affinity=affinity)
     runner.train()

@@ -93,7 +93,7 @@ def test_a_worker_killed_at_any_moment_of_collecting_is_named(start_method):
         victim = random.randrange(2)
         pid = sampler._pool.processes[victim].pid
         threading.Timer(random.random() * 0.5, os.kill, (pid, signal.SIGKILL)).start()
-        message = failure(lambda: [sampler.obtain_samples(itr) for itr in range(1000)])
+        message = failure(lambda sampler=sampler: [sampler.obtain_samples(itr) for itr in range(1000)])
         assert f"worker {victim}" in message and str(pid) in message and "SIGKILL" in message and "batch" in message
         assert f"environments {2 * victim} to {2 * victim + 1}" in message
         assert not workers_of(os.getpid())

@@ -175,7 +175,6 @@ class _Row:
         next_observation: structure ``[B,...]``, row ``t + 1`` of the observations.
         observations: the same as one writable structure per environment.
         reward, done, timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
-        ends: those of `done` and `traj_done` that are different arrays.
         env_info: structure ``[B,...]``, or None.
         columns: its fields.
         agent_leaves: action and agent_info, a flat list of arrays ``[B,...]``.
@@ -189,7 +188,6 @@ class _Row:
         self.columns = () if self.env_info is None else tuple(self.env_info)
         self.env_timeout = getattr(self.env_info, "timeout", None)
         self.traj_done = getattr(self.env_info, "traj_done", self.done)
-        self.ends = [self.done] if self.traj_done is self.done else [self.done, self.traj_done]
         self.agent_leaves = buffer_leaves(_at(batch.agent.action, t)) + buffer_leaves(_at(batch.agent.agent_info, t))
 
 
@@ -235,16 +233,17 @@ class TrainingCollector(DecorrelatingStartCollector):
             action, agent_leaves = self.actor.receive(t)
             for destination, leaf in zip(row.agent_leaves, [*buffer_leaves(action), *agent_leaves]):
                 destination[...] = leaf
-            outcomes = self._step_envs(t, row, action)
-            self._tracker.step(t, row, self.samples_np, outcomes)
+            outcomes, ended = self._step_envs(t, row, action)
+            self._tracker.step(t, self.samples_np, outcomes)
             agent_inputs.prev_action[...] = action
             agent_inputs.prev_reward[...] = row.reward
-            if any(end.any() for end in row.ends):
+            if ended:
                 self._end_episodes(t, row, completed)
             self.actor.request(t + 1)
         if self._has_value:
             self.samples_np.agent.bootstrap_value[0] = self.actor.value(self.batch_T)
         agent_inputs.observation[...] = row.next_observation
+        self._tracker.end_batch(self.samples_np)
         return agent_inputs, traj_infos, completed
 
     def _start_batch(self, itr: int) -> list:
@@ -260,10 +259,14 @@ class TrainingCollector(DecorrelatingStartCollector):
         self.agent.sample_mode(itr)
         return []
 
-    def _step_envs(self, t: int, row: _Row, action: Any) -> list:
-        """Step all environments, writing what they return into `row`; return the outcomes ``(reward, done, env_info)``."""
+    def _step_envs(self, t: int, row: _Row, action: Any) -> tuple[list, bool]:
+        """Step all environments, writing what they return into `row`.
+
+        Returns:
+            The outcomes ``(reward, done, env_info)``, and whether any episode or trajectory ended.
+        """
         observations, rewards, dones, columns, outcomes = row.observations, row.reward, row.done, row.columns, []
-        b = 0
+        b, ended, has_traj_done = 0, False, row.traj_done is not row.done
         try:
             for b, step_env in enumerate(self._calls.steps):
                 outcome = reward, done, env_info = step_env(action[b], observations[b])
@@ -272,11 +275,13 @@ class TrainingCollector(DecorrelatingStartCollector):
                 if columns:
                     for column, value in zip(columns, env_info):
                         column[b] = value
+                if done or (has_traj_done and env_info.traj_done):
+                    ended = True
                 outcomes.append(outcome)
         except Exception as error:
             self._calls.explain(error, b, self._when(t))
             raise
-        return outcomes
+        return outcomes, ended
 
     def _end_episodes(self, t: int, row: _Row, completed: list) -> None:
         """Keep what truncated episodes end with, finish TrajInfos, reset environments and the agent."""
@@ -285,7 +290,7 @@ class TrainingCollector(DecorrelatingStartCollector):
             if row.timeout.any():
                 self._keep_final_observations(t, row)
         for b in np.flatnonzero(row.traj_done):
-            completed.append(self._tracker.finish(b, buffer_func(row.observations[b], np.copy)))
+            completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
             self.completed_at.append((t, self._calls.env_ranks[b]))
             self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
         for b in np.flatnonzero(row.done):

@@ -19,51 +19,53 @@ def episode_tracker(TrajInfoCls: Any, B: int) -> _ArrayTracker | _ObjectTracker:
 
 
 class _ArrayTracker:
-    """What `TrajInfo.step` does, for all environments at once; a TrajInfo object is built when an episode ends."""
+    """What `TrajInfo.step` does, from the batch: sums over the rows of an episode, when it ends and when the batch does.
+
+    Columns are summed one by one, so that the result does not depend on which environments share a process.
+    """
 
     def __init__(self, TrajInfoCls: type, B: int) -> None:
         self.TrajInfoCls = TrajInfoCls
-        self.length = np.zeros(B, np.int64)  # [B]
-        self.return_ = np.zeros(B)  # [B]
-        self.nonzero = np.zeros(B, np.int64)  # [B]
-        self.discounted = np.zeros(B)  # [B]
-        self.cur_discount = np.ones(B)  # [B]
-        self.sums = {field: np.zeros(B) for field, _ in TrajInfoCls.env_info_sums}  # each [B]
-
-    def step(self, t: int, row: Any, samples: Any, outcomes: list) -> None:
-        """Take in step `t` of every environment: `row` is where its outcomes went."""
-        reward = row.reward  # [B]
-        self.length += 1
-        self.return_ += reward
-        self.nonzero += reward != 0
-        self.discounted += self.cur_discount * reward
-        self.cur_discount *= self.TrajInfoCls._discount
-        for field, name in self.TrajInfoCls.env_info_sums:
-            self.sums[field] += getattr(row.env_info, name)
-
-    def finish(self, b: int, observation: Any) -> TrajInfo:
-        """Return the TrajInfo of environment `b`, whose episode ended with `observation`, and start a new one."""
-        info = self.TrajInfoCls()
-        info.update(
-            Length=int(self.length[b]),
-            Return=float(self.return_[b]),
-            NonzeroRewards=int(self.nonzero[b]),
-            DiscountedReturn=float(self.discounted[b]),
-            _cur_discount=float(self.cur_discount[b]),
-            **{field: float(total[b]) for field, total in self.sums.items()},
-        )
-        for total in (self.length, self.return_, self.nonzero, self.discounted, *self.sums.values()):
-            total[b] = 0
-        self.cur_discount[b] = 1
-        return info.terminate(observation)
+        self.running = [TrajInfoCls() for _ in range(B)]  # What was summed up in earlier batches.
+        self._first = [0] * B  # First row of each environment's episode that is not summed up yet.
+        self._powers = np.ones(0)  # Of the discount.
 
     def load(self, traj_infos: list) -> None:
         """Go on from episodes that were begun as TrajInfo objects."""
-        for b, info in enumerate(traj_infos):
-            self.length[b], self.return_[b], self.nonzero[b] = info.Length, info.Return, info.NonzeroRewards
-            self.discounted[b], self.cur_discount[b] = info.DiscountedReturn, info._cur_discount
-            for field, total in self.sums.items():
-                total[b] = info[field]
+        self.running = list(traj_infos)
+
+    def step(self, t: int, samples: Any, outcomes: list) -> None:
+        """Nothing to do before an episode or the batch ends."""
+
+    def finish(self, b: int, t: int, samples: Any, observation: Any) -> TrajInfo:
+        """Return the TrajInfo of environment `b`, whose episode ended in row `t` with `observation`, and start a new one."""
+        self._sum_up(b, t + 1, samples)
+        info, self.running[b] = self.running[b], self.TrajInfoCls()
+        return info.terminate(observation)
+
+    def end_batch(self, samples: Any) -> None:
+        """Sum up what will be overwritten."""
+        T = len(samples.env.reward)
+        for b in range(len(self.running)):
+            self._sum_up(b, T, samples)
+            self._first[b] = 0
+
+    def _sum_up(self, b: int, end: int, samples: Any) -> None:
+        rows, info = slice(self._first[b], end), self.running[b]
+        n = end - self._first[b]
+        self._first[b] = end
+        if n == 0:
+            return
+        if len(self._powers) < n:
+            self._powers = info._discount ** np.arange(n)
+        reward = samples.env.reward[rows, b].astype(np.float64)
+        info.Length += n
+        info.Return += float(reward.sum())
+        info.NonzeroRewards += int(np.count_nonzero(reward))
+        info.DiscountedReturn += info._cur_discount * float(self._powers[:n] @ reward)
+        info._cur_discount *= float(self._powers[n - 1] * info._discount)
+        for field, name in info.env_info_sums:
+            info[field] += float(getattr(samples.env.env_info, name)[rows, b].sum(dtype=np.float64))
 
 
 class _ObjectTracker:
@@ -73,15 +75,15 @@ class _ObjectTracker:
         self.TrajInfoCls = TrajInfoCls
         self.traj_infos = [TrajInfoCls() for _ in range(B)]
 
-    def step(self, t: int, row: Any, samples: Any, outcomes: list) -> None:
+    def step(self, t: int, samples: Any, outcomes: list) -> None:
         """Take in step `t` of every environment: `samples` is the batch, `outcomes` a list of ``(reward, done, env_info)``."""
         for b, (reward, done, env_info) in enumerate(outcomes):
             observation = buffer_func(samples.env.observation[t, b], np.copy)  # The batch's memory is overwritten later.
             agent_info = None if samples.agent.agent_info is None else samples.agent.agent_info[t, b]
             self.traj_infos[b].step(observation, samples.agent.action[t, b], reward, done, agent_info, env_info)
 
-    def finish(self, b: int, observation: Any) -> AttrDict:
-        """Return the TrajInfo of environment `b`, whose episode ended with `observation`, and start a new one."""
+    def finish(self, b: int, t: int, samples: Any, observation: Any) -> AttrDict:
+        """Return the TrajInfo of environment `b`, whose episode ended in row `t` with `observation`, and start a new one."""
         info = self.traj_infos[b].terminate(observation)
         self.traj_infos[b] = self.TrajInfoCls()
         return info
@@ -89,3 +91,6 @@ class _ObjectTracker:
     def load(self, traj_infos: list) -> None:
         """Go on from episodes that were begun as TrajInfo objects."""
         self.traj_infos = list(traj_infos)
+
+    def end_batch(self, samples: Any) -> None:
+        """Nothing to do: the objects keep what they need."""

@@ -15,7 +15,7 @@ A pipe reports the death of its other end, and every wait watches the process it
 * a worker that raises sends its traceback as text; one that dies is named with its exit code or signal. `WorkerPool.receive` then ends
   the others and raises `WorkerError`;
 * a worker whose master is gone ends itself;
-* workers ignore Ctrl-C: it reaches the whole process group, and the master decides.
+* workers ignore Ctrl-C and SIGTERM, which may reach all processes of a run at once: the master decides.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _worker_main(
     for other in others:  # Ends that were inherited; while they are open, nobody notices a death by them.
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, _ignore)  # Not SIG_IGN, which programs that an environment starts would inherit.
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, file=stack.fd, all_threads=False)
     threading.Thread(target=_watch_master, args=(master_pid,), daemon=True).start()
@@ -74,6 +74,10 @@ def _worker_main(
         _send_report(pipe, error)
         sys.stderr.flush()
         os._exit(1)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    """Do nothing about a signal."""
 
 
 def _send_report(pipe: Connection, error: BaseException) -> None:
@@ -239,13 +243,9 @@ class WorkerPool:
         atexit.unregister(self._at_exit)
         started = [process for process in self.processes if process.pid is not None]
         for process in started:
-            process.terminate()
-        deadline = time.monotonic() + 1.0
+            process.kill()
         for process in started:
-            process.join(max(deadline - time.monotonic(), 0))
-            if process.is_alive():
-                process.kill()
-                process.join()
+            process.join()
             process.close()
         for pipe in self.pipes:
             pipe.close()

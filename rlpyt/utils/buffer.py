@@ -176,8 +176,16 @@ def buffer_method(buffer_: Any, method_name: str, *args: Any, **kwargs: Any) -> 
 def buffer_leaves(buffer_: Any) -> list:
     """Return the leaves of a structure as a flat list, depth first, without the Nones."""
     leaves: list = []
-    buffer_func(buffer_, leaves.append)
+    _append_leaves(buffer_, leaves)
     return leaves
+
+
+def _append_leaves(buffer_: Any, leaves: list) -> None:
+    if isinstance(buffer_, tuple):
+        for part in tuple(buffer_):
+            _append_leaves(part, leaves)
+    elif buffer_ is not None:
+        leaves.append(buffer_)
 
 
 def torchify_buffer(buffer_: Any) -> Any:

@@ -194,10 +194,7 @@ def test_ctrl_c_and_sigterm_end_with_a_snapshot(tmp_path, runner, number, code):
     process = start_endless_run(tmp_path, runner)
     workers = psutil.Process(process.pid).children(recursive=True)
     assert len(workers) == 2
-    if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # As a terminal does: to the whole group.
-    else:
-        process.send_signal(number)
+    os.killpg(process.pid, number)  # To all processes of the run, as a terminal or a batch system does.
     out, err = process.communicate(timeout=30)
     assert process.returncode == code, err
     assert "Traceback" not in err and f"{signal.Signals(number).name}: finishing" in out

@@ -34,9 +34,8 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n].
 
-        Never bootstraps across a reset: where the episode was truncated within the window, `target_inputs`
-            are what the
-        agent would have been given next, had it gone on.
+        Never bootstraps across a reset: where the episode was truncated within the window, `target_inputs` are
+        what the agent would have been given next, had it gone on.
 
         Returns:
             `SamplesFromReplay`, torch tensors with leading dimension [n], over memory that nothing else uses.

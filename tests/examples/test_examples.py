@@ -1,0 +1,51 @@
+"""Every example runs, as a user would run it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RUNS = {
+    "example_0": [],
+    "example_1": ["--game", "breakout"],
+    "example_2": ["--env_id", "Pendulum-v1"],
+    "example_2 MuJoCo": [],
+    "example_3": ["--sample_mode", "serial"],
+    "example_3 cpu": ["--sample_mode", "cpu", "--n_parallel", "2"],
+}
+
+
+def run(name, *args):
+    script = EXAMPLES / f"{name.split()[0]}.py"
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    return subprocess.run([sys.executable, str(script), *args], capture_output=True, text=True, timeout=280, env=environment)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_examples_run_in_smoke_size_and_leave_a_run_directory(name):
+    out = run(name, "--smoke", "--seed", "1", *RUNS[name])
+    assert out.returncode == 0, out.stderr
+    assert "Training complete" in out.stdout and "\r" not in out.stdout + out.stderr
+    run_dir = Path(next(line for line in out.stdout.splitlines() if "Logging to" in line).split("Logging to ")[1])
+    assert {"params.json", "progress.csv", "debug.log", "params.pkl"} <= set(os.listdir(run_dir))
+    assert json.loads((run_dir / "params.json").read_text())["run_ID"] == 0
+    assert torch.load(run_dir / "params.pkl", weights_only=True)["cum_steps"] > 0
+    if name == "example_0":
+        assert (run_dir / "learning_curve.png").stat().st_size > 1000
+        assert "Not solved yet: mean return" in out.stdout and str(run_dir) in out.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", sorted({name.split()[0] for name in RUNS}))
+def test_examples_explain_themselves(name):
+    out = run(name, "--help")
+    assert out.returncode == 0 and "What it teaches" in out.stdout and "--smoke" in out.stdout
+
+
+def test_a_misspelt_game_is_answered_with_the_nearest_names():
+    out = run("example_1", "--smoke", "--game", "pomg")
+    assert out.returncode != 0 and "pong" in out.stderr.splitlines()[-1]

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.utils.buffer import buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.buffer import buffer_leaves, torchify_buffer
+from rlpyt.utils.collections import namedarraytuple_like
 
 
 class LocalActor:
@@ -33,9 +34,15 @@ class LocalActor:
     def receive(self, t: int) -> tuple[Any, list[np.ndarray]]:
         """Return the action for step `t`, a numpy structure ``[B,...]``, and the leaves of the agent_info, arrays ``[B,...]``."""
         action, agent_info = self.agent.step(self._observations[t], *self._prev)
-        return numpify_buffer(action), [leaf.numpy() for leaf in buffer_leaves(agent_info)]
+        return _as_arrays(action), [leaf.numpy() for leaf in buffer_leaves(agent_info)]
 
     def value(self, t: int) -> np.ndarray:
         """Return the value of the observation of step `t`, float32 ``[B]``, without advancing any recurrent state."""
         return self.agent.value(self._observations[t], *self._prev).numpy()
 
+
+def _as_arrays(action: Any) -> Any:
+    """Return an action ``[B,...]`` in numpy, such that ``action[b]`` is that of environment `b` also where it is a structure."""
+    if isinstance(action, tuple):
+        return namedarraytuple_like(action)._make(_as_arrays(part) for part in tuple(action))
+    return action.numpy()

@@ -11,7 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.distributions.discrete import DiscreteMixin
-from rlpyt.models.utils import keep_large_blocks, strip_ddp_state_dict, unwrap_ddp, update_state_dict
+from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
 from rlpyt.samplers.collections import AgentInputs  # noqa: F401  (a documented name of this module)
 from rlpyt.utils.buffer import buffer_to, np_mp_array
 from rlpyt.utils.collections import namedarraytuple
@@ -83,6 +83,7 @@ class BaseAgent:
 
         env_spaces: EnvSpaces(observation, action).
         share_memory: keep `model` in shared memory, so that processes started later see its parameters change.
+        initial_model_state_dict goes to `load_state_dict`: make all that it fills in `make_models`, or before this method.
         kwargs: for agents which treat environments differently, `global_B` (int, number of environments in the whole
             run) and `env_ranks` (which of them this agent serves); ignored here.
         """
@@ -90,7 +91,7 @@ class BaseAgent:
         self.env_model_kwargs = self.make_env_to_model_kwargs(env_spaces)
         self.make_models()
         if self.initial_model_state_dict is not None:
-            BaseAgent.load_state_dict(self, self.initial_model_state_dict)
+            self.load_state_dict(self.initial_model_state_dict)
         if share_memory:
             self.model.share_memory()
             self.shared_model = self.model
@@ -275,7 +276,8 @@ class BaseAgent:
                 f"returns, but got {list(state_dict)[:10]}."
             )
         for name, model in models.items():
-            unwrap_ddp(model).load_state_dict(strip_ddp_state_dict(state_dict[name]))
+            model = unwrap_ddp(model)
+            model.load_state_dict(matching_state_dict(model, state_dict[name]))
 
     # --- modes --------------------------------------------------------------------------------------------------------
 

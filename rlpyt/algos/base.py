@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -154,6 +155,9 @@ def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
 
     Returns:
         An `OptInfoCls` whose fields list the numbers of all updates in order.
+
+    Raises:
+        FloatingPointError: a number is NaN, or a loss or gradient norm (by the name of the field) is infinite.
     """
     fields: tuple[list, ...] = tuple([] for _ in OptInfoCls._fields)
     values, owners = [], []
@@ -169,4 +173,16 @@ def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
         for field, value in zip(owners, values, strict=True):
             field.extend(numbers[start : start + len(value)])
             start += len(value)
+    for name, field in zip(OptInfoCls._fields, fields, strict=True):
+        _check_training_goes_well(name, field)
     return OptInfoCls(*fields)
+
+
+def _check_training_goes_well(name: str, numbers: list[float]) -> None:
+    must_be_finite = name.lower().endswith(("loss", "gradnorm"))
+    for x in numbers:
+        if math.isnan(x) or (must_be_finite and math.isinf(x)):
+            raise FloatingPointError(
+                f"Training failed: {name} became {x}. Lower the learning rate, and check rewards and observations for NaN "
+                "and infinity."
+            )

@@ -27,7 +27,7 @@ class Number(NamedTuple):
             return self.optional
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
             return False
-        if self.whole and value != math.floor(value):
+        if self.whole and not (math.isfinite(value) and value == math.floor(value)):
             return False
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
@@ -46,7 +46,7 @@ STEPS = Number(0, whole=True)
 
 
 def check_hyperparameters(owner: Any, **allowed: Number) -> None:
-    """Check attributes of `owner`, by name, against the numbers they may be.
+    """Check attributes of `owner`, by name, against the numbers they may be; make whole numbers (``1e6``) int.
 
     Raises:
         ValueError: names the class, the setting, its value, and what is allowed.
@@ -55,6 +55,8 @@ def check_hyperparameters(owner: Any, **allowed: Number) -> None:
         value = getattr(owner, name)
         if not number.allows(value):
             raise _not_possible(owner, name, value, str(number))
+        if number.whole and value is not None:
+            setattr(owner, name, int(value))
 
 
 def check_optimizer(owner: Any) -> None:

@@ -86,7 +86,7 @@ class ReplayAlgorithm(RlAlgorithm):
         self.sampler_bs = batch_spec.size
         self.updates_per_optimize = max(1, round(self.replay_ratio * self.sampler_bs / self.batch_size))
         self.initialize_replay_buffer(examples, batch_spec)
-        min_itr = int(self.min_steps_learn // self.sampler_bs)
+        min_itr = self.min_steps_learn // self.sampler_bs
         self.min_itr_learn = max(min_itr, self._first_replayable_itr(batch_spec.T))
         self.optim_initialize(rank)
 
@@ -113,10 +113,10 @@ class ReplayAlgorithm(RlAlgorithm):
     def replay_kwargs(self, batch_spec: Any) -> dict[str, Any]:
         """Return the arguments of the replay buffer, besides the example."""
         kwargs = dict(
-            size=int(self.replay_size),
+            size=self.replay_size,
             B=batch_spec.B,
             discount=self.discount,
-            n_step_return=int(self.n_step_return),
+            n_step_return=self.n_step_return,
         )
         null_action = self.agent.env_spaces.action.null_value()
         if any(np.any(leaf) for leaf in buffer_leaves(null_action)):  # Else the default will do, for any class.
@@ -130,8 +130,7 @@ class ReplayAlgorithm(RlAlgorithm):
         return -(-rows // batch_T) - 1
 
     def examples_to_buffer(self, examples: dict[str, Any]) -> Any:
-        """Return the example to allocate the buffer from: the structure of `samples_to_buffer` without [T,B].
-        """
+        """Return the example to allocate the buffer from: the structure of `samples_to_buffer` without [T,B]."""
         raise NotImplementedError
 
     def samples_to_buffer(self, samples: Any) -> Any:
@@ -163,7 +162,7 @@ class ReplayAlgorithm(RlAlgorithm):
         self.update_itr_hyperparams(itr)
         updates = []
         for _ in range(self.updates_per_optimize):
-            batch = buffer_to(self.replay_buffer.sample_batch(int(self.batch_size)), self.agent.device)
+            batch = buffer_to(self.replay_buffer.sample_batch(self.batch_size), self.agent.device)
             opt_info, priorities = self.update(batch)
             if priorities is not None:
                 self.replay_buffer.update_batch_priorities(priorities)

@@ -24,8 +24,7 @@ Array = Any  # A torch tensor or a numpy array.
 
 
 def _for_numpy_too(function: Callable) -> Callable:
-    """Let a function of torch tensors take numpy arrays, over the same memory, and then return numpy arrays.
-    """
+    """Let a function of torch tensors take numpy arrays, over the same memory, and then return numpy arrays."""
     names = list(signature(function).parameters)
 
     @wraps(function)
@@ -110,8 +109,8 @@ def generalized_advantage_estimation(
 ) -> tuple[Array, Array]:
     """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438).
 
-    ``δ_t = r_t + γ (1 - d_t) V_{t+1} - V_t``, ``A_t = δ_t + γ λ (1 - d_t) A_{t+1}``, ``V_T =
-    bootstrap_value``, ``A_T = 0``.
+    ``δ_t = r_t + γ (1 - d_t) V_{t+1} - V_t`` and ``A_t = δ_t + γ λ (1 - d_t) A_{t+1}``, with ``V_T = bootstrap_value`` and
+    ``A_T = 0``.
 
     Args:
         value: [T,...], V(s_t).
@@ -140,14 +139,11 @@ def discount_return_tl(
 ) -> Array:
     """Like `discount_return`, but the end of an episode by time limit is bootstrapped.
 
-    Where `timeout`: ``G_t = r_t + γ V(final observation)`` if that is given as `timeout_value`. Otherwise the
-        only
-    estimate there is takes the place of the return, ``G_t = V_t``, and the step itself teaches nothing: leave
-    it out of the loss.
+    Where `timeout`, ``G_t = r_t + γ V(final observation)`` if that value is given as `timeout_value`. Otherwise the only
+    estimate there is takes the place of the return, ``G_t = V_t``, and the step itself teaches nothing.
 
     Args:
-        timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well). None:
-            nowhere.
+        timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well); None means nowhere.
         value: [T,...], V(s_t); used only where `timeout` without `timeout_value`.
         timeout_value: [T,...], value of the observation that ended the episode; used only where `timeout`.
         reward, done, bootstrap_value, discount, return_dest: as in `discount_return`.
@@ -181,15 +177,14 @@ def generalized_advantage_estimation_tl(
 ) -> tuple[Array, Array]:
     """Like `generalized_advantage_estimation`, but the end of an episode by time limit is bootstrapped.
 
-    Where `timeout`: ``δ_t = r_t + γ V(final observation) - V_t`` if that is given as `timeout_value`.
-        Otherwise
-    ``δ_t = 0``, so that the return is V_t and the step itself teaches nothing: leave it out of the loss.
+    Where `timeout`, ``δ_t = r_t + γ V(final observation) - V_t`` if that value is given as `timeout_value`. Otherwise
+    ``δ_t = 0``, so that the return is V_t and the step itself teaches nothing.
 
     Args:
-        timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well). None:
-            nowhere.
+        timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well); None means nowhere.
         timeout_value: [T,...], value of the observation that ended the episode; used only where `timeout`.
-        The others: as in `generalized_advantage_estimation`.
+        reward, value, done, bootstrap_value, discount, gae_lambda, advantage_dest, return_dest: as in
+            `generalized_advantage_estimation`.
 
     Returns:
         Advantages A and returns A + V, both [T,...].
@@ -219,8 +214,7 @@ def discount_return_n_step(
 ) -> tuple[Array, Array]:
     """Discounted sum of the next n rewards of the episode, without bootstrapping.
 
-    ``R_t = Σ_{k<n} γ^k r_{t+k} Π_{j<k} (1 - d_{t+j})``, and ``done_n_t`` = whether any of ``d_t ..
-    d_{t+n-1}`` is True.
+    ``R_t = Σ_{k<n} γ^k r_{t+k} Π_{j<k} (1 - d_{t+j})``; ``done_n_t`` says whether any of ``d_t .. d_{t+n-1}`` is True.
 
     Args:
         n_step: n.

@@ -25,11 +25,20 @@ class Categorical(DiscreteMixin, Distribution):
         """Draw integers [*lead]. Probabilities need not be normalized; a value of probability 0 is never drawn.
 
         Inverts the cumulative distribution: one random number per datum, and the cheapest way for small batches.
+
+        Raises:
+            ValueError: probabilities are NaN, infinite, or all zero; only on the CPU, since on a GPU asking would cost more
+                than sampling.
         """
         cumulative = dist_info.prob.cumsum(dim=-1)
         total = cumulative[..., -1:]
         threshold = torch.rand_like(total).mul_(total)  # in [0, total), also after rounding
         drawn = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+        if drawn.device.type == "cpu" and drawn.numel() and int(drawn.max()) >= dist_info.prob.shape[-1]:
+            raise ValueError(
+                f"No action can be drawn from probabilities {dist_info.prob[drawn >= dist_info.prob.shape[-1]][0].tolist()}: if "
+                "training has diverged, lower the learning rate; otherwise check observations and rewards for NaN and infinity."
+            )
         return drawn if self.dtype is torch.long else drawn.to(self.dtype)
 
     def entropy(self, dist_info: DistInfo) -> torch.Tensor:

@@ -43,11 +43,23 @@ def unwrap_ddp(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def strip_ddp_state_dict(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The state dict as saved from a model without DistributedDataParallel, which puts "module." before every name."""
+    """The state dict as saved from a model without DistributedDataParallel, which puts "module." before every name.
+
+    A state dict in which any name lacks that prefix is returned as it is. See `matching_state_dict` for a model with a part
+    that is itself called `module`.
+    """
     prefix = "module."
     if not all(name.startswith(prefix) for name in state_dict):
         return dict(state_dict)
     return {name[len(prefix):]: value for name, value in state_dict.items()}
+
+
+def matching_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """The state dict under the names of `model`, also if it was saved from that model in DistributedDataParallel.
+
+    The names of `model` decide, since one of its own parts might be called `module`.
+    """
+    return state_dict if state_dict.keys() == model.state_dict().keys() else strip_ddp_state_dict(state_dict)
 
 
 @torch.no_grad()
@@ -60,11 +72,12 @@ def update_state_dict(
     strip_ddp: accept the state dict of a model wrapped in DistributedDataParallel.
     Raises KeyError if the names differ.
     """
-    new = strip_ddp_state_dict(state_dict) if strip_ddp else state_dict
-    old = unwrap_ddp(model).state_dict()
+    model = unwrap_ddp(model)
+    new = matching_state_dict(model, state_dict) if strip_ddp else state_dict
+    old = model.state_dict()
     if old.keys() != new.keys():
         raise KeyError(
-            f"The state dict does not fit {type(unwrap_ddp(model)).__name__}: it lacks {sorted(old.keys() - new.keys())} "
+            f"The state dict does not fit {type(model).__name__}: it lacks {sorted(old.keys() - new.keys())} "
             f"and has in excess {sorted(new.keys() - old.keys())}."
         )
     mixed = [name for name, value in old.items() if tau != 1 and value.is_floating_point()]

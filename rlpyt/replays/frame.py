@@ -7,6 +7,12 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.buffer import numpify_buffer
+from rlpyt.utils.collections import namedarraytuple
+
+# The fields of a step that a frame buffer works with; an example may be of any type that has them, and more.
+BufferSamples = namedarraytuple(
+    "BufferSamples", ["observation", "action", "reward", "done", "timeout", "final_observation"], defaults=(None, None)
+)
 
 
 class FrameBufferMixin:
@@ -15,7 +21,7 @@ class FrameBufferMixin:
     To put in front of an n-step buffer, whose ``samples.observation`` then holds the frames [T,B,H,W]. What
     reads them puts observations together again, so that besides the rows that the n-step buffer leaves out,
     those up to ``C - 2`` after the cursor cannot be replayed, because part of their frames has been
-    overwritten.
+    overwritten. Frames from before the start of an episode are read out as zeros, which they must have been.
 
     Raises:
         ValueError: observations are not stacks of frames.
@@ -29,10 +35,11 @@ class FrameBufferMixin:
                 f"{shape}: use a buffer without 'Frame' in its name."
             )
         self.n_frames = shape[0]
-        self._frames_checked = self.n_frames == 1
-        self._unchecked = None  # The last observation and done [1,B,...], until the check is done.
-        super().__init__(example=example._replace(observation=example.observation[-1]), **kwargs)
+        self._moves_by_frames = self.n_frames == 1  # Known of observations, as soon as one differed from the one before.
+        self._unchecked = None  # The last observation [1,B,...], until that is known.
+        self._last_done = None  # The last done [1,B].
         self.off_forward = max(self.off_forward, self.n_frames - 1)
+        super().__init__(example=example._replace(observation=example.observation[-1]), **kwargs)
 
     @property
     def samples_frames(self) -> np.ndarray:
@@ -43,30 +50,47 @@ class FrameBufferMixin:
         """Append samples with observations [T',B,C,H,W], and final observations [K,B,C,H,W] if there are any.
 
         Raises:
-            ValueError: an observation is not the previous one moved on by one frame.
+            ValueError: an observation is not the previous one moved on by one frame, or one that follows the end
+                of an episode has older frames that are not zero.
         """
         samples = numpify_buffer(samples)
-        if not self._frames_checked:
-            self._check_frames(samples)
+        self._check_frames(samples.observation, samples.done.astype(bool))
         newest = samples._replace(observation=samples.observation[:, :, -1])
         if getattr(samples, "final_observation", None) is not None:
             newest = newest._replace(final_observation=samples.final_observation[:, :, -1])
         super().append_samples(newest)
 
-    def _check_frames(self, samples: Any) -> None:
-        """Compare each observation with the one before it, until one that differed tells a stack of frames from other images."""
-        observation, done = samples.observation, samples.done.astype(bool)
+    def _check_frames(self, observation: np.ndarray, done: np.ndarray) -> None:
+        """Check that the observations to append are what will be read out, [T',B,C,H,W] and done [T',B].
+
+        The comparison of all observations with those before them ends with the first that differed, which tells a stack of
+        frames from other images.
+        """
+        starts = np.zeros_like(done)  # The first observation of all may be any.
+        starts[1:] = done[:-1]
+        if self._last_done is not None:
+            starts[:1] = self._last_done
+        self._last_done = done[-1:].copy()
+        if observation[starts][:, :-1].any():
+            raise self._not_frames(
+                "one that starts an episode has older frames that are not zero (but, say, copies of the first frame as "
+                "padding), and zeros would be replayed in their place"
+            )
+        if self._moves_by_frames:
+            return
         if self._unchecked is not None:
-            observation = np.concatenate([self._unchecked[0], observation])
-            done = np.concatenate([self._unchecked[1], done])
-        self._unchecked = observation[-1:].copy(), done[-1:].copy()
-        before, after = observation[:-1][~done[:-1]], observation[1:][~done[:-1]]  # [n,C,H,W]
+            observation, starts = np.concatenate([self._unchecked, observation]), np.concatenate([starts[:1], starts])
+        self._unchecked = observation[-1:].copy()
+        before, after = observation[:-1][~starts[1:]], observation[1:][~starts[1:]]  # [n,C,H,W]
         if np.array_equal(before, after):
             return
         if not np.array_equal(before[:, 1:], after[:, :-1]):
-            raise ValueError(
-                f"Observations of shape {observation.shape[2:]} are not stacks of the {self.n_frames} latest "
-                "frames, oldest first: one is not the one before it moved on by one frame. Use a buffer that "
-                "stores full observations, e.g. ReplayBufferCls=UniformReplayBuffer."
-            )
-        self._frames_checked, self._unchecked = True, None
+            raise self._not_frames("one is not the one before it moved on by one frame")
+        self._moves_by_frames, self._unchecked = True, None
+
+    def _not_frames(self, reason: str) -> ValueError:
+        shape = (self.n_frames, *self.samples_frames.shape[2:])
+        return ValueError(
+            f"Observations of shape {shape} are not stacks of the {self.n_frames} latest frames, oldest first: {reason}. Use a "
+            "buffer that stores full observations, e.g. ReplayBufferCls=UniformReplayBuffer."
+        )

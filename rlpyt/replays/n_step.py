@@ -40,12 +40,15 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         samples_return_: [T,B], row t holds ``r_t + γ r_{t+1} + ... + γ^{n-1} r_{t+n-1}``, cut off at the
             episode's end.
         samples_done_n: [T,B], whether the episode ended within those n steps.
-        T, size, off_backward, off_forward: see above.
+        T, size, off_backward, off_forward: see above. A subclass that needs a larger `off_forward` sets it before this
+            constructor runs.
 
     Raises:
         ValueError: the size is too small to replay anything.
         MemoryError: the memory for it is not available.
     """
+
+    off_forward = 1
 
     def __init__(
         self,
@@ -61,11 +64,10 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.T = math.ceil(size / B)
         self.size = self.T * B
         self.off_backward = n_step_return
-        self.off_forward = 1
         if n_step_return < 1 or self.T <= self.off_backward + self.off_forward:
             raise ValueError(
                 f"A replay buffer of size={size} for B={B} environments holds {self.T} time steps, and n_step_return="
-                f"{n_step_return} (at least 1) needs more than {n_step_return + 1}: raise the size."
+                f"{n_step_return} (at least 1) needs more than {self.off_backward + self.off_forward}: raise the size."
             )
         self.ring = Ring(self.T)
 

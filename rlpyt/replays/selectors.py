@@ -32,9 +32,10 @@ class UniformSelector:
         """
         first, n_valid = self.ring.window(self.off_backward, self.off_forward)
         if n_valid == 0:
+            stored = self.ring.T if self.ring.full else self.ring.t
             raise ValueError(
-                f"Nothing to replay yet: {self.ring.t} time steps are stored, and more than "
-                f"{self.off_backward + self.off_forward} are needed. Raise min_steps_learn."
+                f"Nothing to replay yet: {stored} time steps are stored, and more than "
+                f"{self.off_backward + self.off_forward} are needed: raise {'replay_size' if self.ring.full else 'min_steps_learn'}."
             )
         T_idxs = self.ring.wrap(first + self.rng.integers(n_valid, size=n))
         return T_idxs, self.rng.integers(self.B, size=n)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from rlpyt.utils.logging import logger
 
 
@@ -38,7 +40,8 @@ class Diagnostics:
         self.cum_completed_trajs += n_completed_trajs
         for name, values in self.opt_infos.items():
             new = getattr(opt_info, name, [])
-            values.extend(new) if hasattr(new, "__len__") else values.append(new)
+            new = new.detach().cpu().numpy() if hasattr(new, "detach") else new
+            values.extend(new) if np.ndim(new) else values.append(new)
 
     def record(self, itr: int, updates: int, eval_time: float = 0.0) -> None:
         """Record the columns that all runners share; `updates` counts the gradient updates so far, `eval_time` is in seconds."""

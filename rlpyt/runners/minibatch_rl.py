@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ import torch
 from rlpyt.runners.base import BaseRunner
 from rlpyt.runners.diagnostics import Diagnostics
 from rlpyt.runners.interrupt import Interrupt
-from rlpyt.samplers.workers import set_cpu_affinity
+from rlpyt.samplers.workers import check_affinity, set_cpu_affinity
 from rlpyt.utils.logging import logger
 from rlpyt.utils.prog_bar import ProgBarCounter
 from rlpyt.utils.seed import make_seed, set_seed
@@ -46,10 +48,11 @@ class MinibatchRlBase(BaseRunner):
         log_interval_steps: int | float = 1e5,
     ) -> None:
         for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or int(value) < 1:
+            if not _is_real(value) or value < 1:
                 raise ValueError(f"{name}={value!r} must be a number of environment steps, at least 1.")
-        if affinity is not None and not isinstance(affinity, dict):
-            raise ValueError(f"affinity={affinity!r} must be a dictionary, e.g. dict(workers_cpus=[0, 1], cuda_idx=None), or None.")
+        if seed is not None and (not isinstance(seed, numbers.Integral) or seed < 0):
+            raise ValueError(f"seed={seed!r} must be an integer of at least 0, or None for a new one.")
+        check_affinity(affinity)
         if self._eval and not getattr(sampler, "eval_n_envs", 0):
             raise ValueError(f"{type(self).__name__} evaluates the agent: give the sampler eval_n_envs and eval_max_steps.")
         self.algo = algo
@@ -66,8 +69,6 @@ class MinibatchRlBase(BaseRunner):
     def startup(self) -> int:
         """Bind to processors, seed, and initialize sampler, agent, algorithm and logging; return the number of iterations."""
         affinity = self.affinity
-        if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
-            set_cpu_affinity(affinity["master_cpus"])
         if affinity.get("master_torch_threads") is not None:
             torch.set_num_threads(int(affinity["master_torch_threads"]))
         if self.seed is None:
@@ -83,6 +84,8 @@ class MinibatchRlBase(BaseRunner):
             rank=self.rank,
             world_size=self.world_size,
         )
+        if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
+            set_cpu_affinity(affinity["master_cpus"])  # Now: workers that are not bound inherit what binds their master.
         self.itr_batch_size = self.sampler.batch_spec.size * self.world_size  # env steps
         n_itr = self.get_n_itr()
         self.agent.to_device(affinity.get("cuda_idx", None))
@@ -131,10 +134,11 @@ class MinibatchRlBase(BaseRunner):
         return getattr(self.algo, "min_itr_learn", 0)
 
     @contextmanager
-    def _iterations(self, n_itr: int) -> Iterator[Iterator[int]]:
-        """Give the numbers of the iterations to run, fewer if interrupted; end with a snapshot and with everything shut down."""
+    def _iterations(self) -> Iterator[Iterator[int]]:
+        """Start up, give the numbers of the iterations to run, fewer if interrupted, and end with everything shut down."""
         with Interrupt() as interrupt:
             try:
+                n_itr = self.startup()
                 yield self._until_interrupted(n_itr, interrupt)
                 if interrupt.signal is not None:
                     self.finish_interrupted(self._itr)
@@ -155,10 +159,20 @@ class MinibatchRlBase(BaseRunner):
             self._itr = itr
 
     def finish_interrupted(self, itr: int) -> None:
-        """Save what there is after iteration `itr`, the last complete one (-1 for none)."""
-        if itr >= 0:
-            self.save_itr_snapshot(itr)
-            logger.log(f"Stopped after iteration {itr}; snapshot in {logger.get_snapshot_dir()}.")
+        """Log the iterations since the last row, if `itr`, the last complete one, is not the last of an interval, and save.
+
+        `itr` is -1 if there was none.
+        """
+        if itr < 0:
+            return
+        if (itr + 1) % self.log_interval_itrs != 0:
+            self.log_unfinished_interval(itr)
+        logger.save_itr_params(itr, self.get_itr_snapshot(itr), force=True)
+        logger.log(f"Stopped after iteration {itr}.")
+
+    def log_unfinished_interval(self, itr: int) -> None:
+        """Write a row of the log in the middle of an interval."""
+        self.log_diagnostics(itr)
 
     # Snapshots ------------------------------------------------------------------------------------------------------
     def get_itr_snapshot(self, itr: int) -> dict:
@@ -214,14 +228,13 @@ class MinibatchRl(MinibatchRlBase):
 
     def __init__(self, log_traj_window: int = 100, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if log_traj_window < 1:
+        if not _is_real(log_traj_window) or log_traj_window < 1:
             raise ValueError(f"log_traj_window={log_traj_window} must be at least 1 trajectory.")
         self.log_traj_window = int(log_traj_window)
 
     def train(self) -> None:
         """Alternate between sampling and optimization, logging at the specified interval."""
-        n_itr = self.startup()
-        with self._iterations(n_itr) as itrs:
+        with self._iterations() as itrs:
             for itr in itrs:
                 self.agent.sample_mode(itr)
                 samples, traj_infos = self.sampler.obtain_samples(itr)
@@ -249,12 +262,6 @@ class MinibatchRl(MinibatchRlBase):
             logger.record_tabular("StepsInTrajWindow", sum(info["Length"] for info in self._traj_infos))
         super().log_diagnostics(itr, prefix=prefix)
 
-    def finish_interrupted(self, itr: int) -> None:
-        """Log the iterations since the last row, then save."""
-        if itr >= 0 and (itr + 1) % self.log_interval_itrs != 0:
-            self.log_diagnostics(itr)
-        super().finish_interrupted(itr)
-
     def _log_infos(self, traj_infos: list | None = None) -> None:
         super()._log_infos(list(self._traj_infos) if traj_infos is None else traj_infos)
 
@@ -266,8 +273,7 @@ class MinibatchRlEval(MinibatchRlBase):
 
     def train(self) -> None:
         """Evaluate, then alternate between sampling and optimization, evaluating and logging at the specified interval."""
-        n_itr = self.startup()
-        with self._iterations(n_itr) as itrs:
+        with self._iterations() as itrs:
             with logger.prefix("itr #0 "):
                 self.log_diagnostics(0, *self.evaluate_agent(0))
             for itr in itrs:
@@ -292,6 +298,10 @@ class MinibatchRlEval(MinibatchRlBase):
         logger.log("Evaluation runs complete.")
         return traj_infos, time.monotonic() - start
 
+    def log_unfinished_interval(self, itr: int) -> None:
+        """Write a row of the log in the middle of an interval, without evaluation."""
+        self.log_diagnostics(itr, [], 0.0)
+
     def log_diagnostics(self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/") -> None:
         """Write a row of the log."""
         if eval_time > 0 and not eval_traj_infos:
@@ -301,3 +311,8 @@ class MinibatchRlEval(MinibatchRlBase):
             logger.record_tabular("TrajsInEval", len(eval_traj_infos))
             logger.record_tabular("CumEvalTime", self.diagnostics.cum_eval_time + eval_time)
         super().log_diagnostics(itr, eval_traj_infos, eval_time, prefix=prefix)
+
+
+def _is_real(value: Any) -> bool:
+    """Whether `value` is a finite number."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -114,14 +114,22 @@ class BaseSampler:
         return self.eval_max_steps // self.eval_n_envs
 
 
-def make_envs(EnvCls: Callable, env_kwargs: dict, seed: int | None, purpose: str, env_ranks: Iterable[int]) -> list:
-    """Make environments and seed each by the run's seed, its purpose, and its number among all: whichever process it lives in."""
+def make_envs(
+    EnvCls: Callable, env_kwargs: dict, seed: int | None, purpose: str, env_ranks: Iterable[int], all_envs: list | None = None
+) -> list:
+    """Make environments and seed each by the run's seed, its purpose, and its number among all: whichever process it lives in.
+
+    Args:
+        all_envs: list to which each is appended as soon as it exists, so that it can be closed whatever happens.
+    """
     envs = []
     for env_rank in env_ranks:
         env = EnvCls(**env_kwargs)
+        envs.append(env)
+        if all_envs is not None:
+            all_envs.append(env)
         if seed is not None and hasattr(env, "seed"):
             env.seed(env_seed(seed, purpose, int(env_rank)))
-        envs.append(env)
     return envs
 
 
@@ -132,10 +140,16 @@ def set_traj_info_attributes(TrajInfoCls: Any, traj_info_kwargs: dict | None) ->
 
 
 def close_envs(envs: Iterable) -> None:
-    """Close environments that can be closed."""
+    """Close all environments that can be closed, then raise the first error there was, if any."""
+    errors = []
     for env in envs:
-        if hasattr(env, "close"):
-            env.close()
+        try:
+            if hasattr(env, "close"):
+                env.close()
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def _is_integer(value: Any) -> bool:

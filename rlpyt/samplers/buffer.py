@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, EnvSamples, Samples
-from rlpyt.utils.buffer import buffer_from_example, buffer_func, numpify_buffer, torchify_buffer
+from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
 
 
 def build_samples_buffer(
@@ -32,7 +32,7 @@ def build_samples_buffer(
         agent_shared, env_shared: allocate the agent's and the environment's fields on shared memory.
         subprocess: make the examples in a process of their own, so that nothing the agent or the environment starts (threads, graphics
             contexts) lives in this one.
-        examples: dictionary to fill with the examples; entries already there are used instead of making them.
+        examples: dictionary to fill with the examples, or one that already holds all of them.
 
     Returns:
         The batch as torch tensors, the same memory as numpy arrays, and the examples: a dictionary of observation, reward, done,
@@ -42,6 +42,8 @@ def build_samples_buffer(
     if not examples:
         get_example_outputs(agent, env, examples, subprocess)
     T, B = batch_spec
+    row_bytes = B * sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(tuple(examples.values())))
+    check_memory((T + 1) * row_bytes, f"A batch of batch_T={T}, batch_B={B}")  # Final observations take up memory only as they occur.
 
     def allocate(name: str, rows: int, shared: bool, example: Any = None):
         return buffer_from_example(examples[name] if example is None else example, (rows, B), shared, name=name)
@@ -67,6 +69,24 @@ def build_samples_buffer(
     final_observation = allocate("observation", max_timeouts(env, T), env_shared)
     samples_np = Samples(agent=agent_samples, env=env_samples, final_observation=final_observation)
     return torchify_buffer(samples_np), samples_np, examples
+
+
+def _checked_step(env: Any, action: Any) -> tuple:
+    """Step `env`, and raise a sentence if it is not an environment of this framework."""
+    hint = "Wrap a Gymnasium environment by rlpyt.envs.gym.GymEnvWrapper; rlpyt.envs.contract.check_env tests one of your own."
+    for space in (env.action_space, env.observation_space):
+        if not hasattr(space, "null_value"):
+            raise ValueError(f"{type(env).__name__} has a {type(space).__name__} space, which is not one of rlpyt.spaces. {hint}")
+    step = env.step(action)
+    if len(step) != 4:
+        raise ValueError(f"{type(env).__name__}.step returned {len(step)} values, not (observation, reward, done, env_info). {hint}")
+    env_info = step[3]
+    if env_info is not None and not hasattr(env_info, "_fields"):
+        raise ValueError(f"env_info is a {type(env_info).__name__}, but must be a namedtuple, or None. {hint}")
+    none = [name for name, value in zip(getattr(env_info, "_fields", ()), tuple(env_info or ())) if value is None]
+    if none:
+        raise ValueError(f"env_info has None in {none}; every field must hold a number or array, always of the same shape.")
+    return tuple(step)
 
 
 def max_timeouts(env: Any, T: int) -> int:
@@ -103,7 +123,7 @@ def _make_examples(agent: Any, env: Any) -> dict:
 
     env.reset()
     action = env.action_space.sample()
-    observation, reward, done, env_info = env.step(action)
+    observation, reward, done, env_info = _checked_step(env, action)
     as_arrays = buffer_func(observation, np.asarray)
     reward = np.asarray(reward, np.float32).reshape(())
     n_threads = torch.get_num_threads()

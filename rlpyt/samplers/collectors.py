@@ -48,6 +48,7 @@ class BaseCollector:
 
     mid_batch_reset = True
     seed: int | None = None  # Of the run, for decorrelation; set by the sampler. None draws from numpy's global state.
+    progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
 
     def __init__(
         self,
@@ -177,6 +178,7 @@ class _Row:
         reward, done, timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
         env_info: structure ``[B,...]``, or None.
         columns: its fields.
+        action: structure ``[B,...]``.
         agent_leaves: action and agent_info, a flat list of arrays ``[B,...]``.
     """
 
@@ -188,7 +190,8 @@ class _Row:
         self.columns = () if self.env_info is None else tuple(self.env_info)
         self.env_timeout = getattr(self.env_info, "timeout", None)
         self.traj_done = getattr(self.env_info, "traj_done", self.done)
-        self.agent_leaves = buffer_leaves(_at(batch.agent.action, t)) + buffer_leaves(_at(batch.agent.agent_info, t))
+        self.action = batch.agent.action[t]
+        self.agent_leaves = buffer_leaves(self.action) + buffer_leaves(_at(batch.agent.agent_info, t))
 
 
 class TrainingCollector(DecorrelatingStartCollector):
@@ -214,6 +217,7 @@ class TrainingCollector(DecorrelatingStartCollector):
         self._has_value = "bootstrap_value" in batch.agent
         self._tracker = episode_tracker(self.TrajInfoCls, B)
         self._tracker.load(traj_infos)
+        self._env_info_type = None  # The last type of env_info seen that fits.
         self.actor = self.make_actor(observations, agent_inputs.prev_action, agent_inputs.prev_reward)
 
     def make_actor(self, observations: list, prev_action: Any, prev_reward: np.ndarray) -> LocalActor:
@@ -230,12 +234,16 @@ class TrainingCollector(DecorrelatingStartCollector):
         completed = self._start_batch(itr)
         self.actor.request(0)
         for t, row in enumerate(self._rows):
+            self.progress[0] += 1
             action, agent_leaves = self.actor.receive(t)
-            for destination, leaf in zip(row.agent_leaves, [*buffer_leaves(action), *agent_leaves]):
+            leaves = [*buffer_leaves(action), *agent_leaves]
+            if len(leaves) != len(row.agent_leaves):
+                raise ValueError(self._agent_mismatch(len(leaves), len(row.agent_leaves)))
+            for destination, leaf in zip(row.agent_leaves, leaves):
                 destination[...] = leaf
             outcomes, ended = self._step_envs(t, row, action)
             self._tracker.step(t, self.samples_np, outcomes)
-            agent_inputs.prev_action[...] = action
+            agent_inputs.prev_action[...] = row.action  # As it is stored, whatever an environment does with its copy.
             agent_inputs.prev_reward[...] = row.reward
             if ended:
                 self._end_episodes(t, row, completed)
@@ -243,6 +251,7 @@ class TrainingCollector(DecorrelatingStartCollector):
         if self._has_value:
             self.samples_np.agent.bootstrap_value[0] = self.actor.value(self.batch_T)
         agent_inputs.observation[...] = row.next_observation
+        self._check_rewards()
         self._tracker.end_batch(self.samples_np)
         return agent_inputs, traj_infos, completed
 
@@ -273,6 +282,8 @@ class TrainingCollector(DecorrelatingStartCollector):
                 rewards[b] = reward
                 dones[b] = done
                 if columns:
+                    if type(env_info) is not self._env_info_type:
+                        self._check_env_info(env_info)
                     for column, value in zip(columns, env_info):
                         column[b] = value
                 if done or (has_traj_done and env_info.traj_done):
@@ -282,6 +293,29 @@ class TrainingCollector(DecorrelatingStartCollector):
             self._calls.explain(error, b, self._when(t))
             raise
         return outcomes, ended
+
+    def _check_env_info(self, env_info: Any) -> None:
+        """Accept another type of env_info only if it has the fields there is memory for."""
+        expected, got = self.samples_np.env.env_info._fields, getattr(env_info, "_fields", None)
+        if got != expected:
+            got = type(env_info).__name__ if got is None else f"fields {list(got)}"
+            raise ValueError(f"env_info: expected the fields {list(expected)} at every step, got {got}.")
+        self._env_info_type = type(env_info)
+
+    def _check_rewards(self) -> None:
+        """Raise, naming environment and step, if a reward of this batch is not a finite number."""
+        reward = self.samples_np.env.reward
+        if not np.isfinite(reward).all():
+            t, b = np.argwhere(~np.isfinite(reward))[0]
+            error = ValueError(f"reward: expected a finite number, got {reward[t, b]}.")
+            self._calls.explain(error, b, self._when(t))
+            raise error
+
+    def _agent_mismatch(self, got: int, expected: int) -> str:
+        return (
+            f"The agent's step returned {got} arrays for action and agent_info, but {expected} when the batch was allocated: agent_info "
+            "must have the same fields at every step, None where they were None."
+        )
 
     def _end_episodes(self, t: int, row: _Row, completed: list) -> None:
         """Keep what truncated episodes end with, finish TrajInfos, reset environments and the agent."""
@@ -329,6 +363,7 @@ class BaseEvalCollector:
         step_buffer_np: memory shared with an action server, where there is one.
     """
 
+    progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
     max_episodes: list | None = None  # Per environment, set by the sampler; None: as many as fit into max_T steps.
     env_ranks: Any = None  # Numbers of these environments among all evaluation environments, for messages.
 
@@ -376,6 +411,7 @@ class EvalCollector(BaseEvalCollector):
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
         remaining = list(self.max_episodes or [self.max_T] * B)
         for t in range(self.max_T):
+            self.progress[0] += 1
             running = [b for b in range(B) if remaining[b] > 0]
             if not running:
                 break

@@ -32,7 +32,7 @@ class _ArrayTracker:
 
     def load(self, traj_infos: list) -> None:
         """Go on from episodes that were begun as TrajInfo objects."""
-        self.running = list(traj_infos)
+        self.running = traj_infos
 
     def step(self, t: int, samples: Any, outcomes: list) -> None:
         """Nothing to do before an episode or the batch ends."""
@@ -79,8 +79,9 @@ class _ObjectTracker:
         """Take in step `t` of every environment: `samples` is the batch, `outcomes` a list of ``(reward, done, env_info)``."""
         for b, (reward, done, env_info) in enumerate(outcomes):
             observation = buffer_func(samples.env.observation[t, b], np.copy)  # The batch's memory is overwritten later.
-            agent_info = None if samples.agent.agent_info is None else samples.agent.agent_info[t, b]
-            self.traj_infos[b].step(observation, samples.agent.action[t, b], reward, done, agent_info, env_info)
+            action = buffer_func(samples.agent.action[t, b], np.copy)
+            agent_info = None if samples.agent.agent_info is None else buffer_func(samples.agent.agent_info[t, b], np.copy)
+            self.traj_infos[b].step(observation, action, reward, done, agent_info, env_info)
 
     def finish(self, b: int, t: int, samples: Any, observation: Any) -> AttrDict:
         """Return the TrajInfo of environment `b`, whose episode ended in row `t` with `observation`, and start a new one."""
@@ -90,7 +91,7 @@ class _ObjectTracker:
 
     def load(self, traj_infos: list) -> None:
         """Go on from episodes that were begun as TrajInfo objects."""
-        self.traj_infos = list(traj_infos)
+        self.traj_infos = traj_infos
 
     def end_batch(self, samples: Any) -> None:
         """Nothing to do: the objects keep what they need."""

@@ -21,8 +21,10 @@ A pipe reports the death of its other end, and every wait watches the process it
 from __future__ import annotations
 
 import atexit
+import difflib
 import faulthandler
 import multiprocessing
+import numbers
 import os
 import signal
 import sys
@@ -31,15 +33,18 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
+
+import numpy as np
 
 from rlpyt.utils.buffer import SharedMap
 
 WATCH_INTERVAL = 1.0  # seconds between a worker's looks at whether its master is alive
 HANG_WARNING = 60.0  # seconds of silence after which the master warns
 STOP_GRACE = 5.0  # seconds a worker has to close its environments
+FAILURE_GRACE = 1.0  # seconds, where the run ends because of a failure
 _STACK_BYTES = 64 * 1024
 
 
@@ -68,10 +73,8 @@ def _worker_main(
     threading.Thread(target=_watch_master, args=(master_pid,), daemon=True).start()
     try:
         target(pipe, **kwargs)
-    except (EOFError, BrokenPipeError, ConnectionResetError):  # The master is gone; nobody is left to tell.
-        os._exit(1)
     except BaseException as error:
-        _send_report(pipe, error)
+        _send_report(pipe, error)  # If the master is gone, nobody is left to read it.
         sys.stderr.flush()
         os._exit(1)
 
@@ -115,7 +118,9 @@ class WorkerPool:
         worker_kwargs: one dictionary of arguments per worker.
         names: one description per worker for messages, e.g. "sampler worker 1 (environments 4 to 7)".
         start_method: "fork", "spawn" or "forkserver"; None is fork where the system has it by default.
-        timeout: seconds without a reply after which a worker counts as hung; None warns every minute instead.
+        timeout: seconds without a sign of life after which a worker counts as hung; None warns every minute instead.
+        progress: array ``[n_workers]`` in shared memory that each worker counts up in its own entry as it gets on, so that a long task is
+            not taken for a hang.
     """
 
     def __init__(
@@ -125,9 +130,11 @@ class WorkerPool:
         names: list[str],
         start_method: str | None = None,
         timeout: float | None = None,
+        progress: np.ndarray | None = None,
     ) -> None:
         self.names = names
         self.timeout = timeout
+        self._progress = np.zeros(len(names)) if progress is None else progress
         self._owner_pid = os.getpid()  # A forked worker holds a copy of this object, and must not act on it.
         self.doing = "starting"  # What the workers do, for messages.
         self.processes: list[multiprocessing.Process] = []
@@ -153,7 +160,7 @@ class WorkerPool:
                 process.start()
                 theirs.close()
         except BaseException:
-            self.kill()
+            self.kill(grace=0)
             raise
 
     # The protocol ---------------------------------------------------------------------------------------------------
@@ -176,6 +183,7 @@ class WorkerPool:
         """
         replies: dict[int, Any] = {}
         silent_since = warned = time.monotonic()
+        progress = self._progress.copy()
         while len(replies) < len(self.pipes):
             waiting = {pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in replies}
             sentinels = {self.processes[rank].sentinel: rank for rank in waiting.values()}
@@ -184,11 +192,14 @@ class WorkerPool:
                 if source in waiting:
                     replies[waiting[source]] = self._read(waiting[source])
             if not any(source in waiting for source in ready):
-                for source in ready:  # Ended without a last word.
-                    self._fail(sentinels[source])
+                # Ended without a last word. Pipe and sentinel keep silent if a process that the worker started has copies of them.
+                for rank in waiting.values():
+                    if self.processes[rank].sentinel in ready or self.processes[rank].exitcode is not None:
+                        self._fail(rank)
             now = time.monotonic()
-            if ready:
+            if ready or (self._progress != progress).any():
                 silent_since = warned = now
+                progress = self._progress.copy()
             elif self.timeout is not None and now - silent_since > self.timeout:
                 self._give_up(waiting.values(), now - silent_since)
             elif now - warned > HANG_WARNING:
@@ -232,16 +243,29 @@ class WorkerPool:
                 pass
         for process in self.processes:
             process.join(max(deadline - time.monotonic(), 0))
-        self.kill()
+        self.kill(grace=0)
         if failures:
             raise WorkerError(failures[0])
 
-    def kill(self) -> None:
-        """End all workers now, and wait until they are gone. May be called twice."""
+    def kill(self, grace: float = FAILURE_GRACE) -> None:
+        """End all workers, and wait until they are gone. May be called twice.
+
+        Args:
+            grace: seconds they have to close their environments, if they are idle.
+        """
         if os.getpid() != self._owner_pid:
             return
         atexit.unregister(self._at_exit)
         started = [process for process in self.processes if process.pid is not None]
+        if grace > 0:
+            for pipe in self.pipes:
+                try:
+                    pipe.send(None)
+                except OSError:
+                    pass
+            deadline = time.monotonic() + grace
+            for process in started:
+                process.join(max(deadline - time.monotonic(), 0))
         for process in started:
             process.kill()
         for process in started:
@@ -253,7 +277,7 @@ class WorkerPool:
 
     def __del__(self) -> None:
         if getattr(self, "processes", None):
-            self.kill()
+            self.kill(grace=0)
 
     # Failures -------------------------------------------------------------------------------------------------------
     def _read(self, rank: int) -> Any:
@@ -319,7 +343,7 @@ class WorkerPool:
 def _kill_at_exit(pool: weakref.ref) -> Callable[[], None]:
     def at_exit():
         if pool() is not None:
-            pool().kill()
+            pool().kill(grace=0)
 
     return at_exit
 
@@ -332,13 +356,62 @@ def _signal_name(number: int) -> str:
 
 
 def _default_start_method() -> str:
-    """Fork on Linux: fast, and needs nothing to be picklable. Elsewhere what Python considers safe."""
-    return "fork" if sys.platform == "linux" else multiprocessing.get_context().get_start_method()
+    """What the program has set; else fork on Linux: fast, and needs nothing to be picklable; elsewhere what Python considers safe."""
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    return chosen or ("fork" if sys.platform == "linux" else multiprocessing.get_context().get_start_method())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Processors and threads
 # ---------------------------------------------------------------------------------------------------------------------
+AFFINITY_KEYS = (
+    "all_cpus",
+    "master_cpus",
+    "workers_cpus",
+    "master_torch_threads",
+    "worker_torch_threads",
+    "alternating",
+    "set_affinity",
+    "cuda_idx",
+)
+
+
+def check_affinity(affinity: Any) -> None:
+    """Raise ValueError, in a sentence, for what cannot be the `affinity` of a run in one process and its sampler's workers."""
+    if affinity is None:
+        return
+    if not isinstance(affinity, dict):
+        raise ValueError(f"affinity={affinity!r} must be a dictionary, e.g. dict(workers_cpus=[0, 1], cuda_idx=None), or None.")
+    for key, value in affinity.items():
+        if key not in AFFINITY_KEYS:
+            near = difflib.get_close_matches(str(key), AFFINITY_KEYS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise ValueError(f"affinity has the unknown key {key!r}{hint} Keys are {', '.join(AFFINITY_KEYS)}.")
+        if value is None or key in ("alternating", "set_affinity"):
+            continue
+        if key == "workers_cpus":
+            entries = list(value) if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str) else []
+            if not entries or not all(_is_cpus(entry) for entry in entries):
+                raise ValueError(f"affinity['workers_cpus']={value!r} must list one processor number, or group of them, per worker.")
+        elif key in ("all_cpus", "master_cpus"):
+            if not _is_cpus(value):
+                raise ValueError(f"affinity[{key!r}]={value!r} must be a processor number or a list of them.")
+        elif not _is_count(value) or value < (0 if key == "cuda_idx" else 1):
+            lowest = "a GPU number from 0" if key == "cuda_idx" else "a number of threads, at least 1"
+            raise ValueError(f"affinity[{key!r}]={value!r} must be {lowest}, or None.")
+
+
+def _is_cpus(value: Any) -> bool:
+    """Whether `value` is None (unbound), a processor number, or a group of them."""
+    if isinstance(value, (list, tuple, range, set, np.ndarray)):
+        return len(value) > 0 and all(_is_count(cpu) for cpu in value)
+    return value is None or _is_count(value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0
+
+
 def allowed_cpus() -> list[int]:
     """Return the processors this process may run on."""
     if hasattr(os, "sched_getaffinity"):
@@ -348,7 +421,7 @@ def allowed_cpus() -> list[int]:
 
 def set_cpu_affinity(cpus: Any) -> None:
     """Bind this process to processors (a number or several), with a warning where the system refuses."""
-    cpus = [int(cpus)] if isinstance(cpus, int) else [int(cpu) for cpu in cpus]
+    cpus = [int(cpus)] if isinstance(cpus, numbers.Integral) else [int(cpu) for cpu in cpus]
     if not hasattr(os, "sched_setaffinity"):
         return
     try:

@@ -17,7 +17,7 @@ import functools
 import importlib
 import sys
 from collections import namedtuple
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 RESERVED_NAMES = ("get", "items")
@@ -75,6 +75,11 @@ def dynamic_namedtuple(typename: str, field_names: str | Iterable[str]) -> type:
     The same name and fields give the same type, and both the type and its instances pickle without being a module's global.
     """
     return _type_from_recipe("namedtuple", typename, _split_fields(field_names), None)
+
+
+def tuple_itemgetter(i: int) -> Callable[[tuple], Any]:
+    """Return a function that gets item `i` by the indexing of plain tuples, whatever a subclass makes of it."""
+    return lambda obj: tuple.__getitem__(obj, i)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

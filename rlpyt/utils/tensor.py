@@ -62,9 +62,8 @@ def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, t
 def restore_leading_dims(tensors, lead_dim: int, T: int = 1, B: int = 1):
     """Give [T*B,...] outputs of a model the leading dimensions of its inputs: [], [B] or [T,B].
 
-    tensors: one tensor, or a tuple, list or namedtuple of them (a list comes back as a tuple); T, B and
-        lead_dim as
-    returned by `infer_leading_dims`.
+    tensors: one tensor, or a tuple, list or namedtuple of them (a list comes back as a tuple).
+    lead_dim, T, B: as returned by `infer_leading_dims`.
     """
     if isinstance(tensors, (tuple, list)):
         restored = (restore_leading_dims(tensor, lead_dim, T, B) for tensor in tensors)

@@ -40,6 +40,15 @@ def test_examples_run_in_smoke_size_and_leave_a_run_directory(name):
         assert "Not solved yet: mean return" in out.stdout and str(run_dir) in out.stdout.splitlines()[-1]
 
 
+@pytest.mark.parametrize("name, args", [("example_0", []), ("example_3", ["--sample_mode", "cpu"])])
+def test_examples_are_safe_under_spawn(name, args, tmp_path):
+    script = tmp_path / f"{name}.py"
+    spawn = "import multiprocessing\n\nmultiprocessing.set_start_method('spawn', force=True)\n\n"
+    script.write_text(spawn + (EXAMPLES / f"{name}.py").read_text())
+    out = subprocess.run([sys.executable, str(script), "--smoke", *args], capture_output=True, text=True, timeout=280)
+    assert out.returncode == 0 and "Training complete" in out.stdout, out.stderr
+
+
 @pytest.mark.parametrize("name", sorted({name.split()[0] for name in RUNS}))
 def test_examples_explain_themselves(name):
     out = run(name, "--help")

@@ -13,7 +13,7 @@ from envs import CountingEnv
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
-from rlpyt.envs.gym import make as gym_make
+from rlpyt.algos.pg.ppo import PPO
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
@@ -126,7 +126,10 @@ def test_snapshot_modes(tmp_path, mode, files):
     [
         (dict(n_steps=0), "n_steps=0"),
         (dict(log_interval_steps="many"), "log_interval_steps='many'"),
+        (dict(n_steps=float("inf")), "n_steps=inf"),
+        (dict(seed=-1), "seed=-1"),
         (dict(affinity=[0, 1]), "affinity"),
+        (dict(affinity=dict(cuda=0)), "unknown key 'cuda'"),
         (dict(log_traj_window=0), "log_traj_window"),
     ],
 )
@@ -139,6 +142,15 @@ def test_an_evaluating_runner_needs_evaluation_environments():
     sampler = SerialSampler(EnvCls=CountingEnv, env_kwargs={}, batch_T=1, batch_B=1)
     with pytest.raises(ValueError, match="eval_n_envs"):
         MinibatchRlEval(algo=None, agent=None, sampler=sampler, n_steps=10)
+
+
+def test_a_failure_at_the_start_leaves_no_worker_behind():
+    sampler = CpuSampler(CountingEnv, {}, batch_T=2, batch_B=2)
+    affinity = dict(workers_cpus=[0, 1], set_affinity=False)
+    runner = MinibatchRl(algo=PPO(minibatches=1000), agent=MlpFfAgent(), sampler=sampler, n_steps=10, affinity=affinity)
+    with pytest.raises(ValueError, match="minibatches=1000"):
+        runner.train()
+    assert sampler._pool is None
 
 
 def test_overridden_methods_take_effect(tmp_path):
@@ -201,10 +213,10 @@ def test_ctrl_c_and_sigterm_end_with_a_snapshot(tmp_path, runner, number, code):
     assert not any(worker.is_running() for worker in workers)
     snapshot = torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)
     assert f"Stopped after iteration {snapshot['itr']}" in out
-    if runner == "MinibatchRl":
-        last = rows(tmp_path / "run_0")[-1]
-        assert float(last["Diagnostics/Iteration"]) == snapshot["itr"]
-        assert float(last["Diagnostics/CumSteps"]) == snapshot["cum_steps"] == 20 * (snapshot["itr"] + 1)
+    last = rows(tmp_path / "run_0")[-1]
+    assert float(last["Diagnostics/Iteration"]) == snapshot["itr"]
+    assert float(last["Diagnostics/CumSteps"]) == snapshot["cum_steps"] == 20 * (snapshot["itr"] + 1)
+    assert "Traceback" not in (tmp_path / "run_0" / "debug.log").read_text()
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
@@ -228,11 +240,3 @@ def test_a_worker_that_dies_ends_the_run_with_its_error_and_keeps_the_last_snaps
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1 and "WorkerError" in err and "SIGKILL" in err
     assert "WorkerError" in (tmp_path / "run_0" / "debug.log").read_text()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-def test_cartpole_runs_under_spawn(tmp_path):
-    sampler = CpuSampler(gym_make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, start_method="spawn")
-    affinity = dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1)
-    runner = MinibatchRl(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, n_steps=100, affinity=affinity)
-    runner.train()

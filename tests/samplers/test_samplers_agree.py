@@ -1,12 +1,14 @@
 """Whatever sampler collects them, the samples are the same."""
 
 import copy
+from collections import namedtuple
 
 import numpy as np
 import pytest
 from agents_for_tests import RecordingAgent
 from envs import CountingEnv
 
+from rlpyt.samplers.buffer import get_example_outputs
 from rlpyt.samplers.collections import TrajInfo
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
@@ -238,6 +240,136 @@ def test_evaluation_stops_at_the_step_limit_and_counts_complete_episodes_only():
 def test_evaluation_does_not_disturb_the_training_environments(serial):
     env, traj_done, _, _ = joined(serial[0])
     assert (env["next_observation"][~traj_done][:, 2] == env["observation"][~traj_done][:, 2] + 1).all()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What environments and agents get wrong
+# ---------------------------------------------------------------------------------------------------------------------
+Info = namedtuple("Info", ["a", "b"])
+Swapped = namedtuple("Swapped", ["b", "a"])
+
+
+class OddEnv(CountingEnv):
+    """Goes wrong in its sixth step, in the way it is told."""
+
+    def __init__(self, odd=None):
+        super().__init__(episode_length=100)
+        self.odd, self.n_steps = odd or {}, 0
+
+    def step(self, action):
+        self.n_steps += 1
+        step = super().step(action)._replace(env_info=Info(1, 2))
+        return step._replace(**self.odd) if self.n_steps == 6 else step
+
+
+@pytest.mark.parametrize(
+    "odd, said",
+    [
+        (dict(env_info=Swapped(2, 1)), r"env_info: expected the fields \['a', 'b'\].*got fields \['b', 'a'\]"),
+        (dict(env_info=dict(a=1, b=2)), "env_info: expected the fields.*got dict"),
+        (dict(reward=None), "reward: expected a finite number, got nan"),
+        (dict(reward=float("inf")), "reward: expected a finite number, got inf"),
+        (dict(observation=np.zeros(3, np.float32)), r"observation: expected shape \(4,\), got \(3,\)"),
+        (dict(observation=np.zeros(4, complex)), "observation: expected dtype float32, got complex128"),
+    ],
+)
+def test_what_an_environment_gets_wrong_later_on_is_named_with_environment_and_step(odd, said):
+    sampler = SerialSampler(EnvCls=OddEnv, env_kwargs=dict(odd=odd), batch_T=4, batch_B=2, max_decorrelation_steps=0)
+    sampler.initialize(RecordingAgent(), seed=0)
+    sampler.obtain_samples(0)
+    with pytest.raises((ValueError, TypeError), match=said) as info:
+        sampler.obtain_samples(1)
+    assert "environment 0, step 1 of batch 1 (environment step 5)" in info.value.__notes__[0]
+    sampler.shutdown()
+
+
+class ForgetfulAgent(RecordingAgent):
+    def step(self, *inputs):
+        step = super().step(*inputs)
+        return step if self.n_calls < 3 else step._replace(agent_info=step.agent_info._replace(prev_action=None))
+
+
+def test_an_agent_that_leaves_out_a_field_of_agent_info_later_on_is_refused():
+    sampler = SerialSampler(EnvCls=CountingEnv, env_kwargs={}, batch_T=4, batch_B=2)
+    sampler.initialize(ForgetfulAgent(), seed=0)
+    with pytest.raises(ValueError, match="agent_info must have the same fields"):
+        sampler.obtain_samples(0)
+
+
+class GreedyHandsEnv(CountingEnv):
+    """Changes the action it is given."""
+
+    def step(self, action):
+        step = super().step(action)
+        action *= 0
+        return step
+
+
+def test_an_environment_that_changes_its_action_changes_nothing_that_is_stored_or_seen():
+    class VectorAgent(RecordingAgent):
+        def step(self, observation, prev_action, prev_reward):
+            step = super().step(observation, prev_action[..., 0], prev_reward)
+            return step._replace(action=(step.action.float() + 1)[..., None].expand(*prev_action.shape).clone())
+
+    sampler = SerialSampler(EnvCls=GreedyHandsEnv, env_kwargs=dict(n_actions=0), batch_T=4, batch_B=2, max_decorrelation_steps=0)
+    sampler.initialize(VectorAgent(), seed=0)
+    samples, _ = sampler.obtain_samples(0)
+    assert (samples.agent.action > 0).all()
+    np.testing.assert_array_equal(samples.agent.agent_info.prev_action[1:], samples.agent.action[:-1, :, 0])
+
+
+class MemoryTrajInfo(TrajInfo):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self._told = []
+
+    def step(self, observation, action, reward, done, agent_info, env_info):
+        super().step(observation, action, reward, done, agent_info, env_info)
+        self._told.append((observation, action, agent_info))
+
+
+def test_what_a_traj_info_keeps_is_not_overwritten_by_later_batches():
+    infos = run("serial", TrajInfoCls=MemoryTrajInfo, decorrelation=0, T=2)[1]
+    told = [info._told for batch in infos for info in batch]
+    assert told and all([observation[2] for observation, _, _ in one] == list(range(len(one))) for one in told)
+    assert all(agent_info.observation[2] == observation[2] for one in told for observation, _, agent_info in one)
+
+
+class ClassicEnv:
+    """Not an environment of this framework."""
+
+    import gymnasium
+
+    action_space = observation_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self):
+        return 0
+
+    def step(self, action):
+        return 0, 0.0, False, False, {}
+
+
+def test_an_environment_of_another_framework_is_pointed_to_its_wrapper():
+    sampler = SerialSampler(EnvCls=ClassicEnv, env_kwargs={}, batch_T=4, batch_B=2)
+    with pytest.raises(ValueError, match="GymEnvWrapper"):
+        get_example_outputs(RecordingAgent(), ClassicEnv(), {})
+    sampler.shutdown()
+
+
+def test_initializing_again_closes_the_environments_of_before():
+    closed = []
+
+    class Closing(CountingEnv):
+        def close(self):
+            closed.append(self)
+
+    sampler = SerialSampler(EnvCls=Closing, env_kwargs={}, batch_T=4, batch_B=2)
+    sampler.initialize(RecordingAgent(), seed=0)
+    sampler.initialize(RecordingAgent(), seed=0)
+    sampler.shutdown()
+    assert len(closed) == 2 * (1 + 2)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

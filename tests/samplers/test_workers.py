@@ -1,6 +1,7 @@
 """Whatever happens to a worker process: the run ends soon, with an error that says what happened, and leaves nothing behind."""
 
 import gc
+import multiprocessing
 import os
 import random
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from agents_for_tests import RecordingAgent
@@ -17,7 +19,7 @@ from envs import CountingEnv, FailingEnv
 
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.samplers.workers import WorkerError, set_cpu_affinity, split_evenly
+from rlpyt.samplers.workers import WorkerError, check_affinity, set_cpu_affinity, split_evenly
 
 TESTS = Path(__file__).parents[1]
 
@@ -75,11 +77,11 @@ def slow_env(**kwargs):
 
 
 def failure(run):
-    """Return the message of the WorkerError that `run` ends with, within the time that is promised."""
+    """Return the message of the WorkerError that `run` ends with, in a time that allows for a busy machine."""
     begin = time.monotonic()
     with pytest.raises(WorkerError) as info:
         run()
-    assert time.monotonic() - begin < 60, "not a measure of speed: without a watch it would never end"
+    assert time.monotonic() - begin < 30, "not a measure of speed: without a watch it would never end"
     return str(info.value)
 
 
@@ -88,7 +90,7 @@ def failure(run):
 # ---------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_a_worker_killed_at_any_moment_of_collecting_is_named(start_method):
-    for _ in range(20 if start_method == "fork" else 3):
+    for _ in range(20):
         sampler = start(EnvCls=slow_env, batch_T=100, start_method=start_method)
         victim = random.randrange(2)
         pid = sampler._pool.processes[victim].pid
@@ -188,6 +190,65 @@ def test_the_serial_sampler_raises_the_original_exception_and_says_where(tmp_pat
     assert any("environment 0, step 2 of batch 0" in note for note in info.value.__notes__)
 
 
+def fork_a_child():
+    """An environment that starts a process of its own, which inherits the worker's pipes and lives on."""
+    if os.getpid() != TEST_PID:
+        child = os.fork()
+        if child == 0:
+            time.sleep(20)
+            os._exit(0)
+        CHILDREN.put(child)
+    return slow_env()
+
+
+TEST_PID = os.getpid()
+CHILDREN = multiprocessing.get_context("fork").SimpleQueue()
+
+
+def test_a_killed_worker_is_noticed_although_a_process_it_started_lives_on():
+    sampler = start(EnvCls=fork_a_child, batch_T=200)
+    threading.Timer(0.2, sampler._pool.processes[0].kill).start()
+    begin = time.monotonic()
+    message = failure(lambda: [sampler.obtain_samples(itr) for itr in range(1000)])
+    assert "SIGKILL" in message and time.monotonic() - begin < 15, "the child lives for 20 s"
+    while not CHILDREN.empty():
+        os.kill(CHILDREN.get(), signal.SIGKILL)
+
+
+class ErrorEnv(CountingEnv):
+    """Raises an error of a kind that pipes raise as well."""
+
+    def step(self, action):
+        if self.t == 3 and self.episode >= 0 and os.getpid() != TEST_PID:
+            raise BrokenPipeError("the simulator has gone")
+        return super().step(action)
+
+
+def test_errors_of_an_environments_own_pipes_are_reported_like_all_others():
+    assert failure(lambda: start(EnvCls=ErrorEnv).obtain_samples(0)).startswith("BrokenPipeError: the simulator has gone")
+
+
+class ClosingEnv(FailingEnv):
+    """Leaves a file when it is closed."""
+
+    def __init__(self, directory, **kwargs):
+        super().__init__(**kwargs)
+        self.directory = directory
+
+    def close(self):
+        open(os.path.join(self.directory, f"{os.getpid()} {id(self)}"), "w").close()
+
+
+def test_environments_are_closed_although_one_of_them_failed(tmp_path):
+    (tmp_path / "closed").mkdir()
+    env = dict(fail_in="step", fail_at=8, once=str(tmp_path / "failed"), directory=str(tmp_path / "closed"), spare_pid=os.getpid())
+    sampler = start(env, EnvCls=ClosingEnv)
+    sampler.obtain_samples(0)
+    failure(lambda: sampler.obtain_samples(1))
+    closed = [name for name in os.listdir(tmp_path / "closed") if not name.startswith(f"{os.getpid()} ")]
+    assert len(closed) == 4
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Silence
 # ---------------------------------------------------------------------------------------------------------------------
@@ -195,6 +256,14 @@ def test_a_hanging_environment_is_reported_with_the_workers_stack(tmp_path):
     env = dict(fail_in="step", fail_at=3, how="hang", once=str(tmp_path / "failed"))
     message = failure(lambda: start(env, worker_timeout=1.5).obtain_samples(0))
     assert "worker_timeout=1.5" in message and "_maybe_fail" in message and "envs.py" in message
+
+
+def test_a_long_evaluation_that_gets_on_is_not_taken_for_a_hang():
+    sampler = start(EnvCls=slow_env, eval_n_envs=2, eval_max_steps=4000, worker_timeout=1.5)
+    begin = time.monotonic()
+    assert sampler.evaluate_agent(0)
+    assert time.monotonic() - begin > 2 * 1.5
+    sampler.shutdown()
 
 
 def test_silence_is_a_warning_where_there_is_no_timeout(monkeypatch, tmp_path):
@@ -303,6 +372,31 @@ def test_a_sampler_that_is_dropped_takes_its_workers_along():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "bad, said",
+    [
+        (dict(worker_cpus=[0]), "did you mean 'workers_cpus'"),
+        (dict(workers_cpus=2), "workers_cpus"),
+        (dict(workers_cpus=["a"]), "workers_cpus"),
+        (dict(workers_cpus=[]), "workers_cpus"),
+        (dict(master_cpus="0"), "master_cpus"),
+        (dict(worker_torch_threads=0), "worker_torch_threads"),
+        (dict(cuda_idx="0"), "cuda_idx"),
+        ([0, 1], "dictionary"),
+    ],
+)
+def test_impossible_affinities_are_refused_by_name(bad, said):
+    with pytest.raises(ValueError, match=said):
+        check_affinity(bad)
+
+
+@pytest.mark.parametrize(
+    "good", [None, {}, dict(workers_cpus=np.arange(2)), dict(workers_cpus=[(0, 1), [2]], master_cpus=[0], cuda_idx=0, alternating=True)]
+)
+def test_possible_affinities_are_accepted(good):
+    check_affinity(good)
+
+
 def test_what_is_split_evenly_differs_by_one_at_most():
     assert split_evenly(7, 3) == [range(0, 3), range(3, 5), range(5, 7)]
     assert split_evenly(1, 3) == [range(0, 1), range(1, 1), range(1, 1)]

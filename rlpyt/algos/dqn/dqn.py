@@ -126,9 +126,18 @@ class DQN(ReplayAlgorithm):
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
-        """Extend the base class by the schedule of the agent's epsilon, which falls from when learning begins."""
+        """Extend the base class by the schedule of the agent's epsilon, which falls from when learning begins.
+
+        Raises:
+            ValueError: the agent is not one for DQN, or the sampler does not reset environments inside batches.
+        """
+        if not all(hasattr(agent, name) for name in ("target", "update_target", "set_epsilon_itr_min_max")):
+            raise ValueError(
+                f"{type(self).__name__} needs an agent that acts epsilon-greedily on Q-values and has a target network, such as "
+                f"AtariDqnAgent or MlpDqnAgent of rlpyt.agents.dqn; {type(agent).__name__} does not."
+            )
         super().initialize(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, rank)
-        agent.set_epsilon_itr_min_max(self.min_itr_learn, max(1, int(self.eps_steps // self.sampler_bs)))
+        agent.set_epsilon_itr_min_max(self.min_itr_learn, max(1, self.eps_steps // self.sampler_bs))
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimizer."""

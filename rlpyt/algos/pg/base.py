@@ -10,6 +10,7 @@ import torch
 from rlpyt.agents.base import AgentInputs, null_after_done, uses_prev_action
 from rlpyt.algos.base import RlAlgorithm, make_optimizer
 from rlpyt.algos.utils import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
+from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.tensor import valid_mean
@@ -37,7 +38,18 @@ class PolicyGradientAlgo(RlAlgorithm):
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
-        """Build the optimizer and remember the other arguments. `examples` is not used."""
+        """Build the optimizer and remember the other arguments. `examples` is not used.
+
+        Raises:
+            ValueError: the agent has no distribution with likelihoods and entropies.
+        """
+        distribution = getattr(agent, "distribution", None)
+        if not all(_defines(distribution, name) for name in ("log_likelihood", "entropy")):
+            raise ValueError(
+                f"{type(self).__name__} needs an agent for policy gradients, whose distribution has likelihoods and entropies, such as "
+                f"AtariFfAgent, MlpFfAgent or MujocoFfAgent of rlpyt.agents.pg; {type(agent).__name__} has "
+                f"{'none' if distribution is None else type(distribution).__name__}."
+            )
         self.agent = agent
         self.n_itr = n_itr
         self.batch_spec = batch_spec
@@ -104,6 +116,12 @@ class PolicyGradientAlgo(RlAlgorithm):
         """
         if hasattr(self.agent, "update_obs_rms"):
             self.agent.update_obs_rms(samples.env.observation)
+
+
+def _defines(distribution: Any, name: str) -> bool:
+    """Return whether a distribution has a method which the base class of all only declares."""
+    declared = getattr(Distribution, name)
+    return getattr(type(distribution), name, declared) is not declared
 
 
 def normalize(x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:

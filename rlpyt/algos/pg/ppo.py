@@ -158,10 +158,9 @@ class PPO(PolicyGradientAlgo):
         """
         T, B = leading_dims
         n = B if self.agent.recurrent else T * B
-        minibatches, epochs = int(self.minibatches), int(self.epochs)
-        size = n // minibatches
-        shuffled = torch.rand(epochs, n, device=device).argsort(dim=1)
-        return shuffled[:, : minibatches * size].reshape(-1, size)
+        size = n // self.minibatches
+        shuffled = torch.rand(self.epochs, n, device=device).argsort(dim=1)
+        return shuffled[:, : self.minibatches * size].reshape(-1, size)
 
     def set_schedules(self, itr: int) -> None:
         """Set learning rate and ratio_clip to their values at iteration `itr`, if they follow a schedule."""

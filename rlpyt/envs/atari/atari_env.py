@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import numbers
 from collections import namedtuple
 from operator import attrgetter
 from typing import Any
@@ -17,6 +18,7 @@ except ImportError as error:
 
 from rlpyt.envs.base import Env, EnvStep
 from rlpyt.samplers.collections import TrajInfo
+from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.int_box import IntBox
 
 # Images this small gain nothing from threads, and OpenCV's threads do not survive a fork: switched off at import, so that there
@@ -85,6 +87,12 @@ class AtariEnv(Env):
     ) -> None:
         if frame_skip < 1 or num_img_obs < 1 or horizon < 1:
             raise ValueError(f"frame_skip={frame_skip}, num_img_obs={num_img_obs} and horizon={horizon} must be at least 1.")
+        if max_start_noops < 0:
+            raise ValueError(f"max_start_noops={max_start_noops} must be at least 0: it is the largest number of no-ops at a game's start.")
+        if not 0 <= repeat_action_probability <= 1:
+            raise ValueError(f"repeat_action_probability={repeat_action_probability} must be a probability, from 0 to 1.")
+        if not _is_frame_shape(frame_shape):
+            raise ValueError(f"frame_shape={frame_shape!r} must be (height, width), two whole numbers of at least 1.")
         self._game = game
         self._frame_skip = frame_skip
         self._num_img_obs = num_img_obs
@@ -94,7 +102,7 @@ class AtariEnv(Env):
         self._max_start_noops = max_start_noops
         self._repeat_action_probability = repeat_action_probability
         self._horizon = horizon
-        self._frame_shape = tuple(frame_shape)
+        self._frame_shape = tuple(int(size) for size in frame_shape)
 
         self._rom = _find_rom(game)
         self._start_rng(seed=int(np.random.randint(2**31)))
@@ -222,9 +230,9 @@ class AtariEnv(Env):
         self._push_frame()
 
     def _start_rng(self, seed: int) -> None:
-        noop_seed, ale_seed = np.random.SeedSequence(seed).generate_state(2)
+        *_, noop_seed, ale_seed = child_seeds(seed, 4)  # The first two are those of the spaces.
         self._rng = np.random.default_rng(noop_seed)
-        self._ale_seed = int(ale_seed) >> 1  # ALE takes a non-negative 32-bit integer
+        self._ale_seed = ale_seed >> 1  # ALE takes a non-negative 32-bit integer
 
     def _load_game(self) -> None:
         self.ale.setInt("random_seed", self._ale_seed)
@@ -261,6 +269,12 @@ class AtariEnv(Env):
     repeat_action_probability = property(attrgetter("_repeat_action_probability"), doc="Of sticky actions.")
     horizon = property(attrgetter("_horizon"), doc="Number of steps after which a game times out.")
     frame_shape = property(attrgetter("_frame_shape"), doc="``(height, width)`` of a frame.")
+
+
+def _is_frame_shape(shape: Any) -> bool:
+    if not isinstance(shape, (tuple, list, np.ndarray)) or len(shape) != 2:
+        return False
+    return all(isinstance(size, numbers.Integral) and size >= 1 for size in shape)
 
 
 def _find_rom(game: str) -> Any:

@@ -12,7 +12,10 @@ from rlpyt.samplers.buffer import build_samples_buffer
 from rlpyt.samplers.collections import Samples
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
-from rlpyt.samplers.workers import WorkerPool, allowed_cpus, split_evenly
+from rlpyt.samplers.workers import WorkerPool, allowed_cpus, check_affinity, split_evenly
+from rlpyt.utils.buffer import np_mp_array
+
+EVAL_TRAJ_CHECK = 0.1  # Unused: episodes of an evaluation are shared out beforehand, so nobody polls for them.
 
 
 class ParallelSamplerBase(BaseSampler):
@@ -50,6 +53,7 @@ class ParallelSamplerBase(BaseSampler):
             WorkerError: a worker raised or died while it started.
         """
         self.shutdown()
+        check_affinity(affinity)
         B = self.batch_spec.B
         affinity = affinity or {}
         cpus = self._workers_cpus(affinity)
@@ -72,6 +76,7 @@ class ParallelSamplerBase(BaseSampler):
             [_worker_name(kwargs) for kwargs in workers_kwargs],
             start_method=self.start_method,
             timeout=self.worker_timeout,
+            progress=self._progress,
         )
         self._pool.receive()
         return examples
@@ -151,6 +156,7 @@ class ParallelSamplerBase(BaseSampler):
     def _workers_kwargs(self, cpus: list, first: int, rank: int) -> list[dict]:
         """Share environments out among the workers."""
         n_workers = len(cpus)
+        self._progress = np_mp_array(n_workers, np.int64)  # Each worker counts its own time steps.
         columns = split_evenly(self.batch_spec.B, n_workers)
         eval_columns = split_evenly(self.eval_n_envs, n_workers)
         max_episodes = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs) if self.eval_n_envs else None
@@ -158,6 +164,7 @@ class ParallelSamplerBase(BaseSampler):
             dict(
                 rank=rank * n_workers + i,
                 cpus=cpus[i],
+                progress=self._progress[i : i + 1],
                 env_ranks=np.arange(first + columns[i].start, first + columns[i].stop),
                 samples_np=self.samples_np[:, columns[i].start : columns[i].stop],
                 eval_env_ranks=[rank * self.eval_n_envs + e for e in eval_columns[i]],

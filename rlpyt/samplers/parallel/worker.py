@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -44,7 +45,20 @@ def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict)
     seed = None if c.seed is None else env_seed(c.seed, "agent", w.rank)
     initialize_worker(w.rank, seed, w.cpus, c.torch_threads)
     set_traj_info_attributes(c.TrajInfoCls, c.traj_info_kwargs)
-    envs = make_envs(c.EnvCls, c.env_kwargs, c.seed, "train_env", w.env_ranks)
+    envs: list = []
+    try:
+        _serve(pipe, c, w, envs)
+    except BaseException:
+        with suppress(Exception):  # What happened first is what matters.
+            close_envs(envs)
+        raise
+    close_envs(envs)
+    pipe.send(("ok", None))
+
+
+def _serve(pipe: Connection, c: _Kwargs, w: _Kwargs, all_envs: list) -> None:
+    """The work of `sampling_process`; `all_envs` is filled with the environments that exist."""
+    envs = make_envs(c.EnvCls, c.env_kwargs, c.seed, "train_env", w.env_ranks, all_envs)
     collector = c.CollectorCls(
         rank=w.rank,
         envs=envs,
@@ -55,8 +69,8 @@ def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict)
         global_B=c.global_B,
         env_ranks=w.env_ranks,
     )
-    collector.seed = c.seed
-    eval_envs = make_envs(c.EnvCls, c.eval_env_kwargs, c.seed, "eval_env", w.eval_env_ranks)
+    collector.seed, collector.progress = c.seed, w.progress
+    eval_envs = make_envs(c.EnvCls, c.eval_env_kwargs, c.seed, "eval_env", w.eval_env_ranks, all_envs)
     eval_collector = None
     if eval_envs:
         eval_collector = c.eval_CollectorCls(
@@ -68,6 +82,7 @@ def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict)
             agent=c.agent,
         )
         eval_collector.max_episodes, eval_collector.env_ranks = w.eval_max_episodes, w.eval_env_ranks
+        eval_collector.progress = w.progress
     agent_inputs, traj_infos = collector.start_envs(c.max_decorrelation_steps)
     collector.start_agent()
     pipe.send(("ok", None))
@@ -87,8 +102,6 @@ def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict)
                 eval_collector.collect_evaluation(itr)
                 reply = list(eval_collector.traj_infos_queue)
         pipe.send(("ok", reply))
-    close_envs(envs + eval_envs)
-    pipe.send(("ok", None))
 
 
 class _Kwargs:

@@ -11,6 +11,7 @@ from rlpyt.samplers.buffer import build_samples_buffer
 from rlpyt.samplers.collections import Samples
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
+from rlpyt.samplers.workers import check_affinity
 
 
 class SerialSampler(BaseSampler):
@@ -49,6 +50,8 @@ class SerialSampler(BaseSampler):
             traj_info_kwargs: set as class attributes of the TrajInfo class, with an underscore in front.
             rank, world_size: number of this sampler among those of the run, and how many there are.
         """
+        self.shutdown()
+        check_affinity(affinity)
         B = self.batch_spec.B
         global_B = B * world_size
         env_ranks = np.arange(rank * B, (rank + 1) * B)
@@ -62,8 +65,7 @@ class SerialSampler(BaseSampler):
         finally:
             close_envs([example_env])
         set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
-        envs = make_envs(self.EnvCls, self.env_kwargs, seed, "train_env", env_ranks)
-        self._envs += envs
+        envs = make_envs(self.EnvCls, self.env_kwargs, seed, "train_env", env_ranks, self._envs)
         self.collector = self.CollectorCls(
             rank=0,
             envs=envs,
@@ -77,8 +79,7 @@ class SerialSampler(BaseSampler):
         self.collector.seed = seed
         if self.eval_n_envs > 0:
             eval_ranks = range(rank * self.eval_n_envs, (rank + 1) * self.eval_n_envs)
-            eval_envs = make_envs(self.EnvCls, self.eval_env_kwargs, seed, "eval_env", eval_ranks)
-            self._envs += eval_envs
+            eval_envs = make_envs(self.EnvCls, self.eval_env_kwargs, seed, "eval_env", eval_ranks, self._envs)
             self.eval_collector = self.eval_CollectorCls(
                 envs=eval_envs,
                 agent=agent,

@@ -84,6 +84,8 @@ def logger_context(
         logger.log(f"Logging to {run_dir}")
         try:
             yield run_dir
+        except SystemExit:  # An end in good order, e.g. after Ctrl-C.
+            raise
         except BaseException:
             logger.write_text(traceback.format_exc())
             raise

@@ -480,21 +480,23 @@ def get_snapshot_gap() -> int:
     return _state.snapshot_gap
 
 
-def save_itr_params(itr: int, params) -> None:
+def save_itr_params(itr: int, params, force: bool = False) -> None:
     """Save `params` as the snapshot of iteration itr, if and as the snapshot mode says.
 
     A file is complete at every moment: a new one takes the place of the old one when it is safely on the
     disk. If the disk refuses it, the old one stays, and a warning is all that happens; the next call tries
     again.
 
+    force: in mode "gap", save now although none is due, because it is the last chance.
     params: dicts, lists and tuples of tensors, arrays, numbers and strings, so that it loads without running
         code, `torch.load(path, weights_only=True)`. Anything else is a TypeError naming the key.
     """
     names = []
+    mode = _state.snapshot_mode
     if _state.snapshot_dir is not None:
-        keeps_gap = "gap" in _state.snapshot_mode and _is_gap_due(itr)
-        names += ["params.pkl"] * _state.snapshot_mode.startswith("last")
-        names += [f"itr_{itr}.pkl"] * (_state.snapshot_mode == "all" or keeps_gap)
+        keeps_gap = mode == "gap" and force or "gap" in mode and _is_gap_due(itr)
+        names += ["params.pkl"] * mode.startswith("last")
+        names += [f"itr_{itr}.pkl"] * (mode == "all" or keeps_gap)
     if not names:
         return
     from rlpyt.utils.logging.snapshot import serialize  # imports torch, which not every process that logs has

@@ -140,7 +140,8 @@ def discount_return_tl(
     """Like `discount_return`, but the end of an episode by time limit is bootstrapped.
 
     Where `timeout`, ``G_t = r_t + γ V(final observation)`` if that value is given as `timeout_value`. Otherwise the only
-    estimate there is takes the place of the return, ``G_t = V_t``, and the step itself teaches nothing.
+    estimate there is takes the place of the return, ``G_t = V_t``, and the step itself teaches nothing: leave it out
+    of the loss.
 
     Args:
         timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well); None means nowhere.
@@ -178,7 +179,8 @@ def generalized_advantage_estimation_tl(
     """Like `generalized_advantage_estimation`, but the end of an episode by time limit is bootstrapped.
 
     Where `timeout`, ``δ_t = r_t + γ V(final observation) - V_t`` if that value is given as `timeout_value`. Otherwise
-    ``δ_t = 0``, so that the return is V_t and the step itself teaches nothing.
+    ``δ_t = 0``, so that the return is V_t and the step itself teaches nothing: leave it out
+    of the loss.
 
     Args:
         timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well); None means nowhere.

@@ -158,6 +158,14 @@ class MinibatchRlBase(BaseRunner):
                 yield itr
             self._itr = itr
 
+    def run_iteration(self, itr: int) -> None:
+        """Sample a batch, optimize on it, and keep what both have to tell."""
+        self.agent.sample_mode(itr)
+        samples, traj_infos = self.sampler.obtain_samples(itr)
+        self.agent.train_mode(itr)
+        opt_info = self.algo.optimize_agent(itr, samples)
+        self.store_diagnostics(itr, traj_infos, opt_info)
+
     def finish_interrupted(self, itr: int) -> None:
         """Log the iterations since the last row, if `itr`, the last complete one, is not the last of an interval, and save.
 
@@ -236,11 +244,7 @@ class MinibatchRl(MinibatchRlBase):
         """Alternate between sampling and optimization, logging at the specified interval."""
         with self._iterations() as itrs:
             for itr in itrs:
-                self.agent.sample_mode(itr)
-                samples, traj_infos = self.sampler.obtain_samples(itr)
-                self.agent.train_mode(itr)
-                opt_info = self.algo.optimize_agent(itr, samples)
-                self.store_diagnostics(itr, traj_infos, opt_info)
+                self.run_iteration(itr)
                 if (itr + 1) % self.log_interval_itrs == 0:
                     self.log_diagnostics(itr)
 
@@ -277,11 +281,7 @@ class MinibatchRlEval(MinibatchRlBase):
             with logger.prefix("itr #0 "):
                 self.log_diagnostics(0, *self.evaluate_agent(0))
             for itr in itrs:
-                self.agent.sample_mode(itr)
-                samples, traj_infos = self.sampler.obtain_samples(itr)
-                self.agent.train_mode(itr)
-                opt_info = self.algo.optimize_agent(itr, samples)
-                self.store_diagnostics(itr, traj_infos, opt_info)
+                self.run_iteration(itr)
                 if (itr + 1) % self.log_interval_itrs == 0:
                     self.log_diagnostics(itr, *self.evaluate_agent(itr))
 

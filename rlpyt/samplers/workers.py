@@ -227,11 +227,7 @@ class WorkerPool:
         if not self.processes:
             return
         failures = []
-        for pipe in self.pipes:
-            try:
-                pipe.send(None)
-            except OSError:
-                pass
+        self._send_stop()
         deadline = time.monotonic() + STOP_GRACE
         for rank, pipe in enumerate(self.pipes):
             try:
@@ -247,6 +243,13 @@ class WorkerPool:
         if failures:
             raise WorkerError(failures[0])
 
+    def _send_stop(self) -> None:
+        for pipe in self.pipes:
+            try:
+                pipe.send(None)
+            except OSError:
+                pass  # It has ended already.
+
     def kill(self, grace: float = FAILURE_GRACE) -> None:
         """End all workers, and wait until they are gone. May be called twice.
 
@@ -258,11 +261,7 @@ class WorkerPool:
         atexit.unregister(self._at_exit)
         started = [process for process in self.processes if process.pid is not None]
         if grace > 0:
-            for pipe in self.pipes:
-                try:
-                    pipe.send(None)
-                except OSError:
-                    pass
+            self._send_stop()
             deadline = time.monotonic() + grace
             for process in started:
                 process.join(max(deadline - time.monotonic(), 0))

@@ -8,7 +8,7 @@ import torch
 import torch.distributed
 import torch.multiprocessing
 
-from rlpyt.agents.base import AgentInputs, BaseAgent, null_after_done, uses_prev_action
+from rlpyt.agents.base import SYNC_BUFFERS, AgentInputs, BaseAgent, null_after_done, uses_prev_action
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.base import EnvSpaces
@@ -92,6 +92,47 @@ def test_a_subclass_may_add_a_model_as_documented():
             return dict(model=super().state_dict(), extra=self.extra.state_dict())
 
     assert make(TwoHeaded).state_dict().keys() == {"model", "extra"}
+
+
+class OnlyChildCalledModule(torch.nn.Module):
+    uses_prev_action = False
+
+    def __init__(self, **kwargs):
+        super().__init__()
+        self.module = MlpFfModel(**kwargs)
+
+    def forward(self, *inputs):
+        return self.module(*inputs)
+
+
+def test_a_model_whose_only_part_is_called_module_is_loaded(process_group):
+    agent, other = make(MlpFfAgent, ModelCls=OnlyChildCalledModule), make(MlpFfAgent, ModelCls=OnlyChildCalledModule)
+    other.load_state_dict(agent.state_dict())
+    assert torch.equal(output(agent), output(other))
+    agent.data_parallel()
+    change(agent.model)
+    other.load_state_dict(agent.model.state_dict())
+    assert torch.equal(output(agent), output(other))
+
+
+def test_the_initial_state_dict_is_loaded_by_the_method_of_the_subclass():
+    class WithScale(MlpFfAgent):
+        def make_models(self):
+            super().make_models()
+            self.scale = 1.0
+
+        def state_dict(self):
+            return dict(model=super().state_dict(), scale=self.scale)
+
+        def load_state_dict(self, state_dict):
+            super().load_state_dict(state_dict["model"])
+            self.scale = state_dict["scale"]
+
+    agent = make(WithScale)
+    change(agent.model)
+    agent.scale = 3.0
+    other = make(WithScale, initial_model_state_dict=agent.state_dict())
+    assert torch.equal(output(agent), output(other)) and other.scale == 3.0
 
 
 # --- Sharing ----------------------------------------------------------------------------------------------------------
@@ -259,6 +300,8 @@ def test_data_parallel_wraps_the_trained_model_and_changes_nothing_else(AgentCls
     plain.load_state_dict(saved)
     agent.load_state_dict(saved)
     assert torch.equal(output(agent), output(plain))
+
+    assert not getattr(agent.model, SYNC_BUFFERS)  # Buffers are equal already, and one rank may act alone.
 
     outputs = agent(*INPUTS)
     (outputs if torch.is_tensor(outputs) else outputs[1] + outputs[0].prob.sum(-1)).sum().backward()

@@ -1,3 +1,4 @@
+import math
 from collections import namedtuple
 
 import pytest
@@ -58,6 +59,24 @@ def test_opt_info_lists_the_numbers_of_all_updates_in_order():
     info = read_opt_info(Info, updates)
     assert info == Info([1.0, 2.0, 3.0], [1.0, 2.0, 1.0])
     assert all(type(x) is float for field in info for x in field)
+
+
+@pytest.mark.parametrize("field,value", [("loss", math.nan), ("loss", math.inf), ("loss", -math.inf), ("errors", math.nan)])
+def test_numbers_that_say_training_has_failed_are_refused_in_a_sentence(field, value):
+    updates = [Info(torch.tensor(1.0), torch.tensor([1.0, 2.0])) for _ in range(3)]
+    updates[1] = updates[1]._replace(**{field: torch.tensor([value])})
+    with pytest.raises(FloatingPointError, match=f"{field} became {value}. Lower the learning rate, and check rewards and observations"):
+        read_opt_info(Info, updates)
+
+
+@pytest.mark.parametrize("field,refused", [("gradNorm", True), ("qLoss", True), ("piGradNorm", True), ("entropy", False)])
+def test_only_losses_and_gradient_norms_must_be_finite(field, refused):
+    Infinite = namedtuple("Infinite", [field])
+    if refused:
+        with pytest.raises(FloatingPointError, match=field):
+            read_opt_info(Infinite, [Infinite(math.inf)])
+    else:
+        assert read_opt_info(Infinite, [Infinite(math.inf)]) == ([math.inf],)
 
 
 def test_opt_info_of_no_update_is_empty_lists():

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -22,6 +23,7 @@ from rlpyt.algos.pg.ppo import PPO
         (PPO, dict(minibatches=0)),
         (PPO, dict(minibatches=2.5)),
         (PPO, dict(epochs=0)),
+        (PPO, dict(epochs=float("inf"))),
         (PPO, dict(ratio_clip=0)),
         (PPO, dict(entropy_loss_coeff=None)),
         (DQN, dict(batch_size=0)),
@@ -50,6 +52,13 @@ def test_settings_are_attributes_under_their_own_names():
     assert algo.optim_kwargs == dict(eps=0.01 / 16) and algo.default_priority == 1.0
     algo = PPO(ratio_clip=0.2, OptimCls=torch.optim.SGD)
     assert (algo.ratio_clip, algo.OptimCls, algo.optim_kwargs, algo.linear_lr_schedule) == (0.2, torch.optim.SGD, {}, True)
+
+
+def test_whole_numbers_are_stored_as_int():
+    ppo, dqn = PPO(epochs=2.0, minibatches=np.int64(4)), DQN(replay_size=1e4, batch_size=8.0, n_step_return=2.0, eps_steps=1e3)
+    values = ppo.epochs, ppo.minibatches, dqn.replay_size, dqn.batch_size, dqn.n_step_return, dqn.eps_steps, dqn.target_update_interval
+    assert values == (2, 4, 10000, 8, 2, 1000, 312)
+    assert all(type(value) is int for value in values)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,19 @@ def test_values_are_drawn_as_often_as_their_probability_says(scale):
         assert ((counts - n * prob[b]).abs() <= 5 * (n * prob[b] * (1 - prob[b])).sqrt()).all()
 
 
+@pytest.mark.parametrize("wrong", [[math.nan, 0.5, 0.5], [0.5, 0.5, math.nan], [0.0, 0.0, 0.0], [0.0, math.inf, 1.0]])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+def test_no_action_is_drawn_from_what_is_no_distribution(wrong, lead):
+    prob = torch.full((*lead, 3), 1 / 3)
+    prob.view(-1, 3)[-1] = torch.tensor(wrong)
+    with pytest.raises(ValueError, match="No action can be drawn from probabilities .*lower the learning rate"):
+        Categorical(dim=3).sample(DistInfo(prob))
+
+
+def test_a_sample_for_nobody_is_empty():
+    assert Categorical(dim=3).sample(DistInfo(torch.zeros(0, 3))).shape == (0,)
+
+
 def test_a_certain_value_is_always_drawn():
     prob = torch.eye(6).repeat(2000, 1)
     assert torch.equal(Categorical(dim=6).sample(DistInfo(prob)), prob.argmax(-1))

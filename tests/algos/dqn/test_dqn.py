@@ -7,6 +7,7 @@ from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, PickTheLargest, star
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
@@ -196,6 +197,29 @@ def test_the_null_action_of_the_space_reaches_the_buffer():
 def test_a_sampler_that_does_not_reset_inside_batches_is_refused():
     with pytest.raises(ValueError, match="mid_batch_reset.*CpuResetCollector"):
         start(DQN(), MlpDqnAgent(), T, B, mid_batch_reset=False, examples=EXAMPLES)
+
+
+def test_an_agent_that_is_not_for_dqn_is_refused_before_anything_else():
+    with pytest.raises(ValueError, match="DQN needs an agent that acts epsilon-greedily.*MlpDqnAgent.*MlpFfAgent does not"):
+        start(DQN(), MlpFfAgent(), T, B, mid_batch_reset=False, examples=None)
+
+
+def test_adams_epsilon_depends_on_the_batch_size():
+    algo, _ = make(batch_size=8)
+    assert algo.optimizer.param_groups[0]["eps"] == 0.01 / 8
+    algo, _ = make(batch_size=8, optim_kwargs=dict(eps=0.5))
+    assert algo.optimizer.param_groups[0]["eps"] == 0.5
+
+
+def test_the_samplers_iteration_decides_where_it_is_given():
+    algo, _ = make(min_steps_learn=16)
+    itrs = []
+    algo.update_itr_hyperparams = itrs.append
+    assert algo.min_itr_learn == 2
+    assert not algo.optimize_agent(7, batch(0), sampler_itr=1).loss
+    assert algo.optimize_agent(0, batch(1), sampler_itr=2).loss
+    assert algo.optimize_agent(5).loss
+    assert itrs == [2, 5]
 
 
 def test_prioritized_replay_needs_a_buffer_of_ones_own_for_now():

@@ -4,9 +4,11 @@ import pytest
 import torch
 from experience import GruAgent, random_samples, start
 
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.base import normalize
+from rlpyt.algos.pg.ppo import PPO
 
 T, B = 9, 4
 
@@ -74,6 +76,46 @@ def test_training_sees_what_the_agent_saw_after_an_episodes_end():
     assert torch.equal(inputs.prev_reward[1:][~after_done], samples.env.prev_reward[1:][~after_done])
     assert torch.equal(inputs.prev_action[0], samples.agent.prev_action[0])
     assert inputs.observation is samples.env.observation
+
+
+@pytest.mark.parametrize("Algo", [A2C, PPO])
+def test_the_model_is_trained_on_nulled_previous_actions_and_rewards(Algo):
+    class Records(torch.nn.Module):
+        """Actions and values from the previous action and reward alone."""
+
+        def __init__(self, observation_shape, output_size):
+            super().__init__()
+            self.pi, self.v = torch.nn.Linear(output_size, output_size), torch.nn.Linear(1, 1)
+            self.seen = []
+
+        def forward(self, observation, prev_action, prev_reward):
+            self.seen.append((observation, prev_action, prev_reward))
+            prob = torch.softmax(self.pi(prev_action.double()), -1)
+            return prob, self.v(prev_reward.double().unsqueeze(-1)).squeeze(-1)
+
+    agent = MlpFfAgent(ModelCls=Records)
+    algo = start(Algo(), agent, T, B)
+    samples = random_samples(agent, T, B)
+    agent.model.seen.clear()
+    algo.optimize_agent(0, samples)
+    rows = {tuple(samples.env.observation[t, b].tolist()): (t, b) for t in range(T) for b in range(B)}
+    n_nulled, n_seen = 0, 0
+    for inputs in agent.model.seen:
+        for observation, prev_action, prev_reward in zip(*(x.reshape(-1, *x.shape[x.dim() - d :]) for x, d in zip(inputs, (1, 1, 0)))):
+            t, b = rows[tuple(observation.tolist())]
+            starts = t > 0 and samples.env.done[t - 1, b]
+            expected_action = 0 if starts else samples.agent.prev_action[t, b]
+            assert prev_action.tolist() == torch.eye(3)[expected_action].tolist()
+            assert prev_reward == (0 if starts else samples.env.prev_reward[t, b])
+            n_nulled, n_seen = n_nulled + bool(starts), n_seen + 1
+    assert n_nulled and n_seen == T * B * (algo.epochs if Algo is PPO else 1)
+
+
+@pytest.mark.parametrize("Algo", [A2C, PPO])
+def test_an_agent_that_is_not_for_policy_gradients_is_refused_before_anything_else(Algo):
+    sentence = f"{Algo.__name__} needs an agent for policy gradients.*MlpFfAgent.*MlpDqnAgent has EpsilonGreedy"
+    with pytest.raises(ValueError, match=sentence):
+        start(Algo(initial_optim_state_dict={}), MlpDqnAgent(), T, B)
 
 
 def test_a_model_without_use_for_the_previous_action_is_given_it_without_a_copy():

@@ -6,8 +6,11 @@ import torch
 from experience import SPACES, GruAgent, PickTheLargest, random_samples, start
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.pg.mujoco import MujocoFfAgent
 from rlpyt.algos.pg.ppo import PPO
-from rlpyt.samplers.collections import BatchSpec
+from rlpyt.envs.base import EnvSpaces
+from rlpyt.samplers.collections import AgentSamplesBsv, BatchSpec, EnvSamples, Samples
+from rlpyt.spaces.float_box import FloatBox
 
 T, B = 8, 5
 
@@ -138,15 +141,72 @@ def test_a_recurrent_agent_trains_on_whole_sequences_from_their_recorded_states(
 
 
 def test_likelihood_ratios_start_at_one_with_normalized_observations():
-    """Statistics of the new batch must not change what the recorded probabilities are compared with."""
-    agent = MlpFfAgent()
-    algo = start(PPO(epochs=1, minibatches=1), agent, T, B)
-    samples, order = random_samples(agent, T, B), []
-    loss = algo.loss
-    algo.loss = lambda *args: (order.append("loss"), loss(*args))[1]
-    agent.update_obs_rms = lambda observation: order.append("statistics")
-    algo.optimize_agent(0, samples)
-    assert order == ["loss", "statistics"]
+    """Statistics of a batch must not change what its recorded probabilities are compared with, only the batches after it."""
+    spaces = EnvSpaces(FloatBox(-1, 1, (4,)), FloatBox(-1, 1, (2,)))
+    torch.manual_seed(0)
+    agent = MujocoFfAgent(model_kwargs=dict(normalize_observation=True))
+    agent.initialize(spaces)
+    algo = PPO(epochs=2, minibatches=2, learning_rate=0.01)
+    algo.initialize(agent, 10, BatchSpec(T, B), mid_batch_reset=True)
+    likelihood_ratio, ratios = agent.distribution.likelihood_ratio, []
+    agent.distribution.likelihood_ratio = lambda *args, **kwargs: (ratios.append(likelihood_ratio(*args, **kwargs)), ratios[-1])[1]
+    for itr in range(2):
+        agent.sample_mode(itr)
+        observation = 5 + 3 * torch.randn(T, B, 4)
+        reward, done = torch.randn(T, B), torch.zeros(T, B, dtype=torch.bool)
+        step = agent.step(observation, torch.zeros(T, B, 2), reward)
+        samples = Samples(
+            AgentSamplesBsv(step.action, torch.zeros(T, B, 2), step.agent_info, torch.zeros(1, B)),
+            EnvSamples(observation, reward, reward, done, None),
+        )
+        before = agent.model.obs_rms.mean.clone()
+        agent.train_mode(itr)
+        algo.optimize_agent(itr, samples)
+        assert not torch.equal(agent.model.obs_rms.mean, before)
+    assert len(ratios) == 8
+    for first in (ratios[0], ratios[4]):
+        torch.testing.assert_close(first, torch.ones(T * B // 2), rtol=1e-4, atol=1e-4)
+    assert (ratios[5] - 1).abs().max() > 1e-3
+
+
+def masked_loss(prob, old_prob, value, action, advantage, return_, valid, clip, value_coeff=1.0, entropy_coeff=0.01):
+    """The formula over the valid steps [T,B], one at a time: policy part, value part, entropy part."""
+    policy, values, entropies, n = 0.0, 0.0, 0.0, 0
+    for t, b in valid.nonzero().tolist():
+        a = action[t, b]
+        ratio = prob[t, b, a] / old_prob[t, b, a]
+        policy += -min(ratio * advantage[t, b], ratio.clamp(1 - clip, 1 + clip) * advantage[t, b])
+        values += value_coeff * 0.5 * (value[t, b] - return_[t, b]) ** 2
+        entropies += entropy_coeff * sum(p * torch.log(p) for p in prob[t, b])
+        n += 1
+    return policy / n, values / n, entropies / n
+
+
+@pytest.mark.parametrize("AgentCls", [MlpFfAgent, GruAgent])
+@pytest.mark.parametrize("part", ["all", "policy", "value"])
+def test_the_loss_is_the_formula_over_valid_steps(AgentCls, part):
+    agent = AgentCls()
+    coeffs = dict(all=(1.0, 0.01), policy=(0, 0), value=(1.0, 0))[part]
+    settings = dict(zip(("value_loss_coeff", "entropy_loss_coeff"), coeffs), epochs=1, minibatches=1, linear_lr_schedule=False)
+    algo = start(PPO(ratio_clip=0.05, gae_lambda=0.8, **settings), agent, T, B, mid_batch_reset=False)
+    state = torch.rand(B, 1, 5).double()
+    agent_info = agent.info(torch.rand(T, B, 4).double(), state) if agent.recurrent else None
+    samples = random_samples(agent, T, B, agent_info=agent_info)
+    for p in agent.parameters():  # Away from the policy that acted, so that some ratios are clipped.
+        p.data += 0.1 * torch.randn_like(p)
+    return_, advantage, valid = algo.process_returns(samples)
+    if part == "value":
+        algo.process_returns = lambda samples: (return_, advantage * 0, valid)
+        advantage = advantage * 0
+    assert 0 < valid.sum() < T * B
+    inputs = (state.transpose(0, 1).contiguous(),) if agent.recurrent else (None, None)
+    prob, value = agent.model(samples.env.observation, *inputs)[:2]
+    old_prob = samples.agent.agent_info.dist_info.prob
+    parts = masked_loss(prob, old_prob, value, samples.agent.action, advantage, return_, valid, 0.05, *coeffs)
+    opt_info = algo.optimize_agent(0, samples)
+    assert opt_info.loss == [pytest.approx(sum(parts).item(), abs=1e-6)]
+    if part != "all":
+        assert abs(parts[part == "value"]) > 1e-3 and parts[part != "value"] == 0
 
 
 def test_overriding_loss_takes_effect():

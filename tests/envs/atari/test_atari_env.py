@@ -352,6 +352,58 @@ def test_a_misspelt_game_gives_the_nearest_names():
         AtariEnv(frame_skip=0)
 
 
+@pytest.mark.parametrize("p", [-0.1, 1.5, float("nan")])
+def test_what_is_no_probability_is_refused(p):
+    with pytest.raises(ValueError, match="repeat_action_probability=.* must be a probability, from 0 to 1"):
+        AtariEnv(repeat_action_probability=p)
+
+
+def test_a_negative_number_of_noops_is_refused():
+    with pytest.raises(ValueError, match="max_start_noops=-1 must be at least 0"):
+        AtariEnv(max_start_noops=-1)
+
+
+@pytest.mark.parametrize("shape", [(84,), (84, 84, 1), (0, 84), (84.5, 84), 84, None, "ab"])
+def test_a_frame_shape_of_anything_but_height_and_width_is_refused(shape):
+    with pytest.raises(ValueError, match="frame_shape=.* must be .height, width., two whole numbers"):
+        AtariEnv(frame_shape=shape)
+
+
+def test_spaces_noops_and_emulator_are_seeded_with_different_numbers(monkeypatch):
+    seeds = []
+    default_rng = np.random.default_rng
+    env = AtariEnv("pong", repeat_action_probability=0.25)
+    for space in env.spaces:
+        monkeypatch.setattr(space, "seed", seeds.append)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: (seeds.append(int(seed)), default_rng(seed))[1])
+    env.seed(5)
+    seeds.append(env._ale_seed)
+    assert len(seeds) == 4 and len({seed >> shift for seed in seeds for shift in (0, 1)}) == 8
+
+
+def test_what_the_noop_after_a_lost_life_scores_is_counted():
+    class LosesALife(RecordingAle):
+        """A game in which the action before last costs a life, and the no-op which follows scores 7."""
+
+        lives_left = 3
+
+        def act(self, action):
+            score = 7 if self.lives_left == 2 and len(self.actions) == 4 else 1
+            super().act(action)
+            self.lives_left = 2 if len(self.actions) >= 3 else 3
+            return score
+
+        def lives(self):
+            return self.lives_left
+
+    for clip_reward, reward in ((False, 11.0), (True, 1.0)):
+        env = AtariEnv("breakout", clip_reward=clip_reward)
+        env.ale, env._lives = LosesALife(env.ale), 3
+        step = env.step(2)
+        assert len(env.ale.actions) == 5 and env.ale.actions[-1] == 0
+        assert step.done and step.env_info.game_score == 11 and step.reward == reward
+
+
 def test_rendering_shows_the_newest_frame_or_all(monkeypatch):
     shown = []
     monkeypatch.setattr(cv2, "imshow", lambda title, image: shown.append((title, image.shape)))

@@ -6,8 +6,11 @@ import torch
 from oracles import NaiveReplay, Step
 
 from rlpyt.algos.dqn.dqn import SamplesToBuffer
+from rlpyt.replays.frame import BufferSamples
 from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
+from rlpyt.replays.ring import Ring
+from rlpyt.replays.selectors import UniformSelector
 from rlpyt.utils.collections import namedarraytuple
 
 C, H, W = 4, 2, 3
@@ -282,6 +285,105 @@ def test_images_that_are_not_stacks_of_frames_are_refused_by_frame_buffers(chunk
             rgb = rng.integers(0, 256, size=(chunk, 2, 3, 4, 4), dtype=np.uint8)
             zeros = np.zeros((chunk, 2))
             buffer.append_samples(SamplesToBuffer(rgb, zeros, zeros, zeros.astype(bool)))
+
+
+def stacks_of_frames(frames, done, blank):
+    """Observations [T,1,C,H,W] of frames [T,H,W] that begin, after each done [T], with zeros or copies of the first frame."""
+    stacks = []
+    for t, frame in enumerate(frames):
+        if t == 0 or done[t - 1]:
+            stacks.append(np.stack([frame * (not blank)] * (C - 1) + [frame]))
+        else:
+            stacks.append(np.concatenate([stacks[-1][1:], frame[None]]))
+    return np.stack(stacks)[:, None]
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 5, 20])
+@pytest.mark.parametrize("settled", [False, True])
+def test_stacks_padded_with_copies_of_the_first_frame_are_refused_by_frame_buffers(chunk, settled):
+    rng = np.random.default_rng(0)
+    frames = rng.integers(1, 256, size=(20, H, W), dtype=np.uint8)
+    if not settled:  # Nothing moves in the first episode, so the padding is all there is to see.
+        frames[:10] = frames[0]
+    done = np.arange(20) % 10 == 9
+    zeros = np.zeros((20, 1))
+
+    def append(observation):
+        buffer = UniformReplayFrameBuffer(BufferSamples(observation[0, 0], np.int64(0), np.float32(0), np.bool_(False)), size=40, B=1)
+        samples = BufferSamples(observation, zeros, zeros, done[:, None])
+        for start in range(0, 20, chunk):
+            buffer.append_samples(samples[start : start + chunk])
+
+    append(stacks_of_frames(frames, done, blank=True))
+    with pytest.raises(ValueError, match="copies of the first frame as padding.*ReplayBufferCls=UniformReplayBuffer"):
+        append(stacks_of_frames(frames, done, blank=False))
+
+
+def test_the_padding_is_checked_in_every_append():
+    buffer, naive, stream = make(40, 2, 1, 0, True, p_done=0)
+    buffer.append_samples(stream.batch(5))
+    samples = stream.batch(5)
+    samples.done[-1, 1] = True
+    buffer.append_samples(samples)
+    with pytest.raises(ValueError, match="padding"):
+        buffer.append_samples(stream.batch(1))
+
+
+def test_the_first_observation_of_all_need_not_start_an_episode():
+    _, _, stream = make(40, 2, 1, 0, True, p_done=0)
+    stream.batch(7)
+    buffer, naive, _ = make(40, 2, 1, 0, True)
+    first = stream.batch(7)
+    assert first.observation[0].all()
+    buffer.append_samples(first)
+
+
+@pytest.mark.parametrize("kwargs", [dict(), dict(episodic_lives=False), dict(horizon=30)])
+def test_a_frame_buffer_gives_back_what_an_atari_game_showed(kwargs):
+    """Through lost lives, ends of games and time limits."""
+    atari_env = pytest.importorskip("rlpyt.envs.atari.atari_env")
+    env = atari_env.AtariEnv("breakout", fire_on_reset=True, **kwargs)
+    env.seed(3)
+    observation, rng = env.reset(), np.random.default_rng(0)
+    rows, ends, n_life_lost = [], {}, 0
+    for t in range(300):
+        step = env.step(rng.integers(env.action_space.n))
+        rows.append((observation, 0, step.reward, step.done, step.env_info.timeout))
+        n_life_lost += step.done and not step.env_info.traj_done
+        if step.env_info.timeout:
+            ends[t] = step.observation
+        observation = env.reset() if step.env_info.traj_done else step.observation
+    columns = [np.stack([row[i] for row in rows])[:, None] for i in range(5)]
+    assert columns[3].sum() > 2 and bool(n_life_lost) == (kwargs.get("episodic_lives", True) and "horizon" not in kwargs)
+    buffer = UniformReplayFrameBuffer(BufferSamples(rows[0][0], np.int64(0), np.float32(0), np.bool_(0), np.bool_(0)), size=300, B=1)
+    for start in range(0, 300, 20):
+        final = [ends[t] for t in range(start, start + 20) if t in ends]
+        samples = BufferSamples(*(column[start : start + 20] for column in columns), np.stack(final)[:, None] if final else None)
+        buffer.append_samples(samples)
+    T_idxs = np.arange(3, 300)
+    assert np.array_equal(buffer.extract_observation(T_idxs, np.zeros_like(T_idxs)), columns[0][3:, 0])
+    for t, final in ends.items():
+        assert np.array_equal(buffer.extract_final_observation(np.array([t]), np.array([0]))[0], final)
+
+
+@pytest.mark.parametrize("frames,n_step,least", [(False, 1, 3), (False, 3, 5), (True, 1, 5), (True, 3, 7)])
+def test_the_least_size_leaves_something_to_replay(frames, n_step, least):
+    with pytest.raises(ValueError, match=f"holds {least - 1} time steps.* needs more than {least - 1}: raise the size"):
+        make(least - 1, 2, n_step, 0, frames)
+    buffer, naive, stream = make(least, 2, n_step, 0, frames)
+    buffer.append_samples(stream.batch(least))
+    assert len(buffer.sample_batch(3).action) == 3
+
+
+def test_a_selector_without_a_valid_step_says_how_many_are_stored_and_what_to_raise():
+    ring = Ring(5)
+    selector = UniformSelector(ring, B=2, off_backward=1, off_forward=4)
+    ring.advance(3)
+    with pytest.raises(ValueError, match="3 time steps are stored, and more than 5 are needed: raise min_steps_learn"):
+        selector.select(1)
+    ring.advance(4)
+    with pytest.raises(ValueError, match="5 time steps are stored, and more than 5 are needed: raise replay_size"):
+        selector.select(1)
 
 
 def test_frame_buffers_store_one_frame_per_step():

@@ -120,6 +120,6 @@ def test_large_blocks_come_from_memory_that_the_process_keeps():
         return [int(number) for number in run.stdout.split()]
 
     mapped, grown, kept = measure("default")
-    assert mapped >= 64 and grown < 64 and kept < 64
+    assert mapped >= 64 and grown < 32 and kept < 32
     mapped, grown, kept = measure("keep")
-    assert mapped == 0 and grown >= 64 and kept == grown
+    assert mapped == 0 and grown > 32 and kept == grown  # Some of it was there before.

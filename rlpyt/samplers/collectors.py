@@ -100,7 +100,7 @@ class _EnvCalls:
         self.envs = envs
         self.steps = [fast_step(env) for env in envs]
         self.resets = [fast_reset(env) for env in envs]
-        self.env_ranks = range(len(envs)) if env_ranks is None else env_ranks
+        self.env_ranks = list(range(len(envs))) if env_ranks is None else [int(rank) for rank in env_ranks]
 
     def reset(self, b: int, observation: Any, when: str) -> None:
         """Reset environment `b`, writing into `observation`."""
@@ -323,11 +323,11 @@ class TrainingCollector(DecorrelatingStartCollector):
             np.logical_and(row.env_timeout, row.done, out=row.timeout)
             if row.timeout.any():
                 self._keep_final_observations(t, row)
-        for b in np.flatnonzero(row.traj_done):
+        for b in row.traj_done.nonzero()[0].tolist():
             completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
             self.completed_at.append((t, self._calls.env_ranks[b]))
             self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
-        for b in np.flatnonzero(row.done):
+        for b in row.done.nonzero()[0].tolist():
             self._inputs.prev_action[b] = self._null_action
             self._inputs.prev_reward[b] = 0
             self.agent.reset_one(idx=b)

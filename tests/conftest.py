@@ -1,6 +1,7 @@
-"""Lets tests, and the processes they spawn, import what lies directly under tests/ (``import envs``)."""
+"""Lets tests, and the processes they spawn, import what lies directly under tests/ (``import envs``), and functions of test modules."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+sys.path[:0] = [str(TESTS), str(TESTS.parent)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from rlpyt.utils.logging import logger
@@ -15,11 +16,15 @@ class Interrupt:
     A training loop looks at the flag between iterations, so that what it saves is consistent. On leaving the context the signals do
     again what they did before. Outside the main thread, where signals cannot be handled, it does nothing.
 
+    Args:
+        on_first: called at the first signal, to cut short what takes long.
+
     Attributes:
         signal: number of the signal received, or None.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_first: Callable[[], None]) -> None:
+        self.on_first = on_first
         self.signal: int | None = None
         self._previous: dict[int, Any] = {}
 
@@ -44,3 +49,4 @@ class Interrupt:
             raise KeyboardInterrupt
         self.signal = number
         logger.log(f"{signal.Signals(number).name}: finishing this iteration, then saving. Ctrl-C again ends at once.")
+        self.on_first()

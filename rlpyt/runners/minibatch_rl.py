@@ -136,7 +136,7 @@ class MinibatchRlBase(BaseRunner):
     @contextmanager
     def _iterations(self) -> Iterator[Iterator[int]]:
         """Start up, give the numbers of the iterations to run, fewer if interrupted, and end with everything shut down."""
-        with Interrupt() as interrupt:
+        with Interrupt(self.sampler.stop_evaluation) as interrupt:
             try:
                 n_itr = self.startup()
                 yield self._until_interrupted(n_itr, interrupt)

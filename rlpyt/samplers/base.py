@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from rlpyt.samplers.collections import BatchSpec, Samples, TrajInfo
 from rlpyt.utils.seed import env_seed
 
@@ -35,6 +37,7 @@ class BaseSampler:
     """
 
     alternating = False
+    stop: np.ndarray | None = None  # [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 
     def __init__(
         self,
@@ -99,6 +102,11 @@ class BaseSampler:
     def evaluate_agent(self, itr: int) -> list:
         """Play evaluation episodes; return their TrajInfos."""
         raise NotImplementedError
+
+    def stop_evaluation(self) -> None:
+        """Have a running evaluation, and all later ones, end after the step they are in. May be called by a signal handler."""
+        if self.stop is not None:
+            self.stop[0] = True
 
     def shutdown(self) -> None:
         """Close environments and end worker processes. May be called twice."""

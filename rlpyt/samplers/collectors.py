@@ -364,6 +364,7 @@ class BaseEvalCollector:
     """
 
     progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
+    stop: np.ndarray = np.zeros(1, bool)  # [1], set by the sampler to end an evaluation early.
     max_episodes: list | None = None  # Per environment, set by the sampler; None: as many as fit into max_T steps.
     env_ranks: Any = None  # Numbers of these environments among all evaluation environments, for messages.
 
@@ -413,7 +414,7 @@ class EvalCollector(BaseEvalCollector):
         for t in range(self.max_T):
             self.progress[0] += 1
             running = [b for b in range(B) if remaining[b] > 0]
-            if not running:
+            if not running or self.stop[0]:
                 break
             before = buffer_func(inputs.observation, np.copy)
             actor.request(0)

@@ -175,10 +175,11 @@ from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.gym import make
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context
 
 if __name__ == "__main__":
-    sampler = CpuSampler(make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, eval_n_envs=2, eval_max_steps=100)
+    sampler = {sampler}(make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, eval_n_envs=2, eval_max_steps={eval_max_steps})
     affinity = dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1)
     runner = {runner}(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, n_steps=10**9, log_interval_steps=10_000, affinity=affinity)
     with logger_context({log_dir!r}, 0, "test", snapshot_mode="last", override_prefix=True):
@@ -186,15 +187,15 @@ if __name__ == "__main__":
 """
 
 
-def start_endless_run(tmp_path, runner="MinibatchRl"):
+def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval_max_steps=100, until="Optimizing over"):
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(runner=runner, log_dir=str(tmp_path)))
+    script.write_text(SCRIPT.format(runner=runner, sampler=sampler, eval_max_steps=eval_max_steps, log_dir=str(tmp_path)))
     process = subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     log = tmp_path / "run_0" / "debug.log"
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (log.exists() and "Optimizing over" in log.read_text()):
+    while time.monotonic() < deadline and not (log.exists() and until in log.read_text()):
         time.sleep(0.05)
     time.sleep(0.5)
     return process
@@ -217,6 +218,15 @@ def test_ctrl_c_and_sigterm_end_with_a_snapshot(tmp_path, runner, number, code):
     assert float(last["Diagnostics/Iteration"]) == snapshot["itr"]
     assert float(last["Diagnostics/CumSteps"]) == snapshot["cum_steps"] == 20 * (snapshot["itr"] + 1)
     assert "Traceback" not in (tmp_path / "run_0" / "debug.log").read_text()
+
+
+@pytest.mark.parametrize("sampler", ["SerialSampler", "CpuSampler"])
+def test_a_signal_cuts_a_long_evaluation_short(tmp_path, sampler):
+    process = start_endless_run(tmp_path, "MinibatchRlEval", sampler, eval_max_steps=10**8, until="Evaluating agent")
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 143 and "Traceback" not in err, err
+    assert "Evaluation runs complete" in out
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path):

@@ -68,6 +68,7 @@ class ParallelSamplerBase(BaseSampler):
         finally:
             close_envs([env])
         set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
+        self.stop = np_mp_array(1, bool)
         common_kwargs = self._common_kwargs(affinity, traj_info_kwargs, global_B)
         workers_kwargs = self._workers_kwargs(cpus, first, rank)
         self._pool = WorkerPool(
@@ -147,6 +148,7 @@ class ParallelSamplerBase(BaseSampler):
             max_decorrelation_steps=self.max_decorrelation_steps,
             torch_threads=affinity.get("worker_torch_threads"),
             seed=self.seed,
+            stop=self.stop,
             global_B=global_B,
             eval_CollectorCls=self.eval_CollectorCls,
             eval_env_kwargs=self.eval_env_kwargs,

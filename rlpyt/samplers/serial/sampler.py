@@ -87,6 +87,7 @@ class SerialSampler(BaseSampler):
                 max_T=self.eval_max_T,
                 max_trajectories=self.eval_max_trajectories,
             )
+            self.eval_collector.stop = self.stop = np.zeros(1, bool)
         self.agent = agent
         self._agent_inputs, self._traj_infos = self.collector.start_envs(self.max_decorrelation_steps)
         self.collector.start_agent()

@@ -57,7 +57,7 @@ class TrajInfo(AttrDict):
     """Statistics of one episode; fields whose names do not start with an underscore are logged.
 
     Subclass it to log more. Where a sum over an entry of ``env_info`` is all that is needed, naming it in `env_info_sums` is enough (and
-    fast: collectors then keep the statistics of all environments in arrays); anything else goes into an overridden `step`, which is
+    fast: collectors then sum over the batch when an episode ends); anything else goes into an overridden `step`, which is
     called after every environment step.
 
     Attributes:

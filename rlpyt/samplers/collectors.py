@@ -215,8 +215,7 @@ class TrainingCollector(DecorrelatingStartCollector):
         observations = [batch.env.observation[0]] + [row.next_observation for row in self._rows]  # T + 1 rows
         self._null_action = self.envs[0].action_space.null_value()
         self._has_value = "bootstrap_value" in batch.agent
-        self._tracker = episode_tracker(self.TrajInfoCls, B)
-        self._tracker.load(traj_infos)
+        self._tracker = episode_tracker(self.TrajInfoCls, traj_infos)
         self._env_info_type = None  # The last type of env_info seen that fits.
         self.actor = self.make_actor(observations, agent_inputs.prev_action, agent_inputs.prev_reward)
 

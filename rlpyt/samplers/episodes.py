@@ -11,28 +11,29 @@ from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import AttrDict
 
 
-def episode_tracker(TrajInfoCls: Any, B: int) -> _ArrayTracker | _ObjectTracker:
-    """Return a tracker of `B` episodes: in arrays, unless `TrajInfoCls` has a `step` of its own that must be called."""
+def episode_tracker(TrajInfoCls: Any, traj_infos: list) -> _BatchTracker | _StepTracker:
+    """Return a tracker of running episodes: from the batch, unless `TrajInfoCls` has a `step` of its own that must be called.
+
+    Args:
+        TrajInfoCls: makes the statistics of an episode.
+        traj_infos: one running TrajInfo per environment; the tracker keeps the list up to date.
+    """
     if isinstance(TrajInfoCls, type) and issubclass(TrajInfoCls, TrajInfo) and TrajInfoCls.step is TrajInfo.step:
-        return _ArrayTracker(TrajInfoCls, B)
-    return _ObjectTracker(TrajInfoCls, B)
+        return _BatchTracker(TrajInfoCls, traj_infos)
+    return _StepTracker(TrajInfoCls, traj_infos)
 
 
-class _ArrayTracker:
+class _BatchTracker:
     """What `TrajInfo.step` does, from the batch: sums over the rows of an episode, when it ends and when the batch does.
 
     Columns are summed one by one, so that the result does not depend on which environments share a process.
     """
 
-    def __init__(self, TrajInfoCls: type, B: int) -> None:
+    def __init__(self, TrajInfoCls: type, traj_infos: list) -> None:
         self.TrajInfoCls = TrajInfoCls
-        self.running = [TrajInfoCls() for _ in range(B)]  # What was summed up in earlier batches.
-        self._first = [0] * B  # First row of each environment's episode that is not summed up yet.
+        self.traj_infos = traj_infos  # What is summed up so far.
+        self._first = [0] * len(traj_infos)  # First row of each environment's episode that is not summed up yet.
         self._powers = np.ones(0)  # Of the discount.
-
-    def load(self, traj_infos: list) -> None:
-        """Go on from episodes that were begun as TrajInfo objects."""
-        self.running = traj_infos
 
     def step(self, t: int, samples: Any, outcomes: list) -> None:
         """Nothing to do before an episode or the batch ends."""
@@ -40,18 +41,18 @@ class _ArrayTracker:
     def finish(self, b: int, t: int, samples: Any, observation: Any) -> TrajInfo:
         """Return the TrajInfo of environment `b`, whose episode ended in row `t` with `observation`, and start a new one."""
         self._sum_up(b, t + 1, samples)
-        info, self.running[b] = self.running[b], self.TrajInfoCls()
+        info, self.traj_infos[b] = self.traj_infos[b], self.TrajInfoCls()
         return info.terminate(observation)
 
     def end_batch(self, samples: Any) -> None:
         """Sum up what will be overwritten."""
         T = len(samples.env.reward)
-        for b in range(len(self.running)):
+        for b in range(len(self.traj_infos)):
             self._sum_up(b, T, samples)
             self._first[b] = 0
 
     def _sum_up(self, b: int, end: int, samples: Any) -> None:
-        rows, info = slice(self._first[b], end), self.running[b]
+        rows, info = slice(self._first[b], end), self.traj_infos[b]
         n = end - self._first[b]
         self._first[b] = end
         if n == 0:
@@ -68,12 +69,12 @@ class _ArrayTracker:
             info[field] += float(getattr(samples.env.env_info, name)[rows, b].sum(dtype=np.float64))
 
 
-class _ObjectTracker:
+class _StepTracker:
     """One object of the user's class per environment, told about every step."""
 
-    def __init__(self, TrajInfoCls: Any, B: int) -> None:
+    def __init__(self, TrajInfoCls: Any, traj_infos: list) -> None:
         self.TrajInfoCls = TrajInfoCls
-        self.traj_infos = [TrajInfoCls() for _ in range(B)]
+        self.traj_infos = traj_infos
 
     def step(self, t: int, samples: Any, outcomes: list) -> None:
         """Take in step `t` of every environment: `samples` is the batch, `outcomes` a list of ``(reward, done, env_info)``."""
@@ -85,13 +86,8 @@ class _ObjectTracker:
 
     def finish(self, b: int, t: int, samples: Any, observation: Any) -> AttrDict:
         """Return the TrajInfo of environment `b`, whose episode ended in row `t` with `observation`, and start a new one."""
-        info = self.traj_infos[b].terminate(observation)
-        self.traj_infos[b] = self.TrajInfoCls()
-        return info
-
-    def load(self, traj_infos: list) -> None:
-        """Go on from episodes that were begun as TrajInfo objects."""
-        self.traj_infos = traj_infos
+        info, self.traj_infos[b] = self.traj_infos[b], self.TrajInfoCls()
+        return info.terminate(observation)
 
     def end_batch(self, samples: Any) -> None:
         """Nothing to do: the objects keep what they need."""

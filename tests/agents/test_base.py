@@ -1,12 +1,10 @@
 import copy
 import multiprocessing as mp
-import os
 import pickle
 
 import pytest
 import torch
-import torch.distributed
-import torch.multiprocessing
+from ranks import process_group, run_ranks
 
 from rlpyt.agents.base import SYNC_BUFFERS, AgentInputs, BaseAgent, null_after_done, uses_prev_action
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -16,7 +14,6 @@ from rlpyt.models.pg.mlp_ff_model import MlpFfModel
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
-from rlpyt.utils.synchronize import find_port
 
 SPACES = EnvSpaces(FloatBox(-1, 1, (4,)), IntBox(0, 2))
 AGENTS = [MlpFfAgent, MlpDqnAgent]
@@ -105,7 +102,7 @@ class OnlyChildCalledModule(torch.nn.Module):
         return self.module(*inputs)
 
 
-def test_a_model_whose_only_part_is_called_module_is_loaded(process_group):
+def test_a_model_whose_only_part_is_called_module_is_loaded(one_rank):
     agent, other = make(MlpFfAgent, ModelCls=OnlyChildCalledModule), make(MlpFfAgent, ModelCls=OnlyChildCalledModule)
     other.load_state_dict(agent.state_dict())
     assert torch.equal(output(agent), output(other))
@@ -275,15 +272,13 @@ def test_exchange_without_shared_memory_fails_in_a_sentence():
 
 
 @pytest.fixture
-def process_group():
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(find_port(1)))
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
+def one_rank(tmp_path):
+    with process_group(tmp_path / "meeting"):
+        yield
 
 
 @pytest.mark.parametrize("AgentCls", AGENTS)
-def test_data_parallel_wraps_the_trained_model_and_changes_nothing_else(AgentCls, process_group):
+def test_data_parallel_wraps_the_trained_model_and_changes_nothing_else(AgentCls, one_rank):
     agent, plain = make(AgentCls), make(AgentCls)
     plain.load_state_dict(agent.state_dict())
     names = {key: None for key in agent.state_dict()}.keys()
@@ -311,10 +306,7 @@ def test_data_parallel_wraps_the_trained_model_and_changes_nothing_else(AgentCls
         assert torch.equal(agent.target(*INPUTS), agent(*INPUTS))
 
 
-def _rank(rank, port, results):
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+def _share_gradients(rank, results):
     torch.manual_seed(rank)
     agent = make(MlpDqnAgent)
     agent.data_parallel()
@@ -325,12 +317,11 @@ def _rank(rank, port, results):
     results[rank, 0] = next(agent.parameters()).detach()
     results[rank, 1] = next(agent.target_model.parameters())
     results[rank, 2] = next(agent.parameters()).grad
-    torch.distributed.destroy_process_group()
 
 
 def test_all_ranks_start_with_the_same_models_and_share_gradients():
     results = torch.zeros(2, 3, 128, 4).share_memory_()
-    torch.multiprocessing.spawn(_rank, args=(find_port(2), results), nprocs=2)
+    run_ranks(_share_gradients, results)
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0, 0], results[0, 1]) and results[0, 2].abs().sum() > 0
 

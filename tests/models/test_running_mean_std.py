@@ -1,9 +1,7 @@
-import os
-
 import pytest
 import torch
 import torch.distributed
-import torch.multiprocessing
+from ranks import run_ranks
 
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 
@@ -50,24 +48,19 @@ def test_variance_has_a_floor_and_results_a_limit():
     torch.testing.assert_close(x, torch.tensor([[0.0], [0.1], [5.0]]), rtol=1e-3, atol=1e-3)
 
 
-def _rank(rank, port, results):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+def _update(rank, results):
     rms = RunningMeanStdModel((2,))
     generator = torch.Generator().manual_seed(0)
     for _ in range(3):
         a, b = torch.randn(5, 2, generator=generator), 10 + torch.randn(7, 2, generator=generator)
         rms.update(a if rank == 0 else b)
     results[rank] = torch.stack([rms.exact_mean, rms.exact_var])
-    torch.distributed.destroy_process_group()
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
 def test_all_ranks_get_the_statistics_of_all_data():
-    from rlpyt.utils.synchronize import find_port
-
     results = torch.zeros(2, 2, 2, dtype=torch.float64).share_memory_()
-    torch.multiprocessing.spawn(_rank, args=(find_port(0), results), nprocs=2)
+    run_ranks(_update, results)
     generator = torch.Generator().manual_seed(0)
     data = [torch.cat([torch.randn(5, 2, generator=generator), 10 + torch.randn(7, 2, generator=generator)]) for _ in range(3)]
     data = torch.cat(data).double()

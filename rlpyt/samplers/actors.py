@@ -1,44 +1,297 @@
 """Who chooses the actions: collectors ask an actor and do not know which one it is.
 
-``request(t)`` says that the observation of step `t` is in place, ``receive(t)`` returns the action for it.
+::
+
+    begin(itr)     once per batch or evaluation
+    request(t)     observation `t`, and what the actions of step ``t - 1`` led to, are in place
+    receive(t)     returns the actions for step `t`, which by then are recorded
+    leave()        no further request will follow in this evaluation
+
+A batch of T steps takes T + 1 requests: the last one is answered by the value to bootstrap from.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.utils.buffer import buffer_leaves, torchify_buffer
+from rlpyt.samplers.signals import WorkerSignals
+from rlpyt.samplers.workers import Abandoned
+from rlpyt.utils.buffer import buffer_func, buffer_leaves, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple_like
 
 
+class ActorRow(NamedTuple):
+    """What an actor reads and writes in one step: views, made once, of memory that it shares with the collector.
+
+    The actor writes `action` and `agent_info`, the collector the rest.
+    """
+
+    observation: Any  # structure of tensors [B,...]
+    action: Any = None  # structure of arrays [B,...]
+    recorded: Sequence = ()  # leaves of action, as tensors [B,...]
+    agent_info: Sequence = ()  # leaves of agent_info, as tensors [B,...]; empty where they are not recorded
+    reward: Any = None  # float32 [B]
+    done: Any = None  # bool [B]
+    timeout: Any = None  # bool [B], or None where values of final observations are not recorded
+
+
+def batch_rows(batch: Any) -> list[ActorRow]:
+    """Return the T + 1 rows of a batch of numpy arrays [T,B,...]; the last one has but an observation."""
+    T = len(batch.env.reward)
+    observations = [batch.env.observation[0]] + [batch.env.next_observation[t] for t in range(T)]
+    agent_info, has_value = batch.agent.agent_info, "bootstrap_value" in batch.agent
+    rows = [
+        ActorRow(
+            observation=torchify_buffer(observations[t]),
+            action=batch.agent.action[t],
+            recorded=[torchify_buffer(leaf) for leaf in buffer_leaves(batch.agent.action[t])],
+            agent_info=[] if agent_info is None else [torchify_buffer(leaf) for leaf in buffer_leaves(agent_info[t])],
+            reward=batch.env.reward[t],
+            done=batch.env.done[t],
+            timeout=batch.env.timeout[t] if has_value else None,
+        )
+        for t in range(T)
+    ]
+    return [*rows, ActorRow(torchify_buffer(observations[T]))]
+
+
+def step_buffer_row(step_buffer: Any) -> ActorRow:
+    """Return the one row of a step buffer of numpy arrays [B,...], which serves all steps of an evaluation."""
+    return ActorRow(
+        observation=torchify_buffer(step_buffer.observation),
+        action=step_buffer.action,
+        recorded=[torchify_buffer(leaf) for leaf in buffer_leaves(step_buffer.action)],
+        reward=step_buffer.reward,
+        done=step_buffer.done,
+    )
+
+
 class LocalActor:
-    """The agent in this very process; it computes when the action is asked for.
+    """The agent, acting for some environments: for all of this process, or, in an action server, for a group of workers.
+
+    It keeps what concerns the agent: the previous actions and rewards that it sees (null after an episode's end), resets of its recurrent
+    state, what it returns.
 
     Args:
         agent: the agent.
-        observations: what the agent sees, for each step: a list of numpy structures ``[B,...]``, read when the step is taken.
-        prev_action: numpy structure ``[B,...]``, kept up to date by the collector.
-        prev_reward: numpy array ``[B]``, kept up to date by the collector.
+        rows: one per step, and one more for the observations after the last.
+        prev_action, prev_reward: arrays ``[B,...]`` for what the agent sees as such, kept up to date from now on.
+        null_action: previous action at the beginning of an episode.
+        records_agent_info: whether the rows have room for agent_info.
     """
 
-    def __init__(self, agent: Any, observations: list, prev_action: Any, prev_reward: np.ndarray) -> None:
+    def __init__(
+        self,
+        agent: Any,
+        rows: Sequence[ActorRow],
+        prev_action: Any,
+        prev_reward: np.ndarray,
+        null_action: Any,
+        records_agent_info: bool,
+    ) -> None:
         self.agent = agent
-        self._observations = [torchify_buffer(observation) for observation in observations]
+        self.rows = rows
+        self.prev_action, self.prev_reward = prev_action, prev_reward
+        self.null_action = null_action
+        self.records_agent_info = records_agent_info
         self._prev = torchify_buffer(prev_action), torchify_buffer(prev_reward)
+        self._leaves: list = []  # Of agent_info, between `act` and `record`.
+
+    def begin(self, itr: int) -> None:
+        """Get ready for a batch, or an evaluation."""
+        self.set_mode(itr)
+        self.prepare()
+
+    def set_mode(self, itr: int) -> None:
+        """Tell the agent what is to come."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Put what the agent sees first in place."""
+        raise NotImplementedError
 
     def request(self, t: int) -> None:
-        """Nothing to do ahead of time."""
+        """Take in what the actions of step ``t - 1`` led to."""
+        if t == 0:
+            return
+        row = self.rows[t - 1]
+        self.prev_action[...] = row.action  # As it is stored, whatever an environment did with its copy.
+        self.prev_reward[...] = row.reward
+        if row.done.any():
+            self._end_episodes(t - 1, row)
 
-    def receive(self, t: int) -> tuple[Any, list[np.ndarray]]:
-        """Return the action for step `t`, a numpy structure ``[B,...]``, and the leaves of the agent_info, arrays ``[B,...]``."""
-        action, agent_info = self.agent.step(self._observations[t], *self._prev)
-        return _as_arrays(action), [leaf.numpy() for leaf in buffer_leaves(agent_info)]
+    def receive(self, t: int) -> Any:
+        """Choose the actions for step `t` and record them; return them as a numpy structure ``[B,...]``."""
+        action = self.act(t)
+        self.record(t)
+        return action
 
-    def value(self, t: int) -> np.ndarray:
-        """Return the value of the observation of step `t`, float32 ``[B]``, without advancing any recurrent state."""
-        return self.agent.value(self._observations[t], *self._prev).numpy()
+    def act(self, t: int) -> Any:
+        """Choose the actions for step `t` and write them into its row; agent_info is kept for `record`."""
+        row = self.rows[t]
+        action, agent_info = self.agent.step(row.observation, *self._prev)
+        leaves, self._leaves = buffer_leaves(action), buffer_leaves(agent_info)
+        self._check(row, leaves)
+        self._write(t, row.recorded, leaves)
+        if leaves[0].is_cuda:
+            _synchronize(leaves[0].device)
+            return row.action
+        return _as_arrays(action)
+
+    def record(self, t: int) -> None:
+        """Write the agent_info of step `t` into its row."""
+        if self.records_agent_info:
+            self._write(t, self.rows[t].agent_info, self._leaves)
+
+    def leave(self) -> None:
+        """Nothing to do."""
+
+    def value(self, observation: Any) -> np.ndarray:
+        """Return the value of an observation that follows the previous actions, float32 ``[B]``; no state advances."""
+        return self.agent.value(observation, *self._prev).cpu().numpy()
+
+    def _check(self, row: ActorRow, leaves: list) -> None:
+        """Raise ValueError if the agent returned other fields than when the batch was allocated."""
+        got = len(leaves), len(self._leaves)
+        expected = len(row.recorded), len(row.agent_info) if self.records_agent_info else got[1]
+        if got != expected:
+            raise ValueError(
+                f"The agent's step returned {got[0]} arrays for the action and {got[1]} for agent_info, not {expected[0]} and {expected[1]} as "
+                "when the batch was allocated: agent_info must have the same fields at every step, None where they were None."
+            )
+
+    def _write(self, t: int, destinations: Sequence, leaves: Sequence) -> None:
+        for destination, leaf in zip(destinations, leaves):
+            destination.copy_(leaf, non_blocking=True)
+
+    def _end_episodes(self, t: int, row: ActorRow) -> None:
+        """After step `t`: forget, for the environments that are done, what came before."""
+        for b in row.done.nonzero()[0].tolist():
+            self.prev_action[b] = self.null_action
+            self.prev_reward[b] = 0
+            self.agent.reset_one(idx=b)
+
+
+class BatchActor(LocalActor):
+    """Records what the agent does in a batch of samples.
+
+    Args:
+        agent: the agent.
+        batch: the environments' columns of the batch, as numpy arrays.
+        prev_action, prev_reward: arrays ``[B,...]`` with what the agent sees as such at the beginning, kept up to date from now on.
+        null_action: previous action at the beginning of an episode.
+        mid_batch_reset: False if environments whose episode has ended stand still: what the agent does for them is recorded as zeros.
+    """
+
+    def __init__(
+        self, agent: Any, batch: Any, prev_action: Any, prev_reward: np.ndarray, null_action: Any, mid_batch_reset: bool
+    ) -> None:
+        super().__init__(agent, batch_rows(batch), prev_action, prev_reward, null_action, records_agent_info=True)
+        self.batch = batch
+        self.mid_batch_reset = mid_batch_reset
+        self.has_value = "bootstrap_value" in batch.agent
+
+    def set_mode(self, itr: int) -> None:
+        """Have the agent sample."""
+        self.agent.sample_mode(itr)
+
+    def prepare(self) -> None:
+        """Put what the agent sees first into the batch."""
+        self.batch.agent.prev_action[0] = self.prev_action
+        self.batch.env.prev_reward[0] = self.prev_reward
+        if self.has_value:
+            self.batch.agent.timeout_value[...] = 0
+
+    def request(self, t: int) -> None:
+        """Take in what the actions of step ``t - 1`` led to; after the last step, record the value to bootstrap from."""
+        super().request(t)
+        if t == len(self.rows) - 1:
+            if self.has_value:
+                self.batch.agent.bootstrap_value[0] = self.value(self.rows[t].observation)
+            elif self.agent.device.type == "cuda":
+                _synchronize(self.agent.device)  # What was recorded has arrived, too.
+
+    def _write(self, t: int, destinations: Sequence, leaves: Sequence) -> None:
+        if not self.mid_batch_reset and t > 0 and self.rows[t - 1].done.any():
+            idle = torchify_buffer(self.rows[t - 1].done)
+            leaves = [_without(leaf, idle.to(leaf.device)) for leaf in leaves]
+        super()._write(t, destinations, leaves)
+
+    def _end_episodes(self, t: int, row: ActorRow) -> None:
+        if row.timeout is not None and row.timeout.any():  # Before the agent forgets the episode.
+            self._record_timeout_values(t, row)
+        super()._end_episodes(t, row)
+
+    def _record_timeout_values(self, t: int, row: ActorRow) -> None:
+        """Record the values of the observations that truncated episodes ended with."""
+        (truncated,) = row.timeout.nonzero()
+        observation = buffer_func(self.batch.env.next_observation[t], np.copy)
+        for b in truncated:
+            n_before = np.count_nonzero(self.batch.env.timeout[:t, b])
+            observation[b] = self.batch.final_observation[n_before, b]
+        self.batch.agent.timeout_value[t, truncated] = self.value(torchify_buffer(observation))[truncated]
+
+
+class EvalActor(LocalActor):
+    """Acts in an evaluation: from the beginning of episodes, recording nothing.
+
+    Args:
+        agent: the agent.
+        step_buffer: numpy structure ``[B,...]`` with observation, action, reward, done of the current step.
+        null_action: previous action at the beginning of an episode.
+        max_T: steps at the most.
+    """
+
+    def __init__(self, agent: Any, step_buffer: Any, null_action: Any, max_T: int) -> None:
+        prev_action, prev_reward = buffer_func(step_buffer.action, np.zeros_like), np.zeros_like(step_buffer.reward)
+        rows = [step_buffer_row(step_buffer)] * (max_T + 1)
+        super().__init__(agent, rows, prev_action, prev_reward, null_action, records_agent_info=False)
+
+    def set_mode(self, itr: int) -> None:
+        """Have the agent be evaluated, from the beginning of episodes."""
+        self.agent.eval_mode(itr)
+        self.agent.reset()
+
+    def prepare(self) -> None:
+        """Nothing came before."""
+        self.prev_action[:] = self.null_action
+        self.prev_reward[...] = 0
+
+
+class RemoteActor:
+    """The agent in an action server, as its workers see it. The server records what it does by itself.
+
+    Args:
+        signals: this worker's ends of the signals.
+        actions: for each step, where the server writes its actions: a list of numpy structures ``[B,...]``.
+    """
+
+    def __init__(self, signals: WorkerSignals, actions: Sequence) -> None:
+        self.signals = signals
+        self.actions = actions
+
+    def begin(self, itr: int) -> None:
+        """Take part."""
+        self.signals.left[0] = False
+
+    def request(self, t: int) -> None:
+        """Tell the server that observation `t` is in place."""
+        self.signals.obs_ready.release()
+
+    def receive(self, t: int) -> Any:
+        """Wait for the actions of step `t`; return a copy, with which environments may do as they please."""
+        self.signals.act_ready[t % 2].acquire()
+        if self.signals.abandoned[0]:
+            raise Abandoned
+        return buffer_func(self.actions[t], np.copy)
+
+    def leave(self) -> None:
+        """Tell the server that this was the last step: it no longer waits for this worker, nor sends it actions."""
+        self.signals.left[0] = True
+        self.signals.obs_ready.release()
 
 
 def _as_arrays(action: Any) -> Any:
@@ -46,3 +299,17 @@ def _as_arrays(action: Any) -> Any:
     if isinstance(action, tuple):
         return namedarraytuple_like(action)._make(_as_arrays(part) for part in tuple(action))
     return action.numpy()
+
+
+def _without(leaf: Any, idle: Any) -> Any:
+    """Return a copy of a tensor ``[B,...]`` with zeros where `idle` ``[B]``."""
+    leaf = leaf.clone()
+    leaf[idle] = 0
+    return leaf
+
+
+def _synchronize(device: Any) -> None:
+    """Wait until what was to be copied from this GPU has arrived."""
+    import torch
+
+    torch.cuda.current_stream(device).synchronize()

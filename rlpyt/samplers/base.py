@@ -36,7 +36,8 @@ class BaseSampler:
         mid_batch_reset: whether environments are reset within a batch; from the collector.
     """
 
-    alternating = False
+    alternating = False  # Whether two halves of the environments take turns.
+    gpu = False  # Whether an action server acts for worker processes.
     stop: np.ndarray | None = None  # [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 
     def __init__(
@@ -74,6 +75,13 @@ class BaseSampler:
                 raise ValueError(f"eval_max_trajectories={eval_max_trajectories} must be at least 1, or None for no limit.")
         if start_method not in (None, "fork", "spawn", "forkserver"):
             raise ValueError(f"start_method={start_method!r} must be 'fork', 'spawn', 'forkserver' or None.")
+        for name, cls in (("CollectorCls", CollectorCls), ("eval_CollectorCls", eval_CollectorCls if eval_n_envs else None)):
+            if getattr(cls, "gpu", self.gpu) != self.gpu:
+                theirs, ours = "with" if cls.gpu else "without", "gpu" if self.gpu else "cpu"
+                raise ValueError(
+                    f"{name}={cls.__name__} is for samplers {theirs} an action server: {type(self).__name__} takes collectors from "
+                    f"rlpyt.samplers.parallel.{ours}.collectors."
+                )
         self.EnvCls = EnvCls
         self.env_kwargs = {} if env_kwargs is None else env_kwargs
         self.batch_T = batch_T
@@ -94,6 +102,15 @@ class BaseSampler:
     def initialize(self, *args: Any, **kwargs: Any) -> dict:
         """Make everything the sampler needs, worker processes included, and return examples of what it samples."""
         raise NotImplementedError
+
+    def _check_initialize(self, agent: Any, world_size: int, rank: int) -> None:
+        """Raise ValueError for arguments of `initialize` that do not fit."""
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank={rank} must be from 0 to world_size - 1, and world_size={world_size}.")
+        if agent.recurrent and agent.alternating != self.alternating:
+            kinds = "with a pair of recurrent states (an Alternating... class)", "with one recurrent state (not an Alternating... class)"
+            needed = kinds[0 if self.alternating else 1]
+            raise ValueError(f"{type(self).__name__} needs a recurrent agent {needed}, which {type(agent).__name__} is not.")
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
         """Run one batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that ended in it."""

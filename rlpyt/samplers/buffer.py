@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, EnvSamples, Samples
+from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
 
 
@@ -69,6 +69,26 @@ def build_samples_buffer(
     final_observation = allocate("observation", max_timeouts(env, T), env_shared)
     samples_np = Samples(agent=agent_samples, env=env_samples, final_observation=final_observation)
     return torchify_buffer(samples_np), samples_np, examples
+
+
+def build_step_buffer(examples: dict, B: int, share_memory: bool = True) -> tuple[StepBuffer, StepBuffer]:
+    """Allocate a step buffer of `B` environments, from examples of observation and action.
+
+    Returns:
+        The step buffer as torch tensors, and the same memory as numpy arrays.
+    """
+    step_buffer = build_step_buffer_np(examples, B, share_memory)
+    return torchify_buffer(step_buffer), step_buffer
+
+
+def build_step_buffer_np(examples: dict, B: int, share_memory: bool) -> StepBuffer:
+    """Like `build_step_buffer`, but as numpy arrays only, without torch."""
+    return StepBuffer(
+        observation=buffer_from_example(examples["observation"], (B,), share_memory, name="observation"),
+        action=buffer_from_example(examples["action"], (B,), share_memory, name="action"),
+        reward=buffer_from_example(np.zeros((), np.float32), (B,), share_memory),
+        done=buffer_from_example(np.zeros((), bool), (B,), share_memory),
+    )
 
 
 def _checked_step(env: Any, action: Any) -> tuple:

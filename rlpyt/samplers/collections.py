@@ -10,6 +10,12 @@ from rlpyt.utils.collections import AttrDict, namedarraytuple
 # What an agent is given for one step. It lives here, and not with the agents, so that environment workers need not import torch.
 AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "prev_reward"])
 
+# What goes to and fro between environments and agent in one step. With an action server it is in shared memory.
+#   observation  [B,...]  of the step to come
+#   action       [B,...]  in an evaluation the current action; in training the previous one, as the agent sees it
+#   reward, done [B]      what the action led to; in training the previous reward, as the agent sees it
+StepBuffer = namedarraytuple("StepBuffer", ["observation", "action", "reward", "done", "agent_info"], defaults=(None,))
+
 # The batch. Optional fields are None in batches made by collectors that do not know them.
 #   final_observation  [K,B,...]  slot [k,b] is the observation that ended the k-th truncated episode of column b in this batch
 Samples = namedarraytuple("Samples", ["agent", "env", "final_observation"], defaults=(None,))

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import fast_reset, fast_step, write_observation
-from rlpyt.samplers.actors import LocalActor
-from rlpyt.samplers.collections import AgentInputs, Samples
+from rlpyt.samplers.actors import BatchActor, EvalActor, RemoteActor
+from rlpyt.samplers.buffer import build_step_buffer_np
+from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer
 from rlpyt.samplers.episodes import episode_tracker
 from rlpyt.samplers.workers import describe_failure
-from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
+from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.seed import rng
 
 
@@ -47,6 +48,7 @@ class BaseCollector:
     """
 
     mid_batch_reset = True
+    gpu = False  # Whether an action server chooses the actions, not an agent in this process; the sampler's must be the same.
     seed: int | None = None  # Of the run, for decorrelation; set by the sampler. None draws from numpy's global state.
     progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
 
@@ -134,11 +136,14 @@ class DecorrelatingStartCollector(BaseCollector):
         """
         B = len(self.envs)
         batch = self.samples_np
-        inputs = AgentInputs(
-            observation=buffer_func(batch.env.observation, lambda x: np.zeros_like(x[0])),
-            prev_action=buffer_func(batch.agent.prev_action, lambda x: np.zeros_like(x[0])),
-            prev_reward=np.zeros(B, np.float32),
-        )
+        if self.step_buffer_np is None:
+            inputs = AgentInputs(
+                observation=buffer_func(batch.env.observation, lambda x: np.zeros_like(x[0])),
+                prev_action=buffer_func(batch.agent.prev_action, lambda x: np.zeros_like(x[0])),
+                prev_reward=np.zeros(B, np.float32),
+            )
+        else:  # Where the action server finds them.
+            inputs = AgentInputs(self.step_buffer_np.observation, self.step_buffer_np.action, self.step_buffer_np.reward)
         null_action = self.envs[0].action_space.null_value()
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
         calls = _EnvCalls(self.envs, self.env_ranks)
@@ -176,30 +181,29 @@ class _Row:
         next_observation: structure ``[B,...]``, row ``t + 1`` of the observations.
         observations: the same as one writable structure per environment.
         reward, done, timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
-        env_info: structure ``[B,...]``, or None.
-        columns: its fields.
-        action: structure ``[B,...]``.
-        agent_leaves: action and agent_info, a flat list of arrays ``[B,...]``.
+        columns: the fields of env_info, structures ``[B,...]``.
+        env_timeout: the field of that name, or None.
     """
 
     def __init__(self, batch: Samples, t: int, B: int) -> None:
         self.next_observation = batch.env.next_observation[t]
         self.observations = env_rows(self.next_observation, B)
         self.reward, self.done, self.timeout = batch.env.reward[t], batch.env.done[t], batch.env.timeout[t]
-        self.env_info = _at(batch.env.env_info, t)
-        self.columns = () if self.env_info is None else tuple(self.env_info)
-        self.env_timeout = getattr(self.env_info, "timeout", None)
-        self.traj_done = getattr(self.env_info, "traj_done", self.done)
-        self.action = batch.agent.action[t]
-        self.agent_leaves = buffer_leaves(self.action) + buffer_leaves(_at(batch.agent.agent_info, t))
+        env_info = _at(batch.env.env_info, t)
+        self.columns = () if env_info is None else tuple(env_info)
+        self.env_timeout = getattr(env_info, "timeout", None)
+        self.traj_done = getattr(env_info, "traj_done", self.done)
 
 
 class TrainingCollector(DecorrelatingStartCollector):
-    """The training loop. Resets an environment as soon as its trajectory ends.
+    """The training loop.
 
     An episode as the agent sees it ends with ``done``; the environment is reset, and its TrajInfo finished, with
-    ``env_info.traj_done`` (with ``done`` where there is no such field). After ``done`` the agent is reset for that environment and sees
-    the null action and zero reward.
+    ``env_info.traj_done`` (with ``done`` where there is no such field).
+
+    If `mid_batch_reset`, an environment is reset as soon as its trajectory ends. Otherwise it stands still after ``done`` until the batch
+    is full: the rest of its column holds zeros, with ``done`` True. Between batches it is then reset; or, if its trajectory has not ended,
+    it goes on from the observation it stood still at.
 
     Attributes:
         completed_at: for each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``.
@@ -212,72 +216,72 @@ class TrainingCollector(DecorrelatingStartCollector):
         self._calls = _EnvCalls(self.envs, self.env_ranks)
         self._rows = [_Row(batch, t, B) for t in range(self.batch_T)]
         self._first_observation = batch.env.observation[0:1]
-        observations = [batch.env.observation[0]] + [row.next_observation for row in self._rows]  # T + 1 rows
-        self._null_action = self.envs[0].action_space.null_value()
-        self._has_value = "bootstrap_value" in batch.agent
+        self._all_running = list(enumerate(self._calls.steps))
+        self._running, self._standing = self._all_running, []
         self._tracker = episode_tracker(self.TrajInfoCls, traj_infos)
         self._env_info_type = None  # The last type of env_info seen that fits.
-        self.actor = self.make_actor(observations, agent_inputs.prev_action, agent_inputs.prev_reward)
+        self.actor = self.make_actor(agent_inputs)
 
-    def make_actor(self, observations: list, prev_action: Any, prev_reward: np.ndarray) -> LocalActor:
-        """Return who chooses the actions."""
-        return LocalActor(self.agent, observations, prev_action, prev_reward)
+    def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor:
+        """Return who chooses the actions: the agent in this process, or an action server."""
+        if self.gpu:
+            return RemoteActor(self.sync, [self.samples_np.agent.action[t] for t in range(self.batch_T)])
+        null_action = self.envs[0].action_space.null_value()
+        inputs = agent_inputs.prev_action, agent_inputs.prev_reward
+        return BatchActor(self.agent, self.samples_np, *inputs, null_action, self.mid_batch_reset)
 
     def collect_batch(self, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> tuple[AgentInputs, list, list]:
         """Fill the batch with `batch_T` steps of every environment.
 
-        `agent_inputs` and `traj_infos` are those that `start_envs` returned; the collector keeps the inputs up to date in place.
+        `agent_inputs` and `traj_infos` are those that `start_envs` returned; they are kept up to date in place.
         """
         if getattr(self, "_inputs", None) is not agent_inputs or self._traj_infos is not traj_infos:
             self._bind(agent_inputs, traj_infos)
         completed = self._start_batch(itr)
         self.actor.request(0)
         for t, row in enumerate(self._rows):
-            self.progress[0] += 1
-            action, agent_leaves = self.actor.receive(t)
-            leaves = [*buffer_leaves(action), *agent_leaves]
-            if len(leaves) != len(row.agent_leaves):
-                raise ValueError(self._agent_mismatch(len(leaves), len(row.agent_leaves)))
-            for destination, leaf in zip(row.agent_leaves, leaves):
-                destination[...] = leaf
+            action = self.actor.receive(t)
+            self.progress[0] += 1  # Odd: inside the environments.
             outcomes, ended = self._step_envs(t, row, action)
             self._tracker.step(t, self.samples_np, outcomes)
-            agent_inputs.prev_action[...] = row.action  # As it is stored, whatever an environment does with its copy.
-            agent_inputs.prev_reward[...] = row.reward
             if ended:
-                self._end_episodes(t, row, completed)
+                self._end_episodes(t, row, ended, completed)
+            self.progress[0] += 1
             self.actor.request(t + 1)
-        if self._has_value:
-            self.samples_np.agent.bootstrap_value[0] = self.actor.value(self.batch_T)
-        agent_inputs.observation[...] = row.next_observation
+        self._keep_last_observations(row)
         self._check_rewards()
         self._tracker.end_batch(self.samples_np)
         return agent_inputs, traj_infos, completed
 
+    def reset_if_needed(self, agent_inputs: AgentInputs) -> None:
+        """Let the environments that stand still go on: reset those whose trajectory has ended."""
+        if not getattr(self, "_standing", None):
+            return
+        observations = env_rows(agent_inputs.observation, len(self.envs))
+        for b, is_over in self._standing:
+            if is_over:
+                self._calls.reset(b, observations[b], f"after batch {self._itr}")
+        self._running, self._standing = self._all_running, []
+
     def _start_batch(self, itr: int) -> list:
         """Put the first inputs in place and clear what is written only now and then."""
-        batch, inputs = self.samples_np, self._inputs
         self._itr, self._n_timeouts, self.completed_at = itr, [0] * len(self.envs), []
-        self._first_observation[0] = inputs.observation
-        batch.agent.prev_action[0] = inputs.prev_action
-        batch.env.prev_reward[0] = inputs.prev_reward
-        batch.env.timeout[...] = False
-        if self._has_value:
-            batch.agent.timeout_value[...] = 0
-        self.agent.sample_mode(itr)
+        self._first_observation[0] = self._inputs.observation
+        self.samples_np.env.timeout[...] = False
+        self.actor.begin(itr)
         return []
 
-    def _step_envs(self, t: int, row: _Row, action: Any) -> tuple[list, bool]:
-        """Step all environments, writing what they return into `row`.
+    def _step_envs(self, t: int, row: _Row, action: Any) -> tuple[list, list[int]]:
+        """Step the running environments, writing what they return into `row`.
 
         Returns:
-            The outcomes ``(reward, done, env_info)``, and whether any episode or trajectory ended.
+            The outcomes ``(b, reward, done, env_info)``, and the environments whose episode or trajectory ended.
         """
-        observations, rewards, dones, columns, outcomes = row.observations, row.reward, row.done, row.columns, []
-        b, ended, has_traj_done = 0, False, row.traj_done is not row.done
+        observations, rewards, dones, columns, outcomes, ended = row.observations, row.reward, row.done, row.columns, [], []
+        b, has_traj_done = 0, row.traj_done is not row.done
         try:
-            for b, step_env in enumerate(self._calls.steps):
-                outcome = reward, done, env_info = step_env(action[b], observations[b])
+            for b, step_env in self._running:
+                reward, done, env_info = step_env(action[b], observations[b])
                 rewards[b] = reward
                 dones[b] = done
                 if columns:
@@ -286,8 +290,8 @@ class TrainingCollector(DecorrelatingStartCollector):
                     for column, value in zip(columns, env_info):
                         column[b] = value
                 if done or (has_traj_done and env_info.traj_done):
-                    ended = True
-                outcomes.append(outcome)
+                    ended.append(b)
+                outcomes.append((b, reward, done, env_info))
         except Exception as error:
             self._calls.explain(error, b, self._when(t))
             raise
@@ -310,36 +314,42 @@ class TrainingCollector(DecorrelatingStartCollector):
             self._calls.explain(error, b, self._when(t))
             raise error
 
-    def _agent_mismatch(self, got: int, expected: int) -> str:
-        return (
-            f"The agent's step returned {got} arrays for action and agent_info, but {expected} when the batch was allocated: agent_info "
-            "must have the same fields at every step, None where they were None."
-        )
+    def _end_episodes(self, t: int, row: _Row, ended: list[int], completed: list) -> None:
+        """Keep what truncated episodes end with, finish TrajInfos, reset environments or let them stand still."""
+        for b in ended:
+            done, is_over = row.done[b], row.traj_done[b]
+            if row.env_timeout is not None and row.env_timeout[b] and done:
+                row.timeout[b] = True
+                if self.samples_np.final_observation is not None:
+                    self.samples_np.final_observation[self._n_timeouts[b], b] = row.next_observation[b]
+                self._n_timeouts[b] += 1
+            if is_over:
+                completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
+                self.completed_at.append((t, self._calls.env_ranks[b]))
+            if done and not self.mid_batch_reset:
+                self._stand_still(b, t, is_over)
+            elif is_over:
+                self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
 
-    def _end_episodes(self, t: int, row: _Row, completed: list) -> None:
-        """Keep what truncated episodes end with, finish TrajInfos, reset environments and the agent."""
-        if row.env_timeout is not None:
-            np.logical_and(row.env_timeout, row.done, out=row.timeout)
-            if row.timeout.any():
-                self._keep_final_observations(t, row)
-        for b in row.traj_done.nonzero()[0].tolist():
-            completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
-            self.completed_at.append((t, self._calls.env_ranks[b]))
-            self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
-        for b in row.done.nonzero()[0].tolist():
-            self._inputs.prev_action[b] = self._null_action
-            self._inputs.prev_reward[b] = 0
-            self.agent.reset_one(idx=b)
+    def _stand_still(self, b: int, t: int, is_over: bool) -> None:
+        """Do not step environment `b` after step `t` of this batch, and fill the rest of its column."""
+        env = self.samples_np.env
+        self._standing.append((b, is_over))
+        self._running = [running for running in self._running if running[0] != b]
+        self._tracker.stand_still(b, t, self.samples_np)
+        self._inputs.observation[b] = env.next_observation[t, b]
+        env.next_observation[t:, b] = 0
+        env.reward[t + 1 :, b] = 0
+        env.done[t + 1 :, b] = True
+        if env.env_info is not None:
+            env.env_info[t + 1 :, b] = 0
 
-    def _keep_final_observations(self, t: int, row: _Row) -> None:
-        """Store the observations that the resets are about to overwrite, and their values."""
-        (truncated,) = np.nonzero(row.timeout)
-        for b in truncated:
-            if self.samples_np.final_observation is not None:
-                self.samples_np.final_observation[self._n_timeouts[b], b] = row.next_observation[b]
-            self._n_timeouts[b] += 1
-        if self._has_value:
-            self.samples_np.agent.timeout_value[t, truncated] = self.actor.value(t + 1)[truncated]
+    def _keep_last_observations(self, row: _Row) -> None:
+        """Keep what the running environments go on from in the next batch."""
+        if not self._standing:
+            self._inputs.observation[...] = row.next_observation
+        for b, _ in self._running if self._standing else ():
+            self._inputs.observation[b] = row.next_observation[b]
 
     def _when(self, t: int) -> str:
         return f"step {t} of batch {self._itr} (environment step {self._itr * self.batch_T + t})"
@@ -362,6 +372,7 @@ class BaseEvalCollector:
         step_buffer_np: memory shared with an action server, where there is one.
     """
 
+    gpu = False  # Whether an action server chooses the actions, not an agent in this process; the sampler's must be the same.
     progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
     stop: np.ndarray = np.zeros(1, bool)  # [1], set by the sampler to end an evaluation early.
     max_episodes: list | None = None  # Per environment, set by the sampler; None: as many as fit into max_T steps.
@@ -404,52 +415,54 @@ class EvalCollector(BaseEvalCollector):
         if not self.envs:
             return
         B = len(self.envs)
-        calls, inputs, rows = self._start(B)
-        self.agent.eval_mode(itr)
-        self.agent.reset()
-        actor = LocalActor(self.agent, [inputs.observation], inputs.prev_action, inputs.prev_reward)
+        calls, buffer_, rows = self._start(B)
+        actor = self._make_actor(buffer_)
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
         remaining = list(self.max_episodes or [self.max_T] * B)
+        actor.begin(itr)
         for t in range(self.max_T):
-            self.progress[0] += 1
             running = [b for b in range(B) if remaining[b] > 0]
             if not running or self.stop[0]:
                 break
-            before = buffer_func(inputs.observation, np.copy)
-            actor.request(0)
-            action, _ = actor.receive(0)
-            inputs.prev_action[...] = action
+            before = buffer_func(buffer_.observation, np.copy)
+            actor.request(t)
+            action = actor.receive(t)
+            self.progress[0] += 1  # Odd: inside the environments.
             for b in running:
                 try:
                     reward, done, env_info = calls.steps[b](action[b], rows[b])
                 except Exception as error:
                     calls.explain(error, b, f"step {t} of the evaluation at iteration {itr}")
                     raise
-                inputs.prev_reward[b] = reward
+                buffer_.reward[b], buffer_.done[b] = reward, done
                 traj_infos[b].step(before[b], action[b], reward, done, None, env_info)
-                if done:
-                    inputs.prev_action[b] = self._null_action
-                    inputs.prev_reward[b] = 0
-                    self.agent.reset_one(idx=b)
                 if getattr(env_info, "traj_done", done):
                     self.traj_infos_queue.put(traj_infos[b].terminate(buffer_func(rows[b], np.copy)))
                     traj_infos[b] = self.TrajInfoCls()
                     remaining[b] -= 1
                     if remaining[b] > 0:
                         calls.reset(b, rows[b], f"after step {t} of the evaluation at iteration {itr}")
+            self.progress[0] += 1
+        actor.leave()
 
-    def _start(self, B: int) -> tuple[_EnvCalls, AgentInputs, list]:
-        """Reset all environments and allocate the agent's inputs."""
+    def _start(self, B: int) -> tuple[_EnvCalls, StepBuffer, list]:
+        """Reset all environments; return their calls, the step buffer, and its observations as one structure per environment."""
         calls = _EnvCalls(self.envs, self.env_ranks)
-        self._null_action = self.envs[0].action_space.null_value()
         observations = [buffer_func(calls.first_observation(b), np.array) for b in range(B)]
-        example = AgentInputs(observations[0], buffer_func(self._null_action, np.asarray), np.zeros((), np.float32))
-        inputs = buffer_from_example(example, (B,))
-        rows = env_rows(inputs.observation, B)
+        buffer_ = self.step_buffer_np
+        if buffer_ is None:
+            action = buffer_func(self.envs[0].action_space.null_value(), np.asarray)
+            buffer_ = build_step_buffer_np(dict(observation=observations[0], action=action), B, share_memory=False)
+        rows = env_rows(buffer_.observation, B)
         for row, observation in zip(rows, observations):
             write_observation(observation, row)
-        inputs.prev_action[:] = self._null_action
-        return calls, inputs, rows
+        return calls, buffer_, rows
+
+    def _make_actor(self, buffer_: StepBuffer) -> EvalActor | RemoteActor:
+        """Return who chooses the actions: the agent in this process, or an action server."""
+        if self.gpu:
+            return RemoteActor(self.sync, [buffer_.action] * self.max_T)
+        return EvalActor(self.agent, buffer_, self.envs[0].action_space.null_value(), self.max_T)
 
 
 class TrajInfoList(list):

@@ -11,6 +11,11 @@ from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import AttrDict
 
 
+def has_own_step(TrajInfoCls: Any) -> bool:
+    """Return whether `TrajInfoCls` has a `step` of its own, which must be called for every step of an environment."""
+    return not (isinstance(TrajInfoCls, type) and issubclass(TrajInfoCls, TrajInfo) and TrajInfoCls.step is TrajInfo.step)
+
+
 def episode_tracker(TrajInfoCls: Any, traj_infos: list) -> _BatchTracker | _StepTracker:
     """Return a tracker of running episodes: from the batch, unless `TrajInfoCls` has a `step` of its own that must be called.
 
@@ -18,9 +23,7 @@ def episode_tracker(TrajInfoCls: Any, traj_infos: list) -> _BatchTracker | _Step
         TrajInfoCls: makes the statistics of an episode.
         traj_infos: one running TrajInfo per environment; the tracker keeps the list up to date.
     """
-    if isinstance(TrajInfoCls, type) and issubclass(TrajInfoCls, TrajInfo) and TrajInfoCls.step is TrajInfo.step:
-        return _BatchTracker(TrajInfoCls, traj_infos)
-    return _StepTracker(TrajInfoCls, traj_infos)
+    return (_StepTracker if has_own_step(TrajInfoCls) else _BatchTracker)(TrajInfoCls, traj_infos)
 
 
 class _BatchTracker:
@@ -43,6 +46,11 @@ class _BatchTracker:
         self._sum_up(b, t + 1, samples)
         info, self.traj_infos[b] = self.traj_infos[b], self.TrajInfoCls()
         return info.terminate(observation)
+
+    def stand_still(self, b: int, t: int, samples: Any) -> None:
+        """Environment `b` takes no steps after row `t` until the end of the batch."""
+        self._sum_up(b, t + 1, samples)
+        self._first[b] = len(samples.env.reward)
 
     def end_batch(self, samples: Any) -> None:
         """Sum up what will be overwritten."""
@@ -77,8 +85,8 @@ class _StepTracker:
         self.traj_infos = traj_infos
 
     def step(self, t: int, samples: Any, outcomes: list) -> None:
-        """Take in step `t` of every environment: `samples` is the batch, `outcomes` a list of ``(reward, done, env_info)``."""
-        for b, (reward, done, env_info) in enumerate(outcomes):
+        """Take in step `t` of every environment: `samples` is the batch, `outcomes` a list of ``(b, reward, done, env_info)``."""
+        for b, reward, done, env_info in outcomes:
             observation = buffer_func(samples.env.observation[t, b], np.copy)  # The batch's memory is overwritten later.
             action = buffer_func(samples.agent.action[t, b], np.copy)
             agent_info = None if samples.agent.agent_info is None else buffer_func(samples.agent.agent_info[t, b], np.copy)
@@ -88,6 +96,9 @@ class _StepTracker:
         """Return the TrajInfo of environment `b`, whose episode ended in row `t` with `observation`, and start a new one."""
         info, self.traj_infos[b] = self.traj_infos[b], self.TrajInfoCls()
         return info.terminate(observation)
+
+    def stand_still(self, b: int, t: int, samples: Any) -> None:
+        """Nothing to do: there are no outcomes to be told about."""
 
     def end_batch(self, samples: Any) -> None:
         """Nothing to do: the objects keep what they need."""

@@ -26,6 +26,7 @@ import faulthandler
 import multiprocessing
 import numbers
 import os
+import select
 import signal
 import sys
 import threading
@@ -33,7 +34,7 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -50,6 +51,10 @@ _STACK_BYTES = 64 * 1024
 
 class WorkerError(RuntimeError):
     """A worker process raised, died, or hung; the message says which one, where, and with what traceback."""
+
+
+class Abandoned(BaseException):
+    """Raised in a worker that waits for something which will not come, since the run ends by a failure elsewhere."""
 
 
 def describe_failure(error: BaseException, where: str) -> None:
@@ -73,6 +78,8 @@ def _worker_main(
     threading.Thread(target=_watch_master, args=(master_pid,), daemon=True).start()
     try:
         target(pipe, **kwargs)
+    except Abandoned:
+        os._exit(1)
     except BaseException as error:
         _send_report(pipe, error)  # If the master is gone, nobody is left to read it.
         sys.stderr.flush()
@@ -120,7 +127,9 @@ class WorkerPool:
         start_method: "fork", "spawn" or "forkserver"; None is fork where the system has it by default.
         timeout: seconds without a sign of life after which a worker counts as hung; None warns every minute instead.
         progress: array ``[n_workers]`` in shared memory that each worker counts up in its own entry as it gets on, so that a long task is
-            not taken for a hang.
+            not taken for a hang. An odd number says that the worker is inside its environments.
+        on_failure: called when the workers are about to be ended because of a failure, to release those that wait for something else than
+            a command.
     """
 
     def __init__(
@@ -131,8 +140,10 @@ class WorkerPool:
         start_method: str | None = None,
         timeout: float | None = None,
         progress: np.ndarray | None = None,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
         self.names = names
+        self._on_failure = on_failure
         self.timeout = timeout
         self._progress = np.zeros(len(names)) if progress is None else progress
         self._owner_pid = os.getpid()  # A forked worker holds a copy of this object, and must not act on it.
@@ -140,6 +151,8 @@ class WorkerPool:
         self.processes: list[multiprocessing.Process] = []
         self.pipes: list[Connection] = []
         self._stacks: list[SharedMap] = []
+        self._early: dict[int, Any] = {}  # Replies that came while something else was waited for.
+        self._pollers: dict[int, select.poll] = {}  # By the descriptor of what is waited for.
         # At exit, before multiprocessing waits for its children. The pool may be gone by then.
         self._at_exit = _kill_at_exit(weakref.ref(self))
         atexit.register(self._at_exit)
@@ -181,36 +194,56 @@ class WorkerPool:
         Raises:
             WorkerError: a worker raised, died, or hung. All others have been ended by then.
         """
-        replies: dict[int, Any] = {}
-        silent_since = warned = time.monotonic()
-        progress = self._progress.copy()
+        replies, self._early = self._early, {}
+        patience = _Patience(self)
         while len(replies) < len(self.pipes):
             waiting = {pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in replies}
-            sentinels = {self.processes[rank].sentinel: rank for rank in waiting.values()}
+            sentinels = [self.processes[rank].sentinel for rank in waiting.values()]
             ready = wait([*waiting, *sentinels], timeout=WATCH_INTERVAL)
             for source in ready:
                 if source in waiting:
                     replies[waiting[source]] = self._read(waiting[source])
             if not any(source in waiting for source in ready):
-                # Ended without a last word. Pipe and sentinel keep silent if a process that the worker started has copies of them.
-                for rank in waiting.values():
-                    if self.processes[rank].sentinel in ready or self.processes[rank].exitcode is not None:
-                        self._fail(rank)
-            now = time.monotonic()
-            if ready or (self._progress != progress).any():
-                silent_since = warned = now
-                progress = self._progress.copy()
-            elif self.timeout is not None and now - silent_since > self.timeout:
-                self._give_up(waiting.values(), now - silent_since)
-            elif now - warned > HANG_WARNING:
-                warned = now
-                names = "; ".join(self.names[rank] for rank in waiting.values())
-                warnings.warn(
-                    f"No reply for {now - silent_since:.0f} s while {self.doing}: {names}. If an environment hangs, worker_timeout= turns "
-                    "this into an error that shows where.",
-                    stacklevel=3,
-                )
+                self._check_alive(waiting.values(), ready)
+            patience.check(list(waiting.values()), sign_of_life=bool(ready))
         return [replies[rank] for rank in range(len(self.pipes))]
+
+    def wait_for(self, source: Any) -> None:
+        """Wait until `source` (anything with ``fileno()``) is readable, which some worker is to bring about; watch the workers meanwhile.
+
+        Raises:
+            WorkerError: a worker raised, died, or hung. All others have been ended by then.
+        """
+        fd = source.fileno()
+        poller = self._pollers.get(fd) or self._poller(fd)
+        patience = None
+        while True:
+            ready = poller.poll(WATCH_INTERVAL * 1000)
+            if any(ready_fd == fd for ready_fd, _ in ready):
+                return
+            patience = patience or _Patience(self)
+            for rank, pipe in enumerate(self.pipes):
+                if any(ready_fd == pipe.fileno() for ready_fd, _ in ready):
+                    if rank in self._early:  # It has nothing more to say, so it must have ended.
+                        self._fail(rank)
+                    self._early[rank] = self._read(rank)
+            ranks = [rank for rank in range(len(self.pipes)) if rank not in self._early]
+            if not ready:
+                self._check_alive(ranks, ())
+            patience.check([rank for rank in ranks if self._progress[rank] % 2] or ranks, sign_of_life=bool(ready))
+
+    def _poller(self, fd: int) -> select.poll:
+        poller = self._pollers[fd] = select.poll()
+        for watched in (fd, *self.pipes):
+            poller.register(watched, select.POLLIN)
+        return poller
+
+    def _check_alive(self, ranks: Iterable[int], ready: Sequence) -> None:
+        """Raise for a worker that ended without a last word, or whose sentinel is among what is `ready`."""
+        # Pipe and sentinel keep silent if a process that the worker started has copies of them.
+        for rank in ranks:
+            if self.processes[rank].sentinel in ready or self.processes[rank].exitcode is not None:
+                self._fail(rank)
 
     def request(self, command: Any, doing: str) -> list:
         """Send `command` to all workers and wait for their replies."""
@@ -259,6 +292,8 @@ class WorkerPool:
         if os.getpid() != self._owner_pid:
             return
         atexit.unregister(self._at_exit)
+        if grace > 0 and self._on_failure is not None:
+            self._on_failure()
         started = [process for process in self.processes if process.pid is not None]
         if grace > 0:
             self._send_stop()
@@ -273,6 +308,7 @@ class WorkerPool:
         for pipe in self.pipes:
             pipe.close()
         self.processes, self.pipes, self._stacks = [], [], []
+        self._early, self._pollers = {}, {}
 
     def __del__(self) -> None:
         if getattr(self, "processes", None):
@@ -324,9 +360,8 @@ class WorkerPool:
         self.kill()
         raise WorkerError(message)
 
-    def _give_up(self, ranks: Any, seconds: float) -> None:
+    def _give_up(self, ranks: list[int], seconds: float) -> None:
         """Raise for workers that do not answer, showing where they are."""
-        ranks = list(ranks)
         if hasattr(faulthandler, "register"):
             for rank in ranks:
                 os.kill(self.processes[rank].pid, signal.SIGUSR1)
@@ -337,6 +372,32 @@ class WorkerPool:
             lines.append(f"{self.names[rank]}, pid {self.processes[rank].pid}, is at\n{stack}")
         self.kill()
         raise WorkerError("\n".join(lines))
+
+
+class _Patience:
+    """Watches, during one wait, for how long `pool`'s workers have been silent: warns every minute, gives up after the pool's timeout."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self.pool = pool
+        self.silent_since = self.warned = time.monotonic()
+        self.progress = pool._progress.copy()
+
+    def check(self, waiting: list[int], sign_of_life: bool) -> None:
+        """Take note of whether anything happened; `waiting` are the ranks of the workers that are waited for."""
+        pool, now = self.pool, time.monotonic()
+        if sign_of_life or (pool._progress != self.progress).any():
+            self.silent_since = self.warned = now
+            self.progress = pool._progress.copy()
+        elif pool.timeout is not None and now - self.silent_since > pool.timeout:
+            pool._give_up(waiting, now - self.silent_since)
+        elif now - self.warned > HANG_WARNING:
+            self.warned = now
+            names = "; ".join(pool.names[rank] for rank in waiting)
+            warnings.warn(
+                f"No reply for {now - self.silent_since:.0f} s while {pool.doing}: {names}. If an environment hangs, worker_timeout= turns "
+                "this into an error that shows where.",
+                stacklevel=4,
+            )
 
 
 def _kill_at_exit(pool: weakref.ref) -> Callable[[], None]:

@@ -188,6 +188,23 @@ def _append_leaves(buffer_: Any, leaves: list) -> None:
         leaves.append(buffer_)
 
 
+def pin_memory(buffer_: Any) -> bool:
+    """Lock the arrays of a structure into physical memory, so that GPUs copy from and to it directly; return whether that was possible.
+
+    The memory stays locked until the process ends; it is for buffers that last as long as a run does.
+    """
+    import torch
+
+    cudart = torch.cuda.cudart()
+    regions = {}
+    for leaf in buffer_leaves(buffer_):
+        shared = _shared_map_of(leaf)
+        if shared is not None:
+            regions[np.frombuffer(shared, np.uint8).ctypes.data] = shared.n_bytes
+    results = [int(cudart.cudaHostRegister(address, n_bytes, 0)) for address, n_bytes in regions.items()]
+    return bool(results) and not any(results)
+
+
 def torchify_buffer(buffer_: Any) -> Any:
     """Return the structure with numpy arrays as torch tensors over the same memory; tensors and None are left alone."""
     import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class ParallelSamplerBase(BaseSampler):
     use where there is no such entry. Environments are shared out evenly.
     """
 
-    gpu = False
+    n_groups = 1  # Groups of workers that an action server serves in turn.
 
     def initialize(
         self,
@@ -50,12 +51,14 @@ class ParallelSamplerBase(BaseSampler):
             worker_process: function to run in the workers instead of `sampling_process`.
 
         Raises:
+            ValueError: affinity, rank or agent do not fit.
             WorkerError: a worker raised or died while it started.
         """
         self.shutdown()
         check_affinity(affinity)
+        self._check_initialize(agent, world_size, rank)
         B = self.batch_spec.B
-        affinity = affinity or {}
+        self._affinity = affinity = affinity or {}
         cpus = self._workers_cpus(affinity)
         global_B, first = B * world_size, rank * B
         self.agent, self.seed = agent, seed
@@ -70,7 +73,7 @@ class ParallelSamplerBase(BaseSampler):
         set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
         self.stop = np_mp_array(1, bool)
         common_kwargs = self._common_kwargs(affinity, traj_info_kwargs, global_B)
-        workers_kwargs = self._workers_kwargs(cpus, first, rank)
+        workers_kwargs = self._workers_kwargs(cpus, first, rank, examples)
         self._pool = WorkerPool(
             worker_process or sampling_process,
             [dict(common_kwargs=common_kwargs, worker_kwargs=kwargs) for kwargs in workers_kwargs],
@@ -78,6 +81,7 @@ class ParallelSamplerBase(BaseSampler):
             start_method=self.start_method,
             timeout=self.worker_timeout,
             progress=self._progress,
+            on_failure=self._on_failure(),
         )
         self._pool.receive()
         return examples
@@ -85,9 +89,7 @@ class ParallelSamplerBase(BaseSampler):
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
         """Have the workers fill the batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that
         ended in it."""
-        pool = self._running_pool()
-        self._sync_agent()
-        replies = pool.request(("collect", itr), f"collecting batch {itr}")
+        replies = self._run("collect", itr, f"collecting batch {itr}")
         completed = [info for infos, _ in replies for info in infos]
         completed_at = [at for _, ats in replies for at in ats or ()]
         if len(completed_at) == len(completed):  # In the order in which they ended, whatever the number of workers.
@@ -96,11 +98,11 @@ class ParallelSamplerBase(BaseSampler):
 
     def evaluate_agent(self, itr: int) -> list:
         """Have the workers play evaluation episodes; return their TrajInfos."""
-        pool = self._running_pool()
+        self._running_pool()
         if self.eval_n_envs == 0:
             raise RuntimeError("There are no evaluation environments: give the sampler eval_n_envs and eval_max_steps.")
-        self._sync_agent()
-        return [info for infos in pool.request(("evaluate", itr), f"evaluating at iteration {itr}") for info in infos]
+        replies = self._run("evaluate", itr, f"evaluating at iteration {itr}")
+        return [info for infos in replies for info in infos]
 
     def shutdown(self) -> None:
         """Close the environments and end the workers. May be called twice."""
@@ -117,24 +119,45 @@ class ParallelSamplerBase(BaseSampler):
         """Initialize the agent; its parameters are shared if the workers use them."""
         agent.initialize(env.spaces, share_memory=not self.gpu, global_B=global_B, env_ranks=env_ranks)
 
-    def _sync_agent(self) -> None:
-        """Give the workers the current parameters, if they use them."""
+    def _run(self, name: str, itr: int, doing: str) -> list:
+        """Give the workers a command, and return their replies."""
+        return self._running_pool().request((name, itr), doing)
+
+    def _on_failure(self) -> Callable[[], None] | None:
+        """Return what releases workers that wait for something else than a command, if there is such a thing."""
+        return None
 
     def _workers_cpus(self, affinity: dict) -> list:
-        """Return one entry per worker: the processors it is bound to, or None."""
-        cpus = affinity.get("workers_cpus")
-        if cpus is None:
-            cpus = [None] * len(allowed_cpus())
-        elif not affinity.get("set_affinity", True):
-            cpus = [None] * len(cpus)
+        """Return one entry per worker, group by group: the processors it is bound to, or None."""
+        given = affinity.get("workers_cpus")
+        cpus = allowed_cpus() if given is None else list(given)
         if len(cpus) == 0:
             raise ValueError("affinity['workers_cpus'] is empty: give one entry for each worker process.")
-        B = self.batch_spec.B
+        if given is None or not affinity.get("set_affinity", True):
+            cpus = [None] * len(cpus)
+        n_groups, B = self.n_groups, self.batch_spec.B
+        if given is None or not affinity.get("alternating"):
+            cpus *= n_groups
+        elif len(cpus) % n_groups:
+            raise ValueError(
+                f"affinity['workers_cpus'] has {len(cpus)} entries, but with affinity['alternating'] it lists the workers of both groups, "
+                "so their number must be even."
+            )
         if len(cpus) > B:
-            if affinity.get("workers_cpus") is not None:
+            if given is not None:
                 warnings.warn(f"{len(cpus)} workers for batch_B={B} environments: only {B} are started.", stacklevel=3)
-            cpus = cpus[:B]
-        return list(cpus)
+            each = len(cpus) // n_groups
+            cpus = [cpu for group in range(n_groups) for cpu in cpus[group * each :][: B // n_groups]]
+        return cpus
+
+    def _group_columns(self, n: int) -> list[range]:
+        """Share `n` environments out among the groups of workers."""
+        return split_evenly(n, self.n_groups)
+
+    def _share(self, n: int, n_workers: int) -> list[range]:
+        """Share `n` environments out among the workers."""
+        groups = self._group_columns(n)
+        return [g[part.start : part.stop] for g in groups for part in split_evenly(len(g), n_workers // self.n_groups)]
 
     def _common_kwargs(self, affinity: dict, traj_info_kwargs: dict | None, global_B: int) -> dict:
         return dict(
@@ -155,12 +178,12 @@ class ParallelSamplerBase(BaseSampler):
             eval_max_T=self.eval_max_T if self.eval_n_envs else 0,
         )
 
-    def _workers_kwargs(self, cpus: list, first: int, rank: int) -> list[dict]:
+    def _workers_kwargs(self, cpus: list, first: int, rank: int, examples: dict) -> list[dict]:
         """Share environments out among the workers."""
         n_workers = len(cpus)
         self._progress = np_mp_array(n_workers, np.int64)  # Each worker counts its own time steps.
-        columns = split_evenly(self.batch_spec.B, n_workers)
-        eval_columns = split_evenly(self.eval_n_envs, n_workers)
+        self._columns = columns = self._share(self.batch_spec.B, n_workers)
+        self._eval_columns = eval_columns = self._share(self.eval_n_envs, n_workers)
         max_episodes = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs) if self.eval_n_envs else None
         return [
             dict(
@@ -171,6 +194,9 @@ class ParallelSamplerBase(BaseSampler):
                 samples_np=self.samples_np[:, columns[i].start : columns[i].stop],
                 eval_env_ranks=[rank * self.eval_n_envs + e for e in eval_columns[i]],
                 eval_max_episodes=None if max_episodes is None else [max_episodes[e] for e in eval_columns[i]],
+                sync=None,  # What follows is for action servers.
+                step_buffer_np=None,
+                eval_step_buffer_np=None,
             )
             for i in range(n_workers)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -23,11 +24,10 @@ def initialize_worker(rank: int, seed: int | None = None, cpu: Any = None, torch
         os.environ[name] = str(n_threads)  # For libraries not loaded yet.
     if cpu is not None:
         set_cpu_affinity(cpu)
-    import torch
-
-    torch.set_num_threads(n_threads)
+    if "torch" in sys.modules:  # Nobody who needs it is here without it.
+        sys.modules["torch"].set_num_threads(n_threads)
     if seed is not None:
-        set_seed(seed)
+        set_seed(seed, import_torch=False)
 
 
 def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict) -> None:
@@ -66,6 +66,8 @@ def _serve(pipe: Connection, c: _Kwargs, w: _Kwargs, all_envs: list) -> None:
         batch_T=c.batch_T,
         TrajInfoCls=c.TrajInfoCls,
         agent=c.agent,
+        sync=w.sync,
+        step_buffer_np=w.step_buffer_np,
         global_B=c.global_B,
         env_ranks=w.env_ranks,
     )
@@ -80,6 +82,8 @@ def _serve(pipe: Connection, c: _Kwargs, w: _Kwargs, all_envs: list) -> None:
             traj_infos_queue=TrajInfoList(),
             max_T=c.eval_max_T,
             agent=c.agent,
+            sync=w.sync,
+            step_buffer_np=w.eval_step_buffer_np,
         )
         eval_collector.max_episodes, eval_collector.env_ranks = w.eval_max_episodes, w.eval_env_ranks
         eval_collector.progress, eval_collector.stop = w.progress, c.stop

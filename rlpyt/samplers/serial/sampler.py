@@ -52,6 +52,7 @@ class SerialSampler(BaseSampler):
         """
         self.shutdown()
         check_affinity(affinity)
+        self._check_initialize(agent, world_size, rank)
         B = self.batch_spec.B
         global_B = B * world_size
         env_ranks = np.arange(rank * B, (rank + 1) * B)

@@ -16,5 +16,7 @@ class CpuSampler(ParallelSamplerBase):
     ) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
 
-    def _sync_agent(self) -> None:
+    def _run(self, name: str, itr: int, doing: str) -> list:
+        self._running_pool()
         self.agent.sync_shared_memory()  # Copies only if the trained model is another one, e.g. on a GPU.
+        return super()._run(name, itr, doing)

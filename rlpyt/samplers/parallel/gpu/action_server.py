@@ -1,0 +1,145 @@
+"""The action server: the agent, in the master process, acting for groups of workers in turn.
+
+All variants are one loop over groups. One group: workers and agent take turns. Two groups: while one steps its environments, the agent acts
+for the other. See ``docs/architecture.md`` for a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from rlpyt.samplers.actors import LocalActor
+from rlpyt.samplers.signals import GroupSignals
+from rlpyt.samplers.workers import WorkerPool, describe_failure
+
+EVAL_TRAJ_CHECK = 20  # Unused: episodes of an evaluation are shared out beforehand, so nobody counts them.
+
+
+class Group:
+    """Workers that are served together.
+
+    Args:
+        number: 0 or 1.
+        actor: the agent, acting for their environments.
+        signals: shared with the workers.
+        n_workers: how many of them take part.
+        pool: the workers.
+    """
+
+    def __init__(self, number: int, actor: LocalActor, signals: GroupSignals, n_workers: int, pool: WorkerPool) -> None:
+        self.number = number
+        self.actor = actor
+        self.signals = signals
+        self.pool = pool
+        self.n_workers = self._n_present = n_workers
+        self._n_arrived = 0
+
+    def wait(self) -> bool:
+        """Wait until all workers have made their request; return False, at once from then on, if all of them have left."""
+        while self._n_arrived < self._n_present:
+            self.pool.wait_for(self.signals.obs_ready)
+            self._n_arrived += self.signals.obs_ready.acquire_all()
+        if self._n_arrived:  # All have said by now whether they stay.
+            self._n_arrived, self._n_present = 0, self.n_workers - int(self.signals.left.sum())
+        return self._n_present > 0
+
+    def release(self, t: int) -> None:
+        """Let the workers take the actions of step `t`."""
+        self.signals.act_ready[t % 2].release(self._n_present)
+
+
+def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = True) -> None:
+    """Act for `groups` in turn, `n_steps` times each, and take in what the last actions led to.
+
+    Args:
+        agent: the agent.
+        groups: one, or two of which one steps its environments while the agent acts for the other.
+        n_steps: steps; fewer if all workers leave.
+        overlap: whether a group may start to step while the other one still does.
+    """
+    pending = None  # The group whose actions wait for the other group, and their step.
+    for t in range(n_steps + 1):
+        here = False
+        for group in groups:
+            present = group.wait()
+            if pending is not None:
+                pending[0].release(pending[1])
+                pending = None
+            if not present:
+                continue
+            here = True
+            _turn_to(agent, group)
+            group.actor.request(t)
+            if t == n_steps:
+                continue
+            group.actor.act(t)
+            if overlap:
+                group.release(t)
+            else:
+                pending = group, t
+            group.actor.record(t)
+        if not here:
+            return
+
+
+def _turn_to(agent: Any, group: Group) -> None:
+    """Have an agent with a pair of recurrent states use the one of this group."""
+    if agent.recurrent and agent.alternating and agent.get_alt() != group.number:
+        agent.toggle_alt()
+
+
+class ActionServer:
+    """Serves actions to the workers of a sampler: one group of them.
+
+    For samplers with ``training_groups()``, ``evaluation_groups()``, ``agent``, ``batch_spec``, ``eval_max_T``.
+    """
+
+    n_groups = 1
+    overlap = True
+
+    def serve_actions(self, itr: int) -> None:
+        """Act for the workers through one batch, recording what the agent does in the batch."""
+        self._serve(self.training_groups(), self.batch_spec.T, itr, f"batch {itr}")
+
+    def serve_actions_evaluation(self, itr: int) -> None:
+        """Act for the workers until all of them have played their episodes."""
+        self._serve(self.evaluation_groups(), self.eval_max_T, itr, f"the evaluation at iteration {itr}")
+
+    def _serve(self, groups: Sequence[Group], n_steps: int, itr: int, what: str) -> None:
+        with torch_threads(self.server_threads):
+            try:
+                groups[0].actor.set_mode(itr)  # For all of them: it is the same agent.
+                for group in groups:
+                    group.actor.prepare()
+                serve(self.agent, groups, n_steps, self.overlap)
+            except Exception as error:
+                describe_failure(error, f"This was in the action server, during {what}.")
+                raise
+
+
+class AlternatingActionServer(ActionServer):
+    """Two groups: while one steps its environments, the agent acts for the other; both may step at once."""
+
+    n_groups = 2
+
+
+class NoOverlapAlternatingActionServer(ActionServer):
+    """Two groups that take turns: the actions of one are held back until the other has stepped its environments."""
+
+    n_groups = 2
+    overlap = False
+
+
+@contextmanager
+def torch_threads(n: int):
+    """Have torch use `n` threads on the CPU for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,45 @@
+"""Two groups of worker processes: while one steps its environments, the agent acts for the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlpyt.samplers.parallel.gpu.action_server import AlternatingActionServer, NoOverlapAlternatingActionServer
+from rlpyt.samplers.parallel.gpu.sampler import GpuSamplerBase
+
+
+class AlternatingSamplerBase(GpuSamplerBase):
+    """Steps one half of the environments while the agent acts for the other half.
+
+    This hides the time that the agent takes, or that environments take, whichever is less; the agent is called twice as often, with half
+    the batch. There are twice as many workers as usual, which may share processors in pairs: for each entry of
+    ``affinity["workers_cpus"]`` one in each group; or, if ``affinity["alternating"]`` says that the list is for both groups already, one
+    for each entry, the first half of the list in the first group.
+
+    A recurrent agent must be made for it (with `AlternatingRecurrentAgentMixin`); a feed-forward one need not.
+    """
+
+    alternating = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.batch_B % 2:
+            raise ValueError(f"batch_B={self.batch_B} must be even: the alternating sampler steps two groups of environments in turn.")
+
+    def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> dict:
+        """Like the base class, for an agent that is made for alternating, or has no recurrent state.
+
+        Raises:
+            ValueError: the number of workers is odd, or the agent has but one recurrent state.
+        """
+        if not agent.recurrent:
+            agent.alternating = True
+        return super().initialize(agent, *args, **kwargs)
+
+
+class AlternatingSampler(AlternatingActionServer, AlternatingSamplerBase):
+    """The two groups step independently of each other."""
+
+
+class NoOverlapAlternatingSampler(NoOverlapAlternatingActionServer, AlternatingSamplerBase):
+    """Only one of the two groups steps at any time, with all processors to itself."""

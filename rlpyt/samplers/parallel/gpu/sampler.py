@@ -1,0 +1,148 @@
+"""Worker processes that step environments, and an agent in the master process that acts for all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlpyt.samplers.actors import BatchActor, EvalActor
+from rlpyt.samplers.buffer import build_step_buffer
+from rlpyt.samplers.collections import Samples, StepBuffer
+from rlpyt.samplers.episodes import has_own_step
+from rlpyt.samplers.parallel.base import ParallelSamplerBase
+from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group
+from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector
+from rlpyt.samplers.signals import GroupSignals, Semaphore
+from rlpyt.samplers.workers import allowed_cpus
+from rlpyt.utils.buffer import pin_memory
+
+__all__ = ["GpuSampler", "GpuSamplerBase", "StepBuffer", "build_step_buffer"]
+
+
+class GpuSamplerBase(ParallelSamplerBase):
+    """Combined with an action server, which decides how many groups of workers there are.
+
+    Workers write observations, rewards and the like straight into the batch in shared memory, where the agent reads them; the agent
+    writes its actions and agent_info there. What the agent sees as previous action and reward at the beginning of a batch, and all of an
+    evaluation, is in step buffers.
+
+    The agent is on the CPU, or on the GPU that the runner moves it to. torch threads that the agent uses while it acts on the CPU:
+    ``affinity["master_torch_threads"]`` if given, else as many as there are processors that the workers leave free meanwhile.
+    """
+
+    gpu = True
+
+    def __init__(
+        self, *args: Any, CollectorCls: Any = GpuResetCollector, eval_CollectorCls: Any = GpuEvalCollector, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
+
+    def obtain_samples(self, itr: int) -> tuple[Samples, list]:
+        """Have the workers fill the batch, acting for them; return it, in memory that the next batch overwrites, and the TrajInfos of the
+        episodes that ended in it."""
+        return super().obtain_samples(itr)
+
+    def evaluate_agent(self, itr: int) -> list:
+        """Have the workers play evaluation episodes, acting for them; return their TrajInfos."""
+        return super().evaluate_agent(itr)
+
+    def training_groups(self) -> list[Group]:
+        """Return the groups of workers, for one batch."""
+        if self._actors is None:
+            self._actors = [
+                BatchActor(
+                    self.agent,
+                    self.samples_np[:, columns.start : columns.stop],
+                    self.step_buffer_np.action[columns.start : columns.stop],
+                    self.step_buffer_np.reward[columns.start : columns.stop],
+                    self._null_action,
+                    self.mid_batch_reset,
+                )
+                for columns in self._group_columns(self.batch_spec.B)
+            ]
+            if self.agent.device.type == "cuda":
+                self.agent.acts_on_device = True  # The actors copy what it returns: actions first.
+                self._pinned = pin_memory(self.samples_np)
+        return self._groups(self._actors, [signals.n_workers for signals in self._signals])
+
+    def evaluation_groups(self) -> list[Group]:
+        """Return the groups of workers, for one evaluation."""
+        actors, n_workers = [], []
+        for columns in self._group_columns(self.eval_n_envs):
+            step_buffer = self.eval_step_buffer_np[columns.start : columns.stop]
+            actors.append(EvalActor(self.agent, step_buffer, self._null_action, self.eval_max_T) if columns else None)
+            n_workers.append(sum(1 for share in self._eval_columns if share and share[0] in columns))
+        return [group for group in self._groups(actors, n_workers) if group.actor is not None]
+
+    def _groups(self, actors: list, n_workers: list[int]) -> list[Group]:
+        parts = zip(actors, self._signals, n_workers)
+        return [Group(i, actor, signals, n, self._pool) for i, (actor, signals, n) in enumerate(parts)]
+
+    @property
+    def server_threads(self) -> int:
+        """torch threads of the agent while it acts."""
+        if self._affinity.get("master_torch_threads"):
+            return self._affinity["master_torch_threads"]
+        n_workers = len(self._pool.processes)
+        return max(1, len(allowed_cpus()) - (n_workers - n_workers // self.n_groups))
+
+    @property
+    def signals(self) -> list[Semaphore]:
+        """All semaphores; empty between batches."""
+        return [semaphore for signals in self._signals for semaphore in signals.semaphores]
+
+    def _run(self, name: str, itr: int, doing: str) -> list:
+        pool = self._running_pool()
+        pool.send((name, itr), doing)
+        try:
+            (self.serve_actions if name == "collect" else self.serve_actions_evaluation)(itr)
+        except BaseException:
+            pool.kill()
+            raise
+        return pool.receive()
+
+    def _agent_init(self, agent: Any, env: Any, global_B: int, env_ranks: np.ndarray) -> None:
+        """Initialize the agent, which acts for all environments in this process."""
+        super()._agent_init(agent, env, global_B, env_ranks)
+        agent.collector_initialize(global_B=global_B, env_ranks=env_ranks)
+        self._null_action = env.action_space.null_value()
+        self._actors = None
+
+    def _common_kwargs(self, *args: Any) -> dict:
+        return {**super()._common_kwargs(*args), "agent": None}
+
+    def _workers_kwargs(self, cpus: list, first: int, rank: int, examples: dict) -> list[dict]:
+        """Extend each worker's share by its signals and its part of the step buffers."""
+        n_workers, B = len(cpus), self.batch_spec.B
+        _, self.step_buffer_np = build_step_buffer(examples, B)
+        if self.eval_n_envs:
+            _, self.eval_step_buffer_np = build_step_buffer(examples, self.eval_n_envs)
+        self._signals = [GroupSignals(n_workers // self.n_groups) for _ in range(self.n_groups)]
+        workers_kwargs = super()._workers_kwargs(cpus, first, rank, examples)
+        reads_agent_info = has_own_step(self.TrajInfoCls)
+        for i, kwargs in enumerate(workers_kwargs):
+            group, number = divmod(i, n_workers // self.n_groups)
+            columns, eval_columns = self._columns[i], self._eval_columns[i]
+            kwargs["sync"] = self._signals[group].of_worker(number)
+            kwargs["step_buffer_np"] = self.step_buffer_np[columns.start : columns.stop]
+            if eval_columns:
+                kwargs["eval_step_buffer_np"] = self.eval_step_buffer_np[eval_columns.start : eval_columns.stop]
+            if not reads_agent_info:  # Its types could make workers import torch.
+                samples = kwargs["samples_np"]
+                kwargs["samples_np"] = samples._replace(agent=samples.agent._replace(agent_info=None))
+        return workers_kwargs
+
+    def _on_failure(self) -> Any:
+        """Return what releases workers that wait for actions; it must not keep the sampler alive."""
+        signals = self._signals
+
+        def abandon():
+            for group in signals:
+                group.abandon()
+
+        return abandon
+
+
+class GpuSampler(ActionServer, GpuSamplerBase):
+    """Workers step environments, the master process acts for all of them at once: for agents on a GPU, or with few processors."""

@@ -1,0 +1,112 @@
+"""Signals between an action server and its workers.
+
+All signals of a group of workers, and who gives them::
+
+    obs_ready      worker -> server   "my observations, and what the last actions led to, are in place"
+    act_ready[0]   server -> worker   "your actions are in place", for even steps
+    act_ready[1]   server -> worker   the same for odd steps
+    left           worker -> server   "the signal I gave last was my last one", read once that has come
+    abandoned      master -> worker   "there will be no more actions": the run ends by a failure
+
+The actions of one step are announced to all workers of a group at once, by as many releases of one semaphore. A fast worker cannot take
+the release meant for a slow one: its next step has the other semaphore, and the server turns to the step after that only when all have
+taken theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from multiprocessing import context, reduction
+from typing import Any
+
+import numpy as np
+
+from rlpyt.utils.buffer import np_mp_array
+
+_AT_ONCE = 4096  # releases taken by one look
+
+
+class Semaphore:
+    """A counting semaphore on a pipe.
+
+    It has no name that could be left behind, it can be waited for together with other descriptors, and it reaches a starting process by any
+    start method.
+    """
+
+    def __init__(self, fds: tuple[int, int] | None = None) -> None:
+        self._fds = os.pipe() if fds is None else fds
+        self._read, self._write = self._fds
+
+    def release(self, n: int = 1) -> None:
+        """Count up by `n`, letting `n` calls of `acquire` return."""
+        os.write(self._write, bytes(n))
+
+    def acquire(self) -> None:
+        """Wait until the count is above 0, then count down by 1. For a worker, which ends by itself if its master does."""
+        os.read(self._read, 1)
+
+    def acquire_all(self) -> int:
+        """Count down to 0, and return by how much; waits until that is at least 1."""
+        return len(os.read(self._read, _AT_ONCE))
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable while the count is above 0."""
+        return self._read
+
+    def is_empty(self) -> bool:
+        """Return whether the count is 0."""
+        poller = select.poll()
+        poller.register(self._read, select.POLLIN)
+        return not poller.poll(0)
+
+    def __del__(self) -> None:
+        fds, self._fds = getattr(self, "_fds", ()), ()
+        for fd in fds:
+            os.close(fd)
+
+    def __reduce__(self) -> tuple:
+        context.assert_spawning(self)
+        return _attach, (reduction.DupFd(self._read), reduction.DupFd(self._write))
+
+
+def _attach(read: Any, write: Any) -> Semaphore:
+    return Semaphore((read.detach(), write.detach()))
+
+
+class GroupSignals:
+    """The signals of one group of workers, see this module's picture.
+
+    Args:
+        n_workers: how many there are in the group.
+    """
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+        self.obs_ready = Semaphore()
+        self.act_ready = Semaphore(), Semaphore()
+        self.left = np_mp_array(n_workers, bool)
+        self.abandoned = np_mp_array(1, bool)
+
+    def of_worker(self, i: int) -> WorkerSignals:
+        """Return the ends that worker `i` of the group holds."""
+        return WorkerSignals(self.obs_ready, self.act_ready, self.left[i : i + 1], self.abandoned)
+
+    def abandon(self) -> None:
+        """Wake all workers up that wait for actions, to tell them that none will come."""
+        self.abandoned[0] = True
+        for semaphore in self.act_ready:
+            semaphore.release(self.n_workers)
+
+    @property
+    def semaphores(self) -> list[Semaphore]:
+        return [self.obs_ready, *self.act_ready]
+
+
+class WorkerSignals:
+    """One worker's ends of the signals of its group; `left` [1] and `abandoned` [1] are in shared memory."""
+
+    def __init__(
+        self, obs_ready: Semaphore, act_ready: tuple[Semaphore, Semaphore], left: np.ndarray, abandoned: np.ndarray
+    ) -> None:
+        self.obs_ready, self.act_ready, self.left, self.abandoned = obs_ready, act_ready, left, abandoned

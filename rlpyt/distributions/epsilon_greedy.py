@@ -19,7 +19,8 @@ class EpsilonGreedy(DiscreteMixin, Distribution):
     def sample(self, q: torch.Tensor) -> torch.Tensor:
         """Q-values [T,B,dim], [B,dim] or [dim] -> actions [T,B], [B] or []."""
         greedy = q.argmax(dim=-1)
-        explore = torch.rand(greedy.shape, device=q.device) < self._epsilon
+        epsilon = self._epsilon.to(q.device) if isinstance(self._epsilon, torch.Tensor) else self._epsilon
+        explore = torch.rand(greedy.shape, device=q.device) < epsilon
         uniform = torch.randint_like(greedy, self.dim)
         return torch.where(explore, uniform, greedy).to(self.dtype)
 

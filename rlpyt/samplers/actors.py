@@ -159,8 +159,8 @@ class LocalActor:
         expected = len(row.recorded), len(row.agent_info) if self.records_agent_info else got[1]
         if got != expected:
             raise ValueError(
-                f"The agent's step returned {got[0]} arrays for the action and {got[1]} for agent_info, not {expected[0]} and {expected[1]} as "
-                "when the batch was allocated: agent_info must have the same fields at every step, None where they were None."
+                f"The agent's step returned {got[0]} arrays for the action and {got[1]} for agent_info, but when the batch was allocated "
+                f"{expected[0]} and {expected[1]}: agent_info must have the same fields at every step, None where they were None."
             )
 
     def _write(self, t: int, destinations: Sequence, leaves: Sequence) -> None:

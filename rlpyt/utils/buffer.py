@@ -188,21 +188,24 @@ def _append_leaves(buffer_: Any, leaves: list) -> None:
         leaves.append(buffer_)
 
 
-def pin_memory(buffer_: Any) -> bool:
-    """Lock the arrays of a structure into physical memory, so that GPUs copy from and to it directly; return whether that was possible.
+class PinnedMemory:
+    """Locks the shared memory of a structure's arrays into physical memory, for as long as this object lives.
 
-    The memory stays locked until the process ends; it is for buffers that last as long as a run does.
+    GPUs then copy from and to it directly. Where the system allows no more memory to be locked, copies just take longer.
     """
-    import torch
 
-    cudart = torch.cuda.cudart()
-    regions = {}
-    for leaf in buffer_leaves(buffer_):
-        shared = _shared_map_of(leaf)
-        if shared is not None:
-            regions[np.frombuffer(shared, np.uint8).ctypes.data] = shared.n_bytes
-    results = [int(cudart.cudaHostRegister(address, n_bytes, 0)) for address, n_bytes in regions.items()]
-    return bool(results) and not any(results)
+    def __init__(self, buffer_: Any) -> None:
+        import torch
+
+        self._cudart = torch.cuda.cudart()
+        self._maps = {id(shared): shared for shared in map(_shared_map_of, buffer_leaves(buffer_)) if shared is not None}
+        addresses = [np.frombuffer(shared, np.uint8).ctypes.data for shared in self._maps.values()]
+        sizes = [shared.n_bytes for shared in self._maps.values()]
+        self.addresses = [a for a, size in zip(addresses, sizes) if int(self._cudart.cudaHostRegister(a, size, 0)) == 0]
+
+    def __del__(self) -> None:
+        for address in getattr(self, "addresses", ()):
+            self._cudart.cudaHostUnregister(address)
 
 
 def torchify_buffer(buffer_: Any) -> Any:

@@ -15,7 +15,7 @@ from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group
 from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector
 from rlpyt.samplers.signals import GroupSignals, Semaphore
 from rlpyt.samplers.workers import allowed_cpus
-from rlpyt.utils.buffer import pin_memory
+from rlpyt.utils.buffer import PinnedMemory
 
 __all__ = ["GpuSampler", "GpuSamplerBase", "StepBuffer", "build_step_buffer"]
 
@@ -63,7 +63,7 @@ class GpuSamplerBase(ParallelSamplerBase):
             ]
             if self.agent.device.type == "cuda":
                 self.agent.acts_on_device = True  # The actors copy what it returns: actions first.
-                self._pinned = pin_memory(self.samples_np)
+                self._pinned = PinnedMemory(self.samples_np)
         return self._groups(self._actors, [signals.n_workers for signals in self._signals])
 
     def evaluation_groups(self) -> list[Group]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections import namedtuple
 from itertools import cycle
@@ -105,7 +106,7 @@ class FailingEnv(CountingEnv):
     """A CountingEnv that fails at a chosen moment.
 
     Args:
-        fail_in: "step", "reset", "init" or "close".
+        fail_in: "step", "reset", "init", "close" or "nothing".
         fail_at: which call of it fails, from 1; for "init", which construction in the process.
         how: "raise", "exit" (status 7), "sigkill", "segv", or "hang" (for ever).
         spare_pid: never fail in this process (e.g. in the one that runs the tests, where examples are made).
@@ -296,3 +297,67 @@ def make_classic() -> GymEnvWrapper:
 
 def make_structured() -> GymEnvWrapper:
     return GymEnvWrapper(StructuredGymEnv())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Counting environments with something special; module-level, so that spawned processes find them without the tests' other imports
+# ---------------------------------------------------------------------------------------------------------------------
+class SlowEnv(CountingEnv):
+    """A CountingEnv whose steps take `seconds`, so that a batch is not over before it is interrupted."""
+
+    def __init__(self, seconds: float = 0.002, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.seconds = seconds
+
+    def step(self, action: Any) -> EnvStep:
+        time.sleep(self.seconds)
+        return super().step(action)
+
+
+class SilentEnv(CountingEnv):
+    """A CountingEnv that has no env_info: neither a trajectory's end nor a timeout can be told from `done`."""
+
+    def step(self, action: Any) -> EnvStep:
+        return super().step(action)._replace(env_info=None)
+
+
+class ClosingEnv(FailingEnv):
+    """A FailingEnv that leaves a file in `directory` when it is closed; the file's name begins with the process id."""
+
+    def __init__(self, directory: str, fail_in: str = "nothing", **kwargs: Any) -> None:
+        super().__init__(fail_in, **kwargs)
+        self.directory = directory
+
+    def close(self) -> None:
+        with open(os.path.join(self.directory, f"{os.getpid()} {id(self)}"), "w"):
+            pass
+        super().close()
+
+
+ModulesInfo = namedtuple("ModulesInfo", ["torch", "numba"])
+
+
+class ModulesEnv(CountingEnv):
+    """Its env_info says whether torch and numba are imported in the process it lives in."""
+
+    def step(self, action: Any) -> EnvStep:
+        return super().step(action)._replace(env_info=ModulesInfo("torch" in sys.modules, "numba" in sys.modules))
+
+
+class PositionsOnly(gymnasium.ObservationWrapper):
+    """CartPole without velocities: only where cart and pole are, which is solved by remembering where they were.
+
+    observation [2]: position of the cart, angle of the pole.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        low, high = self.observation(env.observation_space.low), self.observation(env.observation_space.high)
+        self.observation_space = spaces.Box(low, high, dtype=np.float32)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return observation[[0, 2]]
+
+
+def make_cartpole_without_velocities() -> GymEnvWrapper:
+    return GymEnvWrapper(PositionsOnly(gymnasium.make("CartPole-v1", disable_env_checker=True)))

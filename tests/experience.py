@@ -6,14 +6,13 @@ import numpy as np
 import torch
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.agents.pg.base import AgentInfo
+from rlpyt.agents.pg.base import AgentInfoRnn
 from rlpyt.distributions.categorical import Categorical, DistInfo
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.samplers.collections import AgentSamplesBsv, BatchSpec, EnvSamples, Samples
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
 from rlpyt.utils.buffer import numpify_buffer, torchify_buffer
-from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.tensor import infer_leading_dims
 
 N_ACTIONS, OBSERVATION_SIZE = 3, 4
@@ -113,9 +112,6 @@ def stack(parts):
     if isinstance(parts[0], tuple):
         return parts[0]._make(stack([tuple(part)[i] for part in parts]) for i in range(len(parts[0])))
     return np.stack(parts)
-
-
-AgentInfoRnn = namedarraytuple("AgentInfoRnn", [*AgentInfo._fields, "prev_rnn_state"])
 
 
 class GruModel(torch.nn.Module):

@@ -1,10 +1,18 @@
-"""The algorithms learn: CartPole, small enough for every run of the tests, with fixed seeds."""
+"""The algorithms learn: CartPole, small enough for every run of the tests, with fixed seeds.
+
+For other seeds, with what is reached after how many steps::
+
+    python tests/test_learning.py ppo_lstm 0 1 2
+"""
+
+import sys
 
 import pytest
 import torch
+from envs import make_cartpole_without_velocities
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
-from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpLstmAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
@@ -13,20 +21,39 @@ from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 
-SOLVED = 300  # mean return of the last episodes
+WINDOW = 20  # episodes
 
+# solved: mean return of the last WINDOW episodes; n_steps: environment steps by which it must be reached
 SETTINGS = {
     "ppo": dict(
         algo=lambda: PPO(learning_rate=1e-3, gae_lambda=0.95, epochs=10, ratio_clip=0.2, normalize_advantage=True, value_loss_coeff=0.5),
         agent=MlpFfAgent,
         sampler=lambda: CpuSampler(gym_make, dict(id="CartPole-v1"), batch_T=128, batch_B=8),
         n_steps=70_000,
+        solved=300,
+    ),
+    "ppo_lstm": dict(
+        algo=lambda: PPO(
+            learning_rate=5e-3,
+            gae_lambda=0.9,
+            epochs=10,
+            minibatches=8,
+            ratio_clip=0.2,
+            normalize_advantage=True,
+            value_loss_coeff=0.01,  # Policy and value share all but the last layer: large errors of the value must not drown the policy.
+            entropy_loss_coeff=0.001,
+        ),
+        agent=MlpLstmAgent,
+        sampler=lambda: SerialSampler(make_cartpole_without_velocities, dict(), batch_T=32, batch_B=32),
+        n_steps=150_000,
+        solved=450,
     ),
     "a2c": dict(
         algo=lambda: A2C(learning_rate=2e-3, gae_lambda=0.95, entropy_loss_coeff=0.001),
         agent=MlpFfAgent,
         sampler=lambda: SerialSampler(gym_make, dict(id="CartPole-v1"), batch_T=16, batch_B=16),
         n_steps=160_000,
+        solved=300,
     ),
     "dqn": dict(
         algo=lambda: DQN(
@@ -43,36 +70,58 @@ SETTINGS = {
         agent=lambda: MlpDqnAgent(eps_final=0.02),
         sampler=lambda: SerialSampler(gym_make, dict(id="CartPole-v1"), batch_T=4, batch_B=4),
         n_steps=40_000,
+        solved=300,
     ),
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_cartpole_is_learned(name):
-    settings = SETTINGS[name]
+class Solved(Exception):
+    """Ends a run."""
 
-    class Measured(MinibatchRl):
-        best = 0.0
 
-        def log_diagnostics(self, itr, prefix="Diagnostics/"):
-            returns = [info["Return"] for info in self._traj_infos]
-            if len(returns) == self.log_traj_window:
-                self.best = max(self.best, sum(returns) / len(returns))
-            super().log_diagnostics(itr, prefix)
+class UntilSolved(MinibatchRl):
+    """Trains until the mean return of the last episodes, looked at every `log_interval_steps`, reaches `solved`."""
 
+    def __init__(self, solved, **kwargs):
+        super().__init__(log_traj_window=WINDOW, **kwargs)
+        self.solved, self.best, self.steps = solved, 0.0, 0
+
+    def log_diagnostics(self, itr, prefix="Diagnostics/"):
+        returns = [info["Return"] for info in self._traj_infos]
+        if len(returns) == self.log_traj_window:
+            self.best = max(self.best, sum(returns) / len(returns))
+        self.steps = (itr + 1) * self.itr_batch_size
+        super().log_diagnostics(itr, prefix)
+        if self.best >= self.solved:
+            raise Solved
+
+
+def learn(name, seed):
+    """Run until solved, or to the end of the steps; returns the runner."""
+    settings = dict(SETTINGS[name])
     n_threads = torch.get_num_threads()
+    runner = UntilSolved(
+        **{part: settings.pop(part)() for part in ("algo", "agent", "sampler")},
+        **settings,
+        seed=seed,
+        affinity=dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1),
+        log_interval_steps=2_000,
+    )
     try:
-        runner = Measured(
-            algo=settings["algo"](),
-            agent=settings["agent"](),
-            sampler=settings["sampler"](),
-            n_steps=settings["n_steps"],
-            seed=1,
-            affinity=dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1),
-            log_interval_steps=2_000,
-            log_traj_window=20,
-        )
         runner.train()
+    except Solved:
+        pass
     finally:
         torch.set_num_threads(n_threads)
-    assert runner.best >= SOLVED
+    return runner
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_cartpole_is_learned(name):
+    assert learn(name, seed=1).best >= SETTINGS[name]["solved"]
+
+
+if __name__ == "__main__":
+    for seed in map(int, sys.argv[2:]):
+        runner = learn(sys.argv[1], seed)
+        print(f"{sys.argv[1]}, seed {seed}: {runner.best:.0f} after {runner.steps:,} steps", file=sys.stderr)

@@ -10,14 +10,29 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
-from rlpyt.samplers.collections import AgentInputs  # noqa: F401  (a documented name of this module)
+from rlpyt.samplers.collections import AgentInputs
 from rlpyt.utils.buffer import buffer_to, np_mp_array
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.synchronize import RWLock
 
+# Defined elsewhere, documented as names of this module: AgentInputs and the two mixins.
+__all__ = [
+    "AgentInputs",
+    "AgentInputsRnn",
+    "AgentStep",
+    "AlternatingRecurrentAgentMixin",
+    "BaseAgent",
+    "RecurrentAgentMixin",
+    "discrete_action_count",
+    "null_after_done",
+    "uses_prev_action",
+]
+
+AgentInputsRnn = namedarraytuple("AgentInputsRnn", [*AgentInputs._fields, "init_rnn_state"])
 AgentStep = namedarraytuple("AgentStep", ["action", "agent_info"])
 
 # What keeps DistributedDataParallel from sending buffers around in every forward pass: a name that depends on torch's version.
@@ -45,11 +60,13 @@ class BaseAgent:
         initial_model_state_dict: what `state_dict` of such an agent returned.
 
     Attributes: `model`; `shared_model` (the one in shared memory, or None); `distribution`; `device` (of training);
-    `env_spaces`; `env_model_kwargs`.
+    `env_spaces`; `env_model_kwargs`; `acts_on_device` (set by samplers that copy what `step` and `value` return to where
+    they need it: outputs then stay on the agent's device, where also the random numbers come from).
     """
 
     recurrent = False
     alternating = False
+    acts_on_device = False
 
     # Name in the state dict -> attribute which holds the model.
     model_names: Mapping[str, str] = {"model": "model"}
@@ -225,7 +242,7 @@ class BaseAgent:
         raise NotImplementedError(f"{type(self).__name__} defines no __call__ for training.")
 
     def step(self, observation, prev_action, prev_reward) -> AgentStep:
-        """Choose actions, without gradient: AgentStep(action, agent_info) on the CPU.
+        """Choose actions, without gradient: AgentStep(action, agent_info) on the CPU (or as `acts_on_device` says).
 
         Inputs are CPU tensors, or structures of them, with leading dims [B], [T,B] or [].
         """
@@ -251,8 +268,8 @@ class BaseAgent:
         return inputs if self.device.type == "cpu" else buffer_to(inputs, device=self.device)
 
     def _to_cpu(self, outputs):
-        """Structure of tensors on the CPU."""
-        return outputs if self.device.type == "cpu" else buffer_to(outputs, device="cpu")
+        """Structure of tensors on the CPU, unless the agent leaves them on its device."""
+        return outputs if self.device.type == "cpu" or self.acts_on_device else buffer_to(outputs, device="cpu")
 
     # --- parameters ---------------------------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ class EpsilonGreedyAgentMixin:
         itr_min, itr_max = self.eps_itr_min, self.eps_itr_max
         progress = min(1.0, max(0.0, (itr - itr_min) / max(1, itr_max - itr_min)))
         self.eps_sample = progress * self._eps_final_value + (1 - progress) * self._eps_init_value
-        self.distribution.set_epsilon(self.eps_sample)
+        self.set_sample_epsilon_greedy(self.eps_sample)
         if itr <= itr_max and (itr % max(1, itr_max // 10) == 0 or itr == itr_max) and mp.parent_process() is None:
             logger.log(f"Sampling epsilon at iteration {itr}: {_describe(self.eps_sample)}.")
 

@@ -1,52 +1,24 @@
-"""Policy gradient agent for continuous actions."""
-
-from collections.abc import Sequence
+"""Policy gradient agents for continuous actions."""
 
 import numpy as np
-import torch
 
-from rlpyt.agents.base import AgentStep, BaseAgent
-from rlpyt.agents.pg.base import AgentInfo
+from rlpyt.agents.base import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
+from rlpyt.agents.pg.base import PgAgent, RecurrentPgAgent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
-from rlpyt.models.utils import unwrap_ddp
 
 
-class GaussianPgAgent(BaseAgent):
-    """Agent for policy gradients with a Gaussian distribution over actions, which are neither clipped nor squashed.
+class GaussianMixin:
+    """A Gaussian distribution over actions, which are neither clipped nor squashed.
 
-    Its model returns (mean [*lead,A], log_std [*lead,A], value [*lead]).
+    The model returns mean [*lead,A], log_std [*lead,A] and value [*lead].
     """
 
-    def initialize(
-        self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
-    ) -> None:
-        """Extends the base method by the distribution.
+    DistInfoCls = DistInfoStd
 
-        ValueError for actions that are not vectors, or whose bounds are not the same -a and a for all components.
-        """
-        self._check_action_space(env_spaces.action)
-        super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
-        self.distribution = Gaussian(dim=env_spaces.action.shape[0])
-
-    def __call__(self, observation, prev_action, prev_reward) -> tuple[DistInfoStd, torch.Tensor]:
-        """Training data [T,B,...] or [B,...] -> (dist_info, value), with gradient, on the training device."""
-        mean, log_std, value = self.model(*self._model_inputs(observation, prev_action, prev_reward))
-        return DistInfoStd(mean, log_std), value
-
-    @torch.no_grad()
-    def step(self, observation, prev_action, prev_reward) -> AgentStep:
-        """Sample actions: AgentStep(action [*lead,A], AgentInfo(dist_info, value)) on the CPU, without gradient."""
-        mean, log_std, value = self._act(observation, prev_action, prev_reward)
-        dist_info = DistInfoStd(mean, log_std)
-        return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info, value))
-
-    @torch.no_grad()
-    def value(self, observation, prev_action, prev_reward) -> torch.Tensor:
-        """Value [*lead] of the state, e.g. to bootstrap from; on the CPU, without gradient."""
-        return self._act(observation, prev_action, prev_reward)[2]
-
-    def _act(self, *agent_inputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(*agent_inputs)))
+    def make_distribution(self, action_space) -> Gaussian:
+        """ValueError for actions that are not vectors, or whose bounds are not the same -a and a for all components."""
+        self._check_action_space(action_space)
+        return Gaussian(dim=action_space.shape[0])
 
     def _check_action_space(self, space) -> None:
         name = type(self).__name__
@@ -63,3 +35,19 @@ class GaussianPgAgent(BaseAgent):
                 f"{name} needs actions bounded by the same -a and a in every component, but {space!r} has low={space.low} and "
                 f"high={space.high}: rescale them in the environment (e.g. gymnasium.wrappers.RescaleAction to [-1,1])."
             )
+
+
+class GaussianPgAgent(GaussianMixin, PgAgent):
+    """Agent for policy gradients with a Gaussian distribution over actions."""
+
+
+class RecurrentGaussianPgAgentBase(GaussianMixin, RecurrentPgAgent):
+    """The same with a recurrent model; a mixin in front of it keeps the state."""
+
+
+class RecurrentGaussianPgAgent(RecurrentAgentMixin, RecurrentGaussianPgAgentBase):
+    """Recurrent agent with a Gaussian distribution over actions."""
+
+
+class AlternatingRecurrentGaussianPgAgent(AlternatingRecurrentAgentMixin, RecurrentGaussianPgAgentBase):
+    """The same for alternating samplers."""

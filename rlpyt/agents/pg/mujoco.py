@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.pg.gaussian import GaussianPgAgent
+from rlpyt.agents.pg.gaussian import AlternatingRecurrentGaussianPgAgent, GaussianPgAgent, RecurrentGaussianPgAgent
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
+from rlpyt.models.pg.mujoco_lstm_model import MujocoLstmModel
 from rlpyt.models.utils import unwrap_ddp
 
 
@@ -17,7 +18,7 @@ class MujocoMixin:
         return dict(observation_shape=env_spaces.observation.shape, action_size=env_spaces.action.shape[0])
 
     def update_obs_rms(self, observation) -> None:
-        """Add observations [T,B,...] to the model's running statistics; in data-parallel training all ranks together."""
+        """Add observations [T,B,...] or [B,...] to the model's running statistics; in data-parallel training all ranks together."""
         unwrap_ddp(self.model).update_obs_rms(self._to_device(observation))
 
 
@@ -25,4 +26,18 @@ class MujocoFfAgent(MujocoMixin, GaussianPgAgent):
     """Feedforward agent for actions in [-1,1]."""
 
     def __init__(self, ModelCls: type[torch.nn.Module] = MujocoFfModel, **kwargs):
+        super().__init__(ModelCls=ModelCls, **kwargs)
+
+
+class MujocoLstmAgent(MujocoMixin, RecurrentGaussianPgAgent):
+    """Recurrent agent for continuous actions."""
+
+    def __init__(self, ModelCls: type[torch.nn.Module] = MujocoLstmModel, **kwargs):
+        super().__init__(ModelCls=ModelCls, **kwargs)
+
+
+class AlternatingMujocoLstmAgent(MujocoMixin, AlternatingRecurrentGaussianPgAgent):
+    """MujocoLstmAgent for alternating samplers."""
+
+    def __init__(self, ModelCls: type[torch.nn.Module] = MujocoLstmModel, **kwargs):
         super().__init__(ModelCls=ModelCls, **kwargs)

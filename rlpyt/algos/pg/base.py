@@ -73,7 +73,9 @@ class PolicyGradientAlgo(RlAlgorithm):
 
         Returns:
             return_ [T,B], advantage [T,B], and valid [T,B] (1 or 0), which is None where all steps are valid:
-            with a feed-forward agent and environments that are reset inside the batch.
+            with a feed-forward agent and environments that are reset inside the batch. A recurrent agent learns
+            from a column only up to the first `done`: recurrent layers run through the whole sequence, and cannot
+            forget in the middle of it, as the agent did.
         """
         env, value = samples.env, samples.agent.agent_info.value
         inputs = dict(
@@ -112,10 +114,15 @@ class PolicyGradientAlgo(RlAlgorithm):
         """Let an agent that normalizes observations take in those of this batch.
 
         Called after the gradient updates, so that these see the observations normalized as they were when the
-        actions were chosen; PPO's likelihood ratios then start at exactly one.
+        actions were chosen; PPO's likelihood ratios then start at exactly one. Left out are the rows of
+        environments that wait to be reset, which hold no observations; a recurrent agent takes in also those
+        that it does not learn from.
         """
         if hasattr(self.agent, "update_obs_rms"):
-            self.agent.update_obs_rms(samples.env.observation)
+            observation = samples.env.observation
+            if not self.mid_batch_reset:
+                observation = observation[valid_from_done(samples.env.done).bool()]  # [n,...]
+            self.agent.update_obs_rms(observation)
 
 
 def _defines(distribution: Any, name: str) -> bool:

@@ -40,9 +40,9 @@ class PPO(PolicyGradientAlgo):
         clip_grad_norm: largest norm of the gradient.
         initial_optim_state_dict: optimizer state to start from.
         gae_lambda: λ of generalized advantage estimation; 1 means plain discounted returns.
-        minibatches: gradient steps per epoch. Each takes ``T*B // minibatches`` single steps of the batch, or
-            whole sequences [T] of ``B // minibatches`` environments if the agent is recurrent; what remains
-            is dropped.
+        minibatches: gradient steps per epoch. Each takes ``T*B // minibatches`` single steps of the batch (of the
+            valid ones, if the sampler waits with resets), or whole sequences [T] of ``B // minibatches``
+            environments if the agent is recurrent; what remains is dropped.
         epochs: passes over the batch.
         ratio_clip: ε; the likelihood ratio is clipped to ``[1-ε, 1+ε]``.
         linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run. Both are
@@ -106,7 +106,8 @@ class PPO(PolicyGradientAlgo):
                 f"minibatches={self.minibatches} must be at most {n}, the {unit} in a batch of T={T}, B={B}"
                 f"{': a recurrent agent trains on whole sequences' if self.agent.recurrent else ''}."
             )
-        if n % self.minibatches:
+        # Where the sampler waits with resets, how many steps there are to divide is another number each time.
+        if n % self.minibatches and (self.mid_batch_reset or self.agent.recurrent):
             warnings.warn(
                 f"minibatches={self.minibatches} does not divide the {n} {unit} in a batch of T={T}, B={B}: every "
                 f"epoch leaves out {n % self.minibatches} of them, chosen at random.",
@@ -136,7 +137,7 @@ class PPO(PolicyGradientAlgo):
             batch = buffer_method(batch, "flatten", 0, 1)  # [T*B,...]
 
         updates = []
-        for idxs in self.minibatch_idxs(samples.env.reward.shape, device):
+        for idxs in self.minibatch_idxs(samples.env.reward.shape, device, valid):
             self.optimizer.zero_grad(set_to_none=True)
             if recurrent:
                 rnn_state = batch_first_to_layer_first(init_rnn_state[idxs])
@@ -151,16 +152,23 @@ class PPO(PolicyGradientAlgo):
         self.update_obs_rms(samples)
         return read_opt_info(OptInfo, updates)
 
-    def minibatch_idxs(self, leading_dims: tuple[int, int], device: Any) -> torch.Tensor:
+    def minibatch_idxs(self, leading_dims: tuple[int, int], device: Any, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Return the indexes of all minibatches in order, [epochs * minibatches, minibatch size], on `device`.
 
-        They count environments if the agent is recurrent, otherwise steps in the flattened [T*B].
+        They count environments if the agent is recurrent (whose sequences all begin with a valid step), otherwise
+        steps in the flattened [T*B], only those of the mask `valid` [T,B] if there is one. There are always
+        `epochs` times `minibatches` of them, since ranks that train together must not wait for each other: of fewer
+        valid steps some are taken twice.
         """
         T, B = leading_dims
-        n = B if self.agent.recurrent else T * B
-        size = n // self.minibatches
-        shuffled = torch.rand(self.epochs, n, device=device).argsort(dim=1)
-        return shuffled[:, : self.minibatches * size].reshape(-1, size)
+        if self.agent.recurrent:
+            choices = torch.arange(B)
+        else:
+            choices = torch.arange(T * B) if valid is None else valid.flatten().nonzero()[:, 0]
+        n = len(choices)
+        size = max(n // self.minibatches, 1)
+        shuffled = choices.to(device)[torch.rand(self.epochs, n, device=device).argsort(dim=1)]
+        return shuffled[:, torch.arange(self.minibatches * size, device=device) % n].reshape(-1, size)
 
     def set_schedules(self, itr: int) -> None:
         """Set learning rate and ratio_clip to their values at iteration `itr`, if they follow a schedule."""
@@ -197,6 +205,8 @@ class PPO(PolicyGradientAlgo):
             dist_info, value = self.agent(*agent_inputs)
         dist = self.agent.distribution
 
+        if valid is not None:  # What is recorded for steps that were not taken says nothing; the ratio there could overflow.
+            old_dist_info = _where(valid.bool(), old_dist_info, dist_info)
         ratio = dist.likelihood_ratio(action, old_dist_info=old_dist_info, new_dist_info=dist_info)
         clipped_ratio = torch.clamp(ratio, 1 - self.ratio_clip, 1 + self.ratio_clip)
         pi_loss = -valid_mean(torch.min(ratio * advantage, clipped_ratio * advantage), valid)
@@ -206,3 +216,10 @@ class PPO(PolicyGradientAlgo):
         with torch.no_grad():
             perplexity = dist.mean_perplexity(dist_info, valid)
         return loss, entropy, perplexity
+
+
+def _where(mask: torch.Tensor, x: Any, other: Any) -> Any:
+    """Return a structure of tensors that are those of `x` where `mask`, elsewhere those of `other`, without gradient."""
+    if isinstance(x, tuple):
+        return x._make(_where(mask, a, b) for a, b in zip(tuple(x), tuple(other)))
+    return torch.where(mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim())), x, other.detach())

@@ -9,6 +9,27 @@ from rlpyt.models.conv2d import Conv2dHeadModel
 from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
 
 
+def small_conv(
+    image_shape: Sequence[int],
+    fc_sizes: Sequence[int] | int,
+    use_maxpool: bool,
+    channels: Sequence[int] | None,
+    kernel_sizes: Sequence[int] | None,
+    strides: Sequence[int] | None,
+    paddings: Sequence[int] | None,
+) -> Conv2dHeadModel:
+    """Convolutions and fully connected layer(s); by default the two layers of convolutions which `AtariFfModel` documents."""
+    return Conv2dHeadModel(
+        image_shape=image_shape,
+        channels=channels or [16, 32],
+        kernel_sizes=kernel_sizes or [8, 4],
+        strides=strides or [4, 2],
+        paddings=paddings or [0, 1],
+        use_maxpool=use_maxpool,
+        hidden_sizes=fc_sizes,
+    )
+
+
 class AtariFfModel(torch.nn.Module):
     """Convolutions and a fully connected layer, with outputs for action probabilities and state value.
 
@@ -34,15 +55,7 @@ class AtariFfModel(torch.nn.Module):
         paddings: Sequence[int] | None = None,
     ):
         super().__init__()
-        self.conv = Conv2dHeadModel(
-            image_shape=image_shape,
-            channels=channels or [16, 32],
-            kernel_sizes=kernel_sizes or [8, 4],
-            strides=strides or [4, 2],
-            paddings=paddings or [0, 1],
-            use_maxpool=use_maxpool,
-            hidden_sizes=fc_sizes,
-        )
+        self.conv = small_conv(image_shape, fc_sizes, use_maxpool, channels, kernel_sizes, strides, paddings)
         self.pi = torch.nn.Linear(self.conv.output_size, output_size)
         self.value = torch.nn.Linear(self.conv.output_size, 1)
 

@@ -9,7 +9,37 @@ from rlpyt.models.running_mean_std import RunningMeanStdModel
 from rlpyt.utils.tensor import restore_leading_dims
 
 
-class MujocoFfModel(torch.nn.Module):
+class NormalizingModel(torch.nn.Module):
+    """Base of models that take observations as vectors, normalized by the statistics of all given to `update_obs_rms`.
+
+    Args: as in `MujocoFfModel`.
+    """
+
+    def __init__(
+        self, observation_shape: Sequence, normalize_observation: bool, norm_obs_clip: float, norm_obs_var_clip: float
+    ):
+        super().__init__()
+        self.observation = ObservationVector(observation_shape)
+        self.normalize_observation = normalize_observation
+        self.norm_obs_clip = norm_obs_clip
+        self.norm_obs_var_clip = norm_obs_var_clip
+        if normalize_observation:
+            self.obs_rms = RunningMeanStdModel((self.observation.size,))
+
+    def observation_vector(self, observation) -> tuple[torch.Tensor, tuple[int, int, int]]:
+        """Observation with leading dims [T,B], [B] or [] -> [T*B,size], (lead_dim, T, B)."""
+        x, lead_dims = self.observation(observation)
+        if self.normalize_observation:
+            x = self.obs_rms.normalize(x, self.norm_obs_clip, self.norm_obs_var_clip)
+        return x, lead_dims
+
+    def update_obs_rms(self, observation) -> None:
+        """Add observations to the running statistics, if they are used."""
+        if self.normalize_observation:
+            self.obs_rms.update(self.observation(observation)[0])
+
+
+class MujocoFfModel(NormalizingModel):
     """One multilayer perceptron for the mean of the action, another for the state value, and a learned log_std.
 
     The log_std does not depend on the observation.
@@ -40,31 +70,18 @@ class MujocoFfModel(torch.nn.Module):
         norm_obs_clip: float = 10,
         norm_obs_var_clip: float = 1e-6,
     ):
-        super().__init__()
+        super().__init__(observation_shape, normalize_observation, norm_obs_clip, norm_obs_var_clip)
         hidden_sizes = [64, 64] if hidden_sizes is None else hidden_sizes
-        self.observation = ObservationVector(observation_shape)
         self.mu = torch.nn.Sequential(
             MlpModel(self.observation.size, hidden_sizes, action_size, hidden_nonlinearity), mu_nonlinearity()
         )
         self.v = MlpModel(self.observation.size, hidden_sizes, 1, hidden_nonlinearity)
         self.log_std = torch.nn.Parameter(torch.full((action_size,), float(init_log_std)))
-        self.normalize_observation = normalize_observation
-        self.norm_obs_clip = norm_obs_clip
-        self.norm_obs_var_clip = norm_obs_var_clip
-        if normalize_observation:
-            self.obs_rms = RunningMeanStdModel((self.observation.size,))
 
     def forward(self, observation, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """mu [T,B,action_size], log_std [T,B,action_size] and value [T,B]; leading dims may also be [B] or []."""
-        x, lead_dims = self.observation(observation)
-        if self.normalize_observation:
-            x = self.obs_rms.normalize(x, self.norm_obs_clip, self.norm_obs_var_clip)
+        x, lead_dims = self.observation_vector(observation)
         mu = self.mu(x)
         log_std = self.log_std.repeat(len(mu), 1)  # a copy, which outlives the parameter's next update
         value = self.v(x).squeeze(-1)
         return restore_leading_dims((mu, log_std, value), *lead_dims)
-
-    def update_obs_rms(self, observation) -> None:
-        """Add observations to the running statistics, if they are used."""
-        if self.normalize_observation:
-            self.obs_rms.update(self.observation(observation)[0])

@@ -74,6 +74,35 @@ def test_what_the_minibatches_do_not_divide_is_left_out_with_a_warning():
     assert algo.batch_size == 6
 
 
+def test_minibatches_are_of_valid_steps_only():
+    agent = MlpFfAgent()
+    algo = start(PPO(epochs=3, minibatches=4), agent, T, B, mid_batch_reset=False)
+    valid = torch.zeros(T, B)
+    valid[0], valid[:4, 2], valid[:, 4] = 1, 1, 1
+    expected = [t * B + b for t in range(T) for b in range(B) if valid[t, b]]  # 15 of 40
+    idxs = algo.minibatch_idxs((T, B), "cpu", valid)
+    assert idxs.shape == (12, 3)
+    for epoch in idxs.reshape(3, 12).tolist():
+        assert len(set(epoch)) == 12 and set(epoch) <= set(expected)
+    assert set(idxs.flatten().tolist()) == set(expected)
+
+
+@pytest.mark.parametrize("minibatches", [1, 4, 9])
+def test_a_batch_in_which_all_episodes_end_at_once_is_trained_on(minibatches):
+    agent = MlpFfAgent()
+    algo = start(PPO(epochs=2, minibatches=minibatches, normalize_advantage=True), agent, T, B, mid_batch_reset=False)
+    samples = random_samples(agent, T, B)
+    samples.env.done[:] = True
+    calls, loss = [], algo.loss
+    algo.loss = lambda *args: (calls.append(args), loss(*args))[1]
+    opt_info = algo.optimize_agent(0, samples)
+    assert len(opt_info.loss) == 2 * minibatches and np.isfinite(opt_info.loss).all()
+    first_row = samples.env.observation[0].tolist()
+    for agent_inputs, *_, valid, _ in calls:
+        assert valid.all() and len(valid) == max(B // minibatches, 1)
+        assert all(row in first_row for row in agent_inputs.observation.tolist())
+
+
 def test_updates_are_counted():
     agent = MlpFfAgent()
     algo = start(PPO(epochs=3, minibatches=2), agent, T, B)

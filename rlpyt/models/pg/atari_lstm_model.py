@@ -1,0 +1,59 @@
+"""Recurrent convolutional model for policy gradients from images."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+from rlpyt.models.lstm import LstmWithInputs, RnnState
+from rlpyt.models.pg.atari_ff_model import small_conv
+from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+
+__all__ = ["AtariLstmModel", "RnnState"]
+
+
+class AtariLstmModel(torch.nn.Module):
+    """Convolutions, a fully connected layer and an LSTM, with outputs for action probabilities and state value.
+
+    The LSTM also sees the previous action and reward.
+
+    Args:
+        image_shape: (C,H,W).
+        output_size: number of actions.
+        fc_sizes: width(s) of the fully connected layer(s).
+        lstm_size: width of the LSTM.
+        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, as in `AtariFfModel`.
+    """
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        output_size: int,
+        fc_sizes: Sequence[int] | int = 512,
+        lstm_size: int = 512,
+        use_maxpool: bool = False,
+        channels: Sequence[int] | None = None,
+        kernel_sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        paddings: Sequence[int] | None = None,
+    ):
+        super().__init__()
+        self.conv = small_conv(image_shape, fc_sizes, use_maxpool, channels, kernel_sizes, strides, paddings)
+        self.lstm = LstmWithInputs(self.conv.output_size, output_size, lstm_size)
+        self.pi = torch.nn.Linear(lstm_size, output_size)
+        self.value = torch.nn.Linear(lstm_size, 1)
+
+    def forward(self, image, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
+        """Action probabilities [T,B,output_size], value [T,B], and the state after the last step [N,B,H].
+
+        Leading dims may also be [B] or [], but states always have B (1 if there is none).
+
+        image: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. prev_action: one-hot. init_rnn_state: before the
+        first step, [N,B,H]; None for zeros.
+        """
+        lead_dim, T, B, image_shape = infer_leading_dims(image, 3)
+        features = self.conv(image.reshape(T * B, *image_shape))
+        features, next_rnn_state = self.lstm(features, prev_action, prev_reward, init_rnn_state, T, B)
+        pi = F.softmax(self.pi(features), dim=-1)
+        value = self.value(features).squeeze(-1)
+        return *restore_leading_dims((pi, value), lead_dim, T, B), next_rnn_state

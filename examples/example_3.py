@@ -1,7 +1,11 @@
 """A2C on an Atari game, with the sampler of your choice.
 
-What it teaches, compared with example 1: the sampler is exchanged in one line, and nothing else changes. "serial" runs everything in the
-master process; "cpu" runs the environments, each with its share of the agent's work, in worker processes.
+What it teaches, compared with example 1: the sampler is exchanged in one line, and nothing else changes.
+
+* "serial" runs everything in the master process;
+* "cpu" runs the environments in worker processes, each of which does its share of the agent's work too;
+* "gpu" leaves the agent, on a GPU if there is one, to the master process, which acts for all workers at once;
+* "alternating" does the same for two groups of workers in turn, so that one steps its environments while the agent acts for the other.
 
     python examples/example_3.py --game pong --sample_mode cpu --n_parallel 2
 """
@@ -13,10 +17,12 @@ from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
+from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context
 
-SAMPLERS = dict(serial=SerialSampler, cpu=CpuSampler)
+SAMPLERS = dict(serial=SerialSampler, cpu=CpuSampler, gpu=GpuSampler, alternating=AlternatingSampler)
 
 
 def build_and_train(
@@ -59,8 +65,8 @@ if __name__ == "__main__":
     parser.add_argument("--game", help="Atari game", default="pong")
     parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
     parser.add_argument("--cuda_idx", help="GPU to use; default: none", type=int, default=None)
-    parser.add_argument("--sample_mode", help="where environments run", choices=sorted(SAMPLERS), default="serial")
-    parser.add_argument("--n_parallel", help="worker processes of parallel samplers", type=int, default=2)
+    parser.add_argument("--sample_mode", help="where environments and agent run", choices=list(SAMPLERS), default="serial")
+    parser.add_argument("--n_parallel", help="worker processes of parallel samplers, in each group", type=int, default=2)
     parser.add_argument("--n_steps", help="environment steps to train for", type=int, default=50_000_000)
     parser.add_argument("--seed", help="the same seed gives the same run; default: a new one", type=int, default=None)
     parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")

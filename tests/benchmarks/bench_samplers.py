@@ -1,14 +1,15 @@
 """How much of what environments and network leave possible the samplers reach.
 
-    python tests/benchmarks/bench_samplers.py [--rounds 9]
+    python tests/benchmarks/bench_samplers.py [--rounds 9] [--only alternating "gpu random"]
 
-Pong, B=16, T=32, 2 workers, and CartPole, B=32; prints medians of ratios measured in one run, in turn.
+Pong, B=16, T=32, 2 workers (the alternating samplers have 2 in each group), and CartPole, B=32; prints medians of ratios measured in one
+run, in turn. `--only` leaves out the rows whose name contains none of the given texts, and whatever is only measured for those.
 
 * limit of sampling with random actions: as many bare ``env.step`` loops as there are workers, all at once (and, for comparison, one
   alone times the number of workers);
 * limit with the network: 2 / (t_env + t_forward), with the time of one environment step in one of the bare loops, and the network's
   share in one environment step at half the batch, on one thread. The network is timed twice: called again and again, its weights in the
-  processor's caches, and called as in sampling, each time after eight environments have stepped.
+  processor's caches, and, for comparison, called as in sampling, each time after eight environments have stepped.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+import rlpyt  # noqa: F401  (before torch, whose threads would spin otherwise)
+
+# isort: split
 import numpy as np
 import torch
 from agents_for_tests import RandomAgent
@@ -29,8 +36,31 @@ from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler, NoOverlapAlternatingSampler
+from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 
 N_WORKERS = 2
+
+
+class Row(NamedTuple):
+    """A line of the table: what is measured, of which limit it should reach what part, and another limit for comparison."""
+
+    name: str
+    limit: str
+    goal: float
+    other_limit: str
+
+
+TABLE = [
+    Row("Pong, cpu random", "bare Pong", 0.95, "one bare Pong"),
+    Row("Pong, gpu random", "bare Pong", 0.85, "one bare Pong"),
+    Row("Pong, cpu network", "network", 0.90, "network between steps"),
+    Row("Pong, gpu network", "network", 0.65, "network between steps"),
+    Row("Pong, alternating network", "network", 0.80, "network between steps"),
+    Row("Pong, no-overlap alternating network", "network", 0.65, "network between steps"),
+    Row("CartPole, cpu random", "bare CartPole", 0.50, "one bare CartPole"),
+    Row("CartPole, cpu random, T=128", "bare CartPole", 0.50, "one bare CartPole"),
+]
 
 
 def atari_loop(i):
@@ -65,16 +95,19 @@ def cartpole_loop(i):
     return loop
 
 
-def make_sampler(EnvCls, env_kwargs, agent, B, T=32):
-    sampler = CpuSampler(EnvCls=EnvCls, env_kwargs=env_kwargs, batch_T=T, batch_B=B)
-    affinity = dict(workers_cpus=list(range(N_WORKERS)), set_affinity=False)
+def start_sampler(SamplerCls, EnvCls, env_kwargs: dict, agent, B: int, T: int = 32, n_workers: int = N_WORKERS):
+    """Return a running sampler."""
+    sampler = SamplerCls(EnvCls=EnvCls, env_kwargs=env_kwargs, batch_T=T, batch_B=B)
+    affinity = dict(workers_cpus=list(range(n_workers)), set_affinity=False)
     sampler.initialize(agent, affinity=affinity, seed=0, bootstrap_value=True, traj_info_kwargs=dict(discount=0.99))
-    for itr in range(3):
-        sampler.obtain_samples(itr)
     return sampler
 
 
-def sampling_speed(sampler, n_batches):
+def sampling_speed(sampler, n_batches: int) -> Callable[[], float]:
+    """Return what measures a sampler's env steps per second in `n_batches`."""
+    for itr in range(3):
+        sampler.obtain_samples(itr)
+
     def measure():
         start = time.perf_counter()
         for itr in range(n_batches):
@@ -84,78 +117,103 @@ def sampling_speed(sampler, n_batches):
     return measure
 
 
-def main(n_rounds: int = 9) -> None:
-    bare_atari, bare_cartpole = BareLoops(atari_loop, N_WORKERS), BareLoops(cartpole_loop, N_WORKERS)
-    torch.set_num_threads(1)
-    agent = AtariFfAgent()
-    pong_random = make_sampler(AtariEnv, dict(game="pong"), RandomAgent(), B=16)
-    pong_network = make_sampler(AtariEnv, dict(game="pong"), agent, B=16)
-    cartpole = make_sampler(gym_make, dict(id="CartPole-v1"), RandomAgent(), B=32)
-    cartpole_long = make_sampler(gym_make, dict(id="CartPole-v1"), RandomAgent(), B=32, T=128)
-    observation = torch.from_numpy(pong_network.samples_np.env.observation[0, :8].copy())
+class Forward:
+    """The network's share in an environment step, in seconds: at half the batch, on one thread."""
 
-    envs = [AtariEnv(game="pong") for _ in range(8)]
-    frames = [np.zeros(env.observation_space.shape, np.uint8) for env in envs]
-    for env, frame in zip(envs, frames):
-        env.reset_into(frame)
+    def __init__(self):
+        self.envs = [AtariEnv(game="pong") for _ in range(8)]
+        self.agent = AtariFfAgent()
+        self.agent.initialize(self.envs[0].spaces, share_memory=True)
+        frames = np.zeros((8, *self.envs[0].observation_space.shape), np.uint8)
+        self.frames, self.observation = list(frames), torch.from_numpy(frames)
+        for i, (env, frame) in enumerate(zip(self.envs, self.frames)):
+            env.seed(i)
+            env.reset_into(frame)
 
-    def forward():
+    def call(self) -> None:
         with torch.no_grad():
-            agent.model(observation, None, None)
+            self.agent.model(self.observation, None, None)
 
-    def t_forward():
-        return seconds(forward, 100) / 8
+    def again_and_again(self) -> float:
+        return seconds(self.call, 100) / 8
 
-    def t_forward_between_steps(n=60):
+    def between_steps(self, n: int = 60) -> float:
         total = 0.0
         for i in range(n):
-            for env, frame in zip(envs, frames):
+            for env, frame in zip(self.envs, self.frames):
                 if env.step_into(i % 6, frame)[2].traj_done:
                     env.reset_into(frame)
-            total += seconds(forward, 1)
+            total += seconds(self.call, 1)
         return total / n / 8
 
-    results = rounds(
-        {
-            "bare": lambda: bare_atari.steps_per_second(2500),
-            "bare_alone": lambda: bare_atari.steps_per_second(2500, 1),
-            "random": sampling_speed(pong_random, 10),
-            "forward": t_forward,
-            "forward_between": t_forward_between_steps,
-            "network": sampling_speed(pong_network, 8),
-            "cartpole_bare": lambda: bare_cartpole.steps_per_second(40_000),
-            "cartpole_bare_alone": lambda: bare_cartpole.steps_per_second(40_000, 1),
-            "cartpole": sampling_speed(cartpole, 60),
-            "cartpole_long": sampling_speed(cartpole_long, 15),
-        },
-        n_rounds,
-    )
-    for sampler in (pong_random, pong_network, cartpole, cartpole_long):
-        sampler.shutdown()
 
-    def limit(forward):
-        return [N_WORKERS / (N_WORKERS / bare + t) for bare, t in zip(results["bare"], results[forward])]
+def make_contenders(names: list[str]) -> dict[str, Callable[[], float]]:
+    """Start what is needed to measure `names`; bare loops first, while this process has no threads."""
+    bare = {}
+    if any("Pong" in name or "network" in name for name in names):
+        bare["Pong"] = BareLoops(atari_loop, N_WORKERS)
+    if any("CartPole" in name for name in names):
+        bare["CartPole"] = BareLoops(cartpole_loop, N_WORKERS)
+    forward = cache(Forward)
 
-    print(f"{N_WORKERS} bare Pong loops at once: {median(results['bare']):.0f} steps/s; one alone: {median(results['bare_alone']):.0f}")
-    print(
-        f"network per environment step, batch 8, one thread: {1e6 * median(results['forward']):.0f} us again and again, "
-        f"{1e6 * median(results['forward_between']):.0f} us between environment steps"
-    )
-    table = [
-        ("Pong, random actions, B=16, T=32", "random", results["bare"], 0.95),
-        ("... of twice one bare loop alone", "random", [N_WORKERS * x for x in results["bare_alone"]], 0.95),
-        ("Pong, AtariFf on the CPU, B=16, T=32", "network", limit("forward"), 0.90),
-        ("... of the limit between environment steps", "network", limit("forward_between"), None),
-        ("CartPole, random actions, B=32, T=32", "cartpole", results["cartpole_bare"], 0.50),
-        ("... T=128", "cartpole_long", results["cartpole_bare"], 0.50),
-        ("... T=128, of twice one bare loop alone", "cartpole_long", [N_WORKERS * x for x in results["cartpole_bare_alone"]], 0.50),
-    ]
-    print(f"{'':46}{'steps/s':>9}{'of limit':>10}{'goal':>7}")
-    for name, key, limits, goal in table:
-        print(f"{name:46}{median(results[key]):9.0f}{ratio(results[key], limits):10.3f}{goal or '':>7}")
+    def pong(n_batches, SamplerCls, agent):
+        return sampling_speed(start_sampler(SamplerCls, AtariEnv, dict(game="pong"), agent, B=16), n_batches)
+
+    def cartpole(n_batches, T):
+        return sampling_speed(start_sampler(CpuSampler, gym_make, dict(id="CartPole-v1"), RandomAgent(), B=32, T=T), n_batches)
+
+    makers = {
+        "bare Pong": lambda: lambda: bare["Pong"].steps_per_second(2500),
+        "one bare Pong": lambda: lambda: bare["Pong"].steps_per_second(2500, 1),
+        "bare CartPole": lambda: lambda: bare["CartPole"].steps_per_second(40_000),
+        "one bare CartPole": lambda: lambda: bare["CartPole"].steps_per_second(40_000, 1),
+        "network": lambda: forward().again_and_again,
+        "network between steps": lambda: forward().between_steps,
+        "Pong, cpu random": lambda: pong(10, CpuSampler, RandomAgent()),
+        "Pong, gpu random": lambda: pong(10, GpuSampler, RandomAgent()),
+        "Pong, cpu network": lambda: pong(8, CpuSampler, AtariFfAgent()),
+        "Pong, gpu network": lambda: pong(8, GpuSampler, AtariFfAgent()),
+        "Pong, alternating network": lambda: pong(8, AlternatingSampler, AtariFfAgent()),
+        "Pong, no-overlap alternating network": lambda: pong(8, NoOverlapAlternatingSampler, AtariFfAgent()),
+        "CartPole, cpu random": lambda: cartpole(60, T=32),
+        "CartPole, cpu random, T=128": lambda: cartpole(15, T=128),
+    }
+    return {name: makers[name]() for name in names}
+
+
+def main(n_rounds: int = 9, only: list[str] | None = None) -> None:
+    table = [row for row in TABLE if not only or any(text in row.name for text in only)]
+    if not table:
+        raise SystemExit(f"--only {only} fits none of: {'; '.join(row.name for row in TABLE)}.")
+    torch.set_num_threads(1)  # The action servers choose for themselves.
+    names = dict.fromkeys(name for row in table for name in (row.limit, row.other_limit, row.name))
+    if "network" in names:
+        names = {"bare Pong": None, **names}
+    results = rounds(make_contenders(list(names)), n_rounds)
+
+    def limit(name: str) -> list[float]:
+        """Return the env steps per second that are possible at most, round by round."""
+        if name.startswith("network"):
+            return [N_WORKERS / (N_WORKERS / bare + t) for bare, t in zip(results["bare Pong"], results[name])]
+        return [x * (N_WORKERS if name.startswith("one") else 1) for x in results[name]]
+
+    for name in names:
+        if "bare" in name:
+            print(f"{name}: {median(results[name]):.0f} steps/s")
+        elif name.startswith("network"):
+            print(f"{name}, per environment step, batch 8, one thread: {1e6 * median(results[name]):.0f} us")
+    print(f"{'':38}{'steps/s':>9}{'of limit':>10}{'goal':>7}   of the other limit")
+    for row in table:
+        own = results[row.name]
+        print(
+            f"{row.name:38}{median(own):9.0f}{ratio(own, limit(row.limit)):10.3f}{row.goal:7.2f}"
+            f"   {ratio(own, limit(row.other_limit)):.3f} ({row.other_limit})"
+        )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
-    main(parser.parse_args().rounds)
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows whose names contain one of these")
+    args = parser.parse_args()
+    main(args.rounds, args.only)

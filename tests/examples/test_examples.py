@@ -17,6 +17,12 @@ RUNS = {
     "example_2 MuJoCo": [],
     "example_3": ["--sample_mode", "serial"],
     "example_3 cpu": ["--sample_mode", "cpu", "--n_parallel", "2"],
+    "example_3 gpu": ["--sample_mode", "gpu", "--n_parallel", "2"],
+    "example_3 alternating": ["--sample_mode", "alternating", "--n_parallel", "2"],
+    "example_4": ["--game", "breakout", "--mid_batch_reset", "false"],  # In Breakout, lives are lost within a smoke run.
+    "example_4 reset": ["--game", "breakout", "--mid_batch_reset", "True"],
+    "example_4 cpu": ["--sample_mode", "cpu", "--game", "breakout", "--mid_batch_reset", "False"],
+    "example_4 alternating": ["--sample_mode", "alternating", "--game", "breakout"],
 }
 
 
@@ -33,14 +39,17 @@ def test_examples_run_in_smoke_size_and_leave_a_run_directory(name):
     assert "Training complete" in out.stdout and "\r" not in out.stdout + out.stderr
     run_dir = Path(next(line for line in out.stdout.splitlines() if "Logging to" in line).split("Logging to ")[1])
     assert {"params.json", "progress.csv", "debug.log", "params.pkl"} <= set(os.listdir(run_dir))
-    assert json.loads((run_dir / "params.json").read_text())["run_ID"] == 0
+    params = json.loads((run_dir / "params.json").read_text())
+    assert params["run_ID"] == 0
     assert torch.load(run_dir / "params.pkl", weights_only=True)["cum_steps"] > 0
     if name == "example_0":
         assert (run_dir / "learning_curve.png").stat().st_size > 1000
         assert "Not solved yet: mean return" in out.stdout and str(run_dir) in out.stdout.splitlines()[-1]
+    if name.startswith("example_4"):
+        assert params["mid_batch_reset"] is (name == "example_4 reset")
 
 
-@pytest.mark.parametrize("name, args", [("example_0", []), ("example_3", ["--sample_mode", "cpu"])])
+@pytest.mark.parametrize("name, args", [("example_0", []), ("example_3", ["--sample_mode", "cpu"]), ("example_4", [])])
 def test_examples_are_safe_under_spawn(name, args, tmp_path):
     script = tmp_path / f"{name}.py"
     spawn = "import multiprocessing\n\nmultiprocessing.set_start_method('spawn', force=True)\n\n"
@@ -58,3 +67,8 @@ def test_examples_explain_themselves(name):
 def test_a_misspelt_game_is_answered_with_the_nearest_names():
     out = run("example_1", "--smoke", "--game", "pomg")
     assert out.returncode != 0 and "pong" in out.stderr.splitlines()[-1]
+
+
+def test_what_is_neither_true_nor_false_is_refused():
+    out = run("example_4", "--smoke", "--mid_batch_reset", "no")
+    assert out.returncode == 2 and "must be true or false, not 'no'" in out.stderr

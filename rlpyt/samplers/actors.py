@@ -38,6 +38,16 @@ class ActorRow(NamedTuple):
     timeout: Any = None  # bool [B], or None where values of final observations are not recorded
 
 
+class EveryStep:
+    """The same item for all steps."""
+
+    def __init__(self, item: Any) -> None:
+        self.item = item
+
+    def __getitem__(self, t: int) -> Any:
+        return self.item
+
+
 def batch_rows(batch: Any) -> list[ActorRow]:
     """Return the T + 1 rows of a batch of numpy arrays [T,B,...]; the last one has but an observation."""
     T = len(batch.env.reward)
@@ -86,7 +96,7 @@ class LocalActor:
     def __init__(
         self,
         agent: Any,
-        rows: Sequence[ActorRow],
+        rows: Sequence[ActorRow] | EveryStep,
         prev_action: Any,
         prev_reward: np.ndarray,
         null_action: Any,
@@ -242,12 +252,11 @@ class EvalActor(LocalActor):
         agent: the agent.
         step_buffer: numpy structure ``[B,...]`` with observation, action, reward, done of the current step.
         null_action: previous action at the beginning of an episode.
-        max_T: steps at the most.
     """
 
-    def __init__(self, agent: Any, step_buffer: Any, null_action: Any, max_T: int) -> None:
+    def __init__(self, agent: Any, step_buffer: Any, null_action: Any) -> None:
         prev_action, prev_reward = buffer_func(step_buffer.action, np.zeros_like), np.zeros_like(step_buffer.reward)
-        rows = [step_buffer_row(step_buffer)] * (max_T + 1)
+        rows = EveryStep(step_buffer_row(step_buffer))
         super().__init__(agent, rows, prev_action, prev_reward, null_action, records_agent_info=False)
 
     def set_mode(self, itr: int) -> None:
@@ -266,10 +275,10 @@ class RemoteActor:
 
     Args:
         signals: this worker's ends of the signals.
-        actions: for each step, where the server writes its actions: a list of numpy structures ``[B,...]``.
+        actions: for each step, where the server writes its actions: numpy structures ``[B,...]``.
     """
 
-    def __init__(self, signals: WorkerSignals, actions: Sequence) -> None:
+    def __init__(self, signals: WorkerSignals, actions: Sequence | EveryStep) -> None:
         self.signals = signals
         self.actions = actions
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import fast_reset, fast_step, write_observation
-from rlpyt.samplers.actors import BatchActor, EvalActor, RemoteActor
+from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import build_step_buffer_np
 from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer
 from rlpyt.samplers.episodes import episode_tracker
@@ -461,8 +461,8 @@ class EvalCollector(BaseEvalCollector):
     def _make_actor(self, buffer_: StepBuffer) -> EvalActor | RemoteActor:
         """Return who chooses the actions: the agent in this process, or an action server."""
         if self.gpu:
-            return RemoteActor(self.sync, [buffer_.action] * self.max_T)
-        return EvalActor(self.agent, buffer_, self.envs[0].action_space.null_value(), self.max_T)
+            return RemoteActor(self.sync, EveryStep(buffer_.action))
+        return EvalActor(self.agent, buffer_, self.envs[0].action_space.null_value())
 
 
 class TrajInfoList(list):

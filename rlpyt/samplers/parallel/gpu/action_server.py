@@ -52,7 +52,7 @@ class Group:
         self.signals.act_ready[t % 2].release(self._n_present)
 
 
-def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = True) -> None:
+def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = True, actions_first: bool = True) -> None:
     """Act for `groups` in turn, `n_steps` times each, and take in what the last actions led to.
 
     Args:
@@ -60,6 +60,7 @@ def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = Tru
         groups: one, or two of which one steps its environments while the agent acts for the other.
         n_steps: steps; fewer if all workers leave.
         overlap: whether a group may start to step while the other one still does.
+        actions_first: whether agent_info is recorded while the group is stepping already; False if its workers read it.
     """
     pending = None  # The group whose actions wait for the other group, and their step.
     for t in range(n_steps + 1):
@@ -77,11 +78,14 @@ def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = Tru
             if t == n_steps:
                 continue
             group.actor.act(t)
+            if not actions_first:
+                group.actor.record(t)
             if overlap:
                 group.release(t)
             else:
                 pending = group, t
-            group.actor.record(t)
+            if actions_first:
+                group.actor.record(t)
         if not here:
             return
 
@@ -95,7 +99,7 @@ def _turn_to(agent: Any, group: Group) -> None:
 class ActionServer:
     """Serves actions to the workers of a sampler: one group of them.
 
-    For samplers with ``training_groups()``, ``evaluation_groups()``, ``agent``, ``batch_spec``, ``eval_max_T``.
+    For samplers with ``training_groups()``, ``evaluation_groups()``, ``server_threads``, ``workers_read_agent_info``.
     """
 
     n_groups = 1
@@ -115,7 +119,7 @@ class ActionServer:
                 groups[0].actor.set_mode(itr)  # For all of them: it is the same agent.
                 for group in groups:
                     group.actor.prepare()
-                serve(self.agent, groups, n_steps, self.overlap)
+                serve(self.agent, groups, n_steps, self.overlap, actions_first=not self.workers_read_agent_info)
             except Exception as error:
                 describe_failure(error, f"This was in the action server, during {what}.")
                 raise

@@ -67,17 +67,22 @@ class GpuSamplerBase(ParallelSamplerBase):
         return self._groups(self._actors, [signals.n_workers for signals in self._signals])
 
     def evaluation_groups(self) -> list[Group]:
-        """Return the groups of workers, for one evaluation."""
+        """Return the groups of workers, for one evaluation; a group may have no evaluation environments."""
         actors, n_workers = [], []
         for columns in self._group_columns(self.eval_n_envs):
             step_buffer = self.eval_step_buffer_np[columns.start : columns.stop]
-            actors.append(EvalActor(self.agent, step_buffer, self._null_action, self.eval_max_T) if columns else None)
+            actors.append(EvalActor(self.agent, step_buffer, self._null_action))
             n_workers.append(sum(1 for share in self._eval_columns if share and share[0] in columns))
-        return [group for group in self._groups(actors, n_workers) if group.actor is not None]
+        return self._groups(actors, n_workers)
 
     def _groups(self, actors: list, n_workers: list[int]) -> list[Group]:
         parts = zip(actors, self._signals, n_workers)
         return [Group(i, actor, signals, n, self._pool) for i, (actor, signals, n) in enumerate(parts)]
+
+    @property
+    def workers_read_agent_info(self) -> bool:
+        """Whether the TrajInfo class wants to be told about every step, agent_info included."""
+        return has_own_step(self.TrajInfoCls)
 
     @property
     def server_threads(self) -> int:
@@ -120,7 +125,6 @@ class GpuSamplerBase(ParallelSamplerBase):
             _, self.eval_step_buffer_np = build_step_buffer(examples, self.eval_n_envs)
         self._signals = [GroupSignals(n_workers // self.n_groups) for _ in range(self.n_groups)]
         workers_kwargs = super()._workers_kwargs(cpus, first, rank, examples)
-        reads_agent_info = has_own_step(self.TrajInfoCls)
         for i, kwargs in enumerate(workers_kwargs):
             group, number = divmod(i, n_workers // self.n_groups)
             columns, eval_columns = self._columns[i], self._eval_columns[i]
@@ -128,7 +132,7 @@ class GpuSamplerBase(ParallelSamplerBase):
             kwargs["step_buffer_np"] = self.step_buffer_np[columns.start : columns.stop]
             if eval_columns:
                 kwargs["eval_step_buffer_np"] = self.eval_step_buffer_np[eval_columns.start : eval_columns.stop]
-            if not reads_agent_info:  # Its types could make workers import torch.
+            if not self.workers_read_agent_info:  # Its types could make workers import torch.
                 samples = kwargs["samples_np"]
                 kwargs["samples_np"] = samples._replace(agent=samples.agent._replace(agent_info=None))
         return workers_kwargs

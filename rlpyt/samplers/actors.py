@@ -4,7 +4,8 @@
 
     begin(itr)     once per batch or evaluation
     request(t)     observation `t`, and what the actions of step ``t - 1`` led to, are in place
-    receive(t)     returns the actions for step `t`, which by then are recorded
+    receive(t)     returns the actions for step `t`, which by then are recorded; a copy, with which environments may do as they please
+    finish(t)      returns when the last request of a batch has been dealt with
     leave()        no further request will follow in this evaluation
 
 A batch of T steps takes T + 1 requests: the last one is answered by the value to bootstrap from.
@@ -20,7 +21,6 @@ import numpy as np
 from rlpyt.samplers.signals import WorkerSignals
 from rlpyt.samplers.workers import Abandoned
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, torchify_buffer
-from rlpyt.utils.collections import namedarraytuple_like
 
 
 class ActorRow(NamedTuple):
@@ -31,8 +31,8 @@ class ActorRow(NamedTuple):
 
     observation: Any  # structure of tensors [B,...]
     action: Any = None  # structure of arrays [B,...]
-    recorded: Sequence = ()  # leaves of action, as tensors [B,...]
-    agent_info: Sequence = ()  # leaves of agent_info, as tensors [B,...]; empty where they are not recorded
+    action_leaves: Sequence = ()  # the same, as a flat list of tensors [B,...]
+    agent_info_leaves: Sequence | None = None  # like this for agent_info; None where it is not recorded
     reward: Any = None  # float32 [B]
     done: Any = None  # bool [B]
     timeout: Any = None  # bool [B], or None where values of final observations are not recorded
@@ -57,8 +57,8 @@ def batch_rows(batch: Any) -> list[ActorRow]:
         ActorRow(
             observation=torchify_buffer(observations[t]),
             action=batch.agent.action[t],
-            recorded=[torchify_buffer(leaf) for leaf in buffer_leaves(batch.agent.action[t])],
-            agent_info=[] if agent_info is None else [torchify_buffer(leaf) for leaf in buffer_leaves(agent_info[t])],
+            action_leaves=_leaves(batch.agent.action[t]),
+            agent_info_leaves=[] if agent_info is None else _leaves(agent_info[t]),
             reward=batch.env.reward[t],
             done=batch.env.done[t],
             timeout=batch.env.timeout[t] if has_value else None,
@@ -73,10 +73,16 @@ def step_buffer_row(step_buffer: Any) -> ActorRow:
     return ActorRow(
         observation=torchify_buffer(step_buffer.observation),
         action=step_buffer.action,
-        recorded=[torchify_buffer(leaf) for leaf in buffer_leaves(step_buffer.action)],
+        action_leaves=_leaves(step_buffer.action),
+        agent_info_leaves=None if step_buffer.agent_info is None else _leaves(step_buffer.agent_info),
         reward=step_buffer.reward,
         done=step_buffer.done,
     )
+
+
+def _leaves(arrays: Any) -> list:
+    """Return the leaves of a structure of numpy arrays as tensors in the same memory."""
+    return [torchify_buffer(leaf) for leaf in buffer_leaves(arrays)]
 
 
 class LocalActor:
@@ -90,7 +96,6 @@ class LocalActor:
         rows: one per step, and one more for the observations after the last.
         prev_action, prev_reward: arrays ``[B,...]`` for what the agent sees as such, kept up to date from now on.
         null_action: previous action at the beginning of an episode.
-        records_agent_info: whether the rows have room for agent_info.
     """
 
     def __init__(
@@ -100,13 +105,11 @@ class LocalActor:
         prev_action: Any,
         prev_reward: np.ndarray,
         null_action: Any,
-        records_agent_info: bool,
     ) -> None:
         self.agent = agent
         self.rows = rows
         self.prev_action, self.prev_reward = prev_action, prev_reward
         self.null_action = null_action
-        self.records_agent_info = records_agent_info
         self._prev = torchify_buffer(prev_action), torchify_buffer(prev_reward)
         self._leaves: list = []  # Of agent_info, between `act` and `record`.
 
@@ -135,26 +138,27 @@ class LocalActor:
 
     def receive(self, t: int) -> Any:
         """Choose the actions for step `t` and record them; return them as a numpy structure ``[B,...]``."""
-        action = self.act(t)
-        self.record(t)
-        return action
+        self.act(t, agent_info_too=True)
+        return buffer_func(self.rows[t].action, np.copy)
 
-    def act(self, t: int) -> Any:
-        """Choose the actions for step `t` and write them into its row; agent_info is kept for `record`."""
+    def act(self, t: int, agent_info_too: bool) -> None:
+        """Choose the actions for step `t` and write them into its row; agent_info as well, or else it is kept for `record`."""
         row = self.rows[t]
         action, agent_info = self.agent.step(row.observation, *self._prev)
-        leaves, self._leaves = buffer_leaves(action), buffer_leaves(agent_info)
-        self._check(row, leaves)
-        self._write(t, row.recorded, leaves)
+        leaves = _checked_leaves("action", action, row.action_leaves)
+        self._leaves = () if row.agent_info_leaves is None else _checked_leaves("agent_info", agent_info, row.agent_info_leaves)
+        self._write(t, row.action_leaves, leaves)
+        if agent_info_too:
+            self.record(t)
         if leaves[0].is_cuda:
             _synchronize(leaves[0].device)
-            return row.action
-        return _as_arrays(action)
 
     def record(self, t: int) -> None:
         """Write the agent_info of step `t` into its row."""
-        if self.records_agent_info:
-            self._write(t, self.rows[t].agent_info, self._leaves)
+        self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
+
+    def finish(self, t: int) -> None:
+        """Nothing to wait for."""
 
     def leave(self) -> None:
         """Nothing to do."""
@@ -162,16 +166,6 @@ class LocalActor:
     def value(self, observation: Any) -> np.ndarray:
         """Return the value of an observation that follows the previous actions, float32 ``[B]``; no state advances."""
         return self.agent.value(observation, *self._prev).cpu().numpy()
-
-    def _check(self, row: ActorRow, leaves: list) -> None:
-        """Raise ValueError if the agent returned other fields than when the batch was allocated."""
-        got = len(leaves), len(self._leaves)
-        expected = len(row.recorded), len(row.agent_info) if self.records_agent_info else got[1]
-        if got != expected:
-            raise ValueError(
-                f"The agent's step returned {got[0]} arrays for the action and {got[1]} for agent_info, but when the batch was allocated "
-                f"{expected[0]} and {expected[1]}: agent_info must have the same fields at every step, None where they were None."
-            )
 
     def _write(self, t: int, destinations: Sequence, leaves: Sequence) -> None:
         for destination, leaf in zip(destinations, leaves):
@@ -199,7 +193,7 @@ class BatchActor(LocalActor):
     def __init__(
         self, agent: Any, batch: Any, prev_action: Any, prev_reward: np.ndarray, null_action: Any, mid_batch_reset: bool
     ) -> None:
-        super().__init__(agent, batch_rows(batch), prev_action, prev_reward, null_action, records_agent_info=True)
+        super().__init__(agent, batch_rows(batch), prev_action, prev_reward, null_action)
         self.batch = batch
         self.mid_batch_reset = mid_batch_reset
         self.has_value = "bootstrap_value" in batch.agent
@@ -257,7 +251,7 @@ class EvalActor(LocalActor):
     def __init__(self, agent: Any, step_buffer: Any, null_action: Any) -> None:
         prev_action, prev_reward = buffer_func(step_buffer.action, np.zeros_like), np.zeros_like(step_buffer.reward)
         rows = EveryStep(step_buffer_row(step_buffer))
-        super().__init__(agent, rows, prev_action, prev_reward, null_action, records_agent_info=False)
+        super().__init__(agent, rows, prev_action, prev_reward, null_action)
 
     def set_mode(self, itr: int) -> None:
         """Have the agent be evaluated, from the beginning of episodes."""
@@ -291,11 +285,18 @@ class RemoteActor:
         self.signals.obs_ready.release()
 
     def receive(self, t: int) -> Any:
-        """Wait for the actions of step `t`; return a copy, with which environments may do as they please."""
+        """Wait for the actions of step `t`, and return a copy."""
+        self._acquire(t)
+        return buffer_func(self.actions[t], np.copy)
+
+    def _acquire(self, t: int) -> None:
         self.signals.act_ready[t % 2].acquire()
         if self.signals.abandoned[0]:
             raise Abandoned
-        return buffer_func(self.actions[t], np.copy)
+
+    def finish(self, t: int) -> None:
+        """Wait until the server has read what this worker wrote in the batch."""
+        self._acquire(t)
 
     def leave(self) -> None:
         """Tell the server that this was the last step: it no longer waits for this worker, nor sends it actions."""
@@ -303,11 +304,29 @@ class RemoteActor:
         self.signals.obs_ready.release()
 
 
-def _as_arrays(action: Any) -> Any:
-    """Return an action ``[B,...]`` in numpy, such that ``action[b]`` is that of environment `b` also where it is a structure."""
-    if isinstance(action, tuple):
-        return namedarraytuple_like(action)._make(_as_arrays(part) for part in tuple(action))
-    return action.numpy()
+def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:
+    """Return the leaves of what the agent returned as `name`; raise ValueError if they do not fit into their destinations."""
+    leaves = buffer_leaves(structure)
+    if len(leaves) != len(destinations):
+        raise ValueError(
+            f"The agent's step returned {len(leaves)} arrays as {name}, but {len(destinations)} when the batch was allocated: {name} must "
+            "have the same fields at every step, None where they were None."
+        )
+    for leaf, destination in zip(leaves, destinations):
+        if leaf.shape != destination.shape or leaf.dtype != destination.dtype:
+            raise ValueError(
+                f"The agent's step returned {_path(structure, leaf, name)} with shape {tuple(leaf.shape)} and dtype {leaf.dtype}, expected "
+                f"were {tuple(destination.shape)} and {destination.dtype}, as when the batch was allocated."
+            )
+    return leaves
+
+
+def _path(structure: Any, leaf: Any, name: str) -> str | None:
+    """Return where `leaf` is in a structure of this name, such as "agent_info.dist_info.prob"."""
+    if structure is leaf:
+        return name
+    fields = zip(structure._fields, tuple(structure)) if isinstance(structure, tuple) else ()
+    return next((path for field, part in fields if (path := _path(part, leaf, f"{name}.{field}")) is not None), None)
 
 
 def _without(leaf: Any, idle: Any) -> Any:

@@ -107,7 +107,9 @@ class BaseSampler:
         """Raise ValueError for arguments of `initialize` that do not fit."""
         if not 0 <= rank < world_size:
             raise ValueError(f"rank={rank} must be from 0 to world_size - 1, and world_size={world_size}.")
-        if agent.recurrent and agent.alternating != self.alternating:
+        if not agent.recurrent:  # Such an agent goes with any sampler.
+            agent.alternating = self.alternating
+        elif agent.alternating != self.alternating:
             kinds = "with a pair of recurrent states (an Alternating... class)", "with one recurrent state (not an Alternating... class)"
             needed = kinds[0 if self.alternating else 1]
             raise ValueError(f"{type(self).__name__} needs a recurrent agent {needed}, which {type(agent).__name__} is not.")

@@ -72,7 +72,7 @@ def build_samples_buffer(
 
 
 def build_step_buffer(examples: dict, B: int, share_memory: bool = True) -> tuple[StepBuffer, StepBuffer]:
-    """Allocate a step buffer of `B` environments, from examples of observation and action.
+    """Allocate a step buffer of `B` environments, from examples of observation and action, and of agent_info if there is one.
 
     Returns:
         The step buffer as torch tensors, and the same memory as numpy arrays.
@@ -88,21 +88,31 @@ def build_step_buffer_np(examples: dict, B: int, share_memory: bool) -> StepBuff
         action=buffer_from_example(examples["action"], (B,), share_memory, name="action"),
         reward=buffer_from_example(np.zeros((), np.float32), (B,), share_memory),
         done=buffer_from_example(np.zeros((), bool), (B,), share_memory),
+        agent_info=buffer_from_example(examples.get("agent_info"), (B,), share_memory, name="agent_info"),
     )
 
 
-def _checked_step(env: Any, action: Any) -> tuple:
-    """Step `env`, and raise a sentence if it is not an environment of this framework."""
-    hint = "Wrap a Gymnasium environment by rlpyt.envs.gym.GymEnvWrapper; rlpyt.envs.contract.check_env tests one of your own."
+_HINT = "Wrap a Gymnasium environment by rlpyt.envs.gym.GymEnvWrapper; rlpyt.envs.contract.check_env tests one of your own."
+
+
+def checked_spaces(env: Any) -> Any:
+    """Return the spaces of `env`; raise ValueError, in a sentence, if it is not an environment of this framework."""
     for space in (env.action_space, env.observation_space):
         if not hasattr(space, "null_value"):
-            raise ValueError(f"{type(env).__name__} has a {type(space).__name__} space, which is not one of rlpyt.spaces. {hint}")
+            raise ValueError(f"{type(env).__name__} has a {type(space).__name__} space, which is not one of rlpyt.spaces. {_HINT}")
+    if not hasattr(env, "spaces"):
+        raise ValueError(f"{type(env).__name__} has no attribute `spaces`. {_HINT}")
+    return env.spaces
+
+
+def _checked_step(env: Any, action: Any) -> tuple:
+    """Step `env`, and raise a sentence if it does not return what one of this framework does."""
     step = env.step(action)
     if len(step) != 4:
-        raise ValueError(f"{type(env).__name__}.step returned {len(step)} values, not (observation, reward, done, env_info). {hint}")
+        raise ValueError(f"{type(env).__name__}.step returned {len(step)} values, not (observation, reward, done, env_info). {_HINT}")
     env_info = step[3]
     if env_info is not None and not hasattr(env_info, "_fields"):
-        raise ValueError(f"env_info is a {type(env_info).__name__}, but must be a namedtuple, or None. {hint}")
+        raise ValueError(f"env_info is a {type(env_info).__name__}, but must be a namedtuple, or None. {_HINT}")
     none = [name for name, value in zip(getattr(env_info, "_fields", ()), tuple(env_info or ())) if value is None]
     if none:
         raise ValueError(f"env_info has None in {none}; every field must hold a number or array, always of the same shape.")
@@ -141,6 +151,7 @@ def _example_process(pipe: Any, agent: Any, env: Any) -> None:
 def _make_examples(agent: Any, env: Any) -> dict:
     import torch
 
+    checked_spaces(env)
     env.reset()
     action = env.action_space.sample()
     observation, reward, done, env_info = _checked_step(env, action)
@@ -150,9 +161,11 @@ def _make_examples(agent: Any, env: Any) -> dict:
     torch.set_num_threads(1)  # One sample needs no thread pool, and a process without one can be forked.
     try:
         with torch.random.fork_rng(devices=[]):
-            agent.reset()
-            inputs = (as_arrays, buffer_func(action, np.asarray), reward)
-            agent_step = agent.step(*(torchify_buffer(buffer_func(part, np.array)) for part in inputs))
+            for _ in range(2):  # The second time it sees an action of its own, whose dtype may be another than the space's.
+                agent.reset()
+                inputs = (as_arrays, buffer_func(action, np.asarray), reward)
+                agent_step = agent.step(*(torchify_buffer(buffer_func(part, np.array)) for part in inputs))
+                action = numpify_buffer(agent_step.action)
             agent.reset()
     finally:
         torch.set_num_threads(n_threads)

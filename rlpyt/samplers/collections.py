@@ -14,6 +14,7 @@ AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "pre
 #   observation  [B,...]  of the step to come
 #   action       [B,...]  in an evaluation the current action; in training the previous one, as the agent sees it
 #   reward, done [B]      what the action led to; in training the previous reward, as the agent sees it
+#   agent_info   [B,...]  in an evaluation whose TrajInfo class wants to be told about every step, else None
 StepBuffer = namedarraytuple("StepBuffer", ["observation", "action", "reward", "done", "agent_info"], defaults=(None,))
 
 # The batch. Optional fields are None in batches made by collectors that do not know them.

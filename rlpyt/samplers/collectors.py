@@ -15,7 +15,7 @@ from rlpyt.envs.base import fast_reset, fast_step, write_observation
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import build_step_buffer_np
 from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer
-from rlpyt.samplers.episodes import episode_tracker
+from rlpyt.samplers.episodes import episode_tracker, has_own_step
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.seed import rng
@@ -132,7 +132,8 @@ class DecorrelatingStartCollector(BaseCollector):
         """Reset every environment, then take 1 to `max_decorrelation_steps` random actions in it (none if that is 0).
 
         Returns:
-            The inputs of the agent's first step, arrays ``[B,...]``, and one running TrajInfo per environment.
+            The inputs of the agent's first step, arrays ``[B,...]``, and one running TrajInfo per environment. An action server reads the
+            inputs from this very memory, so whoever extends this method should change them in place.
         """
         B = len(self.envs)
         batch = self.samples_np
@@ -248,6 +249,7 @@ class TrainingCollector(DecorrelatingStartCollector):
                 self._end_episodes(t, row, ended, completed)
             self.progress[0] += 1
             self.actor.request(t + 1)
+        self.actor.finish(self.batch_T)
         self._keep_last_observations(row)
         self._check_rewards()
         self._tracker.end_batch(self.samples_np)
@@ -375,6 +377,7 @@ class BaseEvalCollector:
     gpu = False  # Whether an action server chooses the actions, not an agent in this process; the sampler's must be the same.
     progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
     stop: np.ndarray = np.zeros(1, bool)  # [1], set by the sampler to end an evaluation early.
+    examples: dict = {}  # Of what the agent returns; set by the sampler where the agent is in this process.
     max_episodes: list | None = None  # Per environment, set by the sampler; None: as many as fit into max_T steps.
     env_ranks: Any = None  # Numbers of these environments among all evaluation environments, for messages.
 
@@ -427,6 +430,7 @@ class EvalCollector(BaseEvalCollector):
             before = buffer_func(buffer_.observation, np.copy)
             actor.request(t)
             action = actor.receive(t)
+            recorded, agent_info = (buffer_func(x, np.copy) for x in (buffer_.action, buffer_.agent_info))
             self.progress[0] += 1  # Odd: inside the environments.
             for b in running:
                 try:
@@ -435,7 +439,7 @@ class EvalCollector(BaseEvalCollector):
                     calls.explain(error, b, f"step {t} of the evaluation at iteration {itr}")
                     raise
                 buffer_.reward[b], buffer_.done[b] = reward, done
-                traj_infos[b].step(before[b], action[b], reward, done, None, env_info)
+                traj_infos[b].step(before[b], recorded[b], reward, done, _at(agent_info, b), env_info)
                 if getattr(env_info, "traj_done", done):
                     self.traj_infos_queue.put(traj_infos[b].terminate(buffer_func(rows[b], np.copy)))
                     traj_infos[b] = self.TrajInfoCls()
@@ -451,8 +455,9 @@ class EvalCollector(BaseEvalCollector):
         observations = [buffer_func(calls.first_observation(b), np.array) for b in range(B)]
         buffer_ = self.step_buffer_np
         if buffer_ is None:
-            action = buffer_func(self.envs[0].action_space.null_value(), np.asarray)
-            buffer_ = build_step_buffer_np(dict(observation=observations[0], action=action), B, share_memory=False)
+            agent_info = self.examples["agent_info"] if has_own_step(self.TrajInfoCls) else None
+            examples = dict(observation=observations[0], action=self.examples["action"], agent_info=agent_info)
+            buffer_ = build_step_buffer_np(examples, B, share_memory=False)
         rows = env_rows(buffer_.observation, B)
         for row, observation in zip(rows, observations):
             write_observation(observation, row)

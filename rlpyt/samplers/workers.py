@@ -34,7 +34,8 @@ import time
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -230,6 +231,11 @@ class WorkerPool:
             ranks = [rank for rank in range(len(self.pipes)) if rank not in self._early]
             if not ready:
                 self._check_alive(ranks, ())
+            if not ranks and not poller.poll(0):
+                raise WorkerError(
+                    f"All workers have finished {self.doing}, but one more step of their collectors was expected: a collector that "
+                    "overrides its loop has to take all its steps, or to call `leave` of its actor."
+                )
             patience.check([rank for rank in ranks if self._progress[rank] % 2] or ranks, sign_of_life=bool(ready))
 
     def _poller(self, fd: int) -> select.poll:
@@ -247,8 +253,18 @@ class WorkerPool:
 
     def request(self, command: Any, doing: str) -> list:
         """Send `command` to all workers and wait for their replies."""
-        self.send(command, doing)
-        return self.receive()
+        with self.ending_on_failure():
+            self.send(command, doing)
+            return self.receive()
+
+    @contextmanager
+    def ending_on_failure(self) -> Iterator[None]:
+        """End the workers if anything at all is raised: a command that is half done would mix with the next one."""
+        try:
+            yield
+        except BaseException:
+            self.kill()
+            raise
 
     # Ending ---------------------------------------------------------------------------------------------------------
     def stop(self) -> None:
@@ -292,7 +308,7 @@ class WorkerPool:
         if os.getpid() != self._owner_pid:
             return
         atexit.unregister(self._at_exit)
-        if grace > 0 and self._on_failure is not None:
+        if grace > 0 and self.processes and self._on_failure is not None:
             self._on_failure()
         started = [process for process in self.processes if process.pid is not None]
         if grace > 0:

@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import context, reduction
 from typing import Any
 
@@ -192,16 +193,26 @@ class PinnedMemory:
     """Locks the shared memory of a structure's arrays into physical memory, for as long as this object lives.
 
     GPUs then copy from and to it directly. Where the system allows no more memory to be locked, copies just take longer.
+
+    Args:
+        buffer_: structure of numpy arrays.
+        device: the torch.device of the GPU.
     """
 
-    def __init__(self, buffer_: Any) -> None:
+    def __init__(self, buffer_: Any, device: Any) -> None:
         import torch
 
         self._cudart = torch.cuda.cudart()
         self._maps = {id(shared): shared for shared in map(_shared_map_of, buffer_leaves(buffer_)) if shared is not None}
-        addresses = [np.frombuffer(shared, np.uint8).ctypes.data for shared in self._maps.values()]
-        sizes = [shared.n_bytes for shared in self._maps.values()]
-        self.addresses = [a for a, size in zip(addresses, sizes) if int(self._cudart.cudaHostRegister(a, size, 0)) == 0]
+        self.addresses = []
+        with torch.cuda.device(device):
+            for shared in self._maps.values():
+                address = np.frombuffer(shared, np.uint8).ctypes.data
+                if int(self._cudart.cudaHostRegister(address, shared.n_bytes, 0)) == 0:
+                    self.addresses.append(address)
+                else:
+                    with suppress(RuntimeError):  # The next operation would raise what was refused here.
+                        torch.zeros(1, device=device)
 
     def __del__(self) -> None:
         for address in getattr(self, "addresses", ()):

@@ -1,17 +1,14 @@
 import numpy as np
 import pytest
 import torch
-from agents_for_tests import Offset, RecordingAgent
-from envs import CountingEnv, make_structured
+from agents_for_tests import RecordingAgent, StructuredAgent
+from envs import CountingEnv
 
-from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.envs.base import Env, EnvStep
 from rlpyt.samplers.buffer import build_samples_buffer, get_example_outputs, max_timeouts
 from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, BatchSpec, EnvSamples, Samples
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
-from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.spaces.float_box import FloatBox
-from rlpyt.utils.buffer import buffer_leaves, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 
 
@@ -98,40 +95,3 @@ def test_text_in_env_info_is_refused_by_name_before_anything_starts():
     with pytest.raises(TypeError, match="env_info.name"):
         sampler.initialize(StructuredAgent(), seed=0)
     assert getattr(sampler, "_pool", None) is None
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-class StructuredAgent(BaseAgent):
-    """Acts on composite spaces by a fixed rule."""
-
-    def __init__(self):
-        super().__init__(ModelCls=Offset)
-
-    def step(self, observation, prev_action, prev_reward):
-        example = torchify_buffer(self.env_spaces.action.null_value())
-        shape = prev_reward.shape
-        action = type_preserving(example, lambda leaf: leaf.expand((*shape, *leaf.shape)).clone())
-        return AgentStep(action=action, agent_info=None)
-
-    def value(self, observation, prev_action, prev_reward):
-        return prev_reward
-
-
-def type_preserving(structure, func):
-    if isinstance(structure, tuple):
-        return structure._make(type_preserving(part, func) for part in tuple(structure))
-    return func(structure)
-
-
-@pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
-def test_composite_observations_and_actions_pass_through(SamplerCls):
-    sampler = SamplerCls(EnvCls=make_structured, env_kwargs={}, batch_T=12, batch_B=2, eval_n_envs=1, eval_max_steps=20)
-    sampler.initialize(StructuredAgent(), affinity=dict(workers_cpus=[0, 1], set_affinity=False), seed=0)
-    for itr in range(3):
-        samples, _ = sampler.obtain_samples(itr)
-    assert len(sampler.evaluate_agent(3)) >= 2
-    sampler.shutdown()
-    leaves = buffer_leaves(samples.env.observation)
-    assert len(leaves) == 5 and all(leaf.shape[:2] == (12, 2) for leaf in leaves)
-    assert any((leaf != 0).any() for leaf in leaves)
-    assert samples.env.timeout.any() and samples.final_observation is not None

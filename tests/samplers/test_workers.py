@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -15,24 +16,31 @@ import numpy as np
 import psutil
 import pytest
 from agents_for_tests import RecordingAgent
-from envs import CountingEnv, FailingEnv
+from collecting import GPU_SAMPLERS, SAMPLERS, assert_signals_are_empty
+from envs import ClosingEnv, CountingEnv, FailingEnv, ModulesEnv, SlowEnv
 
-from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.samplers.workers import WorkerError, check_affinity, set_cpu_affinity, split_evenly
 
 TESTS = Path(__file__).parents[1]
 
+every_sampler = pytest.mark.parametrize("kind", SAMPLERS)
+gpu_samplers = pytest.mark.parametrize("kind", GPU_SAMPLERS)
+
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     shm = set(os.listdir("/dev/shm"))
+
+    def new_in_shm():
+        return {name for name in os.listdir("/dev/shm") if name not in shm and not name.startswith("pymp-")}
+
     yield
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and workers_of(os.getpid()):
+    deadline = time.monotonic() + 10  # Workers may be ending still, and other programs have files there for a while.
+    while time.monotonic() < deadline and (workers_of(os.getpid()) or new_in_shm()):
         time.sleep(0.05)
     assert not workers_of(os.getpid())
-    assert not {name for name in os.listdir("/dev/shm") if name not in shm and not name.startswith("pymp-")}
+    assert not new_in_shm()
 
 
 def workers_of(pid):
@@ -41,7 +49,14 @@ def workers_of(pid):
         children = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-    return [p for p in children if p.is_running() and p.status() != psutil.STATUS_ZOMBIE and not is_helper(p)]
+    return [p for p in children if is_alive(p) and not is_helper(p)]
+
+
+def is_alive(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def is_helper(process):
@@ -52,68 +67,130 @@ def is_helper(process):
     return "multiprocessing.resource_tracker" in line or "multiprocessing.forkserver" in line
 
 
-def start(env=None, EnvCls=FailingEnv, agent=None, start_method="fork", n_workers=2, **kwargs):
-    sampler = CpuSampler(
+def gone(pids, seconds=20):
+    """Whether all processes end within a time that allows for a busy machine."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not any(psutil.pid_exists(pid) and is_alive(psutil.Process(pid)) for pid in pids):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def start(kind, env=None, EnvCls=FailingEnv, agent=None, start_method="fork", n_workers=2, **kwargs):
+    """Start a sampler with 4 environments in 2 workers, in alternating samplers one for each half."""
+    SamplerCls = SAMPLERS[kind]
+    sampler = SamplerCls(
         EnvCls=EnvCls,
         env_kwargs=dict(spare_pid=os.getpid(), **(env or {})) if EnvCls is FailingEnv else (env or {}),
         **{**dict(batch_T=5, batch_B=4, max_decorrelation_steps=0, start_method=start_method), **kwargs},
     )
-    affinity = dict(workers_cpus=list(range(n_workers)), set_affinity=False)
-    sampler.initialize(agent or RecordingAgent(), affinity=affinity, seed=0)
+    affinity = dict(workers_cpus=list(range(n_workers)), set_affinity=False, alternating=SamplerCls.alternating)
+    sampler.initialize(agent or RecordingAgent(), affinity=affinity, seed=0, bootstrap_value=True)
     return sampler
 
 
-def slow_env(**kwargs):
-    """An environment whose steps take a while, so that a batch is not over before it is interrupted."""
-    env = CountingEnv(**kwargs)
-    step = env.step
-
-    def slow_step(action):
-        time.sleep(0.002)
-        return step(action)
-
-    env.step = slow_step
-    return env
-
-
-def failure(run):
-    """Return the message of the WorkerError that `run` ends with, in a time that allows for a busy machine."""
+def failure(run, error=WorkerError):
+    """Return the message of the error that `run` ends with, in a time that allows for a busy machine."""
     begin = time.monotonic()
-    with pytest.raises(WorkerError) as info:
+    with pytest.raises(error) as info:
         run()
     assert time.monotonic() - begin < 30, "not a measure of speed: without a watch it would never end"
     return str(info.value)
 
 
+def collect_forever(sampler):
+    for itr in range(10**6):
+        sampler.obtain_samples(itr)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Death
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
-def test_a_worker_killed_at_any_moment_of_collecting_is_named(start_method):
+@every_sampler
+def test_a_worker_killed_at_any_moment_of_collecting_is_named(kind):
     for _ in range(20):
-        sampler = start(EnvCls=slow_env, batch_T=100, start_method=start_method)
+        sampler = start(kind, EnvCls=SlowEnv, batch_T=10)
         victim = random.randrange(2)
         pid = sampler._pool.processes[victim].pid
-        threading.Timer(random.random() * 0.5, os.kill, (pid, signal.SIGKILL)).start()
-        message = failure(lambda sampler=sampler: [sampler.obtain_samples(itr) for itr in range(1000)])
+        threading.Timer(random.random() * 0.2, os.kill, (pid, signal.SIGKILL)).start()
+        message = failure(lambda sampler=sampler: collect_forever(sampler))
         assert f"worker {victim}" in message and str(pid) in message and "SIGKILL" in message and "batch" in message
         assert f"environments {2 * victim} to {2 * victim + 1}" in message
         assert not workers_of(os.getpid())
         sampler.shutdown()
 
 
-def test_a_worker_killed_while_it_waits_is_named_at_the_next_batch():
-    sampler = start(EnvCls=CountingEnv)
+class Killer(threading.Thread):
+    """Kills one of this process's two workers, a random time after it has appeared."""
+
+    def __init__(self, within):
+        super().__init__(daemon=True)
+        self.within, self.pid = within, None
+        self.start()
+
+    def run(self):
+        while len(workers := workers_of(os.getpid())) < 2:
+            time.sleep(0.01)
+        time.sleep(random.random() * self.within)
+        victim = random.choice(workers)
+        self.pid = victim.pid
+        victim.kill()
+
+
+@every_sampler
+@pytest.mark.parametrize("start_method, within", [("fork", 0.1), ("spawn", 0.8)])
+def test_a_worker_killed_at_any_moment_from_its_start_on_is_named(kind, start_method, within):
+    """With spawn, workers start for longer than they collect here."""
+    for _ in range(20):
+        killer = Killer(within)
+        message = failure(lambda: collect_forever(start(kind, EnvCls=SlowEnv, batch_T=3, start_method=start_method)))
+        killer.join()
+        assert str(killer.pid) in message and "SIGKILL" in message and re.search("while (starting|collecting batch)", message)
+        assert re.search(r"ampler worker [01] \(environments (0 to 1|2 to 3)\)", message)
+        assert not workers_of(os.getpid())
+
+
+@every_sampler
+def test_a_worker_killed_while_evaluating_is_named(kind):
+    for _ in range(5):
+        sampler = start(kind, EnvCls=SlowEnv, eval_n_envs=2, eval_max_steps=10**6)
+        pid = sampler._pool.processes[1].pid
+        threading.Timer(random.random() * 0.1, os.kill, (pid, signal.SIGKILL)).start()
+        message = failure(lambda sampler=sampler: sampler.evaluate_agent(7))
+        assert "worker 1" in message and "SIGKILL" in message and "evaluating at iteration 7" in message
+        assert not workers_of(os.getpid())
+
+
+@every_sampler
+def test_a_worker_killed_while_it_waits_is_named_at_the_next_batch(kind):
+    sampler = start(kind, EnvCls=CountingEnv)
     sampler.obtain_samples(0)
     sampler._pool.processes[1].kill()
     assert "SIGKILL" in failure(lambda: sampler.obtain_samples(1))
+    assert not workers_of(os.getpid())
+
+
+@every_sampler
+def test_after_a_death_the_sampler_says_that_it_must_be_started_anew_and_can_be(kind):
+    sampler = start(kind, EnvCls=CountingEnv)
+    sampler._pool.processes[0].kill()
+    failure(lambda: sampler.obtain_samples(0))
+    with pytest.raises(RuntimeError, match="initialize"):
+        sampler.obtain_samples(1)
+    sampler.shutdown()
+    sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 1], set_affinity=False), seed=0)
+    sampler.obtain_samples(0)
+    assert_signals_are_empty(sampler)
+    sampler.shutdown()
 
 
 @pytest.mark.parametrize("how, said", [("exit", "exit code 7"), ("segv", "SIGSEGV"), ("sigkill", "SIGKILL")])
 @pytest.mark.parametrize("fail_in", ["init", "step"])
-def test_a_worker_that_ends_is_reported_with_its_code_or_signal(how, said, fail_in):
+@every_sampler
+def test_a_worker_that_ends_is_reported_with_its_code_or_signal(kind, how, said, fail_in):
     env = dict(fail_in=fail_in, fail_at=3 if fail_in == "step" else 1, how=how)
-    message = failure(lambda: start(env).obtain_samples(0))
+    message = failure(lambda: start(kind, env).obtain_samples(0))
     assert said in message and "sampler worker" in message.lower()
     assert ("starting" if fail_in == "init" else "collecting") in message
 
@@ -122,9 +199,10 @@ def test_a_worker_that_ends_is_reported_with_its_code_or_signal(how, said, fail_
 # Exceptions
 # ---------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
-def test_what_the_environment_raised_is_what_you_see(start_method, tmp_path):
+@every_sampler
+def test_what_the_environment_raised_is_what_you_see(kind, start_method, tmp_path):
     env = dict(fail_in="step", fail_at=8, once=str(tmp_path / "failed"))
-    sampler = start(env, start_method=start_method)
+    sampler = start(kind, env, start_method=start_method)
     sampler.obtain_samples(0)
     message = failure(lambda: sampler.obtain_samples(1))
     assert message.startswith("EnvFailure: planned failure in step, call 8")
@@ -132,48 +210,113 @@ def test_what_the_environment_raised_is_what_you_see(start_method, tmp_path):
     assert "environment" in message and "step 2 of batch 1 (environment step 7)" in message and "while collecting batch 1" in message
 
 
-def test_an_environment_that_fails_in_reset_is_named(tmp_path):
+@every_sampler
+def test_an_environment_that_fails_in_reset_is_named(kind, tmp_path):
     env = dict(fail_in="reset", fail_at=2, once=str(tmp_path / "failed"), episode_length=3)
-    message = failure(lambda: start(env).obtain_samples(0))
+    message = failure(lambda: start(kind, env).obtain_samples(0))
     assert "EnvFailure" in message and "in reset, after step 2 of batch 0" in message
 
 
-def test_an_environment_that_fails_at_the_first_reset_is_named(tmp_path):
-    message = failure(lambda: start(dict(fail_in="reset", once=str(tmp_path / "failed"))))
+@every_sampler
+def test_an_environment_that_fails_in_a_reset_between_batches_is_named(kind, tmp_path):
+    from rlpyt.samplers.parallel.cpu.collectors import CpuWaitResetCollector
+    from rlpyt.samplers.parallel.gpu.collectors import GpuWaitResetCollector
+
+    env = dict(fail_in="reset", fail_at=2, once=str(tmp_path / "failed"), episode_length=3)
+    CollectorCls = CpuWaitResetCollector if kind == "CPU" else GpuWaitResetCollector
+    sampler = start(kind, env, CollectorCls=CollectorCls)
+
+    def two_batches():
+        sampler.obtain_samples(0)  # Its last environments may be reset after it was returned.
+        sampler.obtain_samples(1)
+
+    message = failure(two_batches)
+    assert "EnvFailure" in message and "in reset" in message
+
+
+@every_sampler
+def test_an_environment_that_fails_at_the_first_reset_is_named(kind, tmp_path):
+    message = failure(lambda: start(kind, dict(fail_in="reset", once=str(tmp_path / "failed"))))
     assert "EnvFailure" in message and "in reset, at the start" in message and "while starting" in message
 
 
-def test_an_environment_that_cannot_be_made_in_a_worker_is_reported():
-    assert "planned failure in init" in failure(lambda: start(dict(fail_in="init")))
+@every_sampler
+def test_an_environment_that_cannot_be_made_in_a_worker_is_reported(kind):
+    assert "planned failure in init" in failure(lambda: start(kind, dict(fail_in="init")))
 
 
-def test_an_environment_that_cannot_be_made_at_all_raises_its_own_error_in_the_master():
+@every_sampler
+def test_an_environment_that_cannot_be_made_at_all_raises_its_own_error_in_the_master(kind):
     with pytest.raises(TypeError, match="no_such_argument"):
-        start(dict(no_such_argument=1))
+        start(kind, dict(no_such_argument=1))
 
 
-def test_an_environment_that_fails_in_close_is_reported_at_shutdown():
-    sampler = start(dict(fail_in="close"))
+@every_sampler
+def test_an_environment_that_fails_in_close_is_reported_at_shutdown(kind):
+    sampler = start(kind, dict(fail_in="close"))
     sampler.obtain_samples(0)
     assert "planned failure in close" in failure(sampler.shutdown)
     sampler.shutdown()
 
 
-def test_a_failure_in_evaluation_is_reported(tmp_path):
-    sampler = start(dict(fail_in="step", fail_at=6, once=str(tmp_path / "failed")), eval_n_envs=2, eval_max_steps=40)
+@every_sampler
+@pytest.mark.parametrize("fail_in, where", [("step", "step 3 of the evaluation at iteration 3"), ("reset", "in reset")])
+def test_a_failure_in_evaluation_is_reported(kind, fail_in, where, tmp_path):
+    env = dict(fail_in="nothing")
+    fails = dict(fail_in=fail_in, fail_at=4 if fail_in == "step" else 2, once=str(tmp_path / "failed"), episode_length=3)
+    sampler = start(
+        kind, env, eval_env_kwargs=dict(spare_pid=os.getpid(), **fails), eval_n_envs=2, eval_max_steps=40, eval_max_trajectories=20
+    )
     sampler.obtain_samples(0)
     message = failure(lambda: sampler.evaluate_agent(3))
-    assert "evaluation at iteration 3" in message and "EnvFailure" in message
+    assert "EnvFailure" in message and where in message and "while evaluating at iteration 3" in message
 
 
-def test_a_failure_in_decorrelation_is_reported(tmp_path):
+@every_sampler
+def test_a_failure_in_decorrelation_is_reported(kind, tmp_path):
     env = dict(fail_in="step", fail_at=2, once=str(tmp_path / "failed"))
-    assert "step 1 of decorrelation" in failure(lambda: start(env, max_decorrelation_steps=50))
+    assert "step 1 of decorrelation" in failure(lambda: start(kind, env, max_decorrelation_steps=50))
 
 
-def test_an_agent_that_fails_in_a_worker_is_reported():
-    message = failure(lambda: start(EnvCls=CountingEnv, agent=RecordingAgent(fail_at=4)).obtain_samples(0))
+AGENT_FAILURES = [("step", 4), ("value", 1), ("reset_one", 2)]
+
+
+@pytest.mark.parametrize("fail_in, fail_at", AGENT_FAILURES)
+def test_an_agent_that_fails_in_a_worker_is_reported(fail_in, fail_at, tmp_path):
+    agent = RecordingAgent(fail_at=fail_at, fail_in=fail_in)
+    sampler = start("CPU", dict(directory=str(tmp_path), episode_length=3), EnvCls=ClosingEnv, agent=agent)
+    message = failure(lambda: sampler.obtain_samples(0))
     assert message.startswith("ArithmeticError: planned failure of the agent")
+    assert "agents_for_tests.py" in message and "while collecting batch 0" in message
+    assert len(closed_in_workers(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("fail_in, fail_at", AGENT_FAILURES)
+@gpu_samplers
+def test_an_agent_that_fails_in_the_action_server_raises_its_own_error_and_the_workers_are_released(kind, fail_in, fail_at, tmp_path):
+    agent = RecordingAgent(fail_at=fail_at, fail_in=fail_in)
+    sampler = start(kind, dict(directory=str(tmp_path), episode_length=3), EnvCls=ClosingEnv, agent=agent)
+    with pytest.raises(ArithmeticError, match="planned failure of the agent") as info:
+        sampler.obtain_samples(0)
+    assert any("batch 0" in note for note in info.value.__notes__)
+    assert not workers_of(os.getpid()), "nobody has called shutdown"
+    assert len(closed_in_workers(tmp_path)) == 4
+    with pytest.raises(RuntimeError, match="initialize"):
+        sampler.obtain_samples(1)
+    sampler.shutdown()
+
+
+@gpu_samplers
+def test_an_agent_that_fails_in_evaluation_raises_its_own_error_and_the_workers_are_released(kind, tmp_path):
+    agent = RecordingAgent(fail_at=20)
+    env = dict(directory=str(tmp_path))
+    sampler = start(kind, env, EnvCls=ClosingEnv, agent=agent, eval_n_envs=3, eval_max_steps=3000)
+    sampler.obtain_samples(0)
+    with pytest.raises(ArithmeticError, match="planned failure of the agent") as info:
+        sampler.evaluate_agent(5)
+    assert any("evaluation at iteration 5" in note for note in info.value.__notes__)
+    assert not workers_of(os.getpid())
+    assert len(closed_in_workers(tmp_path)) == 4 + 3
 
 
 def test_the_serial_sampler_raises_the_original_exception_and_says_where(tmp_path):
@@ -198,18 +341,19 @@ def fork_a_child():
             time.sleep(20)
             os._exit(0)
         CHILDREN.put(child)
-    return slow_env()
+    return SlowEnv()
 
 
 TEST_PID = os.getpid()
 CHILDREN = multiprocessing.get_context("fork").SimpleQueue()
 
 
-def test_a_killed_worker_is_noticed_although_a_process_it_started_lives_on():
-    sampler = start(EnvCls=fork_a_child, batch_T=200)
-    threading.Timer(0.2, sampler._pool.processes[0].kill).start()
+@every_sampler
+def test_a_killed_worker_is_noticed_although_a_process_it_started_lives_on(kind):
+    sampler = start(kind, EnvCls=fork_a_child, batch_T=50)
+    threading.Timer(0.1, sampler._pool.processes[0].kill).start()
     begin = time.monotonic()
-    message = failure(lambda: [sampler.obtain_samples(itr) for itr in range(1000)])
+    message = failure(lambda: collect_forever(sampler))
     assert "SIGKILL" in message and time.monotonic() - begin < 15, "the child lives for 20 s"
     while not CHILDREN.empty():
         os.kill(CHILDREN.get(), signal.SIGKILL)
@@ -224,54 +368,74 @@ class ErrorEnv(CountingEnv):
         return super().step(action)
 
 
-def test_errors_of_an_environments_own_pipes_are_reported_like_all_others():
-    assert failure(lambda: start(EnvCls=ErrorEnv).obtain_samples(0)).startswith("BrokenPipeError: the simulator has gone")
+@every_sampler
+def test_errors_of_an_environments_own_pipes_are_reported_like_all_others(kind):
+    message = failure(lambda: start(kind, EnvCls=ErrorEnv).obtain_samples(0))
+    assert message.startswith("BrokenPipeError: the simulator has gone")
 
 
-class ClosingEnv(FailingEnv):
-    """Leaves a file when it is closed."""
-
-    def __init__(self, directory, **kwargs):
-        super().__init__(**kwargs)
-        self.directory = directory
-
-    def close(self):
-        open(os.path.join(self.directory, f"{os.getpid()} {id(self)}"), "w").close()
+def closed_in_workers(directory):
+    """The environments that were closed in other processes than this one."""
+    return [name for name in os.listdir(directory) if not name.startswith(f"{os.getpid()} ")]
 
 
-def test_environments_are_closed_although_one_of_them_failed(tmp_path):
+@every_sampler
+def test_environments_are_closed_although_one_of_them_failed(kind, tmp_path):
     (tmp_path / "closed").mkdir()
     env = dict(fail_in="step", fail_at=8, once=str(tmp_path / "failed"), directory=str(tmp_path / "closed"), spare_pid=os.getpid())
-    sampler = start(env, EnvCls=ClosingEnv)
+    sampler = start(kind, env, EnvCls=ClosingEnv)
     sampler.obtain_samples(0)
     failure(lambda: sampler.obtain_samples(1))
-    closed = [name for name in os.listdir(tmp_path / "closed") if not name.startswith(f"{os.getpid()} ")]
-    assert len(closed) == 4
+    assert len(closed_in_workers(tmp_path / "closed")) == 4
+
+
+@every_sampler
+def test_the_others_environments_are_closed_when_a_worker_dies(kind, tmp_path):
+    sampler = start(kind, dict(directory=str(tmp_path)), EnvCls=ClosingEnv)
+    sampler.obtain_samples(0)
+    sampler._pool.processes[0].kill()
+    failure(lambda: sampler.obtain_samples(1))
+    assert len(closed_in_workers(tmp_path)) == 2
+
+
+@every_sampler
+def test_environments_are_closed_at_shutdown(kind, tmp_path):
+    sampler = start(kind, dict(directory=str(tmp_path)), EnvCls=ClosingEnv, eval_n_envs=2, eval_max_steps=20)
+    sampler.obtain_samples(0)
+    sampler.shutdown()
+    assert len(closed_in_workers(tmp_path)) == 4 + 2
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Silence
 # ---------------------------------------------------------------------------------------------------------------------
-def test_a_hanging_environment_is_reported_with_the_workers_stack(tmp_path):
-    env = dict(fail_in="step", fail_at=3, how="hang", once=str(tmp_path / "failed"))
-    message = failure(lambda: start(env, worker_timeout=1.5).obtain_samples(0))
-    assert "worker_timeout=1.5" in message and "_maybe_fail" in message and "envs.py" in message
+@every_sampler
+@pytest.mark.parametrize("phase", ["collecting", "evaluating"])
+def test_a_hanging_environment_is_reported_with_the_workers_stack(kind, phase, monkeypatch, tmp_path):
+    monkeypatch.setattr("rlpyt.samplers.workers.WATCH_INTERVAL", 0.1)
+    hangs = dict(fail_in="step", fail_at=3, how="hang", once=str(tmp_path / "failed"))
+    env, eval_env = (hangs, {}) if phase == "collecting" else ({}, hangs)
+    sampler = start(kind, env, eval_env_kwargs=eval_env, eval_n_envs=2, eval_max_steps=20, worker_timeout=1.0)
+    message = failure(lambda: sampler.obtain_samples(0) if phase == "collecting" else sampler.evaluate_agent(0))
+    assert "worker_timeout=1.0" in message and "_maybe_fail" in message and "envs.py" in message and phase in message
 
 
-def test_a_long_evaluation_that_gets_on_is_not_taken_for_a_hang():
-    sampler = start(EnvCls=slow_env, eval_n_envs=2, eval_max_steps=4000, worker_timeout=1.5)
+@every_sampler
+def test_a_long_evaluation_that_gets_on_is_not_taken_for_a_hang(kind):
+    sampler = start(kind, EnvCls=SlowEnv, eval_n_envs=2, eval_max_steps=2 * 700, worker_timeout=1.0)
     begin = time.monotonic()
     assert sampler.evaluate_agent(0)
-    assert time.monotonic() - begin > 2 * 1.5
+    assert time.monotonic() - begin > 1.3 * 1.0
     sampler.shutdown()
 
 
-def test_silence_is_a_warning_where_there_is_no_timeout(monkeypatch, tmp_path):
-    monkeypatch.setattr("rlpyt.samplers.workers.HANG_WARNING", 1.0)
-    monkeypatch.setattr("rlpyt.samplers.workers.WATCH_INTERVAL", 0.2)
-    sampler = start(dict(fail_in="step", fail_at=3, how="hang", once=str(tmp_path / "failed")))
-    threading.Timer(4, sampler._pool.processes[0].kill).start()
-    threading.Timer(4, sampler._pool.processes[1].kill).start()
+@every_sampler
+def test_silence_is_a_warning_where_there_is_no_timeout(kind, monkeypatch, tmp_path):
+    monkeypatch.setattr("rlpyt.samplers.workers.HANG_WARNING", 0.5)
+    monkeypatch.setattr("rlpyt.samplers.workers.WATCH_INTERVAL", 0.1)
+    sampler = start(kind, dict(fail_in="step", fail_at=3, how="hang", once=str(tmp_path / "failed")))
+    for process in sampler._pool.processes:
+        threading.Timer(1.5, process.kill).start()
     with pytest.warns(UserWarning, match="worker_timeout="):
         failure(lambda: sampler.obtain_samples(0))
 
@@ -282,93 +446,195 @@ def test_silence_is_a_warning_where_there_is_no_timeout(monkeypatch, tmp_path):
 MASTER = """
 import os, signal, sys, time
 sys.path.insert(0, {tests!r})
-from agents_for_tests import RecordingAgent
-from samplers_for_tests import slow_env
-from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+
+def start(kind):
+    from agents_for_tests import RecordingAgent
+    from collecting import SAMPLERS
+    from envs import SlowEnv
+
+    SamplerCls = SAMPLERS[kind]
+    sampler = SamplerCls(EnvCls=SlowEnv, env_kwargs={{}}, batch_T=20, batch_B=4, start_method={start_method!r})
+    affinity = dict(workers_cpus=[0, 1], set_affinity=False, alternating=SamplerCls.alternating)
+    sampler.initialize(RecordingAgent(), affinity=affinity, seed=0)
+    say("pids", *[p.pid for p in sampler._pool.processes])
+    return sampler
+
+def say(*words):  # At once, for several processes say something.
+    os.write(1, (" ".join(map(str, words)) + chr(10)).encode())
 
 if __name__ == "__main__":
-    sampler = CpuSampler(EnvCls=slow_env, env_kwargs=dict(), batch_T=100, batch_B=4, start_method={start_method!r})
-    sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 1], set_affinity=False), seed=0)
-    print("pids", *[p.pid for p in sampler._pool.processes], flush=True)
+    from collecting import SAMPLERS  # Here, and not for workers.
+
     {then}
 """
 
 
-def run_master(tmp_path, start_method, then):
-    (tmp_path / "samplers_for_tests.py").write_text(
-        "import time\nfrom envs import CountingEnv\n\n\ndef slow_env():\n    env = CountingEnv()\n    step = env.step\n"
-        "    env.step = lambda action: (time.sleep(0.002), step(action))[1]\n    return env\n"
-    )
-    script = tmp_path / "master.py"
-    script.write_text(MASTER.format(tests=str(TESTS), start_method=start_method, then=then))
-    return subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+@pytest.fixture
+def run_master(tmp_path):
+    """Runs a program whose main part is given, which leads a session of its own; ends it after the test."""
+    programs = []
+
+    def run(start_method, then):
+        script = tmp_path / f"master_{len(programs)}.py"
+        script.write_text(MASTER.format(tests=str(TESTS), start_method=start_method, then=then.replace("\n", "\n    ")))
+        programs.append(
+            subprocess.Popen(
+                [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            )
+        )
+        return programs[-1]
+
+    yield run
+    for program in programs:
+        if program.poll() is None:
+            os.killpg(program.pid, signal.SIGKILL)
+            program.communicate()
 
 
-def gone(pids, seconds=20):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
-            return True
-        time.sleep(0.1)
-    return False
+# A program that turns into one master per sampler, which saves starting Python for each.
+IN_EACH_OF_FOUR = """\
+for kind in SAMPLERS:
+    if os.fork() == 0:
+        say("master", os.getpid())
+        sampler = start(kind)
+        {then}
+        os._exit(0)
+for _ in SAMPLERS:
+    os.wait()"""
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("then", ["time.sleep(100)", "[sampler.obtain_samples(i) for i in range(10**6)]"], ids=["idle", "busy"])
-def test_workers_end_themselves_when_the_master_is_killed(tmp_path, start_method, then):
-    master = run_master(tmp_path, start_method, then)
-    pids = list(map(int, master.stdout.readline().split()[1:]))
-    assert len(pids) == 2
-    time.sleep(random.random())
-    master.kill()
-    master.communicate(timeout=30)
-    assert gone(pids)
+IDLE, BUSY = "time.sleep(100)", "[sampler.obtain_samples(i) for i in range(10**6)]"
+
+
+@pytest.mark.parametrize(
+    "start_method, then, how",
+    [
+        *((start_method, then, signal.SIGKILL) for start_method in ("fork", "spawn", "forkserver") for then in (IDLE, BUSY)),
+        ("fork", BUSY, signal.SIGTERM),
+        ("fork", BUSY, signal.SIGINT),
+    ],
+)
+def test_workers_of_every_sampler_end_when_their_master_is_killed(run_master, start_method, then, how):
+    program = run_master(start_method, IN_EACH_OF_FOUR.format(then=then))
+    masters, workers = [], []
+    while len(masters) < len(SAMPLERS) or len(workers) < 2 * len(SAMPLERS):
+        what, *pids = program.stdout.readline().split()
+        (masters if what == "master" else workers).extend(map(int, pids))
+    time.sleep(random.random() * 0.5)
+    for pid in masters:
+        os.kill(pid, how)
+    program.communicate(timeout=30)
+    assert len(workers) == 2 * len(SAMPLERS) and gone(workers)
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
-def test_a_program_that_forgets_shutdown_exits_cleanly(tmp_path, start_method):
-    master = run_master(tmp_path, start_method, "sampler.obtain_samples(0)")
-    out, err = master.communicate(timeout=60)
-    assert master.returncode == 0 and not err, err
-    assert gone(list(map(int, out.split()[1:])))
+def test_a_program_that_forgets_shutdown_exits_cleanly(run_master, start_method):
+    then = "samplers = [start(kind) for kind in SAMPLERS]\nfor sampler in samplers:\n    sampler.obtain_samples(0)"
+    program = run_master(start_method, then)
+    out, err = program.communicate(timeout=60)
+    assert program.returncode == 0 and not err, err
+    assert gone([int(pid) for pid in out.split() if pid.isdigit()])
 
 
-def test_workers_ignore_ctrl_c(tmp_path):
-    master = run_master(
-        tmp_path,
-        "fork",
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n    os.killpg(0, signal.SIGINT)\n    time.sleep(0.5)\n"
-        "    sampler.obtain_samples(0)\n    sampler.shutdown()\n    print('went on')",
+def test_workers_ignore_ctrl_c(run_master):
+    then = (
+        "samplers = [start(kind) for kind in SAMPLERS]\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nos.killpg(0, signal.SIGINT)\n"
+        "time.sleep(0.5)\nfor sampler in samplers:\n    sampler.obtain_samples(0)\n    sampler.shutdown()\nprint('went on')"
     )
-    out, err = master.communicate(timeout=60)
+    program = run_master("fork", then)
+    out, err = program.communicate(timeout=60)
     assert "went on" in out, err
 
 
-def test_samplers_come_and_go_without_leaving_descriptors_or_memory():
-    def cycle():
-        sampler = start(EnvCls=CountingEnv)
-        sampler.obtain_samples(0)
+@every_sampler
+def test_ctrl_c_in_the_middle_of_a_batch_ends_in_a_clean_shutdown(kind, tmp_path):
+    for phase in ("collecting", "evaluating"):
+        directory = tmp_path / phase
+        directory.mkdir()
+        sampler = start(kind, dict(directory=str(directory)), EnvCls=SlowClosingEnv, eval_n_envs=2, eval_max_steps=10**6)
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            collect_forever(sampler) if phase == "collecting" else sampler.evaluate_agent(0)
+        sampler.stop_evaluation()
         sampler.shutdown()
+        assert not workers_of(os.getpid())
+        assert len(closed_in_workers(directory)) == 4 + 2
+
+
+@every_sampler
+def test_a_sampler_that_was_interrupted_in_the_middle_of_a_batch_hands_out_no_half_batch_later(kind):
+    sampler = start(kind, EnvCls=SlowEnv, batch_T=50)
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        sampler.obtain_samples(0)
+    with pytest.raises(RuntimeError, match="initialize"):
+        sampler.obtain_samples(1)
+    sampler.shutdown()
+
+
+class SlowClosingEnv(ClosingEnv):
+    def step(self, action):
+        time.sleep(0.002)
+        return super().step(action)
+
+
+@every_sampler
+def test_samplers_come_and_go_without_leaving_descriptors_or_memory(kind):
+    def cycles(n):
+        for _ in range(n):
+            sampler = start(kind, EnvCls=CountingEnv)
+            sampler.obtain_samples(0)
+            sampler.shutdown()
         gc.collect()
 
-    for _ in range(5):
-        cycle()
+    cycles(5)
     process = psutil.Process()
     n_fds, rss = process.num_fds(), process.memory_info().rss
-    for _ in range(50):
-        cycle()
+    cycles(50)
     assert process.num_fds() <= n_fds + 2
     assert process.memory_info().rss <= rss * 1.05
 
 
-def test_a_sampler_that_is_dropped_takes_its_workers_along():
-    sampler = start(EnvCls=CountingEnv)
+@every_sampler
+def test_a_sampler_that_is_dropped_takes_its_workers_along(kind):
+    sampler = start(kind, EnvCls=CountingEnv)
     pids = [process.pid for process in sampler._pool.processes]
     del sampler
     gc.collect()
     assert gone(pids)
+
+
+@gpu_samplers
+def test_signals_are_empty_after_every_batch_and_every_evaluation(kind):
+    sampler = start(kind, EnvCls=CountingEnv, n_workers=4, eval_n_envs=3, eval_max_steps=30)
+    assert len(sampler.signals) >= 2 and all(signal.is_empty() for signal in sampler.signals)
+    for itr in range(20):
+        sampler.obtain_samples(itr)
+        assert all(signal.is_empty() for signal in sampler.signals)
+        sampler.evaluate_agent(itr)
+        assert all(signal.is_empty() for signal in sampler.signals)
+    sampler.shutdown()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What workers load
+# ---------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+@gpu_samplers
+def test_workers_that_are_served_actions_import_neither_torch_nor_numba(kind, start_method):
+    sampler = start(kind, EnvCls=ModulesEnv, start_method=start_method, eval_n_envs=2, eval_max_steps=20)
+    samples, _ = sampler.obtain_samples(0)
+    sampler.evaluate_agent(0)
+    samples, _ = sampler.obtain_samples(1)
+    sampler.shutdown()
+    assert not samples.env.env_info.torch.any() and not samples.env.env_info.numba.any()
+
+
+def test_the_modules_of_workers_that_act_themselves_show_that_this_can_be_seen():
+    sampler = start("CPU", EnvCls=ModulesEnv, start_method="spawn")
+    samples, _ = sampler.obtain_samples(0)
+    sampler.shutdown()
+    assert samples.env.env_info.torch.all()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

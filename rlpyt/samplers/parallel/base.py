@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.samplers.base import BaseSampler, close_envs, make_envs, set_traj_info_attributes
-from rlpyt.samplers.buffer import build_samples_buffer
+from rlpyt.samplers.buffer import build_samples_buffer, checked_spaces
 from rlpyt.samplers.collections import Samples
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
@@ -64,15 +64,18 @@ class ParallelSamplerBase(BaseSampler):
         self.agent, self.seed = agent, seed
         env = make_envs(self.EnvCls, self.env_kwargs, seed, "example", [rank])[0]
         try:
-            self._agent_init(agent, env, global_B, np.arange(first, first + B))
+            env_ranks = np.arange(first, first + B)
+            self._agent_init(agent, env, global_B, env_ranks)
+            self._null_action = env.action_space.null_value()
             self.samples_pyt, self.samples_np, examples = build_samples_buffer(
                 agent, env, self.batch_spec, bootstrap_value, agent_shared=True, env_shared=True, subprocess=False
             )
         finally:
             close_envs([env])
+        self._agent_ready(agent, global_B, env_ranks)
         set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
         self.stop = np_mp_array(1, bool)
-        common_kwargs = self._common_kwargs(affinity, traj_info_kwargs, global_B)
+        common_kwargs = self._common_kwargs(affinity, traj_info_kwargs, global_B, examples)
         workers_kwargs = self._workers_kwargs(cpus, first, rank, examples)
         self._pool = WorkerPool(
             worker_process or sampling_process,
@@ -115,9 +118,12 @@ class ParallelSamplerBase(BaseSampler):
             raise RuntimeError("The sampler is not running; call initialize() before using it.")
         return self._pool
 
-    def _agent_init(self, agent: Any, env: Any, global_B: int, env_ranks: np.ndarray) -> None:
+    def _agent_init(self, agent: Any, env: Any, global_B: int = 1, env_ranks: np.ndarray | None = None) -> None:
         """Initialize the agent; its parameters are shared if the workers use them."""
-        agent.initialize(env.spaces, share_memory=not self.gpu, global_B=global_B, env_ranks=env_ranks)
+        agent.initialize(checked_spaces(env), share_memory=not self.gpu, global_B=global_B, env_ranks=env_ranks)
+
+    def _agent_ready(self, agent: Any, global_B: int, env_ranks: np.ndarray) -> None:
+        """Called when the agent is initialized and the batch allocated, before workers start."""
 
     def _run(self, name: str, itr: int, doing: str) -> list:
         """Give the workers a command, and return their replies."""
@@ -159,7 +165,7 @@ class ParallelSamplerBase(BaseSampler):
         groups = self._group_columns(n)
         return [g[part.start : part.stop] for g in groups for part in split_evenly(len(g), n_workers // self.n_groups)]
 
-    def _common_kwargs(self, affinity: dict, traj_info_kwargs: dict | None, global_B: int) -> dict:
+    def _common_kwargs(self, affinity: dict, traj_info_kwargs: dict | None, global_B: int, examples: dict) -> dict:
         return dict(
             EnvCls=self.EnvCls,
             env_kwargs=self.env_kwargs,
@@ -176,6 +182,7 @@ class ParallelSamplerBase(BaseSampler):
             eval_CollectorCls=self.eval_CollectorCls,
             eval_env_kwargs=self.eval_env_kwargs,
             eval_max_T=self.eval_max_T if self.eval_n_envs else 0,
+            examples=examples,
         )
 
     def _workers_kwargs(self, cpus: list, first: int, rank: int, examples: dict) -> list[dict]:

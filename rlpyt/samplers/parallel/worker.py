@@ -87,6 +87,7 @@ def _serve(pipe: Connection, c: _Kwargs, w: _Kwargs, all_envs: list) -> None:
         )
         eval_collector.max_episodes, eval_collector.env_ranks = w.eval_max_episodes, w.eval_env_ranks
         eval_collector.progress, eval_collector.stop = w.progress, c.stop
+        eval_collector.examples = c.examples
     agent_inputs, traj_infos = collector.start_envs(c.max_decorrelation_steps)
     collector.start_agent()
     pipe.send(("ok", None))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.samplers.base import BaseSampler, close_envs, make_envs, set_traj_info_attributes
-from rlpyt.samplers.buffer import build_samples_buffer
+from rlpyt.samplers.buffer import build_samples_buffer, checked_spaces
 from rlpyt.samplers.collections import Samples
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
@@ -59,7 +59,7 @@ class SerialSampler(BaseSampler):
         self._envs = []
         example_env = make_envs(self.EnvCls, self.env_kwargs, seed, "example", [rank])[0]
         try:
-            agent.initialize(example_env.spaces, share_memory=False, global_B=global_B, env_ranks=env_ranks)
+            agent.initialize(checked_spaces(example_env), share_memory=False, global_B=global_B, env_ranks=env_ranks)
             self.samples_pyt, self.samples_np, examples = build_samples_buffer(
                 agent, example_env, self.batch_spec, bootstrap_value, agent_shared=False, env_shared=False, subprocess=False
             )
@@ -89,6 +89,7 @@ class SerialSampler(BaseSampler):
                 max_trajectories=self.eval_max_trajectories,
             )
             self.eval_collector.stop = self.stop = np.zeros(1, bool)
+            self.eval_collector.examples = examples
         self.agent = agent
         self._agent_inputs, self._traj_infos = self.collector.start_envs(self.max_decorrelation_steps)
         self.collector.start_agent()

@@ -14,7 +14,7 @@ import torch
 
 from rlpyt.samplers.actors import LocalActor
 from rlpyt.samplers.signals import GroupSignals
-from rlpyt.samplers.workers import WorkerPool, describe_failure
+from rlpyt.samplers.workers import WorkerError, WorkerPool, describe_failure
 
 EVAL_TRAJ_CHECK = 20  # Unused: episodes of an evaluation are shared out beforehand, so nobody counts them.
 
@@ -76,10 +76,9 @@ def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = Tru
             _turn_to(agent, group)
             group.actor.request(t)
             if t == n_steps:
+                group.release(t)  # There are no more actions; workers go on with what they do after a batch.
                 continue
-            group.actor.act(t)
-            if not actions_first:
-                group.actor.record(t)
+            group.actor.act(t, agent_info_too=not actions_first)
             if overlap:
                 group.release(t)
             else:
@@ -99,7 +98,8 @@ def _turn_to(agent: Any, group: Group) -> None:
 class ActionServer:
     """Serves actions to the workers of a sampler: one group of them.
 
-    For samplers with ``training_groups()``, ``evaluation_groups()``, ``server_threads``, ``workers_read_agent_info``.
+    Combined with a class that has ``agent``, ``batch_spec``, ``eval_max_T``, ``training_groups()``, ``evaluation_groups()``,
+    ``server_threads`` and ``workers_read_agent_info``, such as `GpuSamplerBase`.
     """
 
     n_groups = 1
@@ -114,12 +114,14 @@ class ActionServer:
         self._serve(self.evaluation_groups(), self.eval_max_T, itr, f"the evaluation at iteration {itr}")
 
     def _serve(self, groups: Sequence[Group], n_steps: int, itr: int, what: str) -> None:
-        with torch_threads(self.server_threads):
+        with torch_threads(self.server_threads), outputs_on_device(self.agent):
             try:
                 groups[0].actor.set_mode(itr)  # For all of them: it is the same agent.
                 for group in groups:
                     group.actor.prepare()
                 serve(self.agent, groups, n_steps, self.overlap, actions_first=not self.workers_read_agent_info)
+            except WorkerError:
+                raise
             except Exception as error:
                 describe_failure(error, f"This was in the action server, during {what}.")
                 raise
@@ -147,3 +149,13 @@ def torch_threads(n: int):
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def outputs_on_device(agent: Any):
+    """Have the agent leave what it returns on its device for a while, for the actors to copy: actions first."""
+    before, agent.acts_on_device = agent.acts_on_device, True
+    try:
+        yield
+    finally:
+        agent.acts_on_device = before

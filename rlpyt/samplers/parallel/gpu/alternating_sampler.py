@@ -32,8 +32,6 @@ class AlternatingSamplerBase(GpuSamplerBase):
         Raises:
             ValueError: the number of workers is odd, or the agent has but one recurrent state.
         """
-        if not agent.recurrent:
-            agent.alternating = True
         return super().initialize(agent, *args, **kwargs)
 
 

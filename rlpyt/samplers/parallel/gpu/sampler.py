@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from rlpyt.samplers.actors import BatchActor, EvalActor
 from rlpyt.samplers.buffer import build_step_buffer
-from rlpyt.samplers.collections import Samples, StepBuffer
+from rlpyt.samplers.collections import StepBuffer
 from rlpyt.samplers.episodes import has_own_step
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group
@@ -38,15 +39,6 @@ class GpuSamplerBase(ParallelSamplerBase):
     ) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
 
-    def obtain_samples(self, itr: int) -> tuple[Samples, list]:
-        """Have the workers fill the batch, acting for them; return it, in memory that the next batch overwrites, and the TrajInfos of the
-        episodes that ended in it."""
-        return super().obtain_samples(itr)
-
-    def evaluate_agent(self, itr: int) -> list:
-        """Have the workers play evaluation episodes, acting for them; return their TrajInfos."""
-        return super().evaluate_agent(itr)
-
     def training_groups(self) -> list[Group]:
         """Return the groups of workers, for one batch."""
         if self._actors is None:
@@ -62,8 +54,7 @@ class GpuSamplerBase(ParallelSamplerBase):
                 for columns in self._group_columns(self.batch_spec.B)
             ]
             if self.agent.device.type == "cuda":
-                self.agent.acts_on_device = True  # The actors copy what it returns: actions first.
-                self._pinned = PinnedMemory(self.samples_np)
+                self._pinned = PinnedMemory(self.samples_np._replace(final_observation=None), self.agent.device)
         return self._groups(self._actors, [signals.n_workers for signals in self._signals])
 
     def evaluation_groups(self) -> list[Group]:
@@ -87,39 +78,42 @@ class GpuSamplerBase(ParallelSamplerBase):
     @property
     def server_threads(self) -> int:
         """torch threads of the agent while it acts."""
-        if self._affinity.get("master_torch_threads"):
-            return self._affinity["master_torch_threads"]
+        given = self._affinity.get("master_torch_threads")
+        if given:
+            return given
         n_workers = len(self._pool.processes)
-        return max(1, len(allowed_cpus()) - (n_workers - n_workers // self.n_groups))
+        n_free = len(allowed_cpus()) - (n_workers - n_workers // self.n_groups)
+        return max(1, min(n_free, torch.get_num_threads()))
 
     @property
     def signals(self) -> list[Semaphore]:
         """All semaphores; empty between batches."""
         return [semaphore for signals in self._signals for semaphore in signals.semaphores]
 
+    def shutdown(self) -> None:
+        """Close the environments and end the workers. May be called twice."""
+        self._actors = self._pinned = None
+        super().shutdown()
+
     def _run(self, name: str, itr: int, doing: str) -> list:
         pool = self._running_pool()
-        pool.send((name, itr), doing)
-        try:
+        with pool.ending_on_failure():
+            pool.send((name, itr), doing)
             (self.serve_actions if name == "collect" else self.serve_actions_evaluation)(itr)
-        except BaseException:
-            pool.kill()
-            raise
-        return pool.receive()
+            return pool.receive()
 
-    def _agent_init(self, agent: Any, env: Any, global_B: int, env_ranks: np.ndarray) -> None:
-        """Initialize the agent, which acts for all environments in this process."""
-        super()._agent_init(agent, env, global_B, env_ranks)
+    def _agent_ready(self, agent: Any, global_B: int, env_ranks: np.ndarray) -> None:
+        """Have the agent act for all environments in this process."""
         agent.collector_initialize(global_B=global_B, env_ranks=env_ranks)
-        self._null_action = env.action_space.null_value()
-        self._actors = None
 
     def _common_kwargs(self, *args: Any) -> dict:
-        return {**super()._common_kwargs(*args), "agent": None}
+        return {**super()._common_kwargs(*args), "agent": None, "examples": None}
 
     def _workers_kwargs(self, cpus: list, first: int, rank: int, examples: dict) -> list[dict]:
         """Extend each worker's share by its signals and its part of the step buffers."""
         n_workers, B = len(cpus), self.batch_spec.B
+        if not self.workers_read_agent_info:
+            examples = {**examples, "agent_info": None}
         _, self.step_buffer_np = build_step_buffer(examples, B)
         if self.eval_n_envs:
             _, self.eval_step_buffer_np = build_step_buffer(examples, self.eval_n_envs)

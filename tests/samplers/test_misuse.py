@@ -1,0 +1,340 @@
+"""What cannot work is refused in a sentence, before any process starts; what goes wrong later is named with environment and step."""
+
+import multiprocessing
+import os
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from agents_for_tests import AlternatingRnnAgent, RecordingAgent, RnnAgent
+from collecting import KINDS, ONE_OF_EACH, SAMPLERS, make_sampler
+from envs import CountingEnv
+
+from rlpyt.samplers.buffer import get_example_outputs
+from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector, CpuWaitResetCollector
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler, NoOverlapAlternatingSampler
+from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector, GpuWaitResetCollector
+from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.samplers.workers import WorkerError
+
+ALL = {"serial": SerialSampler, **SAMPLERS}
+ALTERNATING = [AlternatingSampler, NoOverlapAlternatingSampler]
+AFFINITY = dict(workers_cpus=[0, 1], set_affinity=False)
+
+every_sampler = pytest.mark.parametrize("SamplerCls", ALL.values(), ids=ALL)
+alternating_samplers = pytest.mark.parametrize("SamplerCls", ALTERNATING)
+other_samplers = pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler, GpuSampler])
+
+
+@pytest.fixture
+def no_process(monkeypatch):
+    """Starting a process fails in this test."""
+
+    def refuse(*args):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(multiprocessing.Process, "start", refuse)
+    yield
+    assert not multiprocessing.active_children()
+
+
+def make(SamplerCls, EnvCls=CountingEnv, env_kwargs=None, **kwargs):
+    return SamplerCls(EnvCls=EnvCls, env_kwargs=env_kwargs or {}, **{**dict(batch_T=2, batch_B=4), **kwargs})
+
+
+def refused(SamplerCls, said, agent=None, affinity=AFFINITY, world_size=1, rank=0, **kwargs):
+    """Making or initializing the sampler raises ValueError with `said` in its message."""
+    with pytest.raises(ValueError, match=said) as info:
+        make(SamplerCls, **kwargs).initialize(
+            agent or RecordingAgent(), affinity=affinity, seed=0, world_size=world_size, rank=rank
+        )
+    return str(info.value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Settings
+# ---------------------------------------------------------------------------------------------------------------------
+@every_sampler
+@pytest.mark.parametrize(
+    "bad",
+    [
+        dict(batch_T=0),
+        dict(batch_B=0),
+        dict(batch_B=2.5),
+        dict(eval_n_envs=2),
+        dict(eval_n_envs=4, eval_max_steps=3),
+        dict(eval_n_envs=1, eval_max_steps=3, eval_max_trajectories=0),
+        dict(max_decorrelation_steps=-1),
+        dict(start_method="thread"),
+    ],
+    ids=str,
+)
+def test_impossible_settings_are_refused_by_name(SamplerCls, bad, no_process):
+    with pytest.raises(ValueError, match=list(bad)[-1] if "eval_max_trajectories" in bad else list(bad)[0]):
+        make(SamplerCls, **bad)
+
+
+@every_sampler
+@pytest.mark.parametrize("world_size, rank", [(1, 1), (2, 2), (2, -1), (0, 0)])
+def test_a_rank_beyond_the_number_of_ranks_is_refused(SamplerCls, world_size, rank, no_process):
+    message = refused(SamplerCls, "rank", world_size=world_size, rank=rank)
+    assert f"{rank}" in message and f"{world_size}" in message
+
+
+@every_sampler
+def test_an_affinity_with_an_unknown_key_is_refused_with_the_nearest_one(SamplerCls, no_process):
+    refused(SamplerCls, "did you mean 'workers_cpus'", affinity=dict(worker_cpus=[0]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Halves
+# ---------------------------------------------------------------------------------------------------------------------
+@alternating_samplers
+@pytest.mark.parametrize("B", [1, 5])
+def test_an_alternating_sampler_needs_an_even_batch_B(SamplerCls, B, no_process):
+    assert f"{B}" in refused(SamplerCls, "batch_B.*even|even.*batch_B", batch_B=B)
+
+
+@alternating_samplers
+def test_a_list_of_workers_for_both_halves_must_be_even(SamplerCls, no_process):
+    affinity = dict(workers_cpus=[0, 1, 2], set_affinity=False, alternating=True)
+    assert "3" in refused(SamplerCls, "workers_cpus.*even|even.*workers_cpus", affinity=affinity, batch_B=6)
+
+
+@alternating_samplers
+def test_a_recurrent_agent_without_a_pair_of_states_is_refused_by_alternating_samplers(SamplerCls, no_process):
+    message = refused(SamplerCls, "pair of recurrent states.*Alternating", agent=RnnAgent())
+    assert SamplerCls.__name__ in message and "RnnAgent" in message
+
+
+@other_samplers
+def test_a_recurrent_agent_with_a_pair_of_states_is_refused_by_other_samplers(SamplerCls, no_process):
+    message = refused(SamplerCls, "one recurrent state.*not.*Alternating", agent=AlternatingRnnAgent())
+    assert SamplerCls.__name__ in message and "AlternatingRnnAgent" in message
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Collectors of the other family
+# ---------------------------------------------------------------------------------------------------------------------
+CPU_SIDE, GPU_SIDE = [SerialSampler, CpuSampler], [GpuSampler, AlternatingSampler, NoOverlapAlternatingSampler]
+
+
+@pytest.mark.parametrize(
+    "SamplerCls, CollectorCls",
+    [(SamplerCls, CollectorCls) for SamplerCls in CPU_SIDE for CollectorCls in (GpuResetCollector, GpuWaitResetCollector)]
+    + [(SamplerCls, CollectorCls) for SamplerCls in GPU_SIDE for CollectorCls in (CpuResetCollector, CpuWaitResetCollector)],
+)
+def test_a_collector_of_the_other_family_is_refused_when_the_sampler_is_made(SamplerCls, CollectorCls, no_process):
+    with pytest.raises(ValueError, match=CollectorCls.__name__) as info:
+        make(SamplerCls, CollectorCls=CollectorCls)
+    right = "rlpyt.samplers.parallel.cpu.collectors" if SamplerCls in CPU_SIDE else "rlpyt.samplers.parallel.gpu.collectors"
+    assert SamplerCls.__name__ in str(info.value) and right in str(info.value)
+
+
+@pytest.mark.parametrize(
+    "SamplerCls, eval_CollectorCls",
+    [*((SamplerCls, GpuEvalCollector) for SamplerCls in CPU_SIDE), *((SamplerCls, CpuEvalCollector) for SamplerCls in GPU_SIDE)],
+)
+def test_an_evaluation_collector_of_the_other_family_is_refused_when_the_sampler_is_made(SamplerCls, eval_CollectorCls, no_process):
+    with pytest.raises(ValueError, match=eval_CollectorCls.__name__):
+        make(SamplerCls, eval_CollectorCls=eval_CollectorCls, eval_n_envs=1, eval_max_steps=10)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Order of use
+# ---------------------------------------------------------------------------------------------------------------------
+@every_sampler
+def test_use_before_initialize_and_after_shutdown_says_so(SamplerCls):
+    sampler = make(SamplerCls)
+    sampler.shutdown()
+    for use in (sampler.obtain_samples, sampler.evaluate_agent):
+        with pytest.raises(RuntimeError, match="initialize"):
+            use(0)
+    sampler.initialize(RecordingAgent(), affinity=AFFINITY, seed=0)
+    sampler.obtain_samples(0)
+    with pytest.raises(RuntimeError, match="eval_n_envs"):
+        sampler.evaluate_agent(0)
+    sampler.obtain_samples(1)
+    sampler.shutdown()
+    sampler.shutdown()
+    for use in (sampler.obtain_samples, sampler.evaluate_agent):
+        with pytest.raises(RuntimeError, match="initialize"):
+            use(2)
+
+
+@every_sampler
+def test_a_sampler_can_be_started_anew(SamplerCls):
+    sampler, observations = make(SamplerCls), []
+    for _ in range(2):
+        sampler.initialize(RecordingAgent(), affinity=AFFINITY, seed=0)
+        sampler.obtain_samples(0)
+        observations.append(sampler.obtain_samples(1)[0].env.observation.numpy().copy())
+    sampler.shutdown()
+    np.testing.assert_array_equal(*observations)
+
+
+@pytest.mark.parametrize("SamplerCls", SAMPLERS.values(), ids=SAMPLERS)
+def test_more_workers_than_environments_start_only_as_many_as_are_needed(SamplerCls):
+    sampler = make(SamplerCls, batch_B=2)
+    with pytest.warns(UserWarning, match="workers for batch_B=2"):
+        sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 1, 2, 3], set_affinity=False), seed=0)
+    assert len(multiprocessing.active_children()) == 2
+    sampler.obtain_samples(0)
+    sampler.shutdown()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What environments and agents get wrong
+# ---------------------------------------------------------------------------------------------------------------------
+Info = namedtuple("Info", ["a", "b"])
+Swapped = namedtuple("Swapped", ["b", "a"])
+
+
+class OddEnv(CountingEnv):
+    """Goes wrong in its sixth step, in the way it is told."""
+
+    def __init__(self, odd=None):
+        super().__init__(episode_length=100)
+        self.odd, self.n_steps = odd or {}, 0
+
+    def step(self, action):
+        self.n_steps += 1
+        step = super().step(action)._replace(env_info=Info(1, 2))
+        return step._replace(**self.odd) if self.n_steps == 6 else step
+
+
+ODD = [
+    (dict(env_info=Swapped(2, 1)), r"env_info: expected the fields \['a', 'b'\].*got fields \['b', 'a'\]"),
+    (dict(env_info=dict(a=1, b=2)), "env_info: expected the fields.*got dict"),
+    (dict(reward=None), "reward: expected a finite number, got nan"),
+    (dict(reward=float("inf")), "reward: expected a finite number, got inf"),
+    (dict(observation=np.zeros(3, np.float32)), r"observation: expected shape \(4,\), got \(3,\)"),
+    (dict(observation=np.zeros(4, complex)), "observation: expected dtype float32, got complex128"),
+]
+
+
+@pytest.mark.parametrize("odd, said", ODD)
+@pytest.mark.parametrize("kind", ONE_OF_EACH)
+def test_what_an_environment_gets_wrong_later_on_is_named_with_environment_and_step(kind, odd, said):
+    sampler = make_sampler(kind, EnvCls=OddEnv, env=dict(odd=odd), T=4, B=4, decorrelation=0)
+    sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
+    sampler.obtain_samples(0)
+    with pytest.raises((ValueError, TypeError, WorkerError), match=said) as info:
+        sampler.obtain_samples(1)
+    text = str(info.value) + "".join(getattr(info.value, "__notes__", []))
+    assert "step 1 of batch 1 (environment step 5)" in text
+    assert any(f"environment {b}, " in text for b in range(4)) and (kind == "serial" or "sampler worker" in text.lower())
+    sampler.shutdown()
+
+
+class ScalarsEnv(CountingEnv):
+    """Its reward is an array with one element."""
+
+    def step(self, action):
+        step = super().step(action)
+        return step._replace(reward=np.array(step.reward), done=np.bool_(step.done))
+
+
+@pytest.mark.parametrize("kind", ONE_OF_EACH)
+def test_arrays_of_one_element_are_numbers(kind):
+    sampler = make_sampler(kind, EnvCls=ScalarsEnv, env={}, B=4)
+    sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
+    samples, _ = sampler.obtain_samples(0)
+    np.testing.assert_array_equal(samples.env.reward, samples.env.env_info.t)
+    sampler.shutdown()
+
+
+class ForgetfulAgent(RecordingAgent):
+    """Leaves out a field of its agent_info after the example and the first step."""
+
+    def step(self, *inputs):
+        step = super().step(*inputs)
+        return step if self.n_calls < 3 else step._replace(agent_info=step.agent_info._replace(prev_action=None))
+
+
+@pytest.mark.parametrize("kind", ONE_OF_EACH)
+def test_an_agent_that_leaves_out_a_field_of_agent_info_later_on_is_refused(kind):
+    sampler = make_sampler(kind, env={}, B=4)
+    sampler.initialize(ForgetfulAgent(), affinity=KINDS[kind].affinity, seed=0)
+    with pytest.raises((ValueError, WorkerError), match="agent_info must have the same fields"):
+        sampler.obtain_samples(0)
+    sampler.shutdown()
+
+
+class SlippingAgent(RecordingAgent):
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def step(self, *inputs):
+        step = super().step(*inputs)
+        return step if self.n_calls < 4 else self.change(step)
+
+
+@pytest.mark.parametrize("kind", ["serial", "GPU, 2 workers"])
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda step: step._replace(action=step.action.float() + 0.5), "action with shape .* and dtype torch.float32, expected"),
+        (lambda step: step._replace(action=step.action.sum()), r"action with shape \(\)"),
+        (
+            lambda step: step._replace(agent_info=step.agent_info._replace(prev_reward=step.action[:1])),
+            r"agent_info.prev_reward with shape \(1,\)",
+        ),
+    ],
+)
+def test_an_agent_whose_outputs_change_shape_or_dtype_is_refused_by_name(kind, change, said):
+    sampler = make_sampler(kind)
+    sampler.initialize(SlippingAgent(change), affinity=KINDS[kind].affinity, seed=0)
+    with pytest.raises(ValueError, match=said):
+        sampler.obtain_samples(0)
+    sampler.shutdown()
+
+
+def test_a_feedforward_agent_goes_from_an_alternating_sampler_to_any_other():
+    agent = RecordingAgent()
+    for kind, alternating in (("alternating, 2 workers", True), ("GPU, 2 workers", False), ("serial", False)):
+        sampler = make_sampler(kind)
+        sampler.initialize(agent, affinity=KINDS[kind].affinity, seed=0)
+        assert agent.alternating == alternating
+        sampler.shutdown()
+
+
+class HastyCollector(GpuResetCollector):
+    """Replies before it has taken its steps."""
+
+    def collect_batch(self, agent_inputs, traj_infos, itr):
+        return agent_inputs, traj_infos, []
+
+
+def test_a_collector_that_does_not_take_its_steps_is_an_error_and_not_a_hang():
+    sampler = GpuSampler(EnvCls=CountingEnv, env_kwargs={}, batch_T=4, batch_B=2, CollectorCls=HastyCollector)
+    sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 1], set_affinity=False), seed=0)
+    with pytest.raises(WorkerError, match="one more step of their collectors was expected"):
+        sampler.obtain_samples(0)
+    sampler.shutdown()
+
+
+class ClassicEnv:
+    """Not an environment of this framework."""
+
+    import gymnasium
+
+    action_space = observation_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self):
+        return 0
+
+    def step(self, action):
+        return 0, 0.0, False, False, {}
+
+
+@every_sampler
+def test_an_environment_of_another_framework_is_pointed_to_its_wrapper(SamplerCls, no_process):
+    with pytest.raises(ValueError, match="GymEnvWrapper"):
+        get_example_outputs(RecordingAgent(), ClassicEnv(), {})
+    with pytest.raises(ValueError, match="GymEnvWrapper"):
+        make(SamplerCls, EnvCls=ClassicEnv).initialize(RecordingAgent(), affinity=AFFINITY, seed=0)

@@ -5,7 +5,7 @@
     begin(itr)     once per batch or evaluation
     request(t)     observation `t`, and what the actions of step ``t - 1`` led to, are in place
     receive(t)     returns the actions for step `t`, which by then are recorded; a copy, with which environments may do as they please
-    finish(t)      returns when the last request of a batch has been dealt with
+    finish()       returns when the last request of a batch has been dealt with
     leave()        no further request will follow in this evaluation
 
 A batch of T steps takes T + 1 requests: the last one is answered by the value to bootstrap from.
@@ -157,7 +157,7 @@ class LocalActor:
         """Write the agent_info of step `t` into its row."""
         self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
 
-    def finish(self, t: int) -> None:
+    def finish(self) -> None:
         """Nothing to wait for."""
 
     def leave(self) -> None:
@@ -286,17 +286,17 @@ class RemoteActor:
 
     def receive(self, t: int) -> Any:
         """Wait for the actions of step `t`, and return a copy."""
-        self._acquire(t)
+        self._acquire()
         return buffer_func(self.actions[t], np.copy)
 
-    def _acquire(self, t: int) -> None:
-        self.signals.act_ready[t % 2].acquire()
+    def _acquire(self) -> None:
+        self.signals.act_ready.acquire()
         if self.signals.abandoned[0]:
             raise Abandoned
 
-    def finish(self, t: int) -> None:
+    def finish(self) -> None:
         """Wait until the server has read what this worker wrote in the batch."""
-        self._acquire(t)
+        self._acquire()
 
     def leave(self) -> None:
         """Tell the server that this was the last step: it no longer waits for this worker, nor sends it actions."""

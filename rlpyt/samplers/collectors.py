@@ -249,7 +249,7 @@ class TrainingCollector(DecorrelatingStartCollector):
                 self._end_episodes(t, row, ended, completed)
             self.progress[0] += 1
             self.actor.request(t + 1)
-        self.actor.finish(self.batch_T)
+        self.actor.finish()
         self._keep_last_observations(row)
         self._check_rewards()
         self._tracker.end_batch(self.samples_np)

@@ -2,15 +2,10 @@
 
 All signals of a group of workers, and who gives them::
 
-    obs_ready      worker -> server   "my observations, and what the last actions led to, are in place"
-    act_ready[0]   server -> worker   "your actions are in place", for even steps
-    act_ready[1]   server -> worker   the same for odd steps
-    left           worker -> server   "the signal I gave last was my last one", read once that has come
+    obs_ready      worker -> server   "my observations, and what the last actions led to, are in place"; one for the group
+    act_ready[i]   server -> worker   "your actions are in place"; one for each worker
+    left[i]        worker -> server   "the signal I gave last was my last one", read once that has come
     abandoned      master -> worker   "there will be no more actions": the run ends by a failure
-
-The actions of one step are announced to all workers of a group at once, by as many releases of one semaphore. A fast worker cannot take
-the release meant for a slow one: its next step has the other semaphore, and the server turns to the step after that only when all have
-taken theirs.
 """
 
 from __future__ import annotations
@@ -38,9 +33,9 @@ class Semaphore:
         self._fds = os.pipe() if fds is None else fds
         self._read, self._write = self._fds
 
-    def release(self, n: int = 1) -> None:
-        """Count up by `n`, letting `n` calls of `acquire` return."""
-        os.write(self._write, bytes(n))
+    def release(self) -> None:
+        """Count up by 1."""
+        os.write(self._write, b"1")
 
     def acquire(self) -> None:
         """Wait until the count is above 0, then count down by 1. For a worker, which ends by itself if its master does."""
@@ -84,19 +79,20 @@ class GroupSignals:
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
         self.obs_ready = Semaphore()
-        self.act_ready = Semaphore(), Semaphore()
+        # One each: of several processes that wait for the same pipe, the system wakes up one after the other.
+        self.act_ready = [Semaphore() for _ in range(n_workers)]
         self.left = np_mp_array(n_workers, bool)
         self.abandoned = np_mp_array(1, bool)
 
     def of_worker(self, i: int) -> WorkerSignals:
         """Return the ends that worker `i` of the group holds."""
-        return WorkerSignals(self.obs_ready, self.act_ready, self.left[i : i + 1], self.abandoned)
+        return WorkerSignals(self.obs_ready, self.act_ready[i], self.left[i : i + 1], self.abandoned)
 
     def abandon(self) -> None:
         """Wake all workers up that wait for actions, to tell them that none will come."""
         self.abandoned[0] = True
         for semaphore in self.act_ready:
-            semaphore.release(self.n_workers)
+            semaphore.release()
 
     @property
     def semaphores(self) -> list[Semaphore]:
@@ -106,7 +102,5 @@ class GroupSignals:
 class WorkerSignals:
     """One worker's ends of the signals of its group; `left` [1] and `abandoned` [1] are in shared memory."""
 
-    def __init__(
-        self, obs_ready: Semaphore, act_ready: tuple[Semaphore, Semaphore], left: np.ndarray, abandoned: np.ndarray
-    ) -> None:
+    def __init__(self, obs_ready: Semaphore, act_ready: Semaphore, left: np.ndarray, abandoned: np.ndarray) -> None:
         self.obs_ready, self.act_ready, self.left, self.abandoned = obs_ready, act_ready, left, abandoned

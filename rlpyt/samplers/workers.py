@@ -35,7 +35,7 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -508,6 +508,16 @@ def set_cpu_affinity(cpus: Any) -> None:
             "affinity=dict(..., set_affinity=False) avoids this warning.",
             stacklevel=2,
         )
+
+
+def yield_to_waker() -> None:
+    """Let this process not take the processor from the one that wakes it up, which has others to wake up as well.
+
+    For workers of an action server: the first one would otherwise step its environments before the next one has been told to.
+    """
+    if hasattr(os, "SCHED_BATCH"):
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def split_evenly(n: int, parts: int) -> list[range]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
 from rlpyt.samplers.collectors import TrajInfoList
-from rlpyt.samplers.workers import set_cpu_affinity
+from rlpyt.samplers.workers import set_cpu_affinity, yield_to_waker
 from rlpyt.utils.seed import env_seed, set_seed
 
 
@@ -44,6 +44,8 @@ def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict)
     c, w = _Kwargs(common_kwargs), _Kwargs(worker_kwargs)
     seed = None if c.seed is None else env_seed(c.seed, "agent", w.rank)
     initialize_worker(w.rank, seed, w.cpus, c.torch_threads)
+    if w.sync is not None:
+        yield_to_waker()
     set_traj_info_attributes(c.TrajInfoCls, c.traj_info_kwargs)
     envs: list = []
     try:

@@ -26,7 +26,7 @@ class Group:
         number: 0 or 1.
         actor: the agent, acting for their environments.
         signals: shared with the workers.
-        n_workers: how many of them take part.
+        n_workers: how many of them take part: the first ones.
         pool: the workers.
     """
 
@@ -35,21 +35,24 @@ class Group:
         self.actor = actor
         self.signals = signals
         self.pool = pool
-        self.n_workers = self._n_present = n_workers
+        self.n_workers = n_workers
+        self._present = range(n_workers)
         self._n_arrived = 0
 
     def wait(self) -> bool:
         """Wait until all workers have made their request; return False, at once from then on, if all of them have left."""
-        while self._n_arrived < self._n_present:
+        while self._n_arrived < len(self._present):
             self.pool.wait_for(self.signals.obs_ready)
             self._n_arrived += self.signals.obs_ready.acquire_all()
         if self._n_arrived:  # All have said by now whether they stay.
-            self._n_arrived, self._n_present = 0, self.n_workers - int(self.signals.left.sum())
-        return self._n_present > 0
+            self._n_arrived = 0
+            self._present = [i for i in range(self.n_workers) if not self.signals.left[i]]
+        return len(self._present) > 0
 
-    def release(self, t: int) -> None:
-        """Let the workers take the actions of step `t`."""
-        self.signals.act_ready[t % 2].release(self._n_present)
+    def release(self) -> None:
+        """Let the workers go on."""
+        for i in self._present:
+            self.signals.act_ready[i].release()
 
 
 def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = True, actions_first: bool = True) -> None:
@@ -62,13 +65,13 @@ def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = Tru
         overlap: whether a group may start to step while the other one still does.
         actions_first: whether agent_info is recorded while the group is stepping already; False if its workers read it.
     """
-    pending = None  # The group whose actions wait for the other group, and their step.
+    pending = None  # The group whose actions wait for the other group.
     for t in range(n_steps + 1):
         here = False
         for group in groups:
             present = group.wait()
             if pending is not None:
-                pending[0].release(pending[1])
+                pending.release()
                 pending = None
             if not present:
                 continue
@@ -76,13 +79,13 @@ def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = Tru
             _turn_to(agent, group)
             group.actor.request(t)
             if t == n_steps:
-                group.release(t)  # There are no more actions; workers go on with what they do after a batch.
+                group.release()  # There are no more actions; workers go on with what they do after a batch.
                 continue
             group.actor.act(t, agent_info_too=not actions_first)
             if overlap:
-                group.release(t)
+                group.release()
             else:
-                pending = group, t
+                pending = group
             if actions_first:
                 group.actor.record(t)
         if not here:

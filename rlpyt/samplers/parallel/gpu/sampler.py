@@ -29,7 +29,7 @@ class GpuSamplerBase(ParallelSamplerBase):
     evaluation, is in step buffers.
 
     The agent is on the CPU, or on the GPU that the runner moves it to. torch threads that the agent uses while it acts on the CPU:
-    ``affinity["master_torch_threads"]`` if given, else as many as there are processors that the workers leave free meanwhile.
+    ``affinity["master_torch_threads"]`` if given, else one for each processor that no worker needs, and at least one.
     """
 
     gpu = True
@@ -81,8 +81,8 @@ class GpuSamplerBase(ParallelSamplerBase):
         given = self._affinity.get("master_torch_threads")
         if given:
             return given
-        n_workers = len(self._pool.processes)
-        n_free = len(allowed_cpus()) - (n_workers - n_workers // self.n_groups)
+        # Not those of workers that wait: they want them at once, when torch's threads still spin, waiting for more work.
+        n_free = len(allowed_cpus()) - len(self._pool.processes)
         return max(1, min(n_free, torch.get_num_threads()))
 
     @property

@@ -2,6 +2,9 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
+import tempfile
 from collections import namedtuple
 
 import numpy as np
@@ -262,6 +265,38 @@ def test_an_agent_that_leaves_out_a_field_of_agent_info_later_on_is_refused(kind
     with pytest.raises((ValueError, WorkerError), match="agent_info must have the same fields"):
         sampler.obtain_samples(0)
     sampler.shutdown()
+
+
+def test_threads_that_forked_workers_cannot_have_are_refused_and_spawned_ones_get_them():
+    program = """
+import torch
+from agents_for_tests import RecordingAgent
+from envs import CountingEnv
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+
+def start(start_method):
+    sampler = CpuSampler(EnvCls=CountingEnv, env_kwargs={}, batch_T=2, batch_B=2, start_method=start_method)
+    sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 1], set_affinity=False, worker_torch_threads=2), seed=0)
+    sampler.obtain_samples(0)
+    sampler.shutdown()
+    print(start_method, "ran")
+
+if __name__ == "__main__":
+    start("fork")
+    torch.set_num_threads(2)
+    torch.ones(512, 512) @ torch.ones(512, 512)
+    start("spawn")
+    start("fork")
+"""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "program.py")
+        with open(path, "w") as file:
+            file.write(program)
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+        result = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120, env=env)
+    assert result.stdout.split("\n")[:2] == ["fork ran", "spawn ran"], result.stderr
+    # Other OpenMP libraries than GNU's get on after a fork.
+    assert "fork ran" in result.stdout.split("\n")[2:] or "workers would hang" in result.stderr
 
 
 class SlippingAgent(RecordingAgent):

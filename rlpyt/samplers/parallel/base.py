@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,9 +130,9 @@ class ParallelSamplerBase(BaseSampler):
         """Give the workers a command, and return their replies."""
         return self._running_pool().request((name, itr), doing)
 
-    def _on_failure(self) -> Callable[[], None] | None:
-        """Return what releases workers that wait for something else than a command, if there is such a thing."""
-        return None
+    def _on_failure(self) -> Callable[[], None]:
+        """Return what makes workers come to an end of what they do; it must not keep the sampler alive."""
+        return partial(_set, self.stop)
 
     def _workers_cpus(self, affinity: dict) -> list:
         """Return one entry per worker, group by group: the processors it is bound to, or None."""
@@ -207,6 +208,10 @@ class ParallelSamplerBase(BaseSampler):
             )
             for i in range(n_workers)
         ]
+
+
+def _set(flag: np.ndarray) -> None:
+    flag[0] = True
 
 
 def _worker_name(kwargs: dict) -> str:

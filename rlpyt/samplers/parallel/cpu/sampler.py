@@ -6,6 +6,9 @@ from typing import Any
 
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
+from rlpyt.samplers.workers import WorkerError, WorkerPool
+
+_TRIAL_SECONDS = 5.0
 
 
 class CpuSampler(ParallelSamplerBase):
@@ -16,7 +19,38 @@ class CpuSampler(ParallelSamplerBase):
     ) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
 
+    def _agent_ready(self, agent: Any, global_B: int, env_ranks: Any) -> None:
+        """Check that workers can use the threads they are to use."""
+        if (self._affinity.get("worker_torch_threads") or 1) > 1:
+            check_torch_threads(self._affinity["worker_torch_threads"], self.start_method)
+
     def _run(self, name: str, itr: int, doing: str) -> list:
         self._running_pool()
         self.agent.sync_shared_memory()  # Copies only if the trained model is another one, e.g. on a GPU.
         return super()._run(name, itr, doing)
+
+
+def check_torch_threads(n: int, start_method: str | None) -> None:
+    """Raise ValueError if a worker would hang with `n` torch threads: forked processes do, once their parent has used several.
+
+    That is so with GNU's OpenMP, and cannot be asked for, only tried.
+    """
+    name = f"a process that tries torch with {n} threads"
+    pool = WorkerPool(_use_torch_threads, [dict(n=n)], [name], start_method=start_method, timeout=_TRIAL_SECONDS)
+    try:
+        pool.receive()
+    except WorkerError as error:
+        raise ValueError(
+            f"affinity['worker_torch_threads']={n}: workers would hang, since this process has used several torch threads already, and "
+            "workers are forked from it. Use start_method='spawn' or 'forkserver', or 1 thread for each worker."
+        ) from error
+    finally:
+        pool.kill(grace=0)
+
+
+def _use_torch_threads(pipe: Any, n: int) -> None:
+    import torch
+
+    torch.set_num_threads(n)
+    (torch.ones(512, 512) @ torch.ones(512, 512)).exp().sum()
+    pipe.send(("ok", None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -131,11 +132,12 @@ class GpuSamplerBase(ParallelSamplerBase):
                 kwargs["samples_np"] = samples._replace(agent=samples.agent._replace(agent_info=None))
         return workers_kwargs
 
-    def _on_failure(self) -> Any:
-        """Return what releases workers that wait for actions; it must not keep the sampler alive."""
-        signals = self._signals
+    def _on_failure(self) -> Callable[[], None]:
+        """Extend the base class's by releasing workers that wait for actions."""
+        stop, signals = super()._on_failure(), self._signals
 
         def abandon():
+            stop()
             for group in signals:
                 group.abandon()
 

@@ -240,7 +240,7 @@ class BatchActor(LocalActor):
 
 
 class EvalActor(LocalActor):
-    """Acts in an evaluation: from the beginning of episodes, recording nothing.
+    """Acts in an evaluation: from the beginning of episodes, recording what it does in the step buffer only.
 
     Args:
         agent: the agent.

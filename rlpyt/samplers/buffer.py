@@ -8,6 +8,7 @@ import numpy as np
 
 from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
+from rlpyt.utils.misc import torch_threads
 
 
 def build_samples_buffer(
@@ -157,18 +158,14 @@ def _make_examples(agent: Any, env: Any) -> dict:
     observation, reward, done, env_info = _checked_step(env, action)
     as_arrays = buffer_func(observation, np.asarray)
     reward = np.asarray(reward, np.float32).reshape(())
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # One sample needs no thread pool, and a process without one can be forked.
-    try:
-        with torch.random.fork_rng(devices=[]):
-            for _ in range(2):  # The second time it sees an action of its own, whose dtype may be another than the space's.
-                agent.reset()
-                inputs = (as_arrays, buffer_func(action, np.asarray), reward)
-                agent_step = agent.step(*(torchify_buffer(buffer_func(part, np.array)) for part in inputs))
-                action = numpify_buffer(agent_step.action)
+    # One sample needs no thread pool, and a process without one can be forked.
+    with torch_threads(1), torch.random.fork_rng(devices=[]):
+        for _ in range(2):  # The second time it sees an action of its own, whose dtype may be another than the space's.
             agent.reset()
-    finally:
-        torch.set_num_threads(n_threads)
+            inputs = (as_arrays, buffer_func(action, np.asarray), reward)
+            agent_step = agent.step(*(torchify_buffer(buffer_func(part, np.array)) for part in inputs))
+            action = numpify_buffer(agent_step.action)
+        agent.reset()
     action, agent_info = numpify_buffer(tuple(agent_step))
     if agent_info is not None and "prev_rnn_state" in getattr(agent_info, "_fields", ()):
         agent_info = agent_info._replace(prev_rnn_state=buffer_func(agent_info.prev_rnn_state, lambda x: x[0]))  # [B=1,N,H]

@@ -238,7 +238,8 @@ class TrainingCollector(DecorrelatingStartCollector):
         """
         if getattr(self, "_inputs", None) is not agent_inputs or self._traj_infos is not traj_infos:
             self._bind(agent_inputs, traj_infos)
-        completed = self._start_batch(itr)
+        completed: list = []
+        self._start_batch(itr)
         self.actor.request(0)
         for t, row in enumerate(self._rows):
             action = self.actor.receive(t)
@@ -265,13 +266,12 @@ class TrainingCollector(DecorrelatingStartCollector):
                 self._calls.reset(b, observations[b], f"after batch {self._itr}")
         self._running, self._standing = self._all_running, []
 
-    def _start_batch(self, itr: int) -> list:
+    def _start_batch(self, itr: int) -> None:
         """Put the first inputs in place and clear what is written only now and then."""
         self._itr, self._n_timeouts, self.completed_at = itr, [0] * len(self.envs), []
         self._first_observation[0] = self._inputs.observation
         self.samples_np.env.timeout[...] = False
         self.actor.begin(itr)
-        return []
 
     def _step_envs(self, t: int, row: _Row, action: Any) -> tuple[list, list[int]]:
         """Step the running environments, writing what they return into `row`.

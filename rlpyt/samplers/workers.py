@@ -157,7 +157,7 @@ class WorkerPool:
         # At exit, before multiprocessing waits for its children. The pool may be gone by then.
         self._at_exit = _kill_at_exit(weakref.ref(self))
         atexit.register(self._at_exit)
-        context = multiprocessing.get_context(start_method or _default_start_method())
+        context = multiprocessing.get_context(start_method or default_start_method())
         forks = context.get_start_method() == "fork"
         master_pid = None if context.get_start_method() == "forkserver" else os.getpid()
         try:
@@ -431,7 +431,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _default_start_method() -> str:
+def default_start_method() -> str:
     """What the program has set; else fork on Linux: fast, and needs nothing to be picklable; elsewhere what Python considers safe."""
     chosen = multiprocessing.get_start_method(allow_none=True)
     return chosen or ("fork" if sys.platform == "linux" else multiprocessing.get_context().get_start_method())

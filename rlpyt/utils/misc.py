@@ -55,6 +55,18 @@ def extract_sequences(array_or_tensor, T_idxs, B_idxs, T: int):
 
 
 @contextmanager
+def torch_threads(n: int) -> Iterator[None]:
+    """Have torch use `n` threads on the CPU within the block."""
+    import torch
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def atomic_write(path, mode: str = "wb", **open_kwargs) -> Iterator:
     """Open a temporary file beside `path` which takes its place when the block is done: all of it or nothing.
 

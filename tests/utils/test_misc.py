@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.utils.misc import atomic_write, empty, extract_sequences, iterate_mb_idxs, remove_stale_temporaries, zeros
+from rlpyt.utils.misc import atomic_write, empty, extract_sequences, iterate_mb_idxs, remove_stale_temporaries, torch_threads, zeros
 
 
 def test_minibatches_come_in_order_and_drop_the_remainder():
@@ -89,3 +89,11 @@ def test_only_temporaries_of_atomic_write_are_swept(tmp_path):
     assert len(os.listdir(tmp_path)) == 2
     remove_stale_temporaries(tmp_path)
     assert os.listdir(tmp_path) == [".hidden"]
+
+
+def test_torch_threads_are_those_of_before_also_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError), torch_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise RuntimeError
+    assert torch.get_num_threads() == before

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
-from rlpyt.samplers.workers import WorkerError, WorkerPool
+from rlpyt.samplers.workers import WorkerError, WorkerPool, default_start_method
 
 _TRIAL_SECONDS = 5.0
 
@@ -21,8 +21,9 @@ class CpuSampler(ParallelSamplerBase):
 
     def _agent_ready(self, agent: Any, global_B: int, env_ranks: Any) -> None:
         """Check that workers can use the threads they are to use."""
-        if (self._affinity.get("worker_torch_threads") or 1) > 1:
-            check_torch_threads(self._affinity["worker_torch_threads"], self.start_method)
+        n_threads = self._affinity.get("worker_torch_threads") or 1
+        if n_threads > 1 and (self.start_method or default_start_method()) == "fork":
+            check_forked_torch_threads(n_threads)
 
     def _run(self, name: str, itr: int, doing: str) -> list:
         self._running_pool()
@@ -30,13 +31,13 @@ class CpuSampler(ParallelSamplerBase):
         return super()._run(name, itr, doing)
 
 
-def check_torch_threads(n: int, start_method: str | None) -> None:
+def check_forked_torch_threads(n: int) -> None:
     """Raise ValueError if a worker would hang with `n` torch threads: forked processes do, once their parent has used several.
 
     That is so with GNU's OpenMP, and cannot be asked for, only tried.
     """
     name = f"a process that tries torch with {n} threads"
-    pool = WorkerPool(_use_torch_threads, [dict(n=n)], [name], start_method=start_method, timeout=_TRIAL_SECONDS)
+    pool = WorkerPool(_use_torch_threads, [dict(n=n)], [name], start_method="fork", timeout=_TRIAL_SECONDS)
     try:
         pool.receive()
     except WorkerError as error:

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from rlpyt.samplers.actors import LocalActor
 from rlpyt.samplers.signals import GroupSignals
 from rlpyt.samplers.workers import WorkerError, WorkerPool, describe_failure
+from rlpyt.utils.misc import torch_threads
 
 EVAL_TRAJ_CHECK = 20  # Unused: episodes of an evaluation are shared out beforehand, so nobody counts them.
 
@@ -141,17 +140,6 @@ class NoOverlapAlternatingActionServer(ActionServer):
 
     n_groups = 2
     overlap = False
-
-
-@contextmanager
-def torch_threads(n: int):
-    """Have torch use `n` threads on the CPU for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ setup(
         "wandb": ["wandb"],
         "envpool": ["envpool"],
         "ray": ["ray[default]>=2.30"],
-        "test": ["pytest>=8", "pytest-timeout", "ruff", *atari, *mujoco, *plot],
+        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot],
         "docs": ["sphinx>=7"],
     },
 )

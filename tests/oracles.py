@@ -78,15 +78,23 @@ def columns(function, *arrays, **kwargs):
 # Replay: everything that ever happened, in lists
 # ------------------------------------------------------------------------------------------------------------------
 class Step:
-    """One step of one environment, and the observation that followed it if that was lost to a reset."""
+    """One step of one environment, and the observation that followed it if that was lost to a reset.
 
-    def __init__(self, observation, action, reward, done, timeout, final_observation):
+    It is not valid if the environment stood still, and `prev_rnn_state` is the agent's from before it.
+    """
+
+    def __init__(self, observation, action, reward, done, timeout, final_observation, valid=True, prev_rnn_state=None):
         self.observation, self.action, self.reward = observation, action, reward
         self.done, self.timeout, self.final_observation = done, timeout, final_observation
+        self.valid, self.prev_rnn_state = valid, prev_rnn_state
 
 
 class NaiveReplay:
-    """Remembers all steps of all environments and works out any transition from them."""
+    """Remembers all steps of all environments and works out any transition from them.
+
+    Steps are numbered from the first one ever; `T` rows of them are in memory. With a step, `forward` rows before it are read: the
+    one with the previous action, or more for older frames.
+    """
 
     def __init__(self, T, B, discount, n_step, forward=1, null_action=0):
         self.T, self.B, self.discount, self.n_step, self.forward = T, B, discount, n_step, forward
@@ -96,35 +104,133 @@ class NaiveReplay:
     def append(self, b, step):
         self.history[b].append(step)
 
+    @property
+    def written(self):
+        return len(self.history[-1])
+
+    def in_memory(self, i):
+        """Whether the row with this number has been written and not been overwritten."""
+        return 0 <= i < self.written and i >= self.written - self.T
+
     def valid_steps(self):
-        """Numbers, counted from the first step ever, of those that can be replayed from a memory of T rows."""
-        now = len(self.history[0])
-        oldest = max(now - self.T, 0)
-        return [i for i in range(now) if i >= oldest + self.forward and i + self.n_step < now]
+        """Numbers of the steps for which every row that a transition reads is in memory."""
+        return [i for i in range(self.written) if all(self.in_memory(j) for j in range(i - self.forward, i + self.n_step + 1))]
+
+    def drawable(self):
+        """Pairs (number, environment) of what may be replayed."""
+        return [(i, b) for i in self.valid_steps() for b in range(self.B) if self.history[b][i].valid]
+
+    def window(self, i, b):
+        """The steps of the n-step window from step i on, up to the end of the episode."""
+        steps = []
+        for k in range(self.n_step):
+            steps.append(self.history[b][i + k])
+            if steps[-1].done:
+                break
+        return steps
+
+    def n_step_return(self, i, b):
+        return sum(self.discount**k * step.reward for k, step in enumerate(self.window(i, b)))
+
+    def previous(self, i, b):
+        """Action and reward that the agent is given at step i."""
+        before = self.history[b][i - 1]
+        return (self.null_action, 0.0) if before.done else (before.action, before.reward)
 
     def transition(self, i, b):
         """Dictionary of what replaying step i of environment b should give."""
         steps = self.history[b]
-        previous, step = steps[i - 1], steps[i]
+        step, window = steps[i], self.window(i, b)
+        last, n_steps = window[-1], len(window)
+        prev_action, prev_reward = self.previous(i, b)
         result = dict(
             observation=step.observation,
-            prev_action=self.null_action if previous.done else previous.action,
-            prev_reward=0.0 if previous.done else previous.reward,
+            prev_action=prev_action,
+            prev_reward=prev_reward,
             action=step.action,
+            return_=self.n_step_return(i, b),
             done=step.done,
+            done_n=last.done,
+            timeout=step.timeout,
+            timeout_n=last.timeout,
         )
-        return_, n_steps, last = 0.0, 0, None
-        for k in range(self.n_step):
-            last = steps[i + k]
-            return_ += self.discount**k * last.reward
-            n_steps += 1
-            if last.done:
-                break
-        result.update(return_=return_, done_n=last.done)
-        if last.done and not last.timeout:
+        if last.done and last.final_observation is None:
             result.update(bootstrap_discount=0.0)
         else:
             result.update(bootstrap_discount=self.discount**n_steps, target_prev_action=last.action)
             result.update(target_prev_reward=last.reward)
             result.update(target_observation=last.final_observation if last.done else steps[i + n_steps].observation)
         return result
+
+
+class NaiveSequenceReplay(NaiveReplay):
+    """Remembers all steps of all environments and works out any sequence from them.
+
+    Sequences start at the steps whose number is a multiple of `interval`, which cuts the memory into blocks. What a sequence reads before
+    and after the block it starts in is counted in whole blocks: those before must be in memory, those after must have been begun.
+    """
+
+    def __init__(self, T, B, discount, n_step, batch_T, interval=1, forward=1, null_action=0):
+        super().__init__(T, B, discount, n_step, forward, null_action)
+        self.batch_T, self.interval = batch_T, max(interval, 1)
+
+    def blocks(self, n):
+        """Blocks that n rows make, rounded up."""
+        return -(-n // self.interval)
+
+    def valid_steps(self, batch_T=None):
+        """Numbers of the steps at which a sequence may start."""
+        n_after = (batch_T or self.batch_T) + self.n_step - 1
+        starts = []
+        for i in range(0, self.written, self.interval):
+            first_read = i - self.blocks(self.forward) * self.interval
+            last_read = i + self.blocks(n_after) * self.interval
+            if self.in_memory(first_read) and last_read < self.written:
+                assert all(self.in_memory(j) for j in range(i - self.forward, i + n_after + 1))
+                starts.append(i)
+        return starts
+
+    def drawable(self, batch_T=None):
+        """Pairs (number, environment) of the starts of what may be replayed; other steps of a sequence need not be valid."""
+        return [(i, b) for i in self.valid_steps(batch_T) for b in range(self.B) if self.history[b][i].valid]
+
+    def sequence(self, i, b, batch_T=None):
+        """Dictionary of what replaying the sequence from step i of environment b on should give."""
+        main = range(i, i + (batch_T or self.batch_T))
+        all_ = range(i, i + (batch_T or self.batch_T) + self.n_step)  # With those of the targets.
+        steps = self.history[b]
+        return dict(
+            all_observation=[steps[j].observation for j in all_],
+            all_action=[steps[j - 1].action for j in all_],
+            all_reward=[steps[j - 1].reward for j in all_],
+            return_=[self.n_step_return(j, b) for j in main],
+            done=[steps[j].done for j in main],
+            done_n=[self.window(j, b)[-1].done for j in main],
+            all_prev_action=[self.previous(j, b)[0] for j in all_],
+            all_prev_reward=[self.previous(j, b)[1] for j in all_],
+            valid=[steps[j].valid and not self.window(j, b)[-1].timeout for j in main],
+            init_rnn_state=steps[i].prev_rnn_state,
+        )
+
+
+class NaivePriorities:
+    """Remembers the priority, to the power of alpha, of everything that was ever written: of start k of environment b."""
+
+    def __init__(self, alpha, default, shift=0):
+        self.alpha, self.default, self.shift = alpha, default, shift
+        self.mass = {}
+
+    def write(self, k, b, priority=None):
+        """Start k is new; a priority that comes with it is meant for the start `shift` before it."""
+        self.mass[k, b] = self.default**self.alpha
+        if priority is not None and k >= self.shift:
+            self.mass[k - self.shift, b] = priority**self.alpha
+
+    def update(self, k, b, priority):
+        self.mass[k, b] = priority**self.alpha
+
+
+def is_weights(mass, beta):
+    """Importance sampling weights of a batch drawn in proportion to mass [n]."""
+    weights = [(1 / (m + 1e-6)) ** beta for m in mass]
+    return [w / max(weights) for w in weights]

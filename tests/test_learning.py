@@ -23,6 +23,29 @@ from rlpyt.samplers.serial.sampler import SerialSampler
 
 WINDOW = 20  # episodes
 
+
+def dqn(**settings):
+    """Variants of DQN, which differ in nothing else."""
+    return dict(
+        algo=lambda: DQN(
+            learning_rate=5e-4,
+            batch_size=64,
+            min_steps_learn=1000,
+            replay_size=50_000,
+            replay_ratio=16,
+            target_update_interval=100,
+            n_step_return=5,
+            double_dqn=True,
+            eps_steps=5000,
+            **settings,
+        ),
+        agent=lambda: MlpDqnAgent(eps_final=0.02),
+        sampler=lambda: SerialSampler(gym_make, dict(id="CartPole-v1"), batch_T=4, batch_B=4),
+        n_steps=40_000,
+        solved=300,
+    )
+
+
 # solved: mean return of the last WINDOW episodes; n_steps: environment steps by which it must be reached
 SETTINGS = {
     "ppo": dict(
@@ -55,23 +78,8 @@ SETTINGS = {
         n_steps=160_000,
         solved=300,
     ),
-    "dqn": dict(
-        algo=lambda: DQN(
-            learning_rate=5e-4,
-            batch_size=64,
-            min_steps_learn=1000,
-            replay_size=50_000,
-            replay_ratio=16,
-            target_update_interval=100,
-            n_step_return=5,
-            double_dqn=True,
-            eps_steps=5000,
-        ),
-        agent=lambda: MlpDqnAgent(eps_final=0.02),
-        sampler=lambda: SerialSampler(gym_make, dict(id="CartPole-v1"), batch_T=4, batch_B=4),
-        n_steps=40_000,
-        solved=300,
-    ),
+    "dqn": dqn(),
+    "dqn_prioritized": dqn(prioritized_replay=True, pri_beta_steps=20_000),
 }
 
 

@@ -15,9 +15,28 @@ from rlpyt.algos.hyperparameters import (
     check_hyperparameters,
     check_optimizer,
 )
-from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
-from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
+from rlpyt.replays.non_sequence.frame import (
+    AsyncPrioritizedReplayFrameBuffer,
+    AsyncUniformReplayFrameBuffer,
+    PrioritizedReplayFrameBuffer,
+    UniformReplayFrameBuffer,
+)
+from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
+from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
+from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.utils.buffer import buffer_leaves, buffer_to
+
+# Buffers of transitions by (frames stored once, prioritized, shared by processes).
+BUFFERS = {
+    (False, False, False): UniformReplayBuffer,
+    (False, False, True): AsyncUniformReplayBuffer,
+    (False, True, False): PrioritizedReplayBuffer,
+    (False, True, True): AsyncPrioritizedReplayBuffer,
+    (True, False, False): UniformReplayFrameBuffer,
+    (True, False, True): AsyncUniformReplayFrameBuffer,
+    (True, True, False): PrioritizedReplayFrameBuffer,
+    (True, True, True): AsyncPrioritizedReplayFrameBuffer,
+}
 
 
 class ReplayAlgorithm(RlAlgorithm):
@@ -25,7 +44,10 @@ class ReplayAlgorithm(RlAlgorithm):
 
     Subclasses have the hyper-parameters `discount`, `batch_size`, `min_steps_learn`, `replay_size`,
     `replay_ratio`, `n_step_return`, `target_update_tau`, `target_update_interval`, `updates_per_sync` and
-    `ReplayBufferCls`, besides those of their optimizers.
+    `ReplayBufferCls`, besides those of their optimizers; and perhaps `prioritized_replay` and `prefetch_batches`.
+
+    Samplers that do not reset environments inside batches leave blank rows behind ended episodes; `valid_from_done` says
+    which, and the buffer never replays them.
 
     Attributes:
         OptInfoCls: namedtuple type of what `optimize_agent` returns; set by subclasses.
@@ -36,6 +58,7 @@ class ReplayAlgorithm(RlAlgorithm):
     """
 
     OptInfoCls: type
+    prefetch_batches = False
 
     def check_settings(self) -> None:
         """Check the hyper-parameters named above; to be called at the end of a constructor.
@@ -68,27 +91,48 @@ class ReplayAlgorithm(RlAlgorithm):
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
-        """Allocate the replay buffer, build the optimizer, and turn settings in steps into iterations.
+        """Allocate the replay buffer, build the optimizer, and turn settings in steps into iterations."""
+        self._prepare(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size)
+        self.updates_per_optimize = max(1, round(self.replay_ratio * self.sampler_bs / self.batch_size))
+        self.optim_initialize(rank)
+        if hasattr(self.replay_buffer, "reuse_batches"):  # An update is done with its batch before the next is sampled.
+            self.replay_buffer.reuse_batches(1 + self.prefetch_batches, pin=agent.device.type == "cuda")
+        if self.prefetch_batches:
+            self.replay_buffer = PrefetchedReplay(self.replay_buffer, self.batch_size)
 
-        Raises:
-            ValueError: the sampler does not reset environments inside batches.
-        """
-        if not mid_batch_reset:
-            raise ValueError(
-                f"{type(self).__name__} needs a sampler that resets environments inside batches (mid_batch_reset), "
-                "because a replay buffer takes all samples to be valid: choose a collector such as "
-                "CpuResetCollector instead of one whose name has 'WaitReset'."
-            )
+    def async_initialize(
+        self,
+        agent: Any,
+        sampler_n_itr: int,
+        batch_spec: Any,
+        mid_batch_reset: bool,
+        examples: dict[str, Any],
+        world_size: int = 1,
+    ) -> Any:
+        """Allocate the replay buffer in shared memory and return it; the optimizer follows in its process."""
+        self._prepare(agent, sampler_n_itr, batch_spec, mid_batch_reset, examples, world_size, async_=True)
+        self.updates_per_optimize = self.updates_per_sync
+        return self.replay_buffer
+
+    def _prepare(
+        self,
+        agent: Any,
+        n_itr: int,
+        batch_spec: Any,
+        mid_batch_reset: bool,
+        examples: dict[str, Any],
+        world_size: int,
+        async_: bool = False,
+    ) -> None:
+        """Do what synchronous and asynchronous training have in common."""
         self.agent = agent
         self.n_itr = n_itr
         self.mid_batch_reset = mid_batch_reset
         self.world_size = world_size
         self.sampler_bs = batch_spec.size
-        self.updates_per_optimize = max(1, round(self.replay_ratio * self.sampler_bs / self.batch_size))
-        self.initialize_replay_buffer(examples, batch_spec)
+        self.initialize_replay_buffer(examples, batch_spec, async_)
         min_itr = self.min_steps_learn // self.sampler_bs
         self.min_itr_learn = max(min_itr, self._first_replayable_itr(batch_spec.T))
-        self.optim_initialize(rank)
 
     def initialize_replay_buffer(
         self, examples: dict[str, Any], batch_spec: Any, async_: bool = False
@@ -97,18 +141,24 @@ class ReplayAlgorithm(RlAlgorithm):
 
         Its class is `ReplayBufferCls`; if that is None, one that stores single frames where the observation
         is a uint8 image [C,H,W], taken to be the C latest frames, and one that stores full observations
-        otherwise.
+        otherwise; one that prioritizes with `prioritized_replay`; and one in shared memory if `async_`.
+
+        Raises:
+            ValueError: `ReplayBufferCls` is not asynchronous where it must be.
         """
-        if async_:
-            raise NotImplementedError(f"{type(self).__name__} has no asynchronous replay buffer yet.")
         example = self.examples_to_buffer(examples)
-        ReplayCls = self.ReplayBufferCls or self.default_replay_buffer_cls(example)
+        ReplayCls = self.ReplayBufferCls or self.default_replay_buffer_cls(example, async_)
+        if async_ and not ReplayCls.async_:
+            raise ValueError(
+                f"An asynchronous runner needs a replay buffer that processes share, which {ReplayCls.__name__} is not: put "
+                "rlpyt.replays.async_.AsyncReplayBufferMixin in front of its bases, or leave ReplayBufferCls None."
+            )
         self.replay_buffer = ReplayCls(example=example, **self.replay_kwargs(batch_spec))
         return self.replay_buffer
 
-    def default_replay_buffer_cls(self, example: Any) -> type:
-        """Return the class of buffer that suits the observation of an example."""
-        return UniformReplayFrameBuffer if is_frame_stack(example.observation) else UniformReplayBuffer
+    def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
+        """Return the class of buffer that suits the observation of an example, and the settings."""
+        return BUFFERS[is_frame_stack(example.observation), getattr(self, "prioritized_replay", False), async_]
 
     def replay_kwargs(self, batch_spec: Any) -> dict[str, Any]:
         """Return the arguments of the replay buffer, besides the example."""
@@ -125,9 +175,7 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def _first_replayable_itr(self, batch_T: int) -> int:
         """Return the first iteration that ends with something valid in the buffer."""
-        buffer = self.replay_buffer
-        rows = getattr(buffer, "off_backward", 0) + getattr(buffer, "off_forward", 0) + 1
-        return -(-rows // batch_T) - 1
+        return -(-getattr(self.replay_buffer, "min_rows", 1) // batch_T) - 1
 
     def examples_to_buffer(self, examples: dict[str, Any]) -> Any:
         """Return the example to allocate the buffer from: the structure of `samples_to_buffer` without [T,B]."""

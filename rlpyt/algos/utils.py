@@ -2,8 +2,8 @@
 
 All functions take torch tensors or numpy arrays with leading dimension ``[T]`` and any trailing dimensions,
 usually ``[T,B]``, and return the same kind. No gradient flows through any of them. The recursions run
-backwards over the rows of one array, in numpy for memory on the CPU; tensors on a GPU are computed there, one
-kernel per row.
+backwards over the rows: in memory of the CPU by a kernel, all at once, and in that of a GPU by operations of
+torch on one row after the other.
 
 In all of them an episode ends where `done` is True. Where the end is a truncation (`timeout`, which implies
 `done`) the sum of rewards still stops, but the value of what would have followed takes its place; where it is
@@ -12,69 +12,19 @@ a termination nothing does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from inspect import signature
+import math
 from typing import Any
 
 import numpy as np
 import torch
 
+from rlpyt.utils.lazy import LazyModule
+
+kernels = LazyModule("rlpyt.utils.kernels")
+
 Array = Any  # A torch tensor or a numpy array.
 
 
-def _for_numpy_too(function: Callable) -> Callable:
-    """Let a function of torch tensors take numpy arrays, over the same memory, and then return numpy arrays."""
-    names = list(signature(function).parameters)
-
-    @wraps(function)
-    def numpy_or_torch(*args, **kwargs):
-        arguments = dict(zip(names, args, strict=False), **kwargs)
-        if isinstance(arguments.get(names[0]), torch.Tensor):
-            return function(**arguments)
-        tensors = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in arguments.items()}
-        out = function(**tensors)
-        return tuple(x.numpy() for x in out) if isinstance(out, tuple) else out.numpy()
-
-    return numpy_or_torch
-
-
-def _backward_sum(x: torch.Tensor, decay: torch.Tensor, last: torch.Tensor | float) -> torch.Tensor:
-    """Overwrite ``x[t]`` with ``y[t] = x[t] + decay[t] * y[t+1]``, where ``y[T] = last``; the one recursion of this file."""
-    if x.device.type == "cpu":  # A row operation of numpy costs a third of one of torch.
-        rows, decays = x.numpy(), decay.numpy()
-        y = np.asarray(last, rows.dtype)
-        carried = np.empty(rows.shape[1:], rows.dtype)
-        for t in range(len(rows) - 1, -1, -1):
-            np.multiply(decays[t], y, out=carried)
-            y = rows[t, ...]
-            y += carried
-        return x
-    y = last
-    for row, factor in zip(reversed(x.unbind()), reversed(decay.unbind()), strict=True):
-        y = row.add_(factor * y)
-    return x
-
-
-def _floating(x: Array, like: torch.Tensor) -> torch.Tensor:
-    """Return `x` as a tensor without gradient, in a floating dtype (its own if it has one, else float32)."""
-    x = torch.as_tensor(x, device=like.device).detach()
-    return x if x.is_floating_point() else x.to(torch.float32)
-
-
-def _bootstrap_row(bootstrap_value: Array, reward: torch.Tensor) -> torch.Tensor:
-    """Return the bootstrap value as one row, ``[B]``, whether given as ``[1,B]``, ``[B]`` or a number."""
-    value = _floating(bootstrap_value, like=reward).to(reward.dtype)
-    if value.dim() == reward.dim() and len(value) == 1:
-        value = value[0]
-    return value.expand(reward.shape[1:])
-
-
-def _deliver(result: torch.Tensor, destination: torch.Tensor | None) -> torch.Tensor:
-    return result if destination is None else destination.copy_(result)
-
-
-@_for_numpy_too
 def discount_return(
     reward: Array, done: Array, bootstrap_value: Array, discount: float, return_dest: Array | None = None
 ) -> Array:
@@ -96,7 +46,6 @@ def discount_return(
     return discount_return_tl(reward, done, bootstrap_value, discount, None, None, return_dest)
 
 
-@_for_numpy_too
 def generalized_advantage_estimation(
     reward: Array,
     value: Array,
@@ -126,7 +75,6 @@ def generalized_advantage_estimation(
     )
 
 
-@_for_numpy_too
 def discount_return_tl(
     reward: Array,
     done: Array,
@@ -152,18 +100,29 @@ def discount_return_tl(
     Returns:
         Returns [T,...].
     """
-    return_ = _floating(reward, like=reward).clone()
-    if timeout is not None:
-        timeout = timeout.bool()
-        if timeout_value is not None:
-            return_ += discount * torch.where(timeout, timeout_value.detach(), 0)
-        else:
-            return_ = torch.where(timeout, value.detach().to(return_.dtype), return_)
-    decay = discount * (1 - done.to(return_.dtype))
-    return _deliver(_backward_sum(return_, decay, _bootstrap_row(bootstrap_value, return_)), return_dest)
+    if not _in_cpu_memory(reward):
+        return_ = _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, value, timeout_value)
+        return _deliver(return_, reward, return_dest)
+    if timeout is None or timeout_value is not None:
+        value = None
+    if timeout is None:
+        timeout_value = None
+    dtype = _float_dtype(reward)
+    r = _rows(reward, dtype)
+    return_ = np.empty_like(r)
+    kernels.discount_return(
+        r,
+        _rows(done, bool),
+        _row(bootstrap_value, reward, dtype),
+        dtype.type(discount),
+        _rows(timeout, bool),
+        _rows(value, dtype),
+        _rows(timeout_value, dtype),
+        return_,
+    )
+    return _deliver(return_, reward, return_dest)
 
 
-@_for_numpy_too
 def generalized_advantage_estimation_tl(
     reward: Array,
     value: Array,
@@ -191,20 +150,31 @@ def generalized_advantage_estimation_tl(
     Returns:
         Advantages A and returns A + V, both [T,...].
     """
-    reward = _floating(reward, like=reward)
-    value = _floating(value, like=reward).to(reward.dtype)
-    alive = 1 - done.to(reward.dtype)
-    next_value = torch.cat([value[1:], _bootstrap_row(bootstrap_value, reward)[None]]) * alive
-    if timeout is not None and timeout_value is not None:
-        next_value = torch.where(timeout.bool(), timeout_value.detach().to(reward.dtype), next_value)
-    delta = reward + discount * next_value - value
-    if timeout is not None and timeout_value is None:
-        delta = torch.where(timeout.bool(), 0, delta)
-    advantage = _backward_sum(delta, discount * gae_lambda * alive, 0.0)
-    return _deliver(advantage, advantage_dest), _deliver(advantage + value, return_dest)
+    if not _in_cpu_memory(reward):
+        advantage, return_ = _generalized_advantage_estimation_by_torch(
+            reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value
+        )
+        return _deliver(advantage, reward, advantage_dest), _deliver(return_, reward, return_dest)
+    if timeout is None:
+        timeout_value = None
+    dtype = _float_dtype(reward)
+    r = _rows(reward, dtype)
+    advantage, return_ = np.empty_like(r), np.empty_like(r)
+    kernels.generalized_advantage_estimation(
+        r,
+        _rows(value, dtype),
+        _rows(done, bool),
+        _row(bootstrap_value, reward, dtype),
+        dtype.type(discount),
+        dtype.type(gae_lambda),
+        _rows(timeout, bool),
+        _rows(timeout_value, dtype),
+        advantage,
+        return_,
+    )
+    return _deliver(advantage, reward, advantage_dest), _deliver(return_, reward, return_dest)
 
 
-@_for_numpy_too
 def discount_return_n_step(
     reward: Array,
     done: Array,
@@ -234,22 +204,145 @@ def discount_return_n_step(
     if n_step < 1 or (n_step > T and not do_truncated):
         raise ValueError(f"n_step={n_step} must be at least 1 and, unless do_truncated, at most the {T} rows of reward.")
     rows = T if do_truncated else T - n_step + 1
+    if not _in_cpu_memory(reward):
+        return_, done_n = _discount_return_n_step_by_torch(reward, done, n_step, discount, rows)
+        return _deliver(return_, reward, return_dest), _deliver(done_n, done, done_n_dest)
+    dtype = _float_dtype(reward)
+    r = _rows(reward, dtype)
+    return_, done_n = np.empty((rows, r.shape[1]), dtype), np.empty((rows, r.shape[1]), bool)
+    kernels.discount_return_n_step(r, _rows(done, bool), n_step, dtype.type(discount), return_, done_n)
+    return _deliver(return_, reward, return_dest), _deliver(done_n, done, done_n_dest)
+
+
+def valid_from_done(done: Array) -> Array:
+    """Return a float32 mask [T,...]: 1 up to and including the first `done` along the leading dimension, 0 after it."""
+    flags = torch.as_tensor(done).to(torch.float32)
+    ended_before = torch.zeros_like(flags)
+    ended_before[1:] = torch.cumsum(flags[:-1], dim=0).clamp_(max=1)
+    valid = 1 - ended_before
+    return valid if isinstance(done, torch.Tensor) else valid.numpy()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory of the CPU
+# ---------------------------------------------------------------------------------------------------------------------
+def _in_cpu_memory(x: Array) -> bool:
+    return not isinstance(x, torch.Tensor) or x.is_cpu
+
+
+def _float_dtype(x: Array) -> np.dtype:
+    """Return the dtype that returns of rewards `x` are computed in."""
+    return np.dtype(np.float64 if x.dtype in (torch.float64, np.float64) else np.float32)
+
+
+def _numpy(x: Array, dtype: Any) -> np.ndarray:
+    """Return `x` as a contiguous numpy array of `dtype`, the same memory if it is one already."""
+    if isinstance(x, torch.Tensor):
+        x = (x.float() if x.dtype is torch.bfloat16 else x).numpy(force=True)  # numpy does not know bfloat16.
+    return np.asarray(x, dtype, order="C")
+
+
+def _rows(x: Array | None, dtype: Any) -> np.ndarray | None:
+    """Return `x` [T,...] as an array [T,N]."""
+    if x is None:
+        return None
+    x = _numpy(x, dtype)
+    return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
+def _row(bootstrap_value: Array, like: Array, dtype: Any) -> np.ndarray:
+    """Return the bootstrap value of rows ``like[t]`` as an array [N], whether given as [1,...], [...] or a number."""
+    value = _numpy(bootstrap_value, dtype)
+    if value.ndim == like.ndim and len(value) == 1:
+        value = value[0]
+    if value.shape != like.shape[1:]:
+        value = np.broadcast_to(value, like.shape[1:])
+    return value.reshape(-1)
+
+
+def _deliver(result: Array, like: Array, destination: Array | None) -> Array:
+    """Return a result [T,N], or [T,...], in the destination, or else as the kind of array that `like` [T',...] is.
+
+    Its dtype is that of `like`, except that what was computed from integers remains in a floating one.
+    """
+    if isinstance(like, torch.Tensor):
+        if isinstance(result, np.ndarray):
+            result = torch.from_numpy(result)
+        convert = like.is_floating_point() or result.dtype is torch.bool
+        result = result.to(like.dtype) if convert else result
+    elif like.dtype.kind == "f" or result.dtype == bool:
+        result = result.astype(like.dtype, copy=False)
+    result = result.reshape(result.shape[:1] + like.shape[1:])
+    if destination is None:
+        return result
+    destination[...] = result
+    return destination
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory of a GPU
+# ---------------------------------------------------------------------------------------------------------------------
+def _floating(x: Array, like: torch.Tensor) -> torch.Tensor:
+    """Return `x` as a tensor without gradient, in a floating dtype (its own if it has one, else float32)."""
+    x = torch.as_tensor(x, device=like.device).detach()
+    return x if x.is_floating_point() else x.to(torch.float32)
+
+
+def _bootstrap_row(bootstrap_value: Array, reward: torch.Tensor) -> torch.Tensor:
+    """Return the bootstrap value as one row, ``[B]``, whether given as ``[1,B]``, ``[B]`` or a number."""
+    value = _floating(bootstrap_value, like=reward).to(reward.dtype)
+    if value.dim() == reward.dim() and len(value) == 1:
+        value = value[0]
+    return value.expand(reward.shape[1:])
+
+
+def _backward_sum(x: torch.Tensor, decay: torch.Tensor, last: torch.Tensor | float) -> torch.Tensor:
+    """Overwrite ``x[t]`` with ``y[t] = x[t] + decay[t] * y[t+1]``, where ``y[T] = last``."""
+    y = last
+    for row, factor in zip(reversed(x.unbind()), reversed(decay.unbind()), strict=True):
+        y = row.add_(factor * y)
+    return x
+
+
+def _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, value, timeout_value):
+    """`discount_return_tl` of tensors on a GPU."""
+    return_ = _floating(reward, like=reward).clone()
+    if timeout is not None:
+        timeout = timeout.bool()
+        if timeout_value is not None:
+            return_ += discount * torch.where(timeout, timeout_value.detach(), 0)
+        else:
+            return_ = torch.where(timeout, value.detach().to(return_.dtype), return_)
+    decay = discount * (1 - done.to(return_.dtype))
+    return _backward_sum(return_, decay, _bootstrap_row(bootstrap_value, return_))
+
+
+def _generalized_advantage_estimation_by_torch(
+    reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value
+):
+    """`generalized_advantage_estimation_tl` of tensors on a GPU."""
+    reward = _floating(reward, like=reward)
+    value = _floating(value, like=reward).to(reward.dtype)
+    alive = 1 - done.to(reward.dtype)
+    next_value = torch.cat([value[1:], _bootstrap_row(bootstrap_value, reward)[None]]) * alive
+    if timeout is not None and timeout_value is not None:
+        next_value = torch.where(timeout.bool(), timeout_value.detach().to(reward.dtype), next_value)
+    delta = reward + discount * next_value - value
+    if timeout is not None and timeout_value is None:
+        delta = torch.where(timeout.bool(), 0, delta)
+    advantage = _backward_sum(delta, discount * gae_lambda * alive, 0.0)
+    return advantage, advantage + value
+
+
+def _discount_return_n_step_by_torch(reward, done, n_step, discount, rows):
+    """The first `rows` of `discount_return_n_step` of tensors on a GPU."""
     r = _floating(reward, like=reward)
     return_ = torch.zeros((rows, *r.shape[1:]), dtype=r.dtype, device=r.device)
     done_n = torch.zeros((rows, *done.shape[1:]), dtype=torch.bool, device=done.device)
-    for k in reversed(range(min(n_step, T))):
+    for k in reversed(range(min(n_step, len(r)))):
         d = done[k : k + rows].bool()  # [rows-k or rows,...]
         m = len(d)  # Shorter than `rows` where the window reaches beyond the end.
         return_[:m] *= discount * (~d).to(r.dtype)
         return_[:m] += r[k : k + rows]
         done_n[:m] |= d
-    return _deliver(return_, return_dest), _deliver(done_n.to(done.dtype), done_n_dest)
-
-
-@_for_numpy_too
-def valid_from_done(done: Array) -> Array:
-    """Return a float32 mask [T,...]: 1 up to and including the first `done` along the leading dimension, 0 after it."""
-    done = done.to(torch.float32)
-    ended_before = torch.zeros_like(done)
-    ended_before[1:] = torch.cumsum(done[:-1], dim=0).clamp_(max=1)
-    return 1 - ended_before
+    return return_, done_n

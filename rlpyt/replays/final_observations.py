@@ -2,53 +2,104 @@
 
 from __future__ import annotations
 
+import math
+from multiprocessing import context
 from typing import Any
 
 import numpy as np
 
-from rlpyt.utils.buffer import buffer_from_example
+from rlpyt.utils.buffer import SharedMap, buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer
+
+# How much memory is asked for at a time whether it is there; less is not worth asking for.
+_CHUNK_BYTES = 64 * 1024**2
+
+_FREED, _END = 0, 1  # Counts: slots that have been freed and not been used again; slots that were ever used.
 
 
 class FinalObservations:
-    """First in, first out queue of observations, each found by its number; memory doubles when it is full.
+    """Keeps observations in slots, which never move; freed slots are used again before new ones.
+
+    Memory is reserved for `capacity` observations, but taken only as far as slots are used.
+
+    Processes may share a store made with `share_memory`: those that append and forget exclude each other, others
+    read meanwhile, of slots that the writers do not free. A writer killed in the middle may leave slots behind that
+    nobody uses, but nothing else. A store without it belongs to one process, although one that is forked sees it too.
 
     Args:
         example: one observation, without leading dimensions.
-        capacity: observations to allocate memory for at first.
+        capacity: the most observations that can ever be kept at once.
+        share_memory: whether processes started later see the same store.
+
+    Attributes:
+        example, capacity, share_memory: as above, `example` as numpy arrays.
     """
 
-    def __init__(self, example: Any, capacity: int = 16) -> None:
-        self._example = example
-        self._memory = buffer_from_example(example, capacity)
-        self._capacity = capacity
-        self._begin = self._end = 0  # Numbers of the oldest one kept and of the next one to come.
+    def __init__(self, example: Any, capacity: int, share_memory: bool = False) -> None:
+        self.example, self.capacity, self.share_memory = numpify_buffer(example), capacity, share_memory
+        one = buffer_from_example(self.example, 1)
+        self._memory = buffer_func(one, lambda leaf: _reserve((capacity, *leaf.shape[1:]), leaf.dtype))
+        self._freed = _reserve((capacity,), np.int64)  # A stack of slots.
+        self._counts = _reserve((2,), np.int64)
+        self._slot_bytes = sum(leaf.nbytes for leaf in buffer_leaves(one))
+        self._chunk = math.ceil(_CHUNK_BYTES / self._slot_bytes)  # Slots.
 
     def __len__(self) -> int:
-        return self._end - self._begin
+        """Return how many observations are kept."""
+        return int(self._counts[_END] - self._counts[_FREED])
 
     def append(self, observations: Any, n: int) -> np.ndarray:
-        """Add `n` observations [n,...] and return their numbers [n], which count up from the first ever added."""
-        self._make_room(n)
-        numbers = np.arange(self._end, self._end + n)
-        self._memory[numbers % self._capacity] = observations
-        self._end += n
-        return numbers
+        """Keep `n` observations [n,...] and return their slots, int64 [n].
 
-    def forget(self, n: int) -> None:
-        """Drop the `n` oldest."""
-        self._begin += n
+        Raises:
+            ValueError: there is no slot for them.
+            MemoryError: there is no memory for them.
+        """
+        n_freed, end = self._counts.tolist()
+        n_again = min(n, n_freed)
+        n_new = n - n_again
+        if end + n_new > self.capacity:
+            raise ValueError(f"{n} observations do not fit into a store of {self.capacity} that keeps {len(self)}: forget some first.")
+        if n_new and (end + n_new) // self._chunk > end // self._chunk:
+            n_bytes = max(n_new, self._chunk) * self._slot_bytes
+            check_memory(n_bytes, f"Keeping more than the {end} observations that ended truncated episodes in the replay buffer so far")
+        slots = np.concatenate([self._freed[n_freed - n_again : n_freed][::-1], np.arange(end, end + n_new)])
+        self._counts[:] = n_freed - n_again, end + n_new  # From here on nobody else gets them.
+        self._memory[slots] = observations
+        return slots
 
-    def __getitem__(self, numbers: np.ndarray) -> Any:
-        """Return copies [n,...] of the observations with these numbers, which must still be kept."""
-        return self._memory[numbers % self._capacity]
+    def forget(self, slots: np.ndarray) -> None:
+        """Free these slots [n], each of which is in use."""
+        n_freed = int(self._counts[_FREED])
+        self._freed[n_freed : n_freed + len(slots)] = slots
+        self._counts[_FREED] = n_freed + len(slots)
 
-    def _make_room(self, n: int) -> None:
-        capacity = self._capacity
-        while capacity < len(self) + n:
-            capacity *= 2
-        if capacity == self._capacity:
+    def __getitem__(self, slots: np.ndarray) -> Any:
+        """Return copies [n,...] of the observations in these slots [n]."""
+        return buffer_func(self._memory, lambda leaf: leaf[slots])
+
+    def take(self, slots: np.ndarray, out: Any) -> None:
+        """Copy the observations in these slots [n] to the arrays `out` [n,...], of the same structure, shapes and dtypes."""
+        for leaf, leaf_out in zip(buffer_leaves(self._memory), buffer_leaves(out), strict=True):
+            np.take(leaf, slots, axis=0, out=leaf_out, mode="clip")  # Any other mode copies once more.
+
+    def __getstate__(self) -> dict[str, Any] | tuple:
+        if self.share_memory and context.get_spawning_popen() is not None:
+            return self.__dict__
+        n_freed, end = self._counts.tolist()  # A copy is one of what is in use, not of all that is reserved.
+        return self.example, self.capacity, self.share_memory, self[:end], self._freed[:n_freed], end
+
+    def __setstate__(self, state: dict[str, Any] | tuple) -> None:
+        if isinstance(state, dict):
+            self.__dict__.update(state)
             return
-        kept = np.arange(self._begin, self._end)
-        memory = buffer_from_example(self._example, capacity)
-        memory[kept % capacity] = self._memory[kept % self._capacity]
-        self._memory, self._capacity = memory, capacity
+        *args, observations, freed, end = state
+        self.__init__(*args)
+        self._memory[:end] = observations
+        self._freed[: len(freed)] = freed
+        self._counts[:] = len(freed), end
+
+
+def _reserve(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return an array of zeros that takes memory only where it is used; the system counts no more of an anonymous file."""
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    return np.ndarray(shape, dtype, buffer=SharedMap(max(n_bytes, 1)))

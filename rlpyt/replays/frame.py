@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.replays.batches import rows_like
 from rlpyt.utils.buffer import numpify_buffer
 from rlpyt.utils.collections import namedarraytuple
 
@@ -36,8 +37,7 @@ class FrameBufferMixin:
             )
         self.n_frames = shape[0]
         self._moves_by_frames = self.n_frames == 1  # Known of observations, as soon as one differed from the one before.
-        self._unchecked = None  # The last observation [1,B,...], until that is known.
-        self._last_done = None  # The last done [1,B].
+        self._last_observation = None  # [1,B,...], and the number of the row after it, until that is known.
         self.off_forward = max(self.off_forward, self.n_frames - 1)
         super().__init__(example=example._replace(observation=example.observation[-1]), **kwargs)
 
@@ -60,6 +60,16 @@ class FrameBufferMixin:
             newest = newest._replace(final_observation=samples.final_observation[:, :, -1])
         super().append_samples(newest)
 
+    def _observation_memory(self, *leading_dims: int, pin: bool) -> np.ndarray:
+        """Allocate memory for observations put together, [...,C,H,W]."""
+        return rows_like(self._rows.observation, *leading_dims, self.n_frames, pin=pin)
+
+    @property
+    def _stored_frames(self) -> tuple[Any, ...]:
+        """First arguments of the kernels that put observations together: frames [T*B,bytes], done [T*B], T, B, C."""
+        n = self.size
+        return as_bytes(self._rows.observation[:n], n), self._rows.done[:n], self.T, self.B, self.n_frames
+
     def _check_frames(self, observation: np.ndarray, done: np.ndarray) -> None:
         """Check that the observations to append are what will be read out, [T',B,C,H,W] and done [T',B].
 
@@ -68,9 +78,8 @@ class FrameBufferMixin:
         """
         starts = np.zeros_like(done)  # The first observation of all may be any.
         starts[1:] = done[:-1]
-        if self._last_done is not None:
-            starts[:1] = self._last_done
-        self._last_done = done[-1:].copy()
+        if self.ring.written:
+            starts[0] = self.samples.done[self.ring.t - 1]
         if observation[starts][:, :-1].any():
             raise self._not_frames(
                 "one that starts an episode has older frames that are not zero (but, say, copies of the first frame as "
@@ -78,15 +87,17 @@ class FrameBufferMixin:
             )
         if self._moves_by_frames:
             return
-        if self._unchecked is not None:
-            observation, starts = np.concatenate([self._unchecked, observation]), np.concatenate([starts[:1], starts])
-        self._unchecked = observation[-1:].copy()
+        written = self.ring.written + len(observation)
+        if self._last_observation is not None and self._last_observation[1] == self.ring.written:
+            observation = np.concatenate([self._last_observation[0], observation])
+            starts = np.concatenate([starts[:1], starts])
+        self._last_observation = observation[-1:].copy(), written
         before, after = observation[:-1][~starts[1:]], observation[1:][~starts[1:]]  # [n,C,H,W]
         if np.array_equal(before, after):
             return
         if not np.array_equal(before[:, 1:], after[:, :-1]):
             raise self._not_frames("one is not the one before it moved on by one frame")
-        self._moves_by_frames, self._unchecked = True, None
+        self._moves_by_frames, self._last_observation = True, None
 
     def _not_frames(self, reason: str) -> ValueError:
         shape = (self.n_frames, *self.samples_frames.shape[2:])
@@ -94,3 +105,8 @@ class FrameBufferMixin:
             f"Observations of shape {shape} are not stacks of the {self.n_frames} latest frames, oldest first: {reason}. Use a "
             "buffer that stores full observations, e.g. ReplayBufferCls=UniformReplayBuffer."
         )
+
+
+def as_bytes(frames: np.ndarray, *leading_dims: int) -> np.ndarray:
+    """Return frames as bytes uint8 [...,n] with other leading dimensions, over the same memory."""
+    return frames.reshape(*leading_dims, -1).view(np.uint8)

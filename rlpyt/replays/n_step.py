@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from rlpyt.algos.utils import discount_return_n_step
 from rlpyt.replays.base import BaseReplayBuffer
+from rlpyt.replays.batches import BatchMemory
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
-from rlpyt.utils.buffer import buffer_from_example, buffer_leaves, check_memory, numpify_buffer
+from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
+
+# Fields of samples that are not stored row by row.
+_NOT_IN_ROWS = ("final_observation", "priorities", "prev_rnn_state")
+_NO_OBSERVATION = -1
 
 
 class BaseNStepReturnBuffer(BaseReplayBuffer):
     """Stores the latest samples in arrays [T,B,...] and computes their n-step returns.
 
-    All samples are taken to be valid: they come from a sampler that resets environments inside batches. The
-    latest `n_step_return` rows up to the cursor cannot be replayed yet, because rewards and next observations
+    The latest `n_step_return` rows up to the cursor cannot be replayed yet, because rewards and next observations
     are missing (`off_backward`), and the row at the cursor cannot any more, because the action and reward
     before it have been overwritten (`off_forward`). Subclasses define what is drawn and what is read out.
 
-    Where the example has a field `timeout`, samples bring a field `final_observation` [K,B,...] as well,
-    whose slot [k,b] is the observation that ended the k-th truncated episode of environment b in them (None
-    if nothing was truncated). These are kept as long as the step is.
+    Samples may have more fields than they must:
+
+    * `timeout` [T,B]: the episode was truncated with the step (`done` is True as well). They bring a field
+      `final_observation` [K,B,...] then, whose slot [k,b] is the observation that ended the k-th truncated episode of
+      environment b in them (None if nothing was truncated). These are kept as long as the step is.
+    * `valid` [T,B]: False for the rows that a sampler leaves blank after the end of an episode; they are never drawn.
+
+    Processes may share a buffer of an asynchronous class. An append then announces which rows it will overwrite, writes,
+    and only at last makes the new ones valid; only the first and the last of this, and drawing, take `lock`. Whoever
+    reads without it finds out afterwards, by the numbers of the rows, whether they had been claimed by then.
 
     Args:
         example: namedtuple of one example each of what will be appended, without leading dimensions; it has
@@ -42,6 +54,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         samples_done_n: [T,B], whether the episode ended within those n steps.
         T, size, off_backward, off_forward: see above. A subclass that needs a larger `off_forward` sets it before this
             constructor runs.
+        ring: where the next row goes, and which rows are valid.
 
     Raises:
         ValueError: the size is too small to replay anything.
@@ -49,6 +62,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     """
 
     off_forward = 1
+    keeps_final_observations = True
+    requires_final_observations = True
 
     def __init__(
         self,
@@ -61,32 +76,92 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     ) -> None:
         self.B, self.discount, self.n_step_return = B, discount, n_step_return
         self.null_action = null_action
-        self.T = math.ceil(size / B)
+        if n_step_return < 1:
+            raise ValueError(f"n_step_return={n_step_return} must be at least 1.")
+        self.T = math.ceil(size / (B * self.start_interval)) * self.start_interval
         self.size = self.T * B
         self.off_backward = n_step_return
-        if n_step_return < 1 or self.T <= self.off_backward + self.off_forward:
-            raise ValueError(
-                f"A replay buffer of size={size} for B={B} environments holds {self.T} time steps, and n_step_return="
-                f"{n_step_return} (at least 1) needs more than {self.off_backward + self.off_forward}: raise the size."
-            )
-        self.ring = Ring(self.T)
+        self._check_size(size)
+        if not hasattr(self, "lock"):  # An asynchronous buffer has one among processes.
+            self.lock = nullcontext()
+        self.ring = Ring(self.T, share_memory=self.async_)
+        self._allocate(example)
+        self._drawn = None  # The latest draw of this process.
+        self._batches = BatchMemory(self._batch_memory)
 
-        example = numpify_buffer(_without_final_observation(example))
+    def _check_size(self, size: int) -> None:
+        """Check that something can be replayed once the buffer is full."""
+        back, forward = self.start_zones()
+        if self.T // self.start_interval <= back + forward:
+            at_least = (back + forward) * self.start_interval
+            raise ValueError(
+                f"A replay buffer of size={size} for B={self.B} environments holds {self.T} time steps, and n_step_return="
+                f"{self.n_step_return}{self._other_needs()} needs more than {at_least}: raise the size."
+            )
+
+    def _other_needs(self) -> str:
+        return ""
+
+    def _allocate(self, example: Any) -> None:
+        """Allocate all memory, or none if there is not enough for all of it."""
+        example = numpify_buffer(example)
+        stored = _rows_of(example)
         has_timeout = getattr(example, "timeout", None) is not None
-        step_bytes = sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(example)) + 8 * has_timeout
-        step_bytes += (n_step_return > 1) * 5
-        check_memory(self.size * step_bytes, f"A replay buffer of {self.size} steps of {step_bytes} bytes")
-        allocate = {"leading_dims": (self.T, B), "share_memory": self.async_}
-        self.samples = buffer_from_example(example, **allocate)
-        if n_step_return > 1:
-            self.samples_return_ = buffer_from_example(example.reward, **allocate)
-            self.samples_done_n = buffer_from_example(example.done, **allocate)
-        else:
-            self.samples_return_ = self.samples.reward
-            self.samples_done_n = self.samples.done
-        self._final_observations = FinalObservations(example.observation) if has_timeout else None
-        if has_timeout:  # Where in that store to find the one of a truncated step.
-            self._final_number = buffer_from_example(np.int64(0), **allocate)
+        keeps_final = has_timeout and self.keeps_final_observations
+        step_bytes = sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(stored)) + 4 * keeps_final
+        if self.n_step_return > 1:
+            step_bytes += np.asarray(example.reward).nbytes + np.asarray(example.done).nbytes
+        step_bytes += self._further_bytes(example) / self.size
+        check_memory(math.ceil(self.size * step_bytes), f"A replay buffer of {self.size} steps of {step_bytes:.0f} bytes")
+
+        # Every array has one row behind the last step: what the agent is given as previous action and reward after a reset.
+        self._null_row = self.size
+        self._rows = buffer_from_example(stored, self.size + 1, self.async_)  # [T*B+1,...]
+        self._rows.action[self._null_row] = self.null_action
+        self.samples = buffer_func(self._rows, self._as_T_B)
+        self._returns, self._done_n = self._rows.reward[:-1], self._rows.done[:-1]  # [T*B]
+        if self.n_step_return > 1:
+            self._returns = buffer_from_example(example.reward, self.size, self.async_)
+            self._done_n = buffer_from_example(example.done, self.size, self.async_)
+        self.samples_return_, self.samples_done_n = (x.reshape(self.T, self.B) for x in (self._returns, self._done_n))
+        self._final_observations = None
+        if keeps_final:
+            self._final_observations = FinalObservations(stored.observation, self.size, share_memory=self.async_)
+            self._final_slot = buffer_from_example(np.int32(0), self.size, self.async_)  # [T*B], where in that store.
+            self._final_slot[:] = _NO_OBSERVATION
+
+    def _as_T_B(self, rows: np.ndarray) -> np.ndarray:
+        return rows[: self.size].reshape(self.T, self.B, *rows.shape[1:])
+
+    def _further_bytes(self, example: Any) -> int:
+        """Return the size of what a subclass allocates besides."""
+        return 0
+
+    def _batch_memory(self, *shape: int, pin: bool) -> Any:
+        """Allocate memory for one batch."""
+        raise NotImplementedError
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # What can be replayed
+    # -----------------------------------------------------------------------------------------------------------------
+    @property
+    def start_interval(self) -> int:
+        """Rows from one at which what is replayed may start to the next."""
+        return 1
+
+    def start_zones(self) -> tuple[int, int]:
+        """Return how many starts before the cursor, and after it, cannot be replayed."""
+        return self.off_backward, self.off_forward
+
+    @property
+    def min_rows(self) -> int:
+        """Rows that must have been written before anything can be replayed."""
+        return sum(self.start_zones()) * self.start_interval + 1
+
+    @property
+    def written(self) -> int:
+        """Rows ever written; `state_dict` can leave out what came before such a number."""
+        return self.ring.written
 
     @property
     def t(self) -> int:
@@ -97,12 +172,26 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     def _buffer_full(self) -> bool:
         return self.ring.full
 
+    def reuse_batches(self, n_slots: int = 2, pin: bool = False) -> None:
+        """From now on put batches into the same memory again and again, which saves the time to allocate it.
+
+        A batch then only lasts until `n_slots` more of the same size have been sampled.
+
+        Args:
+            n_slots: how many batches last at the same time.
+            pin: use page-locked memory, from which a GPU copies directly.
+        """
+        self._batches.reuse(n_slots, pin)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Writing
+    # -----------------------------------------------------------------------------------------------------------------
     def append_samples(self, samples: Any) -> None:
         """Write samples [T',B,...] at the cursor, complete the returns of the rows they belong to, and advance.
 
         Raises:
-            ValueError: there are more rows than in the buffer, or an observation that ended an episode is
-                missing.
+            ValueError: there are more rows than in the buffer, not as many columns, or an observation that ended an
+                episode is missing.
         """
         samples = numpify_buffer(samples)
         n = len(samples.reward)
@@ -110,12 +199,19 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             raise ValueError(
                 f"{n} time steps were appended to a replay buffer of {self.T}: raise its size or lower batch_T."
             )
-        rows = self.ring.rows(0, n)
-        if self._final_observations is not None:
-            self._keep_final_observations(samples, rows)
-        self.samples[rows] = _without_final_observation(samples)
+        if samples.reward.shape[1] != self.B:
+            raise ValueError(f"Samples of {samples.reward.shape[1]} environments were appended to a replay buffer for B={self.B}.")
+        missing = [name for name, memory in self.samples.items() if memory is not None and getattr(samples, name, None) is None]
+        if missing:
+            raise ValueError(f"Samples lack {', '.join(missing)}, which the example of the replay buffer had.")
+        ended, final_observation = self._final_observations_of(samples)
+        with self.lock:
+            self._claim(n)
+        self._write(samples, n)
+        self._keep_final_observations(n, ended, final_observation)
         self.compute_returns(n)
-        self.ring.advance(n)
+        with self.lock:
+            self._publish(n, samples)
 
     def compute_returns(self, T: int) -> None:
         """Compute the n-step returns that the `T` rows just written at the cursor complete, before it advances."""
@@ -127,25 +223,152 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             self.samples.reward[known], self.samples.done[known], self.n_step_return, self.discount
         )
 
-    def _keep_final_observations(self, samples: Any, rows: slice | np.ndarray) -> None:
-        """Forget those of the rows to be overwritten, and keep the new ones in the order of their steps."""
-        self._final_observations.forget(np.count_nonzero(self.samples.timeout[rows]))
-        timeout = samples.timeout.astype(bool)
-        if not timeout.any():
-            return
+    def _claim(self, n: int) -> None:
+        """Announce that the next `n` rows will be overwritten."""
+        self.ring.claim(n)
+
+    def _publish(self, n: int, samples: Any) -> None:
+        """Make the `n` rows written valid."""
+        self.ring.advance(n)
+
+    def _write(self, samples: Any, n: int) -> None:
+        """Write samples [n,B,...], in the form in which they are stored, at the cursor."""
+        rows = self.ring.rows(0, n)
+        for name, memory in self.samples.items():
+            if memory is not None:
+                memory[rows] = getattr(samples, name)
+
+    def _final_observations_of(self, samples: Any) -> tuple[np.ndarray | None, Any]:
+        """Return which of the steps `samples` brings final observations for [T',B], and these [m,...] in the order of their steps.
+
+        Raises:
+            ValueError: they are missing.
+        """
+        if self._final_observations is None or not samples.timeout.any():
+            return None, None
         if getattr(samples, "final_observation", None) is None:
+            if not self.requires_final_observations:
+                return None, None
             raise ValueError(
                 "Samples have steps with timeout=True, but no final_observation [K,B,...] with the observations "
                 "that ended those episodes; without them the value of what follows cannot be estimated."
             )
-        t_idxs, b_idxs = np.nonzero(timeout)  # In the order of time, as they will be overwritten.
+        timeout = samples.timeout.astype(bool)
+        t_idxs, b_idxs = np.nonzero(timeout)
         slots = np.cumsum(timeout, axis=0)[t_idxs, b_idxs] - 1
-        final_observation = samples.final_observation[slots, b_idxs]
-        number = np.zeros(timeout.shape, np.int64)
-        number[timeout] = self._final_observations.append(final_observation, len(slots))
-        self._final_number[rows] = number
+        return timeout, samples.final_observation[slots, b_idxs]
+
+    def _keep_final_observations(self, n: int, ended: np.ndarray | None, observations: Any) -> None:
+        """Forget those of the `n` rows overwritten at the cursor, and keep those [m,...] of the steps `ended` [n,B], if any."""
+        if self._final_observations is None:
+            return
+        rows, slot = self.ring.rows(0, n), self._final_slot.reshape(self.T, self.B)
+        overwritten = slot[rows]
+        outdated = overwritten[overwritten != _NO_OBSERVATION]
+        if len(outdated):  # Whoever dies in the middle of this has lost memory, but no observation has two owners.
+            slot[rows] = _NO_OBSERVATION
+            self._final_observations.forget(outdated)
+        if ended is not None:
+            new = np.full((n, self.B), _NO_OBSERVATION, np.int32)
+            new[ended] = self._final_observations.append(observations, np.count_nonzero(ended))
+            slot[rows] = new
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Checkpoints
+    # -----------------------------------------------------------------------------------------------------------------
+    def state_dict(self, since: int = 0) -> dict[str, Any]:
+        """Return the contents: plain numbers, text, lists and torch tensors.
+
+        The tensors of stored steps are views of the buffer's memory: save them before the next append.
+
+        Args:
+            since: leave out the rows that had been written when `written` had this value, because they are in a state that
+                was saved then (or earlier). `load_state_dict` of that and then of this one restores all.
+        """
+        written, claimed = self.written, self.ring.claimed
+        oldest = max(claimed - self.T, 0)
+        first = min(max(oldest, since), written)
+        chunks = []
+        for _, rows in self.ring.pieces(first, written):
+            chunk = {name: torchify_buffer(leaf[rows]) for name, leaf in self._named_rows()}
+            if self._final_observations is not None:
+                kept = self._final_slot.reshape(self.T, self.B)[rows]
+                chunk["has_final_observation"] = torchify_buffer(kept != _NO_OBSERVATION)
+                final = self._final_observations[kept[kept != _NO_OBSERVATION]]
+                chunk |= {f"final_{name}": torchify_buffer(leaf) for name, leaf in named_leaves(final, "observation")}
+            chunks.append(chunk)
+        counts = {"first": first, "written": written, "claimed": claimed, "complete": first == oldest}
+        return {"T": self.T, "B": self.B, **counts, "chunks": chunks}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            ValueError: it is of another buffer, or leaves out rows that are not here.
+        """
+        s = state_dict
+        if (s["T"], s["B"]) != (self.T, self.B):
+            raise ValueError(
+                f"The saved replay buffer has T={s['T']} rows of B={s['B']} environments, this one T={self.T} of B={self.B}: "
+                "make it with the same size and number of environments."
+            )
+        first, written = s["first"], s["written"]
+        if not s["complete"] and not first <= self.written <= written:
+            raise ValueError(
+                f"The saved rows {first} to {written} of a replay buffer continue one with {first} rows written, and this one has "
+                f"{self.written}: load the states in the order in which they were saved, beginning with a complete one."
+            )
+        for chunk in s["chunks"]:
+            self._check_chunk(chunk)
+        if s["complete"] and self._final_observations is not None:  # Nothing of what was here stays.
+            kept = self._final_slot[self._final_slot != _NO_OBSERVATION]
+            self._final_slot[:] = _NO_OBSERVATION
+            self._final_observations.forget(kept)
+        self.ring.move_to(first)
+        for (_, rows), chunk in zip(self.ring.pieces(first, written), s["chunks"], strict=True):
+            n = rows.stop - rows.start
+            self.ring.claim(n)
+            self._load_chunk(chunk, n)
+            self.compute_returns(n)
+            self.ring.advance(n)
+        self.ring.move_to(written, s["claimed"])
+
+    def _named_rows(self) -> list[tuple[str, np.ndarray]]:
+        return named_leaves(self.samples, "samples")
+
+    def _check_chunk(self, chunk: dict[str, Any]) -> None:
+        for name, leaf in self._named_rows():
+            saved = chunk.get(name)
+            if saved is None or tuple(saved.shape[2:]) != leaf.shape[2:] or numpify_buffer(saved).dtype != leaf.dtype:
+                found = "is missing" if saved is None else f"has shape {tuple(saved.shape)} and {saved.dtype}"
+                raise ValueError(
+                    f"'{name}' of the saved replay buffer {found}, but this one stores shape {leaf.shape} and {leaf.dtype}: make it "
+                    "with the same environment, agent and settings."
+                )
+
+    def _load_chunk(self, chunk: dict[str, Any], n: int) -> None:
+        """Write `n` saved rows at the cursor."""
+        rows = self.ring.rows(0, n)
+        for name, leaf in self._named_rows():
+            leaf[rows] = numpify_buffer(chunk[name])
+        if self._final_observations is not None:
+            ended = numpify_buffer(chunk["has_final_observation"])
+            observations = buffer_from_example(self._final_observations.example, np.count_nonzero(ended))
+            for name, leaf in named_leaves(observations, "observation"):
+                leaf[:] = numpify_buffer(chunk[f"final_{name}"])
+            self._keep_final_observations(n, ended, observations)
 
 
-def _without_final_observation(samples: Any) -> Any:
-    """Return `samples` without the field that has other leading dimensions than the rest."""
-    return samples._replace(final_observation=None) if "final_observation" in samples._fields else samples
+def _rows_of(samples: Any) -> Any:
+    """Return `samples` without the fields that have other leading dimensions than the rest, or are used otherwise."""
+    return samples._replace(**{name: None for name in _NOT_IN_ROWS if name in samples._fields})
+
+
+def named_leaves(buffer_: Any, name: str) -> list[tuple[str, Any]]:
+    """Return the leaves of a structure with their names, dotted where structures are nested, depth first, without the Nones."""
+    if buffer_ is None:
+        return []
+    if not isinstance(buffer_, tuple):
+        return [(name, buffer_)]
+    fields = getattr(buffer_, "_fields", range(len(buffer_)))
+    return [leaf for field, part in zip(fields, tuple(buffer_), strict=True) for leaf in named_leaves(part, f"{name}.{field}")]

@@ -2,34 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from rlpyt.utils.buffer import buffer_from_example
 
-def window(t: int, full: bool, T: int, back: int, forward: int) -> tuple[int, int]:
-    """Oldest valid row and how many are valid; valid = not within `back` before or `forward` after cursor `t`.
 
-    The rows just before the cursor still wait for what follows them, those from the cursor on have lost what
-    came before them. In a ring that is not full nothing came before row 0, so its first `forward` rows are
-    left out as well.
+def window(written: int, claimed: int, T: int, back: int, forward: int) -> tuple[int, int]:
+    """Return the numbers (first, end) of the rows that can be replayed, out of the latest `T`.
+
+    Those just before `written` still wait for what follows them. The oldest have lost what came before them, and so have,
+    in a ring that never wrapped, its first `forward` rows, since nothing came before row 0. Empty if ``first == end``.
+
+    Args:
+        written: number of rows written.
+        claimed: `written`, and the number of rows that are being written now.
+        T: rows there is memory for.
+        back: how many of the latest rows are not valid.
+        forward: how many of the oldest rows in memory are not valid.
     """
-    if full:
-        return (t + forward) % T, max(T - forward - back, 0)
-    return forward, max(t - back - forward, 0)
+    first = max(claimed - T, 0) + forward
+    return first, max(written - back, first)
 
 
 class Ring:
     """Cursor over `T` rows of memory that are written in order, again and again.
 
+    Rows are numbered in the order in which they are written, from 0 and without end; row number i lies in row ``i % T`` of
+    memory. Who writes claims rows first: from then on what they held before is not valid any more, and what they will hold
+    not yet, until `advance`.
+
+    Args:
+        T: number of rows of memory.
+        share_memory: whether processes started later see the same cursor.
+
     Attributes:
-        T: number of rows.
-        t: the row to be written next, in [0, T).
+        written: number of rows ever written.
+        claimed: `written`, and the rows that are being written.
+        t: the row of memory to be written next, in [0, T).
         full: whether every row has been written.
     """
 
-    def __init__(self, T: int) -> None:
+    def __init__(self, T: int, share_memory: bool = False) -> None:
         self.T = T
-        self.t = 0
-        self.full = False
+        self._counts = buffer_from_example(np.int64(0), 2, share_memory)  # written, claimed
+
+    @property
+    def written(self) -> int:
+        return self._counts.item(0)
+
+    @property
+    def claimed(self) -> int:
+        return self._counts.item(1)
+
+    @property
+    def t(self) -> int:
+        return self.written % self.T
+
+    @property
+    def full(self) -> bool:
+        return self.written >= self.T
 
     def rows(self, start: int, n: int) -> slice | np.ndarray:
         """Return the index of the `n` rows that lie `start` rows from the cursor (before it if negative).
@@ -41,15 +74,49 @@ class Ring:
             return slice(first, first + n)
         return self.wrap(np.arange(first, first + n))
 
-    def wrap(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows counted on beyond either end as rows in [0, T)."""
-        return rows % self.T
+    def wrap(self, numbers: np.ndarray) -> np.ndarray:
+        """Return where in memory rows lie, in [0, T), of their numbers, or of rows counted on beyond either end."""
+        return numbers % self.T
+
+    def numbers(self, rows: np.ndarray) -> np.ndarray:
+        """Return the numbers of what was last written to rows of memory; negative where nothing was."""
+        last = self.written - 1
+        return last - (last - rows) % self.T
+
+    def pieces(self, first: int, end: int) -> Iterator[tuple[int, slice]]:
+        """Yield rows number `first` to `end` (exclusive), at most T, in pieces that do not wrap around.
+
+        Yields:
+            number of the first row of the piece, index of its rows of memory.
+        """
+        while first < end:
+            row = first % self.T
+            n = min(end - first, self.T - row)
+            yield first, slice(row, row + n)
+            first += n
+
+    def claim(self, n: int) -> None:
+        """Announce that the next `n` rows will be written now."""
+        self._counts[1] = max(self.claimed, self.written + n)
 
     def advance(self, n: int) -> None:
-        """Move the cursor past `n` newly written rows."""
-        self.full = self.full or self.t + n >= self.T
-        self.t = (self.t + n) % self.T
+        """Move the cursor past `n` newly written rows.
 
-    def window(self, back: int, forward: int) -> tuple[int, int]:
-        """Return the oldest valid row and the number of valid ones; see the function of this name."""
-        return window(self.t, self.full, self.T, back, forward)
+        If more had been claimed, by somebody who never finished, they stay claimed until they are written.
+        """
+        self._counts[0] += n
+        self.claim(0)
+
+    def move_to(self, written: int, claimed: int = 0) -> None:
+        """Set the cursor to where it was after so many rows, with the rows up to number `claimed` claimed."""
+        self._counts[:] = written, max(written, claimed)
+
+    def window(self, back: int, forward: int, interval: int = 1) -> tuple[int, int]:
+        """Return (first, end) of what can be replayed; see the function of this name.
+
+        Args:
+            back, forward: in units of `interval`.
+            interval: number of rows; where it is not 1, one row in so many counts, from number 0 on, and is numbered by itself.
+        """
+        written, claimed = -(-self.written // interval), -(-self.claimed // interval)
+        return window(written, claimed, self.T // interval, back, forward)

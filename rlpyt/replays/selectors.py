@@ -5,37 +5,71 @@ from __future__ import annotations
 import numpy as np
 
 from rlpyt.replays.ring import Ring
+from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
+
+# So many draws in a row without a single valid step end in an error.
+_MAX_DRAWS = 1000
 
 
-class UniformSelector:
+class UniformSelector(OwnRandomNumbers):
     """Draws valid steps uniformly, with replacement, by random numbers of its own.
 
     Args:
         ring: where the buffer writes.
         B: number of environments.
-        off_backward, off_forward: how many rows before and after the cursor are not valid.
+        off_backward, off_forward: how many rows before and after the cursor are not valid, in units of `interval`.
+        interval: rows from one that can be drawn to the next; drawn are the numbers it divides.
+        valid: [T*B], bool, which of the stored steps there may be drawn; None means all.
 
     Attributes:
         rng: seeded from numpy's global generator, so that seeding that one makes a run repeatable.
     """
 
-    def __init__(self, ring: Ring, B: int, off_backward: int, off_forward: int) -> None:
+    def __init__(
+        self, ring: Ring, B: int, off_backward: int, off_forward: int, interval: int = 1, valid: np.ndarray | None = None
+    ) -> None:
         self.ring, self.B = ring, B
-        self.off_backward, self.off_forward = off_backward, off_forward
-        self.rng = np.random.default_rng(np.random.randint(2**31, size=4))
+        self.off_backward, self.off_forward, self.interval = off_backward, off_forward, interval
+        self.valid = valid
+        self.rng = rng_from_global_seed()
 
-    def select(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indexes (T_idxs [n], B_idxs [n]) of `n` steps.
+    def select(self, n: int, off_backward: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indexes (T_idxs [n], B_idxs [n]) of `n` steps; with another `off_backward` than usual if given.
 
         Raises:
             ValueError: no step is valid yet.
         """
-        first, n_valid = self.ring.window(self.off_backward, self.off_forward)
-        if n_valid == 0:
-            stored = self.ring.T if self.ring.full else self.ring.t
-            raise ValueError(
-                f"Nothing to replay yet: {stored} time steps are stored, and more than "
-                f"{self.off_backward + self.off_forward} are needed: raise {'replay_size' if self.ring.full else 'min_steps_learn'}."
-            )
-        T_idxs = self.ring.wrap(first + self.rng.integers(n_valid, size=n))
-        return T_idxs, self.rng.integers(self.B, size=n)
+        back = self.off_backward if off_backward is None else off_backward
+        first, end = self.ring.window(back, self.off_forward, self.interval)
+        if first == end:
+            raise ValueError(nothing_to_replay(self.ring, back, self.off_forward, self.interval))
+        T_idxs, B_idxs = self._draw(n, first, end)
+        if self.valid is not None:
+            self._replace_invalid(T_idxs, B_idxs, first, end)
+        return T_idxs, B_idxs
+
+    def _draw(self, n: int, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        number = self.rng.integers(first, end, size=n)
+        return self.ring.wrap(number * self.interval), self.rng.integers(self.B, size=n)
+
+    def _replace_invalid(self, T_idxs: np.ndarray, B_idxs: np.ndarray, first: int, end: int) -> None:
+        """Draw steps that are not valid again, until all are, which leaves the rest equally probable."""
+        invalid = np.flatnonzero(~self.valid[T_idxs * self.B + B_idxs])
+        for _ in range(_MAX_DRAWS):
+            if not len(invalid):
+                return
+            T_idxs[invalid], B_idxs[invalid] = self._draw(len(invalid), first, end)
+            invalid = invalid[~self.valid[T_idxs[invalid] * self.B + B_idxs[invalid]]]
+        raise ValueError(
+            f"None of {_MAX_DRAWS} draws in a row was a valid step: nearly all that is stored are blank rows, which a sampler without "
+            "mid_batch_reset leaves behind ended episodes: lower batch_T."
+        )
+
+
+def nothing_to_replay(ring: Ring, back: int, forward: int, interval: int = 1) -> str:
+    """Return the sentence for a ring of which nothing can be replayed yet."""
+    stored = min(ring.written, ring.T)
+    return (
+        f"Nothing to replay yet: {stored} time steps are stored, and more than {(back + forward) * interval} are needed: raise "
+        f"{'replay_size' if ring.full else 'min_steps_learn'}."
+    )

@@ -7,6 +7,7 @@ spread over.
 torch is imported only by `set_seed`, and by it only if asked to: environment workers do without.
 """
 
+import json
 import operator
 import os
 import random
@@ -81,6 +82,35 @@ def env_seed(seed: int, purpose: str, index: int) -> int:
     """
     _check_key(purpose, index)
     return _permute_32_bits(PURPOSES[purpose] << _INDEX_BITS | index, *_permutation_keys(_as_seed(seed)))
+
+
+def rng_from_global_seed() -> np.random.Generator:
+    """A generator seeded from numpy's global one, so that seeding that makes it repeatable."""
+    return np.random.default_rng(np.random.randint(2**31, size=4))
+
+
+class OwnRandomNumbers:
+    """Mixin of objects with a generator `rng`, which in every process that gets a copy of them draws other numbers."""
+
+    @property
+    def rng(self) -> np.random.Generator:
+        if self._pid != os.getpid():
+            self.rng = np.random.default_rng([os.getpid(), *self._rng.integers(2**31, size=4)])
+        return self._rng
+
+    @rng.setter
+    def rng(self, rng: np.random.Generator) -> None:
+        self._rng, self._pid = rng, os.getpid()
+
+
+def rng_state(generator: np.random.Generator) -> str:
+    """The state of a generator as plain text, for a checkpoint."""
+    return json.dumps(generator.bit_generator.state)
+
+
+def set_rng_state(generator: np.random.Generator, state: str) -> None:
+    """Restore what `rng_state` returned."""
+    generator.bit_generator.state = json.loads(state)
 
 
 def _permute_32_bits(x: int, *keys: int) -> int:

@@ -1,8 +1,19 @@
 """Synchronisation between processes."""
 
+from __future__ import annotations
+
+import errno
+import fcntl
 import multiprocessing as mp
+import os
 import queue
 import socket
+import threading
+import time
+import weakref
+from multiprocessing import context
+
+from rlpyt.utils.buffer import SharedMap
 
 
 class RWLock:
@@ -22,7 +33,7 @@ class RWLock:
         self._count_lock = ctx.Lock()  # guards the count, and the write lock's change of hands with it
         self._n_readers = ctx.RawValue("l", 0)
 
-    def __enter__(self) -> "RWLock":
+    def __enter__(self) -> RWLock:
         self.acquire_read()
         return self
 
@@ -48,6 +59,74 @@ class RWLock:
             self._n_readers.value -= 1
             if self._n_readers.value == 0:
                 self.write_lock.release()
+
+
+class ProcessLock:
+    """Lock among processes and their threads which is released when its holder dies, however it dies.
+
+    `with lock:`, or `acquire` and `release`, which belong in one thread. Not reentrant. Forked processes
+    inherit the lock, but never that it is held; under spawn and forkserver it is an argument of the process.
+
+    It is a POSIX record lock on anonymous memory. The kernel keeps those for the process and not for the open
+    file (as it does with `flock` and open file description locks), so a child cannot keep alive what its dead
+    parent held, and need not open anything anew. In exchange, closing any descriptor of the file would release
+    the lock (only this object has one, and it cannot be copied within a process); threads of one process do
+    not exclude each other (a second lock does that, new in every process); and the kernel sees cycles of
+    waiting processes where there is none of threads (see `acquire`).
+    """
+
+    def __init__(self, _memory: SharedMap | None = None) -> None:
+        self._memory = SharedMap(1) if _memory is None else _memory
+        self._fd = self._memory.fd
+        self._threads = threading.Lock()
+        _process_locks.add(self)
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Wait for the lock and take it, or with blocking=False only try to; returns whether it is taken."""
+        if not self._threads.acquire(blocking):
+            return False
+        taken, how = False, fcntl.LOCK_EX if blocking else fcntl.LOCK_EX | fcntl.LOCK_NB
+        try:
+            while not taken:
+                try:
+                    fcntl.lockf(self._fd, how)
+                    taken = True
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    if error.errno != errno.EDEADLK:
+                        raise
+                    time.sleep(1e-3)  # The cycle ends with whichever of its threads is not waiting.
+        finally:
+            if not taken:
+                self._threads.release()
+        return taken
+
+    def release(self) -> None:
+        """Give the lock back. Raises RuntimeError if no thread of this process holds it."""
+        fcntl.lockf(self._fd, fcntl.LOCK_UN)
+        self._threads.release()
+
+    __enter__ = acquire
+
+    def __exit__(self, *args) -> None:
+        self.release()
+
+    def __reduce__(self) -> tuple:
+        context.assert_spawning(self)
+        return ProcessLock, (self._memory,)
+
+
+_process_locks: weakref.WeakSet = weakref.WeakSet()
+
+
+def _forget_threads() -> None:
+    """Of the threads that held locks when this process was forked none is in it."""
+    for lock in _process_locks:
+        lock._threads = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def drain_queue(queue_obj, n_sentinel: int = 0, guard_sentinel: bool = False) -> list:

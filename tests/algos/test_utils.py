@@ -160,19 +160,101 @@ def test_float32_stays_float32_and_integer_rewards_become_float32():
     assert discount_return(torch.ones(4, 2, dtype=torch.int64), done, torch.zeros(1, 2), 0.9).dtype == torch.float32
 
 
-def test_the_loop_for_other_devices_equals_the_one_in_numpy():
-    """The torch branch, on a CPU tensor that hides where it is."""
-    reward, _, done, *_ = (torch.as_tensor(x) for x in random_batch(1))
-    decay = 0.9 * (1 - done.double())
+ALL_FUNCTIONS = {
+    "discount_return": lambda r, v, d, to, tov, b: discount_return(r, d, b, 0.9),
+    "discount_return_tl": lambda r, v, d, to, tov, b: discount_return_tl(r, d, b, 0.9, to, v),
+    "discount_return_tl, final value": lambda r, v, d, to, tov, b: discount_return_tl(r, d, b, 0.9, to, v, timeout_value=tov),
+    "gae": lambda r, v, d, to, tov, b: generalized_advantage_estimation(r, v, d, b, 0.9, 0.8),
+    "gae_tl": lambda r, v, d, to, tov, b: generalized_advantage_estimation_tl(r, v, d, b, 0.9, 0.8, to),
+    "gae_tl, final value": lambda r, v, d, to, tov, b: generalized_advantage_estimation_tl(
+        r, v, d, b, 0.9, 0.8, to, timeout_value=tov
+    ),
+    "n_step": lambda r, v, d, to, tov, b: discount_return_n_step(r, d, 3, 0.9),
+    "n_step, do_truncated": lambda r, v, d, to, tov, b: discount_return_n_step(r, d, 3, 0.9, do_truncated=True),
+}
 
-    class Elsewhere:
-        def __init__(self, tensor):
-            self.tensor, self.device = tensor, torch.device("meta")
 
-        def unbind(self):
-            return self.tensor.unbind()
+def tensors_of(result):
+    return [torch.as_tensor(x) for x in (result if isinstance(result, tuple) else (result,))]
 
-    expected = utils._backward_sum(reward.clone(), decay, 3.0)
-    there = Elsewhere(reward.clone())
-    utils._backward_sum(there, decay, 3.0)
-    torch.testing.assert_close(there.tensor, expected)
+
+@pytest.mark.parametrize("name", ALL_FUNCTIONS)
+def test_what_other_devices_compute_equals_the_kernels(name, monkeypatch):
+    arguments = [torch.as_tensor(x) for x in random_batch(1)]
+    expected = tensors_of(ALL_FUNCTIONS[name](*arguments))
+    monkeypatch.setattr(utils, "_in_cpu_memory", lambda x: False)
+    for result, right in zip(tensors_of(ALL_FUNCTIONS[name](*arguments)), expected):
+        torch.testing.assert_close(result, right)
+
+
+@pytest.mark.parametrize("name", ALL_FUNCTIONS)
+@pytest.mark.parametrize("shape", [(17,), (17, 6), (17, 3, 2), (17, 0), (3, 6)])
+@pytest.mark.parametrize("layout", ["strided", "transposed", "read-only", "rows of a longer buffer"])
+def test_any_shape_and_layout_gives_what_contiguous_columns_give(name, shape, layout):
+    rng = np.random.default_rng(7)
+    reward, value, timeout_value = rng.normal(size=(3, *shape))
+    done = rng.random(shape) < 0.2
+    arguments = [reward, value, done, done & (rng.random(shape) < 0.5), timeout_value]
+    bootstrap = rng.normal(size=(1, *shape[1:]))
+    columns = [x.reshape(shape[0], -1 if x.size else 0) for x in arguments]
+    expected = tensors_of(ALL_FUNCTIONS[name](*columns, bootstrap.reshape(1, -1 if bootstrap.size else 0)))
+
+    def lay_out(x):
+        if layout == "strided":
+            return np.repeat(x[..., None], 2, axis=-1)[..., 0]
+        if layout == "transposed":
+            return np.asfortranarray(x)
+        if layout == "rows of a longer buffer":
+            return np.concatenate([x[:1], x])[1:]
+        x = x.copy()
+        x.flags.writeable = False
+        return x
+
+    results = tensors_of(ALL_FUNCTIONS[name](*(lay_out(x) for x in arguments), bootstrap))
+    for result, right in zip(results, expected):
+        assert result.shape[1:] == shape[1:]
+        torch.testing.assert_close(result.reshape(right.shape), right)
+
+
+@pytest.mark.parametrize("name", ALL_FUNCTIONS)
+@pytest.mark.parametrize("done_dtype", [torch.bool, torch.uint8, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64])
+def test_results_have_the_dtype_of_reward_if_it_is_floating_and_done_n_that_of_done(name, dtype, done_dtype):
+    reward, value, done, timeout, timeout_value, bootstrap = (torch.as_tensor(x) for x in random_batch(2))
+    reward = (2 * reward).to(dtype)
+    expected = tensors_of(ALL_FUNCTIONS[name](reward.double(), value, done, timeout, timeout_value, bootstrap))
+    results = tensors_of(ALL_FUNCTIONS[name](reward, value, done.to(done_dtype), timeout.to(done_dtype), timeout_value, bootstrap))
+    returns_dtype = dtype if dtype.is_floating_point else torch.float32
+    for i, (result, right) in enumerate(zip(results, expected)):
+        assert result.dtype == (done_dtype if right.dtype == torch.bool and i == 1 else returns_dtype)
+        tolerance = {torch.float16: 1e-2, torch.bfloat16: 5e-2}.get(dtype, 1e-5)
+        torch.testing.assert_close(result.double(), right.double(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_the_destination_may_be_an_argument_and_need_not_be_contiguous(kind):
+    reward, value, done, _, _, bootstrap = random_batch(4)
+    expected = generalized_advantage_estimation(reward, value, done, bootstrap, 0.9, 0.8)
+    r, v = kind(reward.copy()), kind(value.copy())
+    generalized_advantage_estimation(r, v, kind(done), kind(bootstrap), 0.9, 0.8, advantage_dest=v, return_dest=r)
+    np.testing.assert_allclose(v, expected[0])
+    np.testing.assert_allclose(r, expected[1])
+    strided = kind(np.zeros((17, 6, 2), np.float32))[..., 1]
+    out = discount_return(kind(reward), kind(done), kind(bootstrap), 0.9, return_dest=strided)
+    assert out is strided
+    np.testing.assert_allclose(strided, discount_return(reward, done, bootstrap, 0.9), rtol=1e-5)
+
+
+@pytest.mark.parametrize("bootstrap", [0.5, np.full(6, 0.5), np.full((1, 6), 0.5), torch.tensor(0.5), torch.full((1, 6), 0.5)])
+def test_the_bootstrap_value_may_be_a_number_or_one_row(bootstrap):
+    reward, _, done, *_ = random_batch(5)
+    expected = oracles.columns(oracles.td_return, reward, done, 0.5, 0.9)
+    np.testing.assert_allclose(discount_return(reward, done, bootstrap, 0.9), expected)
+
+
+def test_no_gradient_is_asked_of_values_that_have_one():
+    reward, value, done, timeout, timeout_value, bootstrap = (torch.as_tensor(x) for x in random_batch(6))
+    value.requires_grad_(), timeout_value.requires_grad_(), bootstrap.requires_grad_()
+    for function in ALL_FUNCTIONS.values():
+        for result in tensors_of(function(reward, value, done, timeout, timeout_value, bootstrap)):
+            assert not result.requires_grad

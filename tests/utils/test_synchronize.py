@@ -1,12 +1,21 @@
+import copy
+import gc
 import multiprocessing as mp
+import os
+import pickle
 import queue
+import signal
 import socket
+import threading
 
+import numpy as np
 import pytest
 
-from rlpyt.utils.synchronize import RWLock, drain_queue, find_port
+from rlpyt.utils.buffer import np_mp_array
+from rlpyt.utils.synchronize import ProcessLock, RWLock, drain_queue, find_port
 
 TIMEOUT = 30  # seconds, for what happens at once unless something is broken
+METHODS = ["fork", "spawn", "forkserver"]
 
 
 def is_locked(lock):
@@ -84,6 +93,209 @@ def test_writers_exclude_each_other():
     for writer in writers:
         writer.join(TIMEOUT)
     assert value.value == 900
+
+
+def is_taken(lock):
+    if lock.acquire(blocking=False):
+        lock.release()
+        return False
+    return True
+
+
+def start(ctx, target, *args):
+    process = ctx.Process(target=target, args=args, daemon=True)
+    process.start()
+    return process
+
+
+def finish(*processes):
+    """Wait for processes, and end those that do not."""
+    for process in processes:
+        process.join(TIMEOUT)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+        process.join()
+    assert codes == [0] * len(processes)
+
+
+def in_threads(n, function, *args):
+    """Run `function` in `n` threads and return whether all have ended."""
+    threads = [threading.Thread(target=function, args=args, daemon=True) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def _count(lock, counts, n):
+    for _ in range(n):
+        with lock:
+            count = int(counts[0])
+            counts[1] = os.getpid()
+            counts[0] = count + 1
+            assert counts[1] == os.getpid()
+
+
+def _count_in_threads(lock, counts, n):
+    assert in_threads(3, _count, lock, counts, n)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_threads_of_several_processes_exclude_each_other(method):
+    ctx = mp.get_context(method)
+    lock, counts = ProcessLock(), np_mp_array(2, np.int64)
+    processes = [start(ctx, _count_in_threads, lock, counts, 500) for _ in range(3)]
+    _count_in_threads(lock, counts, 500)
+    finish(*processes)
+    assert counts[0] == 4 * 3 * 500
+    assert not is_taken(lock)
+
+
+def _hold(lock, holds):
+    with lock:
+        holds.set()
+        signal.pause()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_lock_is_free_when_its_holder_has_been_killed(method):
+    ctx = mp.get_context(method)
+    lock = ProcessLock()
+    for _ in range(20 if method == "fork" else 3):
+        holds = ctx.Event()
+        holder = start(ctx, _hold, lock, holds)
+        assert holds.wait(TIMEOUT) and is_taken(lock)
+        waiting = threading.Thread(target=_count, args=(lock, [0, 0], 1), daemon=True)
+        waiting.start()
+        holder.kill()
+        waiting.join(TIMEOUT)
+        assert not waiting.is_alive()
+        holder.join()
+
+
+def _hold_and_fork(lock, answers):
+    with lock:
+        child = os.fork()  # Processes of multiprocessing that are daemons must not have children.
+        if child:
+            answers.put(child)
+        signal.pause()
+
+
+def test_a_child_of_a_killed_holder_does_not_keep_the_lock():
+    lock, answers = ProcessLock(), mp.Queue()
+    holder = start(mp, _hold_and_fork, lock, answers)
+    child = answers.get(timeout=TIMEOUT)
+    try:
+        assert is_taken(lock)
+        holder.kill()
+        holder.join()
+        assert not is_taken(lock)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def _answer_whether_taken(lock, answers):
+    answers.put(is_taken(lock))
+    with lock:
+        answers.put("has it")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_process_started_while_a_thread_holds_the_lock_waits_for_it(method):
+    ctx = mp.get_context(method)
+    lock, taken, done = ProcessLock(), threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            taken.set()
+            done.wait(TIMEOUT)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    assert taken.wait(TIMEOUT)
+    answers = ctx.Queue()
+    process = start(ctx, _answer_whether_taken, lock, answers)
+    assert answers.get(timeout=TIMEOUT) is True
+    with pytest.raises(queue.Empty):
+        answers.get(timeout=0.1)
+    done.set()
+    assert answers.get(timeout=TIMEOUT) == "has it"
+    holder.join(TIMEOUT)
+    finish(process)
+
+
+def _hold_inner(inner, outer, holds, go_on, answers):
+    """Hold one lock in this thread, while another one waits for the other lock."""
+
+    def wait():
+        with outer:
+            answers.put("outer")
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    with inner:
+        holds.set()
+        assert go_on.wait(TIMEOUT)
+        waiting.start()
+        waiting.join(0.3)
+        answers.put(waiting.is_alive())
+    waiting.join(TIMEOUT)
+
+
+def test_threads_that_wait_for_each_others_process_but_not_for_each_other_are_no_deadlock():
+    inner, outer, holds, go_on, answers = ProcessLock(), ProcessLock(), mp.Event(), mp.Event(), mp.Queue()
+    process = start(mp, _hold_inner, inner, outer, holds, go_on, answers)
+    assert holds.wait(TIMEOUT)
+
+    def nested():
+        with outer:
+            go_on.set()
+            with inner:
+                pass
+
+    assert in_threads(1, nested)
+    assert [answers.get(timeout=TIMEOUT) for _ in range(2)] == [True, "outer"]
+    finish(process)
+
+
+def test_a_lock_that_nobody_holds_cannot_be_released():
+    lock = ProcessLock()
+    with pytest.raises(RuntimeError):
+        lock.release()
+    assert not is_taken(lock)
+
+
+def test_waiting_for_a_lock_can_be_interrupted():
+    lock, holds = ProcessLock(), mp.Event()
+    holder = start(mp, _hold, lock, holds)
+    assert holds.wait(TIMEOUT)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire()
+    holder.kill()
+    holder.join()
+    with lock:
+        pass
+
+
+def test_a_lock_cannot_be_copied_but_only_be_given_to_a_starting_process():
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(RuntimeError, match="inheritance"):
+            copied(ProcessLock())
+
+
+def test_locks_leave_no_open_files_behind():
+    lock = ProcessLock()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(50):
+        with ProcessLock():
+            pass
+    for method in METHODS[:2]:
+        finish(*[start(mp.get_context(method), is_taken, lock) for _ in range(2)])
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def filled(*items):

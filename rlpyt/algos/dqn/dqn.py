@@ -11,17 +11,18 @@ import torch
 from rlpyt.algos.base import clip_grad_norm, make_optimizer
 from rlpyt.algos.hyperparameters import FRACTION, NON_NEGATIVE, STEPS, Number, check_hyperparameters
 from rlpyt.algos.replay import ReplayAlgorithm, bootstrap_discount
+from rlpyt.algos.utils import valid_from_done
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.tensor import select_at_indexes
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
 
-# What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch.
+# What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are.
 SamplesToBuffer = namedarraytuple(
     "SamplesToBuffer",
-    ["observation", "action", "reward", "done", "timeout", "final_observation"],
-    defaults=(None, None),
+    ["observation", "action", "reward", "done", "timeout", "final_observation", "valid"],
+    defaults=(None, None, None),
 )
 
 _LOGGED_TD_ERRORS = 8  # Every eighth of a batch.
@@ -50,7 +51,7 @@ class DQN(ReplayAlgorithm):
         eps_steps: environment steps over which the agent's epsilon falls to its final value.
         double_dqn: let the network, instead of the target network, choose the action whose target value is
             used.
-        prioritized_replay: replay in proportion to priorities; `ReplayBufferCls` must be a buffer that does.
+        prioritized_replay: replay in proportion to priorities, the latest absolute TD errors.
         pri_alpha: exponent of priorities.
         pri_beta_init, pri_beta_final: exponent of the importance sampling weights, at first and in the end.
         pri_beta_steps: environment steps over which it changes.
@@ -58,6 +59,8 @@ class DQN(ReplayAlgorithm):
         ReplayBufferCls: class of the replay buffer; None chooses by the observation, see
             `initialize_replay_buffer`.
         updates_per_sync: gradient updates between sending parameters to an asynchronous sampler.
+        prefetch_batches: let a thread put the next batch together during an update. It is drawn before that update, so it
+            does not know the priorities and samples that follow from it.
 
     Raises:
         ValueError: a setting is not possible.
@@ -92,6 +95,7 @@ class DQN(ReplayAlgorithm):
         default_priority: float | None = None,
         ReplayBufferCls: type | None = None,
         updates_per_sync: int = 1,
+        prefetch_batches: bool = False,
     ) -> None:
         save__init__args(locals())
         check_hyperparameters(
@@ -106,37 +110,23 @@ class DQN(ReplayAlgorithm):
             default_priority=Number(0, above=True, optional=True),
         )
         self.check_settings()
-        if prioritized_replay and ReplayBufferCls is None:
-            raise ValueError(
-                "prioritized_replay=True needs rlpyt.replays.non_sequence.prioritized, which is not available "
-                "yet: leave it False, or give a ReplayBufferCls of your own that prioritizes."
-            )
         if optim_kwargs is None:
             self.optim_kwargs = dict(eps=0.01 / batch_size)
         if default_priority is None:
             self.default_priority = delta_clip or 1.0
 
-    def initialize(
-        self,
-        agent: Any,
-        n_itr: int,
-        batch_spec: Any,
-        mid_batch_reset: bool,
-        examples: dict[str, Any],
-        world_size: int = 1,
-        rank: int = 0,
-    ) -> None:
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Extend the base class by the schedule of the agent's epsilon, which falls from when learning begins.
 
         Raises:
-            ValueError: the agent is not one for DQN, or the sampler does not reset environments inside batches.
+            ValueError: the agent is not one for DQN.
         """
         if not all(hasattr(agent, name) for name in ("target", "update_target", "set_epsilon_itr_min_max")):
             raise ValueError(
                 f"{type(self).__name__} needs an agent that acts epsilon-greedily on Q-values and has a target network, such as "
                 f"AtariDqnAgent or MlpDqnAgent of rlpyt.agents.dqn; {type(agent).__name__} does not."
             )
-        super().initialize(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size, rank)
+        super()._prepare(agent, *args, **kwargs)
         agent.set_epsilon_itr_min_max(self.min_itr_learn, max(1, self.eps_steps // self.sampler_bs))
 
     def optim_initialize(self, rank: int = 0) -> None:
@@ -163,6 +153,7 @@ class DQN(ReplayAlgorithm):
             reward=examples["reward"],
             done=examples["done"],
             timeout=np.bool_(False),
+            valid=None if self.mid_batch_reset else np.bool_(True),
         )
 
     def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
@@ -175,6 +166,7 @@ class DQN(ReplayAlgorithm):
             done=env.done,
             timeout=torch.zeros_like(env.done) if env.timeout is None else env.timeout,
             final_observation=samples.final_observation,
+            valid=None if self.mid_batch_reset else valid_from_done(env.done).bool(),
         )
 
     def update(self, batch: Any) -> tuple[OptInfo, torch.Tensor | None]:

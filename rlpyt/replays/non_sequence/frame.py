@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from rlpyt.replays.frame import FrameBufferMixin
+from rlpyt.replays.async_ import AsyncReplayBufferMixin
+from rlpyt.replays.frame import FrameBufferMixin, as_bytes
 from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer
+from rlpyt.replays.non_sequence.prioritized import PrioritizedReplay
 from rlpyt.replays.non_sequence.uniform import UniformReplay
+from rlpyt.utils.lazy import LazyModule
+
+kernels = LazyModule("rlpyt.utils.kernels")
 
 
 class NStepFrameBuffer(FrameBufferMixin, NStepReturnBuffer):
@@ -17,14 +24,9 @@ class NStepFrameBuffer(FrameBufferMixin, NStepReturnBuffer):
 
         Frames from before the start of the episode are zero.
         """
-        C = self.n_frames
-        B_idxs = B_idxs[:, None]
-        rows = self.ring.wrap(T_idxs[:, None] + np.arange(1 - C, 1))  # [n,C]
-        observation = self.samples_frames[rows, B_idxs]
-        # A frame is from before the start if any step from it up to the one before the newest frame was done.
-        done = self.samples.done[rows[:, :-1], B_idxs].astype(bool)
-        blank = np.logical_or.accumulate(done[:, ::-1], axis=1)[:, ::-1]  # [n,C-1]
-        observation[:, :-1][blank] = 0
+        n = len(T_idxs)
+        observation = self._observation_memory(n, pin=False)
+        kernels.gather_frames(*self._stored_frames, T_idxs, B_idxs, as_bytes(observation, n, self.n_frames), 0, n)
         return observation
 
     def extract_final_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
@@ -32,6 +34,27 @@ class NStepFrameBuffer(FrameBufferMixin, NStepReturnBuffer):
         newest = super().extract_final_observation(T_idxs, B_idxs)
         return np.concatenate([self.extract_observation(T_idxs, B_idxs)[:, 1:], newest[:, None]], axis=1)
 
+    def _gather_observations(self, m: Any, T_idxs: np.ndarray, B_idxs: np.ndarray) -> None:
+        """Write the observations of both ends, which share frames."""
+        if type(self).extract_observation is not NStepFrameBuffer.extract_observation:
+            super()._gather_observations(m, T_idxs, B_idxs)
+            return
+        n = len(T_idxs)
+        ends = as_bytes(m.observation, 2 * n, self.n_frames)
+        kernels.gather_frames_of_transitions(*self._stored_frames, T_idxs, m.n_steps, B_idxs, ends[:n], ends[n:], 0, n)
+
 
 class UniformReplayFrameBuffer(UniformReplay, NStepFrameBuffer):
     """Transitions; frames stored once; uniform."""
+
+
+class PrioritizedReplayFrameBuffer(PrioritizedReplay, NStepFrameBuffer):
+    """Transitions; frames stored once; prioritized."""
+
+
+class AsyncUniformReplayFrameBuffer(AsyncReplayBufferMixin, UniformReplayFrameBuffer):
+    """Transitions; frames stored once; uniform; shared by processes."""
+
+
+class AsyncPrioritizedReplayFrameBuffer(AsyncReplayBufferMixin, PrioritizedReplayFrameBuffer):
+    """Transitions; frames stored once; prioritized; shared by processes."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlpyt.agents.base import AgentInputs
+from rlpyt.replays.batches import rows_like
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
-from rlpyt.utils.buffer import torchify_buffer
+from rlpyt.utils.buffer import buffer_leaves, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.lazy import LazyModule
+
+kernels = LazyModule("rlpyt.utils.kernels")
 
 # A transition, with leading dimension [n]; torch tensors.
 #   agent_inputs        at the step: observation, and action and reward before it (null after an episode's end)
@@ -28,8 +32,31 @@ SamplesFromReplay = namedarraytuple(
 )
 
 
+class _Memory(NamedTuple):
+    """Where one batch of n transitions is put together. Of "ends" [2n], the first half is where transitions begin."""
+
+    rows: np.ndarray  # [2n], these four as in `kernels.transition_rows`
+    before: np.ndarray  # [2n]
+    n_steps: np.ndarray  # [n]
+    slot: np.ndarray  # [n]
+    bootstrap_discount: np.ndarray  # [n]
+    timeout: np.ndarray  # [n]
+    timeout_n: np.ndarray  # [n]
+    observation: Any  # [2n,...], of the ends
+    gathers: list  # (stored rows, which of them, where to)
+    batch: Any  # SamplesFromReplay of torch tensors over all this
+
+
 class NStepReturnBuffer(BaseNStepReturnBuffer):
     """Buffer of transitions over `n_step_return` steps."""
+
+    def _allocate(self, example: Any) -> None:
+        super()._allocate(example)
+        self._discounts = (float(self.discount) ** np.arange(self.n_step_return + 1)).astype(np.float32)
+        nothing = np.empty(0, np.bool_)
+        timeout = getattr(self._rows, "timeout", None)
+        self._timeout = nothing if timeout is None else timeout
+        self._slots = np.empty(0, np.int32) if self._final_observations is None else self._final_slot
 
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n].
@@ -38,36 +65,10 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
         what the agent would have been given next, had it gone on.
 
         Returns:
-            `SamplesFromReplay`, torch tensors with leading dimension [n], over memory that nothing else uses.
+            `SamplesFromReplay`, torch tensors with leading dimension [n]; over memory that nothing else uses, unless
+            `reuse_batches` was called.
         """
-        s, n = self.samples, len(T_idxs)
-        n_steps, bootstrap_discount, timed_out = self._window_ends(T_idxs, B_idxs)
-        last_idxs = self.ring.wrap(T_idxs + n_steps - 1)  # Rows of the last steps of the windows.
-
-        # Inputs of both ends at once: those at the step follow the row before it.
-        before = np.concatenate([T_idxs - 1, last_idxs])
-        both_B = np.concatenate([B_idxs, B_idxs])
-        observation = self.extract_observation(self.ring.wrap(before + 1), both_B)
-        starts = s.done[before, both_B].astype(bool)
-        if timed_out.any():
-            ends = n + np.flatnonzero(timed_out)
-            observation[ends] = self.extract_final_observation(before[ends], both_B[ends])
-            starts[ends] = False
-        prev_action, prev_reward = s.action[before, both_B], s.reward[before, both_B]
-        prev_action[starts], prev_reward[starts] = self.null_action, 0
-        inputs = AgentInputs(observation, prev_action, prev_reward)
-
-        return torchify_buffer(
-            SamplesFromReplay(
-                agent_inputs=inputs[:n],
-                action=s.action[T_idxs, B_idxs],
-                return_=self.samples_return_[T_idxs, B_idxs],
-                done=s.done[T_idxs, B_idxs],
-                done_n=self.samples_done_n[T_idxs, B_idxs],
-                target_inputs=inputs[n:],
-                bootstrap_discount=bootstrap_discount,
-            )
-        )
+        return self._extract(T_idxs, B_idxs).batch
 
     def extract_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the observations [n,...] at ``[T_idxs, B_idxs]``, as a copy."""
@@ -75,26 +76,67 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
 
     def extract_final_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the observations [n,...] that ended the episodes truncated at ``[T_idxs, B_idxs]``, as a copy."""
-        return self._final_observations[self._final_number[T_idxs, B_idxs]]
+        return self._final_observations[self._final_slot[T_idxs * self.B + B_idxs]]
 
-    def _window_ends(
-        self, T_idxs: np.ndarray, B_idxs: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, each [n]: steps to the target inputs, bootstrap discount, whether truncated within the window.
+    def _extract(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> _Memory:
+        n = len(T_idxs)
+        m = self._batches.next(n)
+        any_final = kernels.transition_rows(
+            T_idxs, B_idxs, self.T, self.B, self._rows.done, self._timeout, self._slots, self._discounts,
+            m.rows, m.before, m.n_steps, m.bootstrap_discount, m.timeout_n, m.slot,
+        )  # fmt: skip
+        for stored, which, out in m.gathers:
+            stored.take(which, 0, out, "clip")  # Other modes buffer the output.
+        self._gather_observations(m, T_idxs, B_idxs)
+        if any_final:
+            ends = np.flatnonzero(m.slot >= 0)
+            last = (T_idxs[ends] + m.n_steps[ends] - 1) % self.T
+            m.observation[n + ends] = self.extract_final_observation(last, B_idxs[ends])
+        return m
 
-        After a termination any target inputs do, since their discount is 0: those n steps later.
-        """
-        s, n_step = self.samples, self.n_step_return
-        rows = self.ring.wrap(T_idxs + np.arange(n_step)[:, None])  # [n_step,n]
-        done = s.done[rows, B_idxs].astype(bool)
-        n_steps = np.full(len(T_idxs), n_step)
-        terminated = done.any(axis=0)
-        timed_out = np.zeros_like(terminated)
-        if self._final_observations is not None:
-            first = done.argmax(axis=0)
-            first_row = rows[first, np.arange(len(T_idxs))]
-            timed_out = terminated & s.timeout[first_row, B_idxs].astype(bool)
-            terminated &= ~timed_out
-            n_steps[timed_out] = first[timed_out] + 1
-        bootstrap_discount = np.where(terminated, 0, float(self.discount) ** n_steps).astype(np.float32)
-        return n_steps, bootstrap_discount, timed_out
+    def _gather_observations(self, m: _Memory, T_idxs: np.ndarray, B_idxs: np.ndarray) -> None:
+        """Write the observations of both ends."""
+        if type(self).extract_observation is NStepReturnBuffer.extract_observation:
+            for stored, out in zip(buffer_leaves(self._rows.observation), buffer_leaves(m.observation), strict=True):
+                stored.take(m.rows, 0, out, "clip")
+        else:  # A subclass knows how.
+            m.observation[:] = self.extract_observation(m.rows // self.B, m.rows % self.B)
+
+    def _batch_memory(self, n: int, *, pin: bool) -> _Memory:
+        rows, before = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
+        begin = rows[:n]
+        observation = self._observation_memory(2 * n, pin=pin)
+        s = self._rows
+        prev = AgentInputs(None, rows_like(s.action, 2 * n, pin=pin), rows_like(s.reward, 2 * n, pin=pin))
+        inputs = prev._replace(observation=observation)
+        stored = dict(action=s.action, return_=self._returns, done=s.done, done_n=self._done_n)
+        out = {name: rows_like(source, n, pin=pin) for name, source in stored.items()}
+        bootstrap_discount = rows_like(self._discounts, n, pin=pin)
+        gathers = _gathers(s.action, before, prev.prev_action) + _gathers(s.reward, before, prev.prev_reward)
+        for name, source in stored.items():
+            gathers += _gathers(source, begin, out[name])
+        timeout = np.zeros(n, np.bool_)
+        if len(self._timeout):
+            gathers += _gathers(self._timeout, begin, timeout)
+        batch = SamplesFromReplay(
+            agent_inputs=inputs[:n], target_inputs=inputs[n:], bootstrap_discount=bootstrap_discount, **out
+        )
+        return _Memory(
+            rows=rows,
+            before=before,
+            n_steps=np.empty(n, np.int64),
+            slot=np.empty(n, np.int64),
+            bootstrap_discount=bootstrap_discount,
+            timeout=timeout,
+            timeout_n=np.empty(n, np.bool_),
+            observation=observation,
+            gathers=gathers,
+            batch=torchify_buffer(batch),
+        )
+
+    def _observation_memory(self, n: int, *, pin: bool) -> Any:
+        return rows_like(self._rows.observation, n, pin=pin)
+
+
+def _gathers(stored: Any, which: np.ndarray, out: Any) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    return [(source, which, to) for source, to in zip(buffer_leaves(stored), buffer_leaves(out), strict=True)]

@@ -6,20 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.replays.async_ import AsyncReplayBufferMixin
 from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer
-from rlpyt.replays.selectors import UniformSelector
+from rlpyt.replays.uniform import UniformDraws
 
 
-class UniformReplay:
+class UniformReplay(UniformDraws):
     """Replays single steps, all valid ones with the same probability; to put in front of an n-step buffer."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.selector = UniformSelector(self.ring, self.B, self.off_backward, self.off_forward)
 
     def sample_batch(self, batch_B: int) -> Any:
         """Return a batch of `batch_B` random samples; see `extract_batch`."""
-        return self.extract_batch(*self.sample_idxs(batch_B))
+        return super().sample_batch(batch_B)
 
     def sample_idxs(self, batch_B: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (T_idxs [batch_B], B_idxs [batch_B]) of random steps that are valid now.
@@ -32,3 +29,7 @@ class UniformReplay:
 
 class UniformReplayBuffer(UniformReplay, NStepReturnBuffer):
     """Transitions; full observations; uniform."""
+
+
+class AsyncUniformReplayBuffer(AsyncReplayBufferMixin, UniformReplayBuffer):
+    """Transitions; full observations; uniform; shared by processes."""

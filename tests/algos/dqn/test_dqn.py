@@ -11,7 +11,9 @@ from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
+from rlpyt.replays.non_sequence.prioritized import PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
+from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.samplers.collections import AgentSamples, BatchSpec, EnvSamples, Samples
 from rlpyt.utils.collections import namedarraytuple
 
@@ -21,10 +23,10 @@ EXAMPLES = dict(
 T, B = 4, 2
 
 
-def make(agent=None, T=T, B=B, **settings):
+def make(agent=None, T=T, B=B, mid_batch_reset=True, **settings):
     settings = dict(dict(replay_size=200, min_steps_learn=16, batch_size=8), **settings)
     agent = agent or MlpDqnAgent()
-    return start(DQN(**settings), agent, T, B, examples=EXAMPLES), agent
+    return start(DQN(**settings), agent, T, B, mid_batch_reset=mid_batch_reset, examples=EXAMPLES), agent
 
 
 def batch(seed=0, T=T, B=B):
@@ -125,8 +127,8 @@ def test_learning_begins_no_earlier_than_there_is_something_to_replay(T, n_step)
     buffer = algo.replay_buffer
     for itr in range(algo.min_itr_learn + 2):
         info = algo.optimize_agent(itr, batch(itr, T=T))
-        n_valid = buffer.ring.window(buffer.off_backward, buffer.off_forward)[1]
-        assert bool(info.loss) == (n_valid > 0) == (itr >= algo.min_itr_learn)
+        first, end = buffer.ring.window(buffer.off_backward, buffer.off_forward)
+        assert bool(info.loss) == (end > first) == (itr >= algo.min_itr_learn)
 
 
 def test_the_target_network_moves_every_so_many_updates():
@@ -194,9 +196,22 @@ def test_the_null_action_of_the_space_reaches_the_buffer():
     assert algo.replay_buffer.null_action == 2
 
 
-def test_a_sampler_that_does_not_reset_inside_batches_is_refused():
-    with pytest.raises(ValueError, match="mid_batch_reset.*CpuResetCollector"):
-        start(DQN(), MlpDqnAgent(), T, B, mid_batch_reset=False, examples=EXAMPLES)
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_blank_rows_of_a_sampler_that_waits_with_resets_are_never_replayed(prioritized):
+    algo, _ = make(mid_batch_reset=False, prioritized_replay=prioritized, n_step_return=2)
+    for seed in range(8):
+        samples = batch(seed)
+        ended = samples.env.done.cumsum(0) > 0
+        samples.env.done[:] = ended
+        after = torch.zeros_like(ended)
+        after[1:] = ended[:-1]
+        samples.env.reward[after] = 77.0
+        samples = samples._replace(env=samples.env._replace(timeout=None))
+        algo.optimize_agent(seed, samples)
+    assert (algo.replay_buffer.samples.reward == 77).any()
+    got = algo.replay_buffer.sample_batch(2000)
+    assert got.done.any() and got.return_.max() < 70
+    assert (got.bootstrap_discount[got.done_n] == 0).all()
 
 
 def test_an_agent_that_is_not_for_dqn_is_refused_before_anything_else():
@@ -222,9 +237,78 @@ def test_the_samplers_iteration_decides_where_it_is_given():
     assert itrs == [2, 5]
 
 
-def test_prioritized_replay_needs_a_buffer_of_ones_own_for_now():
-    with pytest.raises(ValueError, match="rlpyt.replays.non_sequence.prioritized.*not available yet"):
-        DQN(prioritized_replay=True)
+@pytest.mark.parametrize("n_step_return", [1, 3])
+def test_prioritized_replay_learns_the_absolute_td_errors_it_is_told(n_step_return):
+    algo, agent = make(prioritized_replay=True, min_steps_learn=24, n_step_return=n_step_return, default_priority=3.0, delta_clip=None)
+    buffer, tree = algo.replay_buffer, algo.replay_buffer.priority_tree
+    assert type(buffer) is PrioritizedReplayBuffer
+    for itr in range(2):
+        algo.optimize_agent(itr, batch(itr))
+    assert set(tree.priorities.flat) == {0.0, 3.0**0.6}
+    drawn = []
+    gather, update = buffer.gather_batch, algo.update
+
+    def gather_and_tell(draw):
+        drawn.append(draw.ids.copy())
+        return gather(draw)
+
+    def update_and_tell(samples):
+        result = update(samples)
+        told.append(result[1].numpy().copy())
+        return result
+
+    told = []
+    buffer.gather_batch, algo.update = gather_and_tell, update_and_tell
+    for itr in range(2, 9):
+        algo.optimize_agent(itr, batch(itr))
+        latest = {}
+        for ids, errors in zip(drawn, told, strict=True):
+            latest.update(zip(ids.tolist(), errors.astype(float), strict=True))
+        first, end = tree.window()
+        for i in range(first, end):
+            for b in range(B):
+                expected = latest.get(i * B + b, 3.0) ** 0.6
+                assert tree.priorities[i % tree.T, b] == pytest.approx(expected, rel=1e-6)
+    assert len(latest) > 20
+
+
+def test_importance_weights_correct_the_loss():
+    algo, _ = make(prioritized_replay=True, min_steps_learn=16)
+    algo.optimize_agent(0, batch(0))
+    samples = algo.replay_buffer.sample_batch(8)
+    ones = samples._replace(is_weights=torch.ones(8))
+    halves = samples._replace(is_weights=torch.full((8,), 0.5))
+    assert algo.loss(halves)[0].item() == pytest.approx(algo.loss(ones)[0].item() / 2)
+
+
+def test_a_prefetched_batch_is_the_one_that_would_have_been_drawn_then():
+    losses = []
+    for prefetch_batches in (False, True):
+        algo, _ = make(min_steps_learn=16, prefetch_batches=prefetch_batches)
+        assert (type(algo.replay_buffer) is PrefetchedReplay) == prefetch_batches
+        info = [algo.optimize_agent(itr, batch(itr)).loss for itr in range(8)]
+        losses.append(info)
+    assert losses[0][2][0] == pytest.approx(losses[1][2][0])  # The first batch of all.
+    assert all(np.isfinite(losses[1][-1]))
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("frames", [False, True])
+def test_the_buffer_of_an_asynchronous_runner_is_shared(prioritized, frames):
+    algo, agent = make(prioritized_replay=prioritized)
+    examples = dict(EXAMPLES, observation=np.zeros((4, 8, 8), np.uint8)) if frames else EXAMPLES
+    buffer = algo.async_initialize(agent, 100, BatchSpec(T, B), True, examples)
+    names = {
+        (False, False): "AsyncUniformReplayBuffer",
+        (True, False): "AsyncPrioritizedReplayBuffer",
+        (False, True): "AsyncUniformReplayFrameBuffer",
+        (True, True): "AsyncPrioritizedReplayFrameBuffer",
+    }
+    assert type(buffer).__name__ == names[prioritized, frames] and buffer is algo.replay_buffer
+    assert algo.updates_per_optimize == algo.updates_per_sync
+    algo.ReplayBufferCls = UniformReplayBuffer
+    with pytest.raises(ValueError, match="needs a replay buffer that processes share, which UniformReplayBuffer is not"):
+        algo.async_initialize(agent, 100, BatchSpec(T, B), True, examples)
 
 
 def test_a_buffer_of_ones_own_that_prioritizes_gets_settings_and_priorities():

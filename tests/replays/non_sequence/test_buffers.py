@@ -11,6 +11,7 @@ from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
 from rlpyt.replays.ring import Ring
 from rlpyt.replays.selectors import UniformSelector
+from rlpyt.utils.buffer import torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 
 C, H, W = 4, 2, 3
@@ -53,7 +54,7 @@ class Stream:
             timeout=timeout,
             final_observation=final,
         )
-        return SamplesToBuffer(*(torch.from_numpy(x) for x in samples))
+        return torchify_buffer(samples)
 
     def step(self, b):
         observation = self.observation[b]
@@ -92,8 +93,7 @@ def make(T, B, n_step, seed, frames, discount=0.9, null_action=0, **stream):
 def check_all(buffer, naive):
     """Compare everything that can be replayed now."""
     valid = naive.valid_steps()
-    first, n_valid = buffer.ring.window(buffer.off_backward, buffer.off_forward)
-    assert [(first + i) % buffer.T for i in range(n_valid)] == [i % buffer.T for i in valid]
+    assert list(range(*buffer.ring.window(buffer.off_backward, buffer.off_forward))) == valid
     if not valid:
         return
     pairs = [(i, b) for i in valid for b in range(buffer.B)]

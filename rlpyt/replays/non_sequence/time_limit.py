@@ -1,0 +1,61 @@
+"""Transitions that say where an episode was truncated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.replays.async_ import AsyncReplayBufferMixin
+from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer, SamplesFromReplay
+from rlpyt.replays.non_sequence.prioritized import PrioritizedReplay
+from rlpyt.replays.non_sequence.uniform import UniformReplay
+from rlpyt.utils.collections import namedarraytuple
+
+# A transition, and
+#   timeout    the episode was truncated with the step
+#   timeout_n  the episode was truncated within the n steps
+SamplesFromReplayTL = namedarraytuple("SamplesFromReplayTL", [*SamplesFromReplay._fields, "timeout", "timeout_n"])
+
+
+class NStepTimeLimitBuffer(NStepReturnBuffer):
+    """Buffer of transitions whose batches have `timeout` and `timeout_n` as well.
+
+    Samples need not bring the observations that ended truncated episodes. Where such a one is missing, nothing can be
+    bootstrapped, so that `bootstrap_discount` is 0: leave samples with `timeout_n` out of the loss then.
+
+    Raises:
+        ValueError: the example has no field `timeout`.
+    """
+
+    requires_final_observations = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not len(self._timeout):
+            raise ValueError(
+                f"{type(self).__name__} needs samples with a field 'timeout', and the example has none: add it, or use a buffer "
+                "without 'Tl' in its name."
+            )
+
+    def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
+        """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n], `SamplesFromReplayTL`."""
+        m = self._extract(T_idxs, B_idxs)
+        return SamplesFromReplayTL(*m.batch, torch.from_numpy(m.timeout), torch.from_numpy(m.timeout_n))
+
+
+class TlUniformReplayBuffer(UniformReplay, NStepTimeLimitBuffer):
+    """Transitions; full observations; time limits; uniform."""
+
+
+class TlPrioritizedReplayBuffer(PrioritizedReplay, NStepTimeLimitBuffer):
+    """Transitions; full observations; time limits; prioritized."""
+
+
+class AsyncTlUniformReplayBuffer(AsyncReplayBufferMixin, TlUniformReplayBuffer):
+    """Transitions; full observations; time limits; uniform; shared by processes."""
+
+
+class AsyncTlPrioritizedReplayBuffer(AsyncReplayBufferMixin, TlPrioritizedReplayBuffer):
+    """Transitions; full observations; time limits; prioritized; shared by processes."""

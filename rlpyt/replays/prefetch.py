@@ -1,0 +1,181 @@
+"""Batches that are gathered while the one before is trained on."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+
+from rlpyt.replays.draws import Draw
+from rlpyt.utils.buffer import numpify_buffer, torchify_buffer
+
+
+class PrefetchedReplay:
+    """A replay buffer whose next batch is gathered by a thread while the caller works with this one.
+
+    Has all methods and attributes of the buffer. Which samples make up a batch is decided when the batch before it is handed out, so
+    that their priorities, and what else has been stored, are those of that moment, however long the gathering takes: the same calls give
+    the same batches. `append_samples` waits until nothing is being read any more.
+
+    All calls come from one thread. Where the buffer puts batches into the same memory again and again (`reuse_batches`), a batch lasts
+    until the next one is handed out, for which it needs two pieces of memory.
+
+    A process that is forked, or started with this as an argument, gathers in a thread of its own.
+
+    Args:
+        buffer: the replay buffer.
+        batch_B: number of samples in a batch that is gathered ahead.
+        batch_T: length of sequences, likewise; None for transitions, or for what the buffer is set to at the time.
+    """
+
+    def __init__(self, buffer: Any, batch_B: int, batch_T: int | None = None) -> None:
+        self.buffer, self.batch_B, self.batch_T = buffer, batch_B, batch_T
+        self._drawn = None  # Draw of the batch handed out last; None if the buffer knows it.
+        self._next_draw = None
+        self._next_batch = None  # (batch, whether it is intact, error), once it has been gathered.
+        self._thread = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # Not yet there, while this is being copied.
+            raise AttributeError(name)
+        return getattr(self.buffer, name)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # The methods of a buffer
+    # -----------------------------------------------------------------------------------------------------------------
+    def sample_batch(self, batch_B: int, batch_T: int | None = None) -> Any:
+        """Return a batch, and have the next one gathered; one of another size than usual is gathered at once, after the other.
+
+        Raises:
+            Exception: whatever gathering this batch raised.
+        """
+        if (batch_B, batch_T or self.batch_T) != (self.batch_B, self.batch_T):
+            self._wait()
+            return self._sample_directly(batch_B, batch_T)
+        batch = self._take_next()
+        if batch is None:
+            batch = self._sample_directly(batch_B, batch_T)
+        self._next_draw = self.buffer.draw_batch(*_size(self.batch_B, self.batch_T))
+        self._start_thread()
+        self._requests.put(self._next_draw)
+        return batch
+
+    def append_samples(self, *args: Any, **kwargs: Any) -> Any:
+        """Append samples to the buffer, when nothing is being read."""
+        self._wait()
+        return self.buffer.append_samples(*args, **kwargs)
+
+    def update_batch_priorities(self, priorities: Any, ids: Any = None) -> None:
+        """Set new priorities [n] of the samples with `ids` [n], by default those of the batch that was handed out last."""
+        if ids is None and self._drawn is not None:
+            ids = self._drawn.ids
+        self.buffer.update_batch_priorities(priorities, ids)
+
+    def set_beta(self, beta: float) -> None:
+        """Set the exponent of the importance-sampling weights, from the batch after the next one on."""
+        self._wait()
+        self.buffer.set_beta(beta)
+
+    def state_dict(self, since: int = 0) -> dict[str, Any]:
+        """Extend that of the buffer by what the next batch consists of."""
+        draw = self._next_draw
+        return {**self.buffer.state_dict(since), "next_draw": None if draw is None else [_to_torch(part) for part in draw]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned, of this or of the buffer alone.
+
+        The next batch is put together at once, with the `beta` that is set now.
+        """
+        self._wait()
+        self.buffer.load_state_dict(state_dict)
+        draw = state_dict.get("next_draw")
+        self._drawn = self._next_draw = self._next_batch = None
+        if draw is not None:
+            self._next_draw = Draw(*map(_to_numpy, draw))
+            self._next_batch = _gather(self.buffer, self._next_draw)
+
+    def close(self) -> None:
+        """End the thread; it starts again when it is needed."""
+        if self._thread is not None:
+            self._wait()
+            self._end_thread()
+            self._thread.join()
+            self._thread = None
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # The thread
+    # -----------------------------------------------------------------------------------------------------------------
+    def _sample_directly(self, batch_B: int, batch_T: int | None) -> Any:
+        self._drawn = None
+        return self.buffer.sample_batch(*_size(batch_B, batch_T or self.batch_T))
+
+    def _take_next(self) -> Any:
+        """Return the batch that was gathered ahead; None if there is none, or another process wrote over it meanwhile."""
+        self._wait()
+        if self._next_batch is None:
+            return None
+        (batch, is_intact, error), draw = self._next_batch, self._next_draw
+        self._next_batch = self._next_draw = None
+        if error is not None:
+            raise error
+        if not is_intact:
+            return None
+        self._drawn = draw
+        return batch
+
+    def _wait(self) -> None:
+        """Wait for the batch that is being gathered, if there is one."""
+        if self._next_draw is None or self._next_batch is not None:
+            return
+        if self._thread.is_alive():
+            self._next_batch = self._results.get()
+        else:  # It has stayed behind in the process that this one was forked from.
+            self._next_batch = _gather(self.buffer, self._next_draw)
+
+    def _start_thread(self) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._requests, self._results = queue.SimpleQueue(), queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=_gather_all, args=(self.buffer, self._requests, self._results), name="prefetch", daemon=True
+        )
+        self._thread.start()
+        self._end_thread = weakref.finalize(self, self._requests.put, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._wait()
+        not_passed_on = dict.fromkeys(("_requests", "_results", "_end_thread"))
+        return {**self.__dict__, **not_passed_on, "_thread": None}
+
+
+def _to_torch(part: Any) -> Any:
+    """Return a part of a draw as torch tensors, lists and plain numbers."""
+    if isinstance(part, tuple):
+        return [_to_torch(x) for x in part]
+    return torchify_buffer(part.copy()) if isinstance(part, np.ndarray) else part
+
+
+def _to_numpy(part: Any) -> Any:
+    """Invert `_to_torch`."""
+    return tuple(map(_to_numpy, part)) if isinstance(part, list) else numpify_buffer(part)
+
+
+def _size(batch_B: int, batch_T: int | None) -> tuple[int, ...]:
+    return (batch_B,) if batch_T is None else (batch_B, batch_T)
+
+
+def _gather(buffer: Any, draw: Any) -> tuple[Any, bool, BaseException | None]:
+    """Return (batch, whether nothing in it was overwritten while it was read, error)."""
+    try:
+        return buffer.gather_batch(draw), buffer.draw_is_intact(draw), None
+    except BaseException as error:
+        return None, False, error
+
+
+def _gather_all(buffer: Any, requests: queue.SimpleQueue, results: queue.SimpleQueue) -> None:
+    """Gather what comes in until None does; holds on to the buffer alone, so that whoever waits for the results can go."""
+    while (draw := requests.get()) is not None:
+        results.put(_gather(buffer, draw))

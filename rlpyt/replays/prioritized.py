@@ -1,0 +1,173 @@
+"""Prioritized experience replay (Schaul et al. 2016, arXiv:1511.05952), of transitions and of sequences."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.replays.draws import Draw, DrawnReplay
+from rlpyt.replays.sum_tree import AsyncSumTree, SumTree
+from rlpyt.utils.buffer import numpify_buffer
+from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.lazy import LazyModule
+
+kernels = LazyModule("rlpyt.utils.kernels")
+
+EPS = 1e-6  # Added to priorities before they are inverted.
+
+
+class Prioritization(DrawnReplay):
+    """Replays samples in proportion to ``priority ** alpha``.
+
+    What can be replayed is what could be without priorities, too: the tree turns on and off the same starts.
+
+    Args:
+        alpha: exponent of all priorities, whether by default, with the samples, or by update.
+        beta: exponent of the importance-sampling weights, 1 to correct for the probabilities completely.
+        default_priority: of new samples.
+        unique: draw without replacement.
+        input_priorities: samples bring their `priorities`: [n,B], [B] or a scalar, one for each start among them.
+        input_priority_shift: the start which they belong to is so many starts before that.
+        kwargs: arguments of the buffer.
+
+    Attributes:
+        priority_tree: one priority per start, to the power of alpha.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        default_priority: float = 1,
+        unique: bool = False,
+        input_priorities: bool = False,
+        input_priority_shift: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        for name, value in dict(alpha=alpha, beta=beta, default_priority=default_priority).items():
+            if not (np.isfinite(value) and value >= 0):
+                raise ValueError(f"{name}={value} must be finite and not negative.")
+        self.alpha, self.beta, self.default_priority, self.unique = alpha, beta, default_priority, unique
+        self.input_priorities, self.input_priority_shift = input_priorities, input_priority_shift
+        super().__init__(**kwargs)
+        self.init_priority_tree()
+
+    def init_priority_tree(self) -> None:
+        """Make `priority_tree`, one leaf per start at which what is replayed may begin."""
+        off_backward, off_forward = self.start_zones()
+        TreeCls = AsyncSumTree if self.async_ else SumTree
+        self.priority_tree = TreeCls(
+            T=self.T // self.start_interval,
+            B=self.B,
+            off_backward=off_backward,
+            off_forward=off_forward,
+            default_value=self.default_priority**self.alpha,
+            enable_input_priorities=self.input_priorities,
+            input_priority_shift=self.input_priority_shift,
+            enable_blanks=getattr(self._rows, "valid", None) is not None,
+        )
+
+    def _further_bytes(self, example: Any) -> int:
+        n_leaves = self.size // self.start_interval
+        return super()._further_bytes(example) + n_leaves * (10 + 8 * self.input_priorities)
+
+    def set_beta(self, beta: float) -> None:
+        """Set the exponent of the importance-sampling weights, which may follow a schedule."""
+        self.beta = beta
+
+    def append_samples(self, samples: Any) -> None:
+        """Append samples with, if there are `input_priorities`, a field `priorities`.
+
+        They may also come in two fields, `samples` and `priorities`.
+        """
+        if "samples" in getattr(samples, "_fields", ()):
+            samples = _with_priorities(type(samples.samples))(*samples.samples, samples.priorities)
+        super().append_samples(samples)
+
+    def _claim(self, n: int) -> None:
+        lacking = -(-self.ring.written // self.start_interval) - self.priority_tree.written
+        if lacking:  # A process was killed when it had published rows, but not yet here.
+            self.priority_tree.advance(lacking, valid=self._valid_starts(-lacking * self.start_interval, lacking))
+        super()._claim(n)
+        self.priority_tree.claim(self._n_starts(n))
+
+    def _publish(self, n: int, samples: Any) -> None:
+        n_starts, first = self._n_starts(n), -self.ring.written % self.start_interval
+        valid = self._valid_starts(first, n_starts)
+        super()._publish(n, samples)
+        if not n_starts:
+            return
+        priorities = getattr(samples, "priorities", None)
+        if priorities is not None:
+            priorities = np.asarray(numpify_buffer(priorities), np.float64) ** self.alpha
+        self.priority_tree.advance(n_starts, priorities, valid)
+
+    def _valid_starts(self, first: int, n: int) -> np.ndarray | None:
+        """Return which of `n` starts are no blank rows, [n,B]; the first one lies `first` rows from the cursor."""
+        valid = getattr(self.samples, "valid", None)
+        if valid is None:
+            return None
+        starts = self.ring.wrap(self.ring.t + first + np.arange(n) * self.start_interval)
+        return valid[starts].astype(bool)
+
+    def _n_starts(self, n: int) -> int:
+        """Return at how many of the next `n` rows something may start."""
+        written, interval = self.ring.written, self.start_interval
+        return -(-(written + n) // interval) + -written // interval
+
+    def _draw(self, batch_B: int) -> Draw:
+        ids, T_idxs, B_idxs, priorities = self.priority_tree.draw(batch_B, self.unique)
+        is_weights = np.empty(batch_B, np.float32)
+        kernels.importance_weights(priorities, self.beta, EPS, is_weights)
+        return Draw((T_idxs * self.start_interval, B_idxs), 0, ids, is_weights)
+
+    def gather_batch(self, draw: Draw) -> Any:
+        """Return the batch that was drawn, with `is_weights` and `ids` as its last fields.
+
+        * is_weights [n], float32: ``(1 / (p + EPS)) ** beta``, p the priority to the power of alpha, divided by the largest in the
+          batch;
+        * ids [n], int64: what these samples are called in `update_batch_priorities`.
+        """
+        batch = super().gather_batch(draw)
+        make = weighted(type(batch))._make
+        return make((*batch, torch.from_numpy(draw.is_weights), torch.from_numpy(draw.ids)))
+
+    def update_batch_priorities(self, priorities: Any, ids: Any = None) -> None:
+        """Set new priorities [n] of samples; those that have been overwritten since they were drawn are left out.
+
+        Args:
+            priorities: to be raised to the power of alpha here.
+            ids: [n], the samples; by default those of the latest `sample_batch` of this process.
+        """
+        if ids is None:
+            if self._drawn is None:
+                raise ValueError("There is nothing to update: no batch has been sampled yet.")
+            ids = self._drawn.ids
+        priorities = np.asarray(numpify_buffer(priorities), np.float64) ** self.alpha
+        with self.lock:
+            self.priority_tree.update(np.asarray(numpify_buffer(ids)), priorities)
+
+    def state_dict(self, since: int = 0) -> dict[str, Any]:
+        """Extend that of the buffer by the priorities of everything in it."""
+        return {**super().state_dict(since), "priority_tree": self.priority_tree.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        super().load_state_dict(state_dict)
+        self.priority_tree.load_state_dict(state_dict["priority_tree"])
+
+
+@cache
+def _with_priorities(SamplesCls: type) -> type:
+    fields = [name for name in SamplesCls._fields if name != "priorities"]
+    return namedarraytuple(SamplesCls.__name__, [*fields, "priorities"])
+
+
+@cache
+def weighted(BatchCls: type) -> type:
+    """Return the type of a prioritized batch: the fields of `BatchCls`, `is_weights` and `ids`."""
+    return namedarraytuple(f"{BatchCls.__name__}Pri", [*BatchCls._fields, "is_weights", "ids"])
+

@@ -1,0 +1,1 @@
+"""Buffers that replay sequences of steps."""

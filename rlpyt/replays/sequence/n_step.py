@@ -1,0 +1,230 @@
+"""What is read out of an n-step buffer to train on sequences."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlpyt.replays.batches import rows_like
+from rlpyt.replays.n_step import BaseNStepReturnBuffer, named_leaves
+from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.lazy import LazyModule
+
+kernels = LazyModule("rlpyt.utils.kernels")
+
+# Sequences of T steps, and the n steps that the targets of the last one need; torch tensors.
+#   all_observation    [T+n,B,...]
+#   all_action         [T+n,B,...]  from one step before the first observation on: ``all_action[1:]`` are the actions taken
+#   all_reward         [T+n,B]      like all_action
+#   return_            [T,B]        sum of discounted rewards over the next n steps of the episode
+#   done               [T,B]        the episode ended with the step
+#   done_n             [T,B]        the episode ended within the n steps
+#   init_rnn_state     [B,...]      of the agent before the first step, as it was stored; None if it is not
+#   all_prev_action    [T+n,B,...]  what the agent was given with each observation: like all_action, but null at the start of an episode
+#   all_prev_reward    [T+n,B]      likewise
+#   valid              [T,B]        False: there is no target, since the episode was truncated within the n steps, or no step at all,
+#                                   because the sampler waited for the end of its batch
+SamplesFromReplay = namedarraytuple(
+    "SamplesFromReplay",
+    ["all_observation", "all_action", "all_reward", "return_", "done", "done_n", "init_rnn_state"]
+    + ["all_prev_action", "all_prev_reward", "valid"],
+    defaults=(None, None, None),
+)
+
+# The fields of a step that a sequence buffer works with; an example may be of any type that has them, and more.
+SamplesToBuffer = namedarraytuple(
+    "SamplesToBuffer",
+    ["observation", "action", "reward", "done", "prev_rnn_state", "timeout", "valid", "priorities"],
+    defaults=(None, None, None, None),
+)
+
+
+class _Memory(NamedTuple):
+    """Where one batch of n sequences of T steps, and N more, is put together."""
+
+    rows: np.ndarray  # [T+N,n], these four as in `kernels.sequence_rows`
+    before: np.ndarray  # [T+N,n]
+    prev: np.ndarray  # [T+N,n]
+    valid: np.ndarray  # [T,n]
+    rnn_rows: np.ndarray  # [n], where in `samples_prev_rnn_state`
+    observation: Any  # [T+N,n,...]
+    gathers: list  # (stored rows, which of them, where to)
+    batch: Any  # SamplesFromReplay of torch tensors over all this
+
+
+class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
+    """Buffer of sequences; stores the recurrent state of the agent, all of them or one in so many steps.
+
+    What is replayed starts at steps whose number, counted from the first one ever, is a multiple of `rnn_state_interval`. If
+    that is more than 1, the zones around the cursor that cannot be replayed are rounded up to whole intervals. All steps of
+    a sequence, and the `n_step_return` steps after it, lie in memory.
+
+    Samples bring a field `prev_rnn_state` [T,B,...], the state before each step, unless none is stored. `final_observation` is
+    not used: the value of an observation outside the sequence would need a recurrent state of its own, so that
+    steps before a truncation are marked as not `valid`.
+
+    Args:
+        example: with a field `prev_rnn_state`, if that is stored.
+        size: as in the base class; rounded up to a whole number of intervals.
+        B: number of environments.
+        rnn_state_interval: steps from one that is stored with its recurrent state to the next; 0 stores none.
+        batch_T: steps in a sequence; may be given when sampling instead, if replay is uniform.
+        kwargs: `discount`, `n_step_return`, `null_action`.
+
+    Attributes:
+        samples_prev_rnn_state: [T/rnn_state_interval,B,...].
+
+    Raises:
+        ValueError: the size is too small for a sequence, or the example has no recurrent state to store.
+    """
+
+    keeps_final_observations = False
+
+    def __init__(
+        self, example: Any, size: int, B: int, rnn_state_interval: int, batch_T: int | None = None, **kwargs: Any
+    ) -> None:
+        if batch_T is not None and batch_T < 1:
+            raise ValueError(f"batch_T={batch_T} must be at least 1.")
+        if rnn_state_interval > 0 and getattr(example, "prev_rnn_state", None) is None:
+            raise ValueError(
+                f"rnn_state_interval={rnn_state_interval} stores recurrent states, but the example has no prev_rnn_state: give it "
+                "that field, or set rnn_state_interval=0."
+            )
+        self.rnn_state_interval, self.batch_T = rnn_state_interval, batch_T
+        super().__init__(example=example, size=size, B=B, **kwargs)
+
+    @property
+    def start_interval(self) -> int:
+        """Rows from one at which a sequence may start to the next."""
+        return max(1, self.rnn_state_interval)
+
+    def start_zones(self, batch_T: int | None = None) -> tuple[int, int]:
+        """Return how many starts before the cursor, and after it, are none for sequences of `batch_T` steps."""
+        rows_after = (batch_T or self.batch_T or 1) - 1 + self.n_step_return
+        return -(-rows_after // self.start_interval), -(-self.off_forward // self.start_interval)
+
+    def _other_needs(self) -> str:
+        return f", batch_T={self.batch_T} and rnn_state_interval={self.rnn_state_interval}"
+
+    def _further_bytes(self, example: Any) -> int:
+        if not self.rnn_state_interval:
+            return super()._further_bytes(example)
+        state_bytes = sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(example.prev_rnn_state))
+        return super()._further_bytes(example) + state_bytes * self.size // self.start_interval
+
+    def _allocate(self, example: Any) -> None:
+        super()._allocate(example)
+        self._rnn_rows = self.samples_prev_rnn_state = None
+        if self.rnn_state_interval:
+            n_states = self.T // self.start_interval
+            self._rnn_rows = buffer_from_example(example.prev_rnn_state, n_states * self.B, self.async_)  # [T/I*B,...]
+            self.samples_prev_rnn_state = buffer_func(self._rnn_rows, lambda x: x.reshape(n_states, self.B, *x.shape[1:]))
+        nothing = np.empty(0, np.bool_)
+        timeout, valid = (getattr(self._rows, name, None) for name in ("timeout", "valid"))
+        self._timeout = nothing if timeout is None else timeout
+        self._valid = nothing if valid is None else valid
+
+    def _write(self, samples: Any, n: int) -> None:
+        """Extend the base class by the recurrent states that are stored."""
+        super()._write(samples, n)
+        if self.rnn_state_interval:
+            skipped = -self.ring.written % self.start_interval
+            states = buffer_func(samples.prev_rnn_state, lambda x: x[skipped :: self.start_interval])
+            self._write_rnn_states(states, n)
+
+    def _write_rnn_states(self, states: Any, n: int) -> None:
+        """Write the states [m,B,...] of those of the next `n` rows that are stored with one."""
+        self.samples_prev_rnn_state[self._states_of(self.ring.written, n)] = states
+
+    def _states_of(self, number: int, n: int) -> np.ndarray:
+        """Return where the states of `n` rows from this number on are stored."""
+        interval = self.start_interval
+        return np.arange(-(-number // interval), -(-(number + n) // interval)) % (self.T // interval)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Reading
+    # -----------------------------------------------------------------------------------------------------------------
+    def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
+        """Return the sequences of `T` steps that start at rows `T_idxs` [n] of environments `B_idxs` [n].
+
+        Returns:
+            `SamplesFromReplay`, torch tensors with leading dimensions [T,n] or [T+n_step_return,n]; over memory that nothing
+            else uses, unless `reuse_batches` was called.
+
+        Raises:
+            ValueError: a sequence starts at a row that is stored without recurrent state.
+        """
+        interval = self.start_interval
+        if interval > 1 and (T_idxs % interval).any():
+            raise ValueError(f"Sequences can only start at rows that are multiples of rnn_state_interval={interval}.")
+        m = self._batches.next(T, len(T_idxs))
+        kernels.sequence_rows(
+            T_idxs, B_idxs, self.T, self.B, self.n_step_return, self._rows.done, self._timeout, self._valid,
+            m.rows, m.before, m.prev, m.valid,
+        )  # fmt: skip
+        np.add((T_idxs // interval) * self.B, B_idxs, out=m.rnn_rows)
+        for stored, which, out in m.gathers:
+            stored.take(which, 0, out, "clip")  # Other modes buffer the output.
+        self._gather_observations(m, T_idxs, B_idxs)
+        return m.batch
+
+    def extract_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
+        """Return the observations [T,n,...] of the `T` steps from ``[T_idxs, B_idxs]`` on, as a copy."""
+        rows = self.ring.wrap(T_idxs + np.arange(T)[:, None])
+        return self.samples.observation[rows, B_idxs]
+
+    def _gather_observations(self, m: _Memory, T_idxs: np.ndarray, B_idxs: np.ndarray) -> None:
+        """Write the observations of all steps."""
+        if type(self).extract_observation is SequenceNStepReturnBuffer.extract_observation:
+            for stored, out in zip(buffer_leaves(self._rows.observation), buffer_leaves(m.observation), strict=True):
+                stored.take(m.rows, 0, out, "clip")
+        else:  # A subclass knows how.
+            m.observation[:] = self.extract_observation(T_idxs, B_idxs, len(m.rows))
+
+    def _observation_memory(self, *leading_dims: int, pin: bool) -> Any:
+        return rows_like(self._rows.observation, *leading_dims, pin=pin)
+
+    def _batch_memory(self, T: int, n: int, *, pin: bool) -> _Memory:
+        all_T, s = T + self.n_step_return, self._rows
+        rows, before, prev = (np.empty((all_T, n), np.int64) for _ in range(3))
+        valid, rnn_rows = np.empty((T, n), np.bool_), np.empty(n, np.int64)
+        observation = self._observation_memory(all_T, n, pin=pin)
+        sources = dict(
+            all_action=(s.action, before),
+            all_reward=(s.reward, before),
+            return_=(self._returns, rows[:T]),
+            done=(s.done, rows[:T]),
+            done_n=(self._done_n, rows[:T]),
+            init_rnn_state=(self._rnn_rows, rnn_rows),
+            all_prev_action=(s.action, prev),
+            all_prev_reward=(s.reward, prev),
+        )
+        out = {name: rows_like(stored, *which.shape, pin=pin) for name, (stored, which) in sources.items()}
+        gathers = [
+            (leaf, which, to)
+            for name, (stored, which) in sources.items()
+            for leaf, to in zip(buffer_leaves(stored), buffer_leaves(out[name]), strict=True)
+        ]
+        batch = torchify_buffer(SamplesFromReplay(all_observation=observation, valid=valid, **out))
+        return _Memory(rows, before, prev, valid, rnn_rows, observation, gathers, batch)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Checkpoints
+    # -----------------------------------------------------------------------------------------------------------------
+    def state_dict(self, since: int = 0) -> dict[str, Any]:
+        """Extend that of the base class by the recurrent states."""
+        s = super().state_dict(since)
+        if self.rnn_state_interval:
+            for (number, rows), chunk in zip(self.ring.pieces(s["first"], s["written"]), s["chunks"], strict=True):
+                states = self.samples_prev_rnn_state[self._states_of(number, rows.stop - rows.start)]
+                chunk |= {name: torchify_buffer(leaf) for name, leaf in named_leaves(states, "prev_rnn_state")}
+        return s
+
+    def _load_chunk(self, chunk: dict[str, Any], n: int) -> None:
+        super()._load_chunk(chunk, n)
+        if self.rnn_state_interval:
+            stored = self._states_of(self.ring.written, n)
+            for name, leaf in named_leaves(self.samples_prev_rnn_state, "prev_rnn_state"):
+                leaf[stored] = numpify_buffer(chunk[name])

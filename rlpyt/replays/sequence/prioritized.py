@@ -1,0 +1,49 @@
+"""Prioritized replay of sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlpyt.replays.async_ import AsyncReplayBufferMixin
+from rlpyt.replays.draws import Draw
+from rlpyt.replays.prioritized import Prioritization, weighted
+from rlpyt.replays.sequence.n_step import SamplesFromReplay, SequenceNStepReturnBuffer
+
+# Sequences, and
+#   is_weights  [B], float32, importance-sampling weight, at most 1
+#   ids         [B], int64, what the sequence is called in `update_batch_priorities`
+SamplesFromReplayPri = weighted(SamplesFromReplay)
+
+
+class PrioritizedSequenceReplay(Prioritization):
+    """Replays sequences in proportion to ``priority ** alpha``; to put in front of a sequence buffer.
+
+    There is one priority per start, hence one per `rnn_state_interval` steps. The length of sequences, `batch_T`, must be known
+    from the beginning.
+
+    Raises:
+        ValueError: `batch_T` is missing.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.batch_T is None:
+            raise ValueError("Prioritized replay of sequences needs batch_T, since their length says where they can start.")
+
+    def sample_batch(self, batch_B: int) -> Any:
+        """Return `batch_B` sequences of `batch_T` steps; see `extract_batch` and `gather_batch`."""
+        return super().sample_batch(batch_B)
+
+    def _draw(self, batch_B: int, batch_T: int | None = None) -> Draw:
+        if batch_T not in (None, self.batch_T):
+            raise ValueError(f"batch_T={batch_T} cannot be drawn by priority, since the buffer was made for batch_T={self.batch_T}.")
+        draw = super()._draw(batch_B)
+        return draw._replace(where=(*draw.where, self.batch_T))
+
+
+class PrioritizedSequenceReplayBuffer(PrioritizedSequenceReplay, SequenceNStepReturnBuffer):
+    """Sequences; full observations; prioritized."""
+
+
+class AsyncPrioritizedSequenceReplayBuffer(AsyncReplayBufferMixin, PrioritizedSequenceReplayBuffer):
+    """Sequences; full observations; prioritized; shared by processes."""

@@ -1,0 +1,420 @@
+"""Sum tree: draws the steps of a replay memory in proportion to their priorities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlpyt.replays.ring import Ring
+from rlpyt.utils.buffer import buffer_from_example, check_memory, np_mp_array
+from rlpyt.utils.lazy import LazyModule
+from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed, rng_state, set_rng_state
+
+kernels = LazyModule("rlpyt.utils.kernels")
+
+
+class SumTree(OwnRandomNumbers):
+    """Priorities of a ring of ``[T,B]`` steps, and their sums over 8, 64, 512, ... of them, by which steps are found.
+
+    Every row ever written has a number 0, 1, 2, ..., and row number i lies in memory row ``i % T``. The id of a step is
+    ``number * B + b``, so that an update for a step that has been overwritten since it was drawn is recognised, and ignored. A row is
+    on, which is to say that its steps can be drawn, while ``max(claimed - T, 0) + off_forward <= number < written - off_backward``;
+    the priorities of all others are 0.
+
+    Sums are recomputed from what they sum, never changed by differences: rounding errors do not pile up, and a sum is 0 exactly if all
+    priorities below it are. No priority may exceed `largest_priority`, with which no sum overflows.
+
+    Args:
+        T, B: size of the ring.
+        off_backward: how many of the latest rows wait for what follows them.
+        off_forward: how many of the oldest rows have lost what came before them.
+        default_value: priority of new steps.
+        enable_input_priorities: whether `advance` is given priorities.
+        input_priority_shift: how many rows before the cursor the steps are that these belong to.
+        enable_blanks: whether `advance` is told of steps that are never to be drawn.
+
+    Attributes:
+        size: ``T * B``.
+        tree: float64, all leaves (leaf ``row * B + b``), then all sums of 8 leaves, and so on to the total, which is the last number;
+            `rlpyt.utils.kernels` tells more.
+        priorities: the leaves, as a view [T,B].
+        input_priorities: [T,B], the priorities that rows have or will have when they are turned on; None if not enabled.
+        blank: [T,B], bool, steps that are never turned on; None if not enabled.
+        rng: seeded from numpy's global generator, so that seeding that one makes a run repeatable.
+
+    Raises:
+        ValueError: a negative shift, or a default that is not a priority.
+        MemoryError: the memory for it is not available.
+    """
+
+    async_ = False
+
+    def __init__(
+        self,
+        T: int,
+        B: int,
+        off_backward: int,
+        off_forward: int,
+        default_value: float = 1,
+        enable_input_priorities: bool = False,
+        input_priority_shift: int = 0,
+        enable_blanks: bool = False,
+    ) -> None:
+        self.T, self.B, self.size = T, B, T * B
+        self.off_backward, self.off_forward = off_backward, off_forward
+        self.enable_input_priorities = enable_input_priorities
+        self.input_priority_shift = input_priority_shift
+        if input_priority_shift < 0:
+            raise ValueError(f"input_priority_shift={input_priority_shift} must not be negative: priorities never come before their steps.")
+        self.largest_priority = float(np.finfo(np.float64).max) / (2 * self.size)
+        self.default_value = float(self._checked(default_value))
+
+        self._levels, length = _tree_levels(self.size)
+        self.tree = self._allocate(length, np.float64)
+        self.input_priorities = None
+        if enable_input_priorities:
+            self.input_priorities = self._allocate(self.size, np.float64).reshape(T, B)
+        self.blank = buffer_from_example(np.bool_(False), (T, B), self.async_) if enable_blanks else None
+        self._ring = Ring(T, share_memory=self.async_)
+        self._view_leaves()
+        self.rng = rng_from_global_seed()
+        self.reset()
+
+    @staticmethod
+    def _allocate(n: int, dtype: type) -> np.ndarray:
+        """Return an array [n] of zeros that begins where a line of cache begins."""
+        check_memory(n * 8, f"A sum tree with an array of {n} numbers")
+        array = np.zeros(n + 7, dtype)
+        start = -(array.ctypes.data // 8) % 8
+        return array[start : start + n]
+
+    def _view_leaves(self) -> None:
+        begin = self._levels[0]
+        self.priorities = self.tree[begin : begin + self.size].reshape(self.T, self.B)
+
+    def __getstate__(self) -> dict:
+        state = self.__dict__.copy()
+        del state["priorities"]  # Pickled, it would be an array of its own.
+        return state
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        self._view_leaves()
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Rows
+    # -----------------------------------------------------------------------------------------------------------------
+    @property
+    def written(self) -> int:
+        """How many rows are complete."""
+        return self._ring.written
+
+    @property
+    def claimed(self) -> int:
+        """How many rows are complete or being written."""
+        return self._ring.claimed
+
+    @property
+    def t(self) -> int:
+        """The memory row to be written next."""
+        return self._ring.t
+
+    @property
+    def total(self) -> float:
+        """Sum of all priorities."""
+        return self.tree.item(-1)
+
+    def reset(self) -> None:
+        """Empty the tree."""
+        self._ring.move_to(0)
+        self.tree[:] = 0
+        if self.input_priorities is not None:
+            self.input_priorities[:] = self.default_value
+        self._drawn_ids = None
+
+    def window(self) -> tuple[int, int]:
+        """Return the numbers [first, end) of the rows that are on."""
+        return self._ring.window(self.off_backward, self.off_forward)
+
+    def claim(self, T: int) -> None:
+        """Turn off what writing `T` more rows makes invalid; `advance` does it as well.
+
+        Raises:
+            ValueError: there are more rows than in the ring.
+        """
+        if T > self.T:
+            raise ValueError(f"{T} rows were written to a sum tree of T={self.T}: raise its size, or write fewer at a time.")
+        low, high = self.window()
+        self._ring.claim(T)
+        self._set_rows(low, min(self.window()[0], high), 0.0)
+
+    def advance(self, T: int, priorities: Any = None, valid: np.ndarray | None = None) -> None:
+        """Move the cursor past `T` newly written rows, turn on those that have become valid, and off those that no longer are.
+
+        Args:
+            T: how many rows, at most as many as in the ring.
+            priorities: of the rows from `input_priority_shift` before the cursor on, [T,B], or [B] or a number for all; None for the
+                default. Rows that will be turned on later keep them until then; those that are on take them at once; what belongs to
+                rows before the first one ever written, or to overwritten ones, is dropped.
+            valid: [T,B], bool, which of the new steps may ever be drawn (with `enable_blanks`); None for all.
+
+        Raises:
+            ValueError: there are more rows than in the ring; priorities are given without `enable_input_priorities`, have another
+                shape, or are not from 0 to `largest_priority`; `valid` is given without `enable_blanks`.
+        """
+        if priorities is not None:
+            priorities = self._checked_input(T, priorities)
+        self.claim(T)
+        written, oldest = self.written, max(self.claimed - self.T, 0)
+        self._mark_blank(T, valid)
+        self._ring.advance(T)
+        first, end = self.window()
+        if self.input_priorities is not None:
+            for _, rows in self._ring.pieces(written, written + T):  # Not what they were a lap ago.
+                self.input_priorities[rows] = self.default_value
+        if priorities is not None:
+            start = written - self.input_priority_shift
+            for number, rows in self._ring.pieces(max(start, oldest), start + T):
+                n = rows.stop - rows.start
+                self.input_priorities[rows] = priorities[number - start : number - start + n]
+            self._turn_on(max(start, first), min(start + T, end))
+        self._turn_on(max(written - self.off_backward, first), end)
+
+    def _turn_on(self, low: int, high: int) -> None:
+        self._set_rows(low, high, self.default_value if self.input_priorities is None else self.input_priorities)
+
+    def _set_rows(self, low: int, high: int, values: float | np.ndarray) -> None:
+        """Set the priorities of rows number `low` to `high` (exclusive) to a number, or to those rows of `values` [T,B]."""
+        for _, rows in self._ring.pieces(low, high):
+            self.priorities[rows] = values[rows] if isinstance(values, np.ndarray) else values
+            if self.blank is not None:
+                self.priorities[rows][self.blank[rows]] = 0
+            kernels.tree_sum_range(self.tree, self._levels, rows.start * self.B, rows.stop * self.B)
+
+    def _mark_blank(self, T: int, valid: np.ndarray | None) -> None:
+        """Remember which steps of the next `T` rows are never to be turned on."""
+        if self.blank is None:
+            if valid is not None:
+                raise ValueError("A sum tree was told which steps are valid, but made without enable_blanks=True.")
+            return
+        written = self.written
+        for number, rows in self._ring.pieces(written, written + T):
+            begin = number - written
+            self.blank[rows] = False if valid is None else ~valid[begin : begin + rows.stop - rows.start]
+
+    def _checked(self, priorities: Any) -> np.ndarray:
+        """Return priorities as float64 array; raise ValueError if one is none."""
+        priorities = np.asarray(priorities, np.float64)
+        good = (priorities >= 0) & (priorities <= self.largest_priority)
+        if not good.all():
+            raise self._bad_priority(priorities[~good].flat[0])
+        return priorities
+
+    def _checked_input(self, T: int, priorities: Any) -> np.ndarray:
+        """Return input priorities [T,B], or raise ValueError."""
+        if not self.enable_input_priorities:
+            raise ValueError("Priorities were given to a sum tree that was made without enable_input_priorities=True.")
+        priorities = self._checked(priorities)
+        try:
+            return np.broadcast_to(priorities, (T, self.B))
+        except ValueError:
+            raise ValueError(
+                f"Priorities of {T} rows must be of shape {(T, self.B)} or {(self.B,)}, or a number, got shape {priorities.shape}."
+            ) from None
+
+    def _bad_priority(self, priority: float) -> ValueError:
+        return ValueError(f"A priority is {priority}, and must be a number from 0 to {self.largest_priority:.3g}: has training diverged?")
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Steps
+    # -----------------------------------------------------------------------------------------------------------------
+    def draw(self, n: int, unique: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Draw `n` steps in proportion to their priorities.
+
+        Args:
+            unique: without replacement: every further step is drawn in proportion to the priorities of those that are left.
+
+        Returns:
+            ids int64 [n], T_idxs int64 [n], B_idxs int64 [n], priorities float64 [n]; new arrays.
+
+        Raises:
+            ValueError: nothing can be drawn yet, or fewer than `n` different steps.
+        """
+        u = self.rng.random(2 * n if unique else n)
+        ids, T_idxs, B_idxs = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+        priorities = np.empty(n)
+        first = max(self.claimed - self.T, 0) * self.B
+        found = kernels.tree_draw(self.tree, self._levels, self.B, self.size, first, bool(unique), u, ids, T_idxs, B_idxs, priorities)
+        if found < n:
+            raise self._too_few(n)
+        return ids, T_idxs, B_idxs, priorities
+
+    def _too_few(self, n: int) -> ValueError:
+        first, end = self.window()
+        if first == end:
+            stored = min(self.written, self.T)
+            return ValueError(
+                f"Nothing to replay yet: {stored} time steps are stored, and more than {self.off_backward + self.off_forward} are "
+                f"needed: raise {'replay_size' if stored == self.T else 'min_steps_learn'}."
+            )
+        positive = np.count_nonzero(self.priorities)
+        if positive == 0:
+            return ValueError(f"Nothing to replay: the priorities of all {(end - first) * self.B} steps are 0.")
+        return ValueError(
+            f"{n} different steps were to be drawn, and only {positive} have a priority above 0: lower the batch size, raise "
+            "min_steps_learn, or draw with unique=False."
+        )
+
+    def sample(self, n: int, unique: bool = False) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+        """Draw `n` steps like `draw`, and remember which for `update_batch_priorities`.
+
+        Returns:
+            (T_idxs int64 [n], B_idxs int64 [n]), priorities float64 [n].
+        """
+        self._drawn_ids, T_idxs, B_idxs, priorities = self.draw(n, unique)
+        return (T_idxs, B_idxs), priorities
+
+    def update(self, ids: np.ndarray, priorities: np.ndarray) -> None:
+        """Set the priorities [n] of steps with `ids` [n], if their rows are on; of equal ids the last one counts.
+
+        Raises:
+            ValueError: shapes differ, or a priority is not from 0 to `largest_priority`; the tree is then as before.
+        """
+        ids, priorities = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(priorities, np.float64)
+        if ids.shape != priorities.shape or ids.ndim != 1:
+            raise ValueError(f"Ids and priorities must both be of shape [n], got {ids.shape} and {priorities.shape}.")
+        first, end = self.window()
+        first, end = first * self.B, end * self.B
+        bad = kernels.tree_update(self.tree, self._levels, ids, priorities, first, end, self.size, self.largest_priority)
+        if bad >= 0:
+            raise self._bad_priority(priorities[bad])
+
+    def update_batch_priorities(self, priorities: np.ndarray) -> None:
+        """Set the priorities [n] of the steps that `sample` returned last in this process.
+
+        Raises:
+            ValueError: nothing has been sampled, the shape is another, or a priority is not from 0 to `largest_priority`.
+        """
+        if self._drawn_ids is None:
+            raise ValueError("There are no samples to update the priorities of: call sample first.")
+        self.update(self._drawn_ids, priorities)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # The tree itself
+    # -----------------------------------------------------------------------------------------------------------------
+    def find(self, random_values: np.ndarray) -> np.ndarray:
+        """Return the leaves int64 [n] that random numbers [n] from 0 to 1 lead to, each in proportion to its priority."""
+        random_values = np.ascontiguousarray(random_values, np.float64)
+        if not ((random_values >= 0) & (random_values <= 1)).all():
+            raise ValueError(f"Random numbers must be from 0 to 1, got {random_values.min()} to {random_values.max()}.")
+        tree_idxs = np.empty(len(random_values), np.int64)
+        kernels.tree_find(self.tree, self._levels, random_values, tree_idxs)
+        return tree_idxs
+
+    def reconstruct(self, tree_idxs: np.ndarray, values: np.ndarray) -> None:
+        """Set leaves `tree_idxs` [n] to `values` ([n] or a number), on or not, and recompute the sums over them."""
+        tree_idxs, values = self._checked_leaves(tree_idxs), self._checked(values)
+        self.priorities.flat[tree_idxs] = values
+        kernels.tree_sum_leaves(self.tree, self._levels, tree_idxs)
+
+    def reconstruct_advance(self, low_on_t: int, high_on_t: int, low_off_t: int, high_off_t: int) -> None:
+        """Turn on rows `low_on_t` to `high_on_t` (exclusive), then turn off rows `low_off_t` to `high_off_t`.
+
+        Rows may be counted on beyond T; a high that is below its low is taken to be a lap further.
+        """
+        self._turn_on(low_on_t, high_on_t + self.T * (high_on_t < low_on_t))
+        self._set_rows(low_off_t, high_off_t + self.T * (high_off_t < low_off_t), 0.0)
+
+    def propagate_diffs(self, tree_idxs: np.ndarray, diffs: np.ndarray, min_level: int = 1) -> None:
+        """Make the sums over leaves `tree_idxs` [n] right again after these have changed by `diffs` ([n] or a number).
+
+        Args:
+            min_level: 0 adds the differences to the leaves first; above, they have them already, and differences are not looked at.
+        """
+        tree_idxs = self._checked_leaves(tree_idxs)
+        if min_level == 0:
+            leaves, which = np.unique(tree_idxs, return_inverse=True)
+            diffs = np.broadcast_to(np.asarray(diffs, np.float64), tree_idxs.shape)
+            self.priorities.flat[leaves] = self._checked(self.priorities.flat[leaves] + np.bincount(which, diffs))
+        kernels.tree_sum_leaves(self.tree, self._levels, tree_idxs)
+
+    def _checked_leaves(self, tree_idxs: np.ndarray) -> np.ndarray:
+        """Return a copy int64 [n] of indexes of leaves; raise ValueError if one is of none."""
+        tree_idxs = np.array(tree_idxs, np.int64).reshape(-1)
+        if ((tree_idxs < 0) | (tree_idxs >= self.size)).any():
+            raise ValueError(f"Leaves have indexes from 0 to {self.size - 1}, got {tree_idxs.min()} to {tree_idxs.max()}.")
+        return tree_idxs
+
+    def print_tree(self, level: int | None = None) -> None:
+        """Print the values of one level, or of all: 0 is the total, the last one the priorities [T,B]."""
+        ends = [*(self._levels[1:] // 8 * 8), None]
+        values = [self.tree[begin:end] for begin, end in zip(self._levels, ends)]
+        values[0] = self.priorities
+        for i in range(len(values)) if level is None else [level]:
+            print(f"level {i}:\n{values[-1 - i]}")
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Checkpoints
+    # -----------------------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `load_state_dict` needs to go on as if nothing had happened: integers, and copies as torch tensors."""
+        import torch
+
+        state = {
+            "T": self.T,
+            "B": self.B,
+            "written": self.written,
+            "claimed": self.claimed,
+            "priorities": torch.tensor(self.priorities),
+            "rng": rng_state(self.rng),
+        }
+        kept = dict(input_priorities=self.input_priorities, blank=self.blank)
+        return state | {name: torch.tensor(array) for name, array in kept.items() if array is not None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned.
+
+        Raises:
+            ValueError: it is of a tree of another size, or of other settings.
+        """
+        if (state["T"], state["B"]) != (self.T, self.B):
+            raise ValueError(f"The saved sum tree is of T={state['T']}, B={state['B']}, and this one of T={self.T}, B={self.B}.")
+        for name in ("input_priorities", "blank"):
+            if (name in state) != (getattr(self, name) is not None):
+                raise ValueError(
+                    f"The saved sum tree has {'' if name in state else 'no '}{name}, unlike this one: make it with the same settings."
+                )
+        self.reset()
+        self._ring.move_to(state["written"], state["claimed"])
+        self.priorities[:] = state["priorities"].numpy()
+        kernels.tree_sum_range(self.tree, self._levels, 0, self.size)
+        if self.input_priorities is not None:
+            self.input_priorities[:] = state["input_priorities"].numpy()
+        if self.blank is not None:
+            self.blank[:] = state["blank"].numpy()
+        set_rng_state(self.rng, state["rng"])
+
+
+def _tree_levels(size: int) -> tuple[np.ndarray, int]:
+    """Return where the levels of a tree of `size` leaves begin, int64, and its length; see `rlpyt.utils.kernels`."""
+    levels, end, n = [], 0, size
+    while True:
+        padded = -(-n // 8) * 8
+        end += padded
+        levels.append(end - n)
+        if n == 1:
+            return np.array(levels, np.int64), end
+        n = padded // 8
+
+
+class AsyncSumTree(SumTree):
+    """Sum tree in shared memory: rows advance in some processes while others draw.
+
+    Whoever changes or draws from it must exclude all others from doing so meanwhile. Each process has random numbers of its own,
+    and remembers its own latest samples.
+    """
+
+    async_ = True
+
+    _allocate = staticmethod(np_mp_array)

@@ -1,0 +1,504 @@
+"""Inner loops that numpy has no function for, compiled by numba: pure functions of arrays that write to arrays they are given.
+
+Importing this takes about half a second; use `rlpyt.utils.lazy.LazyModule`, so that only processes pay that use a kernel. Compiled
+code is kept in `__pycache__` (or where ``NUMBA_CACHE_DIR`` says). No kernel starts threads of its own, and all let others run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+
+
+def kernel(function: Callable) -> Callable:
+    """Compile a function when it is first called, without the GIL, and keep the machine code for other processes if possible."""
+    options = dict(nogil=True, boundscheck=False)
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # There is nowhere to write.
+        return numba.njit(**options)(function)
+
+
+@numba.extending.intrinsic
+def _prefetch(typing_context, source, start):
+    """Ask for the cache line of an element of a one-dimensional array, which is used soon."""
+
+    def build(context, builder, signature, args):
+        source, start = args
+        pointer = builder.gep(context.make_array(signature.args[0])(context, builder, source).data, [start])
+        i32 = ir.IntType(32)
+        function_type = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], function_type)
+        builder.call(prefetch, [pointer, i32(0), i32(3), i32(1)])  # To be read; into all caches; data.
+        return context.get_dummy_value()
+
+    return numba.types.void(source, numba.types.int64), build
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sum tree
+# ---------------------------------------------------------------------------------------------------------------------
+# A tree of sums is one array: the leaves, the sums of every 8 of them, the sums of every 8 of those, and so on up to the total. Zeros in
+# FRONT of each level make it a multiple of 8 long: eight numbers are a line of cache. `levels` [L] holds where the levels begin, behind
+# these zeros; nodes are counted from there. Indexes are used as unsigned: of signed ones, numba would ask every time whether they count
+# from the end.
+_u = np.uint64
+
+
+@kernel
+def _sum_2(tree, i):
+    return tree[_u(i)] + tree[_u(i + 1)]
+
+
+@kernel
+def _sum_4(tree, i):
+    return _sum_2(tree, i) + _sum_2(tree, i + 2)
+
+
+@kernel
+def _sum_8(tree, i):
+    return _sum_4(tree, i) + _sum_4(tree, i + 4)
+
+
+@kernel
+def tree_sum_range(tree, levels, begin, end):
+    """Recompute the sums over leaves `begin` to `end` (exclusive), every node once."""
+    for level in range(1, len(levels)):
+        padding, children, nodes = levels[level - 1] & 7, levels[level - 1] & -8, levels[level]
+        begin, end = (begin + padding) >> 3, (end + padding + 7) >> 3
+        for k in range(begin, end):
+            tree[_u(nodes + k)] = _sum_8(tree, children + 8 * k)
+
+
+@kernel
+def tree_sum_leaves(tree, levels, leaves):
+    """Recompute the sums over `leaves` [n] int64, an array that is used up."""
+    n = len(leaves)
+    for level in range(1, len(levels)):
+        padding, children, nodes = levels[level - 1] & 7, levels[level - 1] & -8, levels[level]
+        n_children = (nodes & -8) - children - padding
+        if n_children <= 16 * n:  # Up from here it is less work to recompute all than those of each leaf.
+            tree_sum_range(tree, levels[level - 1 :], 0, n_children)
+            return
+        for i in range(n):
+            k = (leaves[i] + padding) >> 3
+            leaves[i] = k
+            tree[_u(nodes + k)] = _sum_8(tree, children + 8 * k)
+
+
+@kernel
+def tree_update(tree, levels, ids, priorities, first, end, size, largest):
+    """Set the leaves of those `ids` [n] int64 that are in [first, end) to `priorities` [n]; of equal ids the last one counts.
+
+    The leaf of an id is id % size, and end - first <= size. Returns -1, or the index of a priority that is not in [0, largest], and then
+    nothing has been written.
+    """
+    n, n_leaves = len(ids), 0
+    for i in range(n):
+        if not 0 <= priorities[i] <= largest:
+            return i
+    leaves = np.empty(n, np.int64)
+    lap = first // size * size
+    for i in range(n):
+        if first <= ids[i] < end:
+            leaf = ids[i] - lap
+            leaf -= size if leaf >= size else 0
+            tree[_u(levels[0] + leaf)] = priorities[i]
+            leaves[n_leaves] = leaf
+            n_leaves += 1
+    tree_sum_leaves(tree, levels, leaves[:n_leaves])
+    return -1
+
+
+@kernel
+def _find_leaf(tree, levels, value):
+    """Return the leaf that `value`, from 0 to the total, falls into: a positive one if any is, however sums are rounded."""
+    leaf = 0
+    for level in range(len(levels) - 2, -1, -1):
+        k = (levels[level] & -8) + 8 * leaf
+        left = _sum_4(tree, k)
+        if left == 0 or value >= left and _sum_4(tree, k + 4) > 0:
+            k, value = k + 4, value - left
+        left = _sum_2(tree, k)
+        if left == 0 or value >= left and _sum_2(tree, k + 2) > 0:
+            k, value = k + 2, value - left
+        left = tree[_u(k)]
+        if left == 0 or value >= left and tree[_u(k + 1)] > 0:
+            k, value = k + 1, value - left
+        leaf = k - levels[level]
+    return leaf
+
+
+@kernel
+def tree_find(tree, levels, u, leaves):
+    """Write into `leaves` [n] int64 where random numbers `u` [n] from 0 to 1 fall: positive ones, if any is."""
+    total = tree[levels[-1]]
+    values = u * total
+    leaves[:] = 0
+    # All go down a level before any goes down the next, so that the node it needs there is in the cache by then. There are no branches,
+    # which would be predicted wrongly half of the time. As no value is negative, none goes left into a sum of 0, and so none gets into
+    # the zeros in front of a level, which have no children.
+    for level in range(len(levels) - 2, -1, -1):
+        nodes, children, below = levels[level], levels[level] & -8, levels[max(level - 1, 0)] & -8
+        for i in range(len(leaves)):
+            k, value = children + 8 * leaves[i], values[i]
+            left = _sum_4(tree, k)
+            right = value >= left
+            value -= left if right else 0.0
+            k += np.int64(right) << 2
+            left = _sum_2(tree, k)
+            right = value >= left
+            value -= left if right else 0.0
+            k += np.int64(right) << 1
+            left = tree[_u(k)]
+            right = value >= left
+            values[i] = value - (left if right else 0.0)
+            leaves[i] = k + np.int64(right) - nodes
+            if level > 0:
+                _prefetch(tree, below + 8 * leaves[i])
+    # Rounding may take a value past the last positive leaf below a node, and from there on it finds nothing but zeros.
+    for i in range(len(leaves)):
+        if tree[_u(levels[0] + leaves[i])] == 0:
+            leaves[i] = _find_leaf(tree, levels, u[i] * total)
+
+
+@kernel
+def tree_find_unique(tree, levels, u, leaves):
+    """Write into `leaves` [n] int64 different ones, each drawn in proportion to those that are left, by random numbers `u` [2n].
+
+    Returns how many were found, less than n only if no other is positive.
+    """
+    n, n_found, begin = len(leaves), 0, levels[0]
+    priorities = np.empty(n)
+    # Draws with replacement, without those that repeat an earlier one, are draws without replacement.
+    tree_find(tree, levels, u[:n], leaves)
+    for i in range(n):
+        leaf = leaves[i]
+        if tree[_u(begin + leaf)] > 0:
+            leaves[n_found], priorities[n_found] = leaf, tree[_u(begin + leaf)]
+            tree[_u(begin + leaf)] = 0
+            n_found += 1
+    complete = n_found == n
+    if not complete:
+        tree_sum_leaves(tree, levels, leaves[:n_found].copy())
+        while n_found < n and tree[levels[-1]] > 0:
+            leaf = _find_leaf(tree, levels, u[n + n_found] * tree[levels[-1]])
+            leaves[n_found], priorities[n_found] = leaf, tree[_u(begin + leaf)]
+            tree[_u(begin + leaf)] = 0
+            tree_sum_range(tree, levels, leaf, leaf + 1)
+            n_found += 1
+    for i in range(n_found):
+        tree[_u(begin + leaves[i])] = priorities[i]
+    if not complete:
+        tree_sum_leaves(tree, levels, leaves[:n_found].copy())
+    return n_found
+
+
+@kernel
+def tree_draw(tree, levels, B, size, first, unique, u, ids, T_idxs, B_idxs, priorities):
+    """Draw leaves by random numbers `u` ([n], [2n] if unique), and write what belongs to them into the other arrays, each [n].
+
+    Ids count from `first`, id % size is the leaf, and leaf = T_idx * B + B_idx. Returns how many were found: n, or less if no other is
+    positive.
+    """
+    n = len(ids)
+    if unique:
+        n_found = tree_find_unique(tree, levels, u, ids)
+    else:
+        n_found = n if tree[levels[-1]] > 0 else 0
+        tree_find(tree, levels, u, ids)
+    if n_found < n:
+        return n_found
+    lap = first // size * size
+    for i in range(n):
+        leaf = ids[i]
+        priorities[i] = tree[_u(levels[0] + leaf)]
+        T_idxs[i] = _u(leaf) // _u(B)
+        B_idxs[i] = leaf - T_idxs[i] * B
+        ids[i] = lap + leaf + (size if lap + leaf < first else 0)
+    return n
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Returns
+# ---------------------------------------------------------------------------------------------------------------------
+# Arrays are [T,N] and contiguous, numbers all of one floating dtype, flags bool. Rows are the outer loops, so that the inner ones become
+# vector operations.
+
+
+@kernel
+def discount_return(reward, done, bootstrap, discount, timeout, value, timeout_value, return_):
+    """Write the returns of `rlpyt.algos.utils.discount_return_tl`; `bootstrap` is [N].
+
+    One of `value` and `timeout_value` is None, or all three are that have to do with timeouts.
+    """
+    T, N = reward.shape
+    following = bootstrap.copy()  # G_{t+1}
+    for t in range(T - 1, -1, -1):
+        for j in range(N):
+            y = reward[t, j] + (reward.dtype.type(0) if done[t, j] else discount * following[j])
+            if timeout_value is not None:
+                y += discount * timeout_value[t, j] if timeout[t, j] else reward.dtype.type(0)
+            if value is not None:
+                y = value[t, j] if timeout[t, j] else y
+            return_[t, j] = following[j] = y
+
+
+@kernel
+def generalized_advantage_estimation(
+    reward, value, done, bootstrap, discount, gae_lambda, timeout, timeout_value, advantage, return_
+):
+    """Write what `rlpyt.algos.utils.generalized_advantage_estimation_tl` returns; `bootstrap` is [N], both timeouts may be None."""
+    T, N = reward.shape
+    zero = reward.dtype.type(0)
+    following = np.zeros_like(bootstrap)  # A_{t+1}
+    next_value = bootstrap
+    for t in range(T - 1, -1, -1):
+        for j in range(N):
+            v = zero if done[t, j] else next_value[j]
+            if timeout_value is not None:
+                v = timeout_value[t, j] if timeout[t, j] else v
+            y = reward[t, j] + discount * v - value[t, j]
+            if timeout is not None and timeout_value is None:
+                y = zero if timeout[t, j] else y
+            y += zero if done[t, j] else discount * gae_lambda * following[j]
+            advantage[t, j] = following[j] = y
+            return_[t, j] = y + value[t, j]
+        next_value = value[t]
+
+
+@kernel
+def discount_return_n_step(reward, done, n_step, discount, return_, done_n):
+    """Write the first ``len(return_)`` rows of what `rlpyt.algos.utils.discount_return_n_step` returns, from [T,N] of reward and done."""
+    T, N = reward.shape
+    for t in range(len(return_)):
+        return_[t], done_n[t] = 0, False
+        for k in range(min(t + n_step, T) - 1, t - 1, -1):
+            for j in range(N):
+                return_[t, j] = reward[k, j] + (reward.dtype.type(0) if done[k, j] else discount * return_[t, j])
+                done_n[t, j] |= done[k, j]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Frames
+# ---------------------------------------------------------------------------------------------------------------------
+# Stored frames are [T*B,F] bytes: row number r of environment b is at r * B + b. An observation is C frames from OLDEST to NEWEST, the
+# rows t-C+1..t of an environment (mod T), and blank (zeros) where a `done` comes before row t: `done` is [T*B], bool or uint8.
+# All arrays are contiguous. Each kernel does the samples start..stop-1, so that several threads can share the work.
+
+
+@numba.extending.intrinsic
+def _copy(typing_context, to, to_start, source, source_start, n):
+    """Copy n bytes between one-dimensional arrays by memcpy, four times as fast as numba's assignment of slices."""
+
+    def build(context, builder, signature, args):
+        to, to_start, source, source_start, n = args
+        to_type, _, source_type, _, _ = signature.args
+        to = context.make_array(to_type)(context, builder, to).data
+        source = context.make_array(source_type)(context, builder, source).data
+        cgutils.raw_memcpy(builder, builder.gep(to, [to_start]), builder.gep(source, [source_start]), n, 1)
+        return context.get_dummy_value()
+
+    i64 = numba.types.int64
+    return numba.types.void(to, i64, source, i64, i64), build
+
+
+@kernel
+def _prefetch_rows(frames, F, T, B, newest, b, n):
+    """Ask for the beginnings of `n` frames of an environment, up to row `newest`: the processor guesses the rest when it sees them read."""
+    for age in range(n):
+        start = ((newest - age) % T * B + b) * F
+        for i in range(start, start + min(F, 2048), 64):
+            _prefetch(frames, i)
+
+
+@kernel
+def _put_frame(frames, F, T, B, t, b, blank, to, place):
+    """Write the frame of row t, or zeros, as frame number `place` of `to`."""
+    if blank:
+        to[place * F : (place + 1) * F] = 0
+    else:
+        _copy(to, place * F, frames, (t % T * B + b) * F, F)
+
+
+@kernel
+def _n_frames_of_episode(done, T, B, C, t, b):
+    """How many of the C frames of the observation at row t are not blank."""
+    n = 1
+    while n < C and not done[(t - n) % T * B + b]:
+        n += 1
+    return n
+
+
+@kernel
+def gather_frames(frames, done, T, B, C, T_idxs, B_idxs, out, start, stop):
+    """Write the observations at rows `T_idxs` of environments `B_idxs`, both [n] int64, to `out` [n,C,F]."""
+    F = frames.shape[1]
+    frames, out = frames.reshape(-1), out.reshape(-1)
+    for i in range(start, stop):
+        if i + 1 < stop:
+            _prefetch_rows(frames, F, T, B, T_idxs[i + 1], B_idxs[i + 1], C)
+        t, b = T_idxs[i], B_idxs[i]
+        n_frames = _n_frames_of_episode(done, T, B, C, t, b)
+        newest = (i + 1) * C - 1  # The place of the newest frame in `out`.
+        for age in range(C):
+            _put_frame(frames, F, T, B, t - age, b, age >= n_frames, out, newest - age)
+
+
+@kernel
+def gather_frames_of_transitions(frames, done, T, B, C, T_idxs, n_steps, B_idxs, out, target_out, start, stop):
+    """Write the observations at rows `T_idxs` to `out` and those `n_steps` rows later to `target_out`, both [n,C,F].
+
+    `T_idxs`, `n_steps` (at least 0) and `B_idxs` are [n] int64. A frame of both observations is read from memory once.
+    """
+    F = frames.shape[1]
+    frames, out, target_out = frames.reshape(-1), out.reshape(-1), target_out.reshape(-1)
+    for i in range(start, stop):
+        if i + 1 < stop:
+            t, n, b = T_idxs[i + 1], n_steps[i + 1], B_idxs[i + 1]
+            _prefetch_rows(frames, F, T, B, t + n, b, min(n, C))
+            _prefetch_rows(frames, F, T, B, t, b, C)
+        t, n, b = T_idxs[i], n_steps[i], B_idxs[i]
+        n_frames = _n_frames_of_episode(done, T, B, C, t, b)
+        n_target_frames = _n_frames_of_episode(done, T, B, C, t + n, b)
+        newest = (i + 1) * C - 1  # The place of the newest frame in either output.
+        for age in range(min(n, C)):  # Frames of the target alone.
+            _put_frame(frames, F, T, B, t + n - age, b, age >= n_target_frames, target_out, newest - age)
+        for age in range(C):
+            _put_frame(frames, F, T, B, t - age, b, age >= n_frames, out, newest - age)
+            if age + n < C:
+                _put_frame(frames, F, T, B, t - age, b, age + n >= n_target_frames, target_out, newest - age - n)
+
+
+@kernel
+def gather_frames_of_sequences(frames, done, T, B, C, T_idxs, B_idxs, out, start, stop):
+    """Write the observations at L rows from `T_idxs` on, of environments `B_idxs`, both [n] int64, to `out` [L,n,C,F].
+
+    A frame is read from memory once and written to all observations that it belongs to.
+    """
+    L, n = out.shape[:2]
+    F = frames.shape[1]
+    frames, out = frames.reshape(-1), out.reshape(-1)
+    for i in range(start, stop):
+        first, b = T_idxs[i], B_idxs[i]
+        for k in range(1 - C, L):
+            _prefetch_rows(frames, F, T, B, first + k + 1, b, 1)
+            blank = False
+            for l in range(k, min(k + C, L)):  # The observations with this frame, from where it is the newest on.
+                if l >= 0:
+                    newest = (l * n + i + 1) * C - 1  # The place of the newest frame of observation l in `out`.
+                    _put_frame(frames, F, T, B, first + k, b, blank, out, newest - (l - k))
+                blank = blank or done[(first + l) % T * B + b]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Transitions
+# ---------------------------------------------------------------------------------------------------------------------
+@kernel
+def transition_rows(
+    T_idxs, B_idxs, T, B, done, timeout, final_slot, discounts, rows, before, n_steps, bootstrap_discount, timeout_n, slot
+):
+    """Find where the parts of transitions over ``N = len(discounts) - 1`` steps are stored.
+
+    A transition ends after N steps, or with the last step of the episode if that was truncated before and its final
+    observation is known. After a termination any end does, since its value does not count.
+
+    Args:
+        T_idxs, B_idxs: [n], first steps.
+        T, B: size of the ring; step (t, b) lies in row ``t * B + b`` of memory, and row ``T * B`` is that of null.
+        done: [T*B].
+        timeout: [T*B], or [0] if nothing is ever truncated.
+        final_slot: [T*B], at least 0 where the final observation is known, or [0].
+        discounts: [N+1], discount ** k.
+        rows: [2n], written: row of memory of the first steps, then of the observations at the ends (where they are not final).
+        before: [2n], written: row of memory with the action and reward that the agent was given with those.
+        n_steps: [n], written: steps of each transition.
+        bootstrap_discount: [n], float32, written: 0 after a termination, else discount ** n_steps.
+        timeout_n: [n], bool, written: whether the episode was truncated in those steps.
+        slot: [n], written: slot of the final observation that a transition ends with, or -1.
+
+    Returns:
+        Whether there is any slot.
+    """
+    n, N, null, any_slot = len(T_idxs), len(discounts) - 1, T * B, False
+    for i in range(n):
+        t, b = T_idxs[i], B_idxs[i]
+        here = t * B + b
+        previous = here - B if t > 0 else here - B + null
+        rows[i] = here
+        before[i] = null if done[previous] else previous
+        steps, ended, timed_out, found, last = 0, False, False, -1, here
+        while steps < N and not ended:
+            last = here + steps * B
+            if last >= null:
+                last -= null
+            steps += 1
+            if done[last]:
+                ended = True
+        if ended and len(timeout) > 0 and timeout[last]:
+            timed_out = True
+            if len(final_slot) > 0:
+                found = final_slot[last]
+        if found >= 0:
+            any_slot = True
+            before[n + i] = last
+            bootstrap_discount[i] = discounts[steps]
+        else:
+            steps = N
+            last = here + (N - 1) * B
+            if last >= null:
+                last -= null
+            before[n + i] = null if done[last] else last
+            bootstrap_discount[i] = 0 if ended else discounts[N]
+        target = last + B
+        rows[n + i] = target if target < null else target - null
+        n_steps[i], timeout_n[i], slot[i] = steps, timed_out, found
+    return any_slot
+
+
+@kernel
+def importance_weights(priorities, beta, eps, weights):
+    """Write ``(1 / (p + eps)) ** beta``, divided by the largest of them, for priorities p [n] to `weights` [n]."""
+    smallest = priorities.min() + eps
+    for i in range(len(priorities)):
+        weights[i] = (smallest / (priorities[i] + eps)) ** beta
+
+
+@kernel
+def sequence_rows(T_idxs, B_idxs, T, B, N, done, timeout, valid_row, rows, before, prev, valid):
+    """Find where the parts of sequences are stored; each is followed by N steps for the targets of its last one.
+
+    Args:
+        T_idxs, B_idxs: [n], first steps.
+        T, B, done, timeout: as in `transition_rows`.
+        valid_row: [T*B], whether a step is not a blank row, or [0] if all are.
+        rows: [L+N,n], written: row of memory of each step.
+        before: [L+N,n], written: row of the step before.
+        prev: [L+N,n], written: row with the action and reward that the agent was given, that of null at the start of episodes.
+        valid: [L,n], bool, written: whether the step is no blank row, and the episode was not truncated within N steps.
+    """
+    L, n, null = len(valid), len(T_idxs), T * B
+    for j in range(n):
+        row = T_idxs[j] * B + B_idxs[j]
+        last = row - B if row >= B else row - B + null
+        for k in range(L + N):
+            rows[k, j], before[k, j] = row, last
+            prev[k, j] = null if done[last] else last
+            last = row
+            row += B
+            if row >= null:
+                row -= null
+        until_end, timed_out = N, False  # Steps from this one to the end of its episode; N if it goes on for longer.
+        for k in range(L + N - 1, -1, -1):
+            row = rows[k, j]
+            if done[row]:
+                until_end, timed_out = 0, len(timeout) > 0 and timeout[row] != 0
+            else:
+                until_end = min(until_end + 1, N)
+            if k < L:
+                blank = len(valid_row) > 0 and not valid_row[row]
+                valid[k, j] = not blank and not (timed_out and until_end < N)

@@ -9,6 +9,9 @@ import numpy as np
 from rlpyt.replays.batches import rows_like
 from rlpyt.utils.buffer import numpify_buffer
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.lazy import LazyModule
+
+kernels = LazyModule("rlpyt.utils.kernels")
 
 # The fields of a step that a frame buffer works with; an example may be of any type that has them, and more.
 BufferSamples = namedarraytuple(
@@ -55,10 +58,18 @@ class FrameBufferMixin:
         """
         samples = numpify_buffer(samples)
         self._check_frames(samples.observation, samples.done.astype(bool))
-        newest = samples._replace(observation=samples.observation[:, :, -1])
         if getattr(samples, "final_observation", None) is not None:
-            newest = newest._replace(final_observation=samples.final_observation[:, :, -1])
-        super().append_samples(newest)
+            samples = samples._replace(final_observation=samples.final_observation[:, :, -1])
+        super().append_samples(samples)
+
+    def _write_observation(self, rows: slice | np.ndarray, observation: np.ndarray) -> None:
+        """Store the newest frames of observations [n,B,C,H,W]."""
+        n = observation.shape[0] * self.B
+        same = observation.dtype == self.samples_frames.dtype and observation.shape[3:] == self.samples_frames.shape[2:]
+        if isinstance(rows, slice) and observation.flags.c_contiguous and same:
+            kernels.store_newest_frames(as_bytes(observation, n, self.n_frames), as_bytes(self.samples_frames[rows], n))
+        else:
+            self.samples_frames[rows] = observation[:, :, -1]
 
     def _observation_memory(self, *leading_dims: int, pin: bool) -> np.ndarray:
         """Allocate memory for observations put together, [...,C,H,W]."""

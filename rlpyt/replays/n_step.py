@@ -235,8 +235,13 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         """Write samples [n,B,...], in the form in which they are stored, at the cursor."""
         rows = self.ring.rows(0, n)
         for name, memory in self.samples.items():
-            if memory is not None:
+            if name == "observation":
+                self._write_observation(rows, samples.observation)
+            elif memory is not None:
                 memory[rows] = getattr(samples, name)
+
+    def _write_observation(self, rows: slice | np.ndarray, observation: Any) -> None:
+        self.samples.observation[rows] = observation
 
     def _final_observations_of(self, samples: Any) -> tuple[np.ndarray | None, Any]:
         """Return which of the steps `samples` brings final observations for [T',B], and these [m,...] in the order of their steps.

@@ -395,6 +395,19 @@ def gather_frames_of_sequences(frames, done, T, B, C, T_idxs, B_idxs, out, start
                 blank = blank or done[(first + l) % T * B + b]
 
 
+@kernel
+def store_newest_frames(stacks, frames):
+    """Write the last frame of each stack, [n,C,F], to `frames` [n,F]; all are bytes."""
+    n, C, F = stacks.shape
+    stacks, frames = stacks.reshape(-1), frames.reshape(-1)
+    for i in range(n):
+        newest = ((i + 1) * C - 1) * F
+        if i + 1 < n:  # Too far away for the processor to guess.
+            for k in range(newest + C * F, newest + (C + 1) * F, 64):
+                _prefetch(stacks, k)
+        _copy(frames, i * F, stacks, newest, F)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Transitions
 # ---------------------------------------------------------------------------------------------------------------------

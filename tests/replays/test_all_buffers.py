@@ -29,7 +29,7 @@ def same(a, b):
 # ------------------------------------------------------------------------------------------------------------------
 @transitions
 def test_every_transition_priority_and_draw_is_the_oracles(kind):
-    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=50, deadline=None, derandomize=True, database=None)
     @given(games(kind), st.lists(st.integers(1, 30), min_size=4, max_size=12))
     def whatever_happens(arguments, chunks):
         play(Game(kind, **arguments), chunks)
@@ -304,6 +304,21 @@ def test_a_batch_is_not_changed_by_what_comes_after(kind):
     game.append(game.T)
     game.sample(6)
     assert all(torch.equal(x, y) for x, y in zip(copies, [leaf for leaf in buffer_leaves(batch) if leaf is not None]))
+
+
+@every_kind
+def test_batches_in_reused_memory_are_the_same_and_last_as_long_as_promised(kind):
+    game = Game(kind, spare=10, n_step=2, timeouts=True, interval=1)
+    game.buffer.reuse_batches(n_slots=2)
+    for _ in range(4):
+        game.append(5)
+        game.check()
+        if game.naive.drawable():
+            first, second = game.sample(6), game.sample(6)
+            game.compare(first, game.pairs(first))
+            game.sample(3)  # Another size is in other memory.
+            game.compare(second, game.pairs(second))
+    assert game.sample(6).return_.data_ptr() == first.return_.data_ptr()
 
 
 @every_kind

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import KINDS, C, Game, H, W, all_windows, games, play
 
+from rlpyt.utils.collections import namedarraytuple
+
 SEQUENCES = [kind for kind in KINDS if kind.sequence]
 sequences = pytest.mark.parametrize("kind", SEQUENCES, ids=lambda kind: kind.name)
 uniform = pytest.mark.parametrize("kind", [kind for kind in SEQUENCES if not kind.prioritized], ids=lambda kind: kind.name)
@@ -15,7 +17,7 @@ with_frames = pytest.mark.parametrize("kind", [kind for kind in SEQUENCES if kin
 
 @sequences
 def test_every_sequence_priority_and_draw_is_the_oracles(kind):
-    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=50, deadline=None, derandomize=True, database=None)
     @given(games(kind), st.lists(st.integers(1, 50), min_size=4, max_size=12))
     def whatever_happens(arguments, chunks):
         play(Game(kind, **arguments), chunks)
@@ -134,6 +136,24 @@ def test_priorities_of_a_sequence_may_come_with_its_last_batch(kind):
     start = (game.naive.drawable()[0][0]) // 4
     leaf = game.buffer.priority_tree.priorities[start % (game.T // 4)]
     np.testing.assert_allclose(leaf, given_at[start + 2])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SEQUENCES if not kind.frames], ids=lambda kind: kind.name)
+def test_structured_observations_and_actions_are_replayed(kind):
+    Obs, Act = namedarraytuple("Obs", ["a", "b"]), namedarraytuple("Act", ["x", "y"])
+    Samples = namedarraytuple("SamplesToBuffer", ["observation", "action", "reward", "done"])
+
+    def samples(steps):  # [...]
+        observation = Obs(np.stack([steps, steps], -1).astype(np.float32), steps)
+        return Samples(observation, Act(steps.astype(np.float32), steps), steps.astype(np.float32), steps == 3)
+
+    buffer = kind.cls(example=samples(np.int64(0)), size=12, B=1, rnn_state_interval=0, batch_T=3)
+    buffer.append_samples(samples(np.arange(8).reshape(8, 1)))
+    batch = buffer.extract_batch(np.array([2, 4]), np.array([0, 0]), 3)
+    assert batch.all_observation.b.T.tolist() == [[2, 3, 4, 5], [4, 5, 6, 7]]
+    assert batch.all_observation.a[..., 1].T.tolist() == [[2, 3, 4, 5], [4, 5, 6, 7]]
+    assert batch.all_action.y.T.tolist() == [[1, 2, 3, 4], [3, 4, 5, 6]]
+    assert batch.all_prev_action.x.T.tolist() == [[1, 2, 0, 4], [0, 4, 5, 6]]
 
 
 @with_frames

@@ -60,6 +60,11 @@ class ReplayAlgorithm(RlAlgorithm):
     OptInfoCls: type
     prefetch_batches = False
 
+    @property
+    def replay_batch_B(self) -> int:
+        """Transitions, or sequences, that an update draws from the buffer."""
+        return self.batch_size
+
     def check_settings(self) -> None:
         """Check the hyper-parameters named above; to be called at the end of a constructor.
 
@@ -98,7 +103,7 @@ class ReplayAlgorithm(RlAlgorithm):
         if hasattr(self.replay_buffer, "reuse_batches"):  # An update is done with its batch before the next is sampled.
             self.replay_buffer.reuse_batches(1 + self.prefetch_batches, pin=agent.device.type == "cuda")
         if self.prefetch_batches:
-            self.replay_buffer = PrefetchedReplay(self.replay_buffer, self.batch_size)
+            self.replay_buffer = PrefetchedReplay(self.replay_buffer, self.replay_batch_B)
 
     def async_initialize(
         self,
@@ -210,7 +215,7 @@ class ReplayAlgorithm(RlAlgorithm):
         self.update_itr_hyperparams(itr)
         updates = []
         for _ in range(self.updates_per_optimize):
-            batch = buffer_to(self.replay_buffer.sample_batch(self.batch_size), self.agent.device)
+            batch = buffer_to(self.replay_buffer.sample_batch(self.replay_batch_B), self.agent.device)
             opt_info, priorities = self.update(batch)
             if priorities is not None:
                 self.replay_buffer.update_batch_priorities(priorities)

@@ -447,11 +447,13 @@ def test_a_full_state_and_increments_give_the_same_buffer_again(kind, options):
 
 @every_kind
 def test_one_full_state_gives_the_same_buffer_again(kind):
-    game = Game(kind, spare=6, n_step=2, interval=2, timeouts=True)
+    options = dict(spare=9, n_step=2, interval=2, timeouts=True, finals=0.5 if kind.time_limit else 1.0, wait_reset=True)
+    game, other = Game(kind, **options), Game(kind, seed=9, **options)
     for chunk in CHUNKS:
         game.append(min(chunk, game.T))
-    used = game.new_buffer()  # One that has something else in it.
-    used.append_samples(Game(kind, spare=6, n_step=2, interval=2, timeouts=True, seed=9).stream.batch(7))
+    used = game.new_buffer()  # One that has something else in it, and more of it.
+    for _ in range(8):
+        used.append_samples(other.append(min(7, game.T)))
     for twin in (game.new_buffer(), used):
         twin.load_state_dict(through_a_file(game.buffer.state_dict()))
         game.check(twin)

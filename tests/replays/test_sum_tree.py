@@ -521,3 +521,13 @@ def test_processes_share_an_asynchronous_tree_but_not_its_random_numbers(method)
     ids, *_ = tree.draw(100)
     random_numbers += tree.rng.random(3).tolist()
     assert len(set(random_numbers)) == 9
+
+
+def test_blank_steps_cannot_be_given_a_priority():
+    tree = SumTree(6, 2, 1, 1, enable_blanks=True)
+    valid = np.ones((6, 2), np.bool_)
+    valid[3, 1] = False
+    tree.advance(6, valid=valid)
+    tree.update(np.arange(12), np.full(12, 2.0))
+    assert tree.priorities[3].tolist() == [2, 0]
+    check_sums(tree)

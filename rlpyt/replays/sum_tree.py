@@ -284,6 +284,8 @@ class SumTree(OwnRandomNumbers):
         ids, priorities = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(priorities, np.float64)
         if ids.shape != priorities.shape or ids.ndim != 1:
             raise ValueError(f"Ids and priorities must both be of shape [n], got {ids.shape} and {priorities.shape}.")
+        if self.blank is not None:
+            priorities = np.where(self.blank.reshape(-1)[ids % self.size], 0, priorities)
         first, end = self.window()
         first, end = first * self.B, end * self.B
         bad = kernels.tree_update(self.tree, self._levels, ids, priorities, first, end, self.size, self.largest_priority)

@@ -53,7 +53,7 @@ class NaiveTree:
     def update(self, ids, priorities):
         for i, priority in zip(ids, priorities):
             number, b = divmod(int(i), self.B)
-            if number in self.on:
+            if number in self.on and self.valid[number][b]:
                 row = list(self.on[number])
                 row[b] = priority
                 self.on[number] = row

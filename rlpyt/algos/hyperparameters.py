@@ -59,6 +59,17 @@ def check_hyperparameters(owner: Any, **allowed: Number) -> None:
             setattr(owner, name, int(value))
 
 
+def check_flags(owner: Any, *names: str) -> None:
+    """Check that attributes of `owner` are True or False.
+
+    Raises:
+        ValueError: names the class, the setting and its value.
+    """
+    for name in names:
+        if getattr(owner, name) not in (True, False):
+            raise _not_possible(owner, name, getattr(owner, name), "True or False")
+
+
 def check_optimizer(owner: Any) -> None:
     """Check `OptimCls`, `optim_kwargs` and `initial_optim_state_dict` of an algorithm.
 

@@ -12,6 +12,7 @@ from rlpyt.algos.hyperparameters import (
     FRACTION,
     POSITIVE,
     STEPS,
+    check_flags,
     check_hyperparameters,
     check_optimizer,
 )
@@ -72,6 +73,7 @@ class ReplayAlgorithm(RlAlgorithm):
             ValueError: a setting is not possible.
         """
         check_optimizer(self)
+        check_flags(self, *({"prioritized_replay", "prefetch_batches"} & set(vars(self))))
         check_hyperparameters(
             self,
             discount=FRACTION,
@@ -100,8 +102,15 @@ class ReplayAlgorithm(RlAlgorithm):
         self._prepare(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size)
         self.updates_per_optimize = max(1, round(self.replay_ratio * self.sampler_bs / self.batch_size))
         self.optim_initialize(rank)
-        if hasattr(self.replay_buffer, "reuse_batches"):  # An update is done with its batch before the next is sampled.
-            self.replay_buffer.reuse_batches(1 + self.prefetch_batches, pin=agent.device.type == "cuda")
+        self.deliver_batches()
+
+    def deliver_batches(self) -> None:
+        """In the process that trains: have batches put into the same memory in turn, and prefetched if `prefetch_batches`.
+
+        A batch then lasts until two more of its size have been sampled.
+        """
+        if hasattr(self.replay_buffer, "reuse_batches"):
+            self.replay_buffer.reuse_batches(2 + self.prefetch_batches, pin=self.agent.device.type == "cuda")
         if self.prefetch_batches:
             self.replay_buffer = PrefetchedReplay(self.replay_buffer, self.replay_batch_B)
 
@@ -114,7 +123,10 @@ class ReplayAlgorithm(RlAlgorithm):
         examples: dict[str, Any],
         world_size: int = 1,
     ) -> Any:
-        """Allocate the replay buffer in shared memory and return it; the optimizer follows in its process."""
+        """Allocate the replay buffer in shared memory and return it.
+
+        In their processes, `optim_initialize` and `deliver_batches` follow.
+        """
         self._prepare(agent, sampler_n_itr, batch_spec, mid_batch_reset, examples, world_size, async_=True)
         self.updates_per_optimize = self.updates_per_sync
         return self.replay_buffer
@@ -149,7 +161,7 @@ class ReplayAlgorithm(RlAlgorithm):
         otherwise; one that prioritizes with `prioritized_replay`; and one in shared memory if `async_`.
 
         Raises:
-            ValueError: `ReplayBufferCls` is not asynchronous where it must be.
+            ValueError: `ReplayBufferCls` does not suit, or `replay_size` does not hold a batch of the sampler.
         """
         example = self.examples_to_buffer(examples)
         ReplayCls = self.ReplayBufferCls or self.default_replay_buffer_cls(example, async_)
@@ -157,6 +169,16 @@ class ReplayAlgorithm(RlAlgorithm):
             raise ValueError(
                 f"An asynchronous runner needs a replay buffer that processes share, which {ReplayCls.__name__} is not: put "
                 "rlpyt.replays.async_.AsyncReplayBufferMixin in front of its bases, or leave ReplayBufferCls None."
+            )
+        if getattr(self, "prioritized_replay", False) and not hasattr(ReplayCls, "update_batch_priorities"):
+            raise ValueError(
+                f"prioritized_replay=True needs a replay buffer with priorities, which {ReplayCls.__name__} is not: choose one such as "
+                "PrioritizedReplayBuffer, or leave ReplayBufferCls None."
+            )
+        if self.replay_size < batch_spec.size:
+            raise ValueError(
+                f"replay_size={self.replay_size} must be at least the {batch_spec.size} environment steps of a sampler's batch "
+                f"(batch_T={batch_spec.T}, batch_B={batch_spec.B})."
             )
         self.replay_buffer = ReplayCls(example=example, **self.replay_kwargs(batch_spec))
         return self.replay_buffer

@@ -99,7 +99,13 @@ def discount_return_tl(
 
     Returns:
         Returns [T,...].
+
+    Raises:
+        ValueError: shapes differ, or `timeout` comes without either value.
     """
+    _check_shapes(reward, done=done, timeout=timeout, value=value, timeout_value=timeout_value)
+    if timeout is not None and value is None and timeout_value is None:
+        raise ValueError("Where episodes were truncated (timeout), returns need timeout_value, or else value: give one of them.")
     if not _in_cpu_memory(reward):
         return_ = _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, value, timeout_value)
         return _deliver(return_, reward, return_dest)
@@ -150,6 +156,7 @@ def generalized_advantage_estimation_tl(
     Returns:
         Advantages A and returns A + V, both [T,...].
     """
+    _check_shapes(reward, value=value, done=done, timeout=timeout, timeout_value=timeout_value)
     if not _in_cpu_memory(reward):
         advantage, return_ = _generalized_advantage_estimation_by_torch(
             reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value
@@ -198,8 +205,9 @@ def discount_return_n_step(
         Returns and done_n (of done's dtype), both [T,...] if `do_truncated`, else [T-n+1,...].
 
     Raises:
-        ValueError: n_step < 1, or fewer than n_step rows and not `do_truncated`.
+        ValueError: n_step < 1, or fewer than n_step rows and not `do_truncated`; or shapes differ.
     """
+    _check_shapes(reward, done=done)
     T = len(reward)
     if n_step < 1 or (n_step > T and not do_truncated):
         raise ValueError(f"n_step={n_step} must be at least 1 and, unless do_truncated, at most the {T} rows of reward.")
@@ -221,6 +229,13 @@ def valid_from_done(done: Array) -> Array:
     ended_before[1:] = torch.cumsum(flags[:-1], dim=0).clamp_(max=1)
     valid = 1 - ended_before
     return valid if isinstance(done, torch.Tensor) else valid.numpy()
+
+
+def _check_shapes(reward: Array, **others: Array | None) -> None:
+    """Raise ValueError if one of the arrays that are given has not the shape of `reward`; kernels do not look where they read."""
+    for name, array in others.items():
+        if array is not None and tuple(array.shape) != tuple(reward.shape):
+            raise ValueError(f"{name} has shape {tuple(array.shape)}, and must have that of reward, {tuple(reward.shape)}.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -283,17 +298,16 @@ def _deliver(result: Array, like: Array, destination: Array | None) -> Array:
 # Memory of a GPU
 # ---------------------------------------------------------------------------------------------------------------------
 def _floating(x: Array, like: torch.Tensor) -> torch.Tensor:
-    """Return `x` as a tensor without gradient, in a floating dtype (its own if it has one, else float32)."""
-    x = torch.as_tensor(x, device=like.device).detach()
-    return x if x.is_floating_point() else x.to(torch.float32)
+    """Return `x` as a tensor without gradient, in the dtype that returns are computed in."""
+    return torch.as_tensor(x, device=like.device).detach().to(torch.float64 if like.dtype is torch.float64 else torch.float32)
 
 
-def _bootstrap_row(bootstrap_value: Array, reward: torch.Tensor) -> torch.Tensor:
-    """Return the bootstrap value as one row, ``[B]``, whether given as ``[1,B]``, ``[B]`` or a number."""
-    value = _floating(bootstrap_value, like=reward).to(reward.dtype)
+def _bootstrap_row(bootstrap_value: Array, reward: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
+    """Return the bootstrap value as one row, ``[B]``, whether given as ``[1,B]``, ``[B]`` or a number; 0 where it does not count."""
+    value = _floating(bootstrap_value, like=reward)
     if value.dim() == reward.dim() and len(value) == 1:
         value = value[0]
-    return value.expand(reward.shape[1:])
+    return torch.where(done[-1].bool(), 0, value.expand(reward.shape[1:]))
 
 
 def _backward_sum(x: torch.Tensor, decay: torch.Tensor, last: torch.Tensor | float) -> torch.Tensor:
@@ -310,11 +324,11 @@ def _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, 
     if timeout is not None:
         timeout = timeout.bool()
         if timeout_value is not None:
-            return_ += discount * torch.where(timeout, timeout_value.detach(), 0)
+            return_ += discount * torch.where(timeout, _floating(timeout_value, like=reward), 0)
         else:
-            return_ = torch.where(timeout, value.detach().to(return_.dtype), return_)
-    decay = discount * (1 - done.to(return_.dtype))
-    return _backward_sum(return_, decay, _bootstrap_row(bootstrap_value, return_))
+            return_ = torch.where(timeout, _floating(value, like=reward), return_)
+    decay = discount * (~done.bool()).to(return_.dtype)
+    return _backward_sum(return_, decay, _bootstrap_row(bootstrap_value, return_, done))
 
 
 def _generalized_advantage_estimation_by_torch(
@@ -322,11 +336,11 @@ def _generalized_advantage_estimation_by_torch(
 ):
     """`generalized_advantage_estimation_tl` of tensors on a GPU."""
     reward = _floating(reward, like=reward)
-    value = _floating(value, like=reward).to(reward.dtype)
-    alive = 1 - done.to(reward.dtype)
-    next_value = torch.cat([value[1:], _bootstrap_row(bootstrap_value, reward)[None]]) * alive
+    value = _floating(value, like=reward)
+    alive = (~done.bool()).to(reward.dtype)
+    next_value = torch.cat([value[1:], _bootstrap_row(bootstrap_value, reward, done)[None]]) * alive
     if timeout is not None and timeout_value is not None:
-        next_value = torch.where(timeout.bool(), timeout_value.detach().to(reward.dtype), next_value)
+        next_value = torch.where(timeout.bool(), _floating(timeout_value, like=reward), next_value)
     delta = reward + discount * next_value - value
     if timeout is not None and timeout_value is None:
         delta = torch.where(timeout.bool(), 0, delta)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from rlpyt.utils.synchronize import ProcessLock
 
 # After so many batches in a row that were overwritten while they were read, writers have to wait for the next one.
@@ -20,7 +22,8 @@ class AsyncReplayBufferMixin:
         reader   [lock: draw]  read  [lock: had any of it been claimed by now? then draw again]
 
     All else that is not an array, such as random numbers and what the latest batch was, belongs to each process. Nobody has to wait
-    for a process that was killed, and what it had not published is written over.
+    for a process that was killed: what it had not published is written over, and what it left half done under `lock` is set right by
+    the next to take it.
 
     Attributes:
         lock: `ProcessLock` around what must not change meanwhile, all of it short.
@@ -32,6 +35,11 @@ class AsyncReplayBufferMixin:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.lock, self.writer_lock = ProcessLock(), ProcessLock()
         super().__init__(*args, **kwargs)
+        self.lock.call_on_takeover(self._repair)
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        self.lock.call_on_takeover(self._repair)
 
     def append_samples(self, *args: Any, **kwargs: Any) -> None:
         """Append samples as the buffer does, after any other process that is doing so."""
@@ -46,3 +54,22 @@ class AsyncReplayBufferMixin:
                 return batch
         with self.writer_lock:
             return super().sample_batch(*args, **kwargs)
+
+    def state_dict(self, since: int = 0) -> dict[str, Any]:
+        """Return a copy of the contents, between two appends; see that of the buffer."""
+        with self.writer_lock:
+            return _cloned(super().state_dict(since))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned; no process may sample meanwhile."""
+        with self.writer_lock:
+            super().load_state_dict(state_dict)
+
+
+def _cloned(state: Any) -> Any:
+    """Copy all tensors in dictionaries and lists."""
+    if isinstance(state, dict):
+        return {key: _cloned(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [_cloned(value) for value in state]
+    return state.clone() if isinstance(state, torch.Tensor) else state

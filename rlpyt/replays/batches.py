@@ -9,16 +9,14 @@ import numpy as np
 
 from rlpyt.utils.buffer import buffer_func
 
+# Memory is kept for batches of so many shapes, those asked for last.
+_MAX_SHAPES = 8
+
 
 class BatchMemory:
-    """Gives the memory to put a batch together in: new memory each time, or a few pieces of it in turn.
+    """Gives the memory to put a batch together in: new memory each time, or a few pieces of it in turn."""
 
-    Args:
-        allocate: function ``allocate(*shape, pin=...)`` that makes memory for one batch of a shape.
-    """
-
-    def __init__(self, allocate: Callable[..., Any]) -> None:
-        self._allocate = allocate
+    def __init__(self) -> None:
         self._n_slots, self._pin = 0, False
         self._slots: dict[tuple, list] = {}
 
@@ -26,14 +24,19 @@ class BatchMemory:
         """From now on give `n_slots` pieces of memory per shape in turn, in page-locked memory if `pin`."""
         self._n_slots, self._pin, self._slots = n_slots, pin, {}
 
-    def next(self, *shape: int) -> Any:
-        """Return memory for a batch, which is reused only after the next ``n_slots - 1`` of that shape, or never."""
+    def next(self, allocate: Callable[..., Any], *shape: int) -> Any:
+        """Return memory for a batch, which is reused only after the next ``n_slots - 1`` of that shape, or never.
+
+        Args:
+            allocate: function ``allocate(*shape, pin=...)`` that makes memory for one batch.
+        """
         if not self._n_slots:
-            return self._allocate(*shape, pin=False)
-        slots = self._slots.get(shape)
-        if slots is None:
-            slots = self._slots[shape] = [self._allocate(*shape, pin=self._pin) for _ in range(self._n_slots)]
+            return allocate(*shape, pin=False)
+        slots = self._slots.pop(shape, None) or [allocate(*shape, pin=self._pin) for _ in range(self._n_slots)]
         slots.append(slots.pop(0))
+        self._slots[shape] = slots
+        if len(self._slots) > _MAX_SHAPES:
+            del self._slots[next(iter(self._slots))]
         return slots[-1]
 
     def __getstate__(self) -> dict:

@@ -32,8 +32,14 @@ class DrawnReplay:
         Raises:
             ValueError: nothing is valid yet.
         """
-        self._drawn = self.draw_batch(*size)
-        return self.gather_batch(self._drawn)
+        draw = self.draw_batch(*size)
+        batch = self.gather_batch(draw)
+        self.remember(draw)
+        return batch
+
+    def remember(self, draw: Draw) -> None:
+        """Take `draw` for that of the batch which was handed out last."""
+        self._drawn = draw
 
     def draw_batch(self, *size: int) -> Draw:
         """Choose the samples of a batch.
@@ -62,3 +68,8 @@ class DrawnReplay:
     def batch_is_intact(self) -> bool:
         """Whether what the latest `sample_batch` read was all still there at its end."""
         return self.draw_is_intact(self._drawn)
+
+
+def is_ours(buffer: Any, name: str) -> bool:
+    """Whether a method of a buffer is one of this package, and not one of a class derived elsewhere."""
+    return getattr(getattr(type(buffer), name, None), "__module__", "").startswith("rlpyt.replays.")

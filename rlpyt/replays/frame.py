@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from rlpyt.replays.batches import rows_like
-from rlpyt.utils.buffer import numpify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
 
@@ -56,17 +55,22 @@ class FrameBufferMixin:
             ValueError: an observation is not the previous one moved on by one frame, or one that follows the end
                 of an episode has older frames that are not zero.
         """
-        samples = numpify_buffer(samples)
-        self._check_frames(samples.observation, samples.done.astype(bool))
         if getattr(samples, "final_observation", None) is not None:
             samples = samples._replace(final_observation=samples.final_observation[:, :, -1])
         super().append_samples(samples)
 
+    def _expected_samples(self, example: Any) -> list[tuple[str, tuple, np.dtype]]:
+        leaves = super()._expected_samples(example)
+        return [(name, (self.n_frames, *shape) if name == "observation" else shape, dtype) for name, shape, dtype in leaves]
+
+    def _check_samples(self, samples: Any, n: int) -> None:
+        super()._check_samples(samples, n)
+        self._check_frames(samples.observation, samples.done.astype(bool))
+
     def _write_observation(self, rows: slice | np.ndarray, observation: np.ndarray) -> None:
         """Store the newest frames of observations [n,B,C,H,W]."""
         n = observation.shape[0] * self.B
-        same = observation.dtype == self.samples_frames.dtype and observation.shape[3:] == self.samples_frames.shape[2:]
-        if isinstance(rows, slice) and observation.flags.c_contiguous and same:
+        if isinstance(rows, slice) and observation.flags.c_contiguous and observation.dtype == self.samples_frames.dtype:
             kernels.store_newest_frames(as_bytes(observation, n, self.n_frames), as_bytes(self.samples_frames[rows], n))
         else:
             self.samples_frames[rows] = observation[:, :, -1]
@@ -80,6 +84,11 @@ class FrameBufferMixin:
         """First arguments of the kernels that put observations together: frames [T*B,bytes], done [T*B], T, B, C."""
         n = self.size
         return as_bytes(self._rows.observation[:n], n), self._rows.done[:n], self.T, self.B, self.n_frames
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned; errors as of that of the buffer."""
+        super().load_state_dict(state_dict)
+        self._last_observation = None  # What comes next does not follow it.
 
     def _check_frames(self, observation: np.ndarray, done: np.ndarray) -> None:
         """Check that the observations to append are what will be read out, [T',B,C,H,W] and done [T',B].

@@ -11,9 +11,13 @@ import numpy as np
 from rlpyt.algos.utils import discount_return_n_step
 from rlpyt.replays.base import BaseReplayBuffer
 from rlpyt.replays.batches import BatchMemory
+from rlpyt.replays.draws import is_ours
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
+from rlpyt.utils.lazy import LazyModule
+
+kernels = LazyModule("rlpyt.utils.kernels")
 
 # Fields of samples that are not stored row by row.
 _NOT_IN_ROWS = ("final_observation", "priorities", "prev_rnn_state")
@@ -29,10 +33,10 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
 
     Samples may have more fields than they must:
 
-    * `timeout` [T,B]: the episode was truncated with the step (`done` is True as well). They bring a field
+    * `timeout` [T,B], bool: the episode was truncated with the step (`done` is True as well). They bring a field
       `final_observation` [K,B,...] then, whose slot [k,b] is the observation that ended the k-th truncated episode of
       environment b in them (None if nothing was truncated). These are kept as long as the step is.
-    * `valid` [T,B]: False for the rows that a sampler leaves blank after the end of an episode; they are never drawn.
+    * `valid` [T,B], bool (or 0 and 1): False for the rows that a sampler leaves blank after the end of an episode; they are never drawn.
 
     Processes may share a buffer of an asynchronous class. An append then announces which rows it will overwrite, writes,
     and only at last makes the new ones valid; only the first and the last of this, and drawing, take `lock`. Whoever
@@ -74,20 +78,24 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         n_step_return: int = 1,
         null_action: Any = 0,
     ) -> None:
-        self.B, self.discount, self.n_step_return = B, discount, n_step_return
+        for name, value in dict(size=size, B=B, n_step_return=n_step_return).items():
+            if not (value >= 1 and value == int(value)):
+                raise ValueError(f"{name}={value} must be a whole number, at least 1.")
+        if not math.isfinite(discount):
+            raise ValueError(f"discount={discount} must be finite.")
+        self.B, self.discount, self.n_step_return = int(B), discount, int(n_step_return)
         self.null_action = null_action
-        if n_step_return < 1:
-            raise ValueError(f"n_step_return={n_step_return} must be at least 1.")
+        B = self.B
         self.T = math.ceil(size / (B * self.start_interval)) * self.start_interval
         self.size = self.T * B
-        self.off_backward = n_step_return
+        self.off_backward = self.n_step_return
         self._check_size(size)
         if not hasattr(self, "lock"):  # An asynchronous buffer has one among processes.
             self.lock = nullcontext()
         self.ring = Ring(self.T, share_memory=self.async_)
         self._allocate(example)
         self._drawn = None  # The latest draw of this process.
-        self._batches = BatchMemory(self._batch_memory)
+        self._batches = BatchMemory()
 
     def _check_size(self, size: int) -> None:
         """Check that something can be replayed once the buffer is full."""
@@ -105,7 +113,10 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     def _allocate(self, example: Any) -> None:
         """Allocate all memory, or none if there is not enough for all of it."""
         example = numpify_buffer(example)
+        if getattr(example, "valid", None) is not None:
+            example = example._replace(valid=np.bool_(True))
         stored = _rows_of(example)
+        self._expected = self._expected_samples(example)
         has_timeout = getattr(example, "timeout", None) is not None
         keeps_final = has_timeout and self.keeps_final_observations
         step_bytes = sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(stored)) + 4 * keeps_final
@@ -118,17 +129,33 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self._null_row = self.size
         self._rows = buffer_from_example(stored, self.size + 1, self.async_)  # [T*B+1,...]
         self._rows.action[self._null_row] = self.null_action
-        self.samples = buffer_func(self._rows, self._as_T_B)
-        self._returns, self._done_n = self._rows.reward[:-1], self._rows.done[:-1]  # [T*B]
+        self._returns = self._done_n = None
         if self.n_step_return > 1:
-            self._returns = buffer_from_example(example.reward, self.size, self.async_)
+            return_ = np.zeros((), np.result_type(np.asarray(example.reward).dtype, np.float32))
+            self._returns = buffer_from_example(return_, self.size, self.async_)  # [T*B]
             self._done_n = buffer_from_example(example.done, self.size, self.async_)
-        self.samples_return_, self.samples_done_n = (x.reshape(self.T, self.B) for x in (self._returns, self._done_n))
+        self._make_views()
+        self._own_observations = is_ours(self, "extract_observation")  # Otherwise a subclass knows how to make them.
         self._final_observations = None
         if keeps_final:
             self._final_observations = FinalObservations(stored.observation, self.size, share_memory=self.async_)
             self._final_slot = buffer_from_example(np.int32(0), self.size, self.async_)  # [T*B], where in that store.
             self._final_slot[:] = _NO_OBSERVATION
+
+    def _make_views(self) -> None:
+        """Make what are views of other arrays."""
+        self.samples = buffer_func(self._rows, self._as_T_B)
+        if self.n_step_return == 1:
+            self._returns, self._done_n = self._rows.reward[:-1], self._rows.done[:-1]
+        self.samples_return_, self.samples_done_n = (x.reshape(self.T, self.B) for x in (self._returns, self._done_n))
+
+    def __getstate__(self) -> dict:
+        views = ["samples", "samples_return_", "samples_done_n"] + ["_returns", "_done_n"] * (self.n_step_return == 1)
+        return {name: value for name, value in self.__dict__.items() if name not in views}  # Copied, they would be memory of their own.
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+        self._make_views()
 
     def _as_T_B(self, rows: np.ndarray) -> np.ndarray:
         return rows[: self.size].reshape(self.T, self.B, *rows.shape[1:])
@@ -183,6 +210,17 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         """
         self._batches.reuse(n_slots, pin)
 
+    def _checked_idxs(self, T_idxs: Any, B_idxs: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return indexes as kernels take them, int64 [n], which do not look whether they are any."""
+        T_idxs, B_idxs = _as_indexes(T_idxs), _as_indexes(B_idxs)
+        if not kernels.all_within(T_idxs, B_idxs, self.T, self.B):
+            raise IndexError(
+                f"T_idxs and B_idxs must be as many as each other, from 0 to {self.T - 1} and from 0 to {self.B - 1}: got {len(T_idxs)} "
+                f"from {T_idxs.min(initial=0)} to {T_idxs.max(initial=0)} and {len(B_idxs)} from {B_idxs.min(initial=0)} to "
+                f"{B_idxs.max(initial=0)}."
+            )
+        return T_idxs, B_idxs
+
     # -----------------------------------------------------------------------------------------------------------------
     # Writing
     # -----------------------------------------------------------------------------------------------------------------
@@ -190,8 +228,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         """Write samples [T',B,...] at the cursor, complete the returns of the rows they belong to, and advance.
 
         Raises:
-            ValueError: there are more rows than in the buffer, not as many columns, or an observation that ended an
-                episode is missing.
+            ValueError: there are more rows than in the buffer; a field is missing, or of another shape or kind of dtype than in the
+                example; or an observation that ended an episode is missing. Nothing has been written then.
         """
         samples = numpify_buffer(samples)
         n = len(samples.reward)
@@ -199,11 +237,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             raise ValueError(
                 f"{n} time steps were appended to a replay buffer of {self.T}: raise its size or lower batch_T."
             )
-        if samples.reward.shape[1] != self.B:
-            raise ValueError(f"Samples of {samples.reward.shape[1]} environments were appended to a replay buffer for B={self.B}.")
-        missing = [name for name, memory in self.samples.items() if memory is not None and getattr(samples, name, None) is None]
-        if missing:
-            raise ValueError(f"Samples lack {', '.join(missing)}, which the example of the replay buffer had.")
+        self._check_samples(samples, n)
         ended, final_observation = self._final_observations_of(samples)
         with self.lock:
             self._claim(n)
@@ -212,6 +246,29 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.compute_returns(n)
         with self.lock:
             self._publish(n, samples)
+
+    def _check_samples(self, samples: Any, n: int) -> None:
+        """Check that what would be stored has the shapes of the example, and dtypes that can be stored, before anything is.
+
+        Raises:
+            ValueError: naming the field, what is expected, and what came.
+        """
+        for name, shape, dtype in self._expected:
+            new = samples
+            for field in name.split("."):
+                new = getattr(new, field, None)
+            shape = (n, self.B, *shape)
+            if new is None:
+                raise ValueError(f"Samples lack '{name}', which the example of the replay buffer had.")
+            if new.shape != shape:
+                raise ValueError(f"'{name}' of samples must have shape {shape}, as the example of the replay buffer says, got {new.shape}.")
+            if dtype != np.bool_ and not np.can_cast(new.dtype, dtype, "same_kind"):
+                raise ValueError(f"'{name}' of samples must be {dtype}, as in the example of the replay buffer, got {new.dtype}.")
+
+    def _expected_samples(self, example: Any) -> list[tuple[str, tuple, np.dtype]]:
+        """Return the name of every array that samples must have, its shape without [T,B], and its dtype."""
+        leaves = [leaf for name, part in _rows_of(example)._asdict().items() for leaf in named_leaves(part, name)]
+        return [(name, np.shape(leaf), np.asarray(leaf).dtype) for name, leaf in leaves]
 
     def compute_returns(self, T: int) -> None:
         """Compute the n-step returns that the `T` rows just written at the cursor complete, before it advances."""
@@ -226,6 +283,9 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     def _claim(self, n: int) -> None:
         """Announce that the next `n` rows will be overwritten."""
         self.ring.claim(n)
+
+    def _repair(self) -> None:
+        """Set right what a process was changing under `lock` when it was killed."""
 
     def _publish(self, n: int, samples: Any) -> None:
         """Make the `n` rows written valid."""
@@ -261,7 +321,12 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         timeout = samples.timeout.astype(bool)
         t_idxs, b_idxs = np.nonzero(timeout)
         slots = np.cumsum(timeout, axis=0)[t_idxs, b_idxs] - 1
-        return timeout, samples.final_observation[slots, b_idxs]
+        n_slots = min(len(leaf) for leaf in buffer_leaves(samples.final_observation))
+        if n_slots <= slots.max():
+            raise ValueError(
+                f"Samples have {slots.max() + 1} steps with timeout=True in one environment, and {n_slots} final observations for each."
+            )
+        return timeout, buffer_func(samples.final_observation, lambda leaf: leaf[slots, b_idxs])
 
     def _keep_final_observations(self, n: int, ended: np.ndarray | None, observations: Any) -> None:
         """Forget those of the `n` rows overwritten at the cursor, and keep those [m,...] of the steps `ended` [n,B], if any."""
@@ -303,7 +368,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
                 chunk |= {f"final_{name}": torchify_buffer(leaf) for name, leaf in named_leaves(final, "observation")}
             chunks.append(chunk)
         counts = {"first": first, "written": written, "claimed": claimed, "complete": first == oldest}
-        return {"T": self.T, "B": self.B, **counts, "chunks": chunks}
+        return {**self._state_settings(), **counts, "chunks": chunks}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned.
@@ -312,31 +377,37 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             ValueError: it is of another buffer, or leaves out rows that are not here.
         """
         s = state_dict
-        if (s["T"], s["B"]) != (self.T, self.B):
-            raise ValueError(
-                f"The saved replay buffer has T={s['T']} rows of B={s['B']} environments, this one T={self.T} of B={self.B}: "
-                "make it with the same size and number of environments."
-            )
-        first, written = s["first"], s["written"]
-        if not s["complete"] and not first <= self.written <= written:
-            raise ValueError(
-                f"The saved rows {first} to {written} of a replay buffer continue one with {first} rows written, and this one has "
-                f"{self.written}: load the states in the order in which they were saved, beginning with a complete one."
-            )
-        for chunk in s["chunks"]:
-            self._check_chunk(chunk)
+        self._check_state(s)
         if s["complete"] and self._final_observations is not None:  # Nothing of what was here stays.
             kept = self._final_slot[self._final_slot != _NO_OBSERVATION]
             self._final_slot[:] = _NO_OBSERVATION
             self._final_observations.forget(kept)
-        self.ring.move_to(first)
-        for (_, rows), chunk in zip(self.ring.pieces(first, written), s["chunks"], strict=True):
+        self.ring.move_to(s["first"])
+        for (_, rows), chunk in zip(self.ring.pieces(s["first"], s["written"]), s["chunks"], strict=True):
             n = rows.stop - rows.start
             self.ring.claim(n)
             self._load_chunk(chunk, n)
             self.compute_returns(n)
             self.ring.advance(n)
-        self.ring.move_to(written, s["claimed"])
+        self.ring.move_to(s["written"], s["claimed"])
+
+    def _check_state(self, s: dict[str, Any]) -> None:
+        """Raise ValueError if a state cannot be loaded, before anything is."""
+        settings = self._state_settings()
+        saved = {name: s.get(name) for name in settings}
+        if saved != settings:
+            raise ValueError(f"The saved replay buffer has {saved}, and this one {settings}: make it with the same settings.")
+        if not s["complete"] and not s["first"] <= self.written <= s["written"]:
+            raise ValueError(
+                f"The saved rows {s['first']} to {s['written']} of a replay buffer continue one with {s['first']} rows written, and this "
+                f"one has {self.written}: load the states in the order in which they were saved, beginning with a complete one."
+            )
+        for chunk in s["chunks"]:
+            self._check_chunk(chunk)
+
+    def _state_settings(self) -> dict[str, Any]:
+        """Return the settings which a saved state must share."""
+        return dict(T=self.T, B=self.B, start_interval=self.start_interval, n_step_return=self.n_step_return)
 
     def _named_rows(self) -> list[tuple[str, np.ndarray]]:
         return named_leaves(self.samples, "samples")
@@ -367,6 +438,12 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
 def _rows_of(samples: Any) -> Any:
     """Return `samples` without the fields that have other leading dimensions than the rest, or are used otherwise."""
     return samples._replace(**{name: None for name in _NOT_IN_ROWS if name in samples._fields})
+
+
+def _as_indexes(idxs: Any) -> np.ndarray:
+    if type(idxs) is np.ndarray and idxs.dtype == np.int64 and idxs.flags.c_contiguous:
+        return idxs
+    return np.ascontiguousarray(numpify_buffer(idxs), np.int64)
 
 
 def named_leaves(buffer_: Any, name: str) -> list[tuple[str, Any]]:

@@ -9,19 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.replays.draws import Draw
-from rlpyt.utils.buffer import numpify_buffer, torchify_buffer
+from rlpyt.replays.draws import Draw, is_ours
+from rlpyt.utils.buffer import buffer_leaves, numpify_buffer, torchify_buffer
 
 
 class PrefetchedReplay:
     """A replay buffer whose next batch is gathered by a thread while the caller works with this one.
 
-    Has all methods and attributes of the buffer. Which samples make up a batch is decided when the batch before it is handed out, so
-    that their priorities, and what else has been stored, are those of that moment, however long the gathering takes: the same calls give
-    the same batches. `append_samples` waits until nothing is being read any more.
+    Has the methods of the buffer, and shows its attributes. Which samples make up a batch, and their weights, is decided when the batch
+    before it is handed out: their priorities, and what else has been stored, are those of that moment, however long the gathering takes,
+    so that the same calls give the same batches. `append_samples` waits until nothing is being read any more.
 
     All calls come from one thread. Where the buffer puts batches into the same memory again and again (`reuse_batches`), a batch lasts
     until the next one is handed out, for which it needs two pieces of memory.
+
+    Raises:
+        ValueError: the buffer samples in a way of its own.
 
     A process that is forked, or started with this as an argument, gathers in a thread of its own.
 
@@ -32,8 +35,12 @@ class PrefetchedReplay:
     """
 
     def __init__(self, buffer: Any, batch_B: int, batch_T: int | None = None) -> None:
+        if not is_ours(buffer, "sample_batch"):
+            raise ValueError(
+                f"Batches of {type(buffer).__name__} cannot be prefetched, because it has a sample_batch of its own: leave "
+                "prefetch_batches False, or override draw_batch and gather_batch instead."
+            )
         self.buffer, self.batch_B, self.batch_T = buffer, batch_B, batch_T
-        self._drawn = None  # Draw of the batch handed out last; None if the buffer knows it.
         self._next_draw = None
         self._next_batch = None  # (batch, whether it is intact, error), once it has been gathered.
         self._thread = None
@@ -52,13 +59,16 @@ class PrefetchedReplay:
         Raises:
             Exception: whatever gathering this batch raised.
         """
-        if (batch_B, batch_T or self.batch_T) != (self.batch_B, self.batch_T):
+        usual_T = self.batch_T or getattr(self.buffer, "batch_T", None)
+        if (batch_B, batch_T or usual_T) != (self.batch_B, usual_T):
             self._wait()
             return self._sample_directly(batch_B, batch_T)
-        batch = self._take_next()
+        batch, draw = self._take_next()
         if batch is None:
             batch = self._sample_directly(batch_B, batch_T)
+            draw = self.buffer._drawn
         self._next_draw = self.buffer.draw_batch(*_size(self.batch_B, self.batch_T))
+        self.buffer.remember(draw)  # Of which priorities will be updated, and not of the one just drawn.
         self._start_thread()
         self._requests.put(self._next_draw)
         return batch
@@ -68,34 +78,27 @@ class PrefetchedReplay:
         self._wait()
         return self.buffer.append_samples(*args, **kwargs)
 
-    def update_batch_priorities(self, priorities: Any, ids: Any = None) -> None:
-        """Set new priorities [n] of the samples with `ids` [n], by default those of the batch that was handed out last."""
-        if ids is None and self._drawn is not None:
-            ids = self._drawn.ids
-        self.buffer.update_batch_priorities(priorities, ids)
-
-    def set_beta(self, beta: float) -> None:
-        """Set the exponent of the importance-sampling weights, from the batch after the next one on."""
-        self._wait()
-        self.buffer.set_beta(beta)
-
     def state_dict(self, since: int = 0) -> dict[str, Any]:
-        """Extend that of the buffer by what the next batch consists of."""
-        draw = self._next_draw
-        return {**self.buffer.state_dict(since), "next_draw": None if draw is None else [_to_torch(part) for part in draw]}
+        """Extend that of the buffer by the next batch, which may have been gathered before the latest append."""
+        self._wait()
+        state = {**self.buffer.state_dict(since), "next_draw": None}
+        if self._next_draw is not None:
+            batch, is_intact, error = self._next_batch
+            state["next_draw"] = [_to_torch(part) for part in self._next_draw]
+            state["next_batch"] = None if batch is None else [leaf.clone() for leaf in buffer_leaves(batch)]
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned, of this or of the buffer alone.
-
-        The next batch is put together at once, with the `beta` that is set now.
-        """
+        """Restore what `state_dict` returned, of this or of the buffer alone."""
         self._wait()
         self.buffer.load_state_dict(state_dict)
-        draw = state_dict.get("next_draw")
-        self._drawn = self._next_draw = self._next_batch = None
-        if draw is not None:
-            self._next_draw = Draw(*map(_to_numpy, draw))
+        self._next_draw = self._next_batch = None
+        if state_dict.get("next_draw") is not None:
+            self._next_draw = Draw(*map(_to_numpy, state_dict["next_draw"]))
             self._next_batch = _gather(self.buffer, self._next_draw)
+            if self._next_batch[0] is not None and state_dict["next_batch"] is not None:
+                for leaf, saved in zip(buffer_leaves(self._next_batch[0]), state_dict["next_batch"], strict=True):
+                    leaf.copy_(saved)
 
     def close(self) -> None:
         """End the thread; it starts again when it is needed."""
@@ -109,22 +112,18 @@ class PrefetchedReplay:
     # The thread
     # -----------------------------------------------------------------------------------------------------------------
     def _sample_directly(self, batch_B: int, batch_T: int | None) -> Any:
-        self._drawn = None
         return self.buffer.sample_batch(*_size(batch_B, batch_T or self.batch_T))
 
-    def _take_next(self) -> Any:
-        """Return the batch that was gathered ahead; None if there is none, or another process wrote over it meanwhile."""
+    def _take_next(self) -> tuple[Any, Draw | None]:
+        """Return the batch that was gathered ahead, and its draw; None if there is none, or another process wrote over it meanwhile."""
         self._wait()
         if self._next_batch is None:
-            return None
+            return None, None
         (batch, is_intact, error), draw = self._next_batch, self._next_draw
         self._next_batch = self._next_draw = None
         if error is not None:
             raise error
-        if not is_intact:
-            return None
-        self._drawn = draw
-        return batch
+        return (batch, draw) if is_intact else (None, None)
 
     def _wait(self) -> None:
         """Wait for the batch that is being gathered, if there is one."""

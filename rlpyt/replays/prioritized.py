@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from rlpyt.replays.draws import Draw, DrawnReplay
+from rlpyt.replays.selectors import nothing_to_replay
 from rlpyt.replays.sum_tree import AsyncSumTree, SumTree
 from rlpyt.utils.buffer import numpify_buffer
 from rlpyt.utils.collections import namedarraytuple
@@ -34,7 +35,10 @@ class Prioritization(DrawnReplay):
         kwargs: arguments of the buffer.
 
     Attributes:
-        priority_tree: one priority per start, to the power of alpha.
+        priority_tree: one priority per start, to the power of alpha; it knows which samples were drawn last.
+
+    Raises:
+        ValueError: alpha, beta or default_priority is negative.
     """
 
     def __init__(
@@ -47,9 +51,7 @@ class Prioritization(DrawnReplay):
         input_priority_shift: int = 0,
         **kwargs: Any,
     ) -> None:
-        for name, value in dict(alpha=alpha, beta=beta, default_priority=default_priority).items():
-            if not (np.isfinite(value) and value >= 0):
-                raise ValueError(f"{name}={value} must be finite and not negative.")
+        _check_not_negative(alpha=alpha, beta=beta, default_priority=default_priority)
         self.alpha, self.beta, self.default_priority, self.unique = alpha, beta, default_priority, unique
         self.input_priorities, self.input_priority_shift = input_priorities, input_priority_shift
         super().__init__(**kwargs)
@@ -75,7 +77,8 @@ class Prioritization(DrawnReplay):
         return super()._further_bytes(example) + n_leaves * (10 + 8 * self.input_priorities)
 
     def set_beta(self, beta: float) -> None:
-        """Set the exponent of the importance-sampling weights, which may follow a schedule."""
+        """Set the exponent of the importance-sampling weights, which may follow a schedule; ValueError if it is negative."""
+        _check_not_negative(beta=beta)
         self.beta = beta
 
     def append_samples(self, samples: Any) -> None:
@@ -84,8 +87,36 @@ class Prioritization(DrawnReplay):
         They may also come in two fields, `samples` and `priorities`.
         """
         if "samples" in getattr(samples, "_fields", ()):
-            samples = _with_priorities(type(samples.samples))(*samples.samples, samples.priorities)
+            samples, priorities = samples.samples, samples.priorities
+            if "priorities" in samples._fields:
+                samples = samples._replace(priorities=priorities)
+            else:
+                samples = _with_priorities(type(samples))(*samples, priorities)
         super().append_samples(samples)
+
+    def _check_samples(self, samples: Any, n: int) -> None:
+        super()._check_samples(samples, n)
+        priorities = getattr(samples, "priorities", None)
+        if priorities is not None:
+            self.priority_tree.checked_input(self._n_starts(n), self._powers(priorities))
+
+    def _powers(self, priorities: Any) -> np.ndarray:
+        """Return priorities as they are stored: float64, to the power of alpha. Raises ValueError if one is negative or NaN."""
+        if isinstance(priorities, torch.Tensor):
+            kept = priorities.dtype in (torch.float32, torch.float64)
+            priorities = priorities.detach().to("cpu", priorities.dtype if kept else torch.float64).numpy()
+        priorities = np.ascontiguousarray(priorities)
+        if priorities.dtype not in (np.float32, np.float64):
+            priorities = priorities.astype(np.float64)
+        powers = np.empty(priorities.shape)
+        bad = kernels.powers(priorities.reshape(-1), float(self.alpha), powers.reshape(-1))
+        if bad >= 0:
+            raise ValueError(f"A priority is {priorities.flat[bad]}, and must not be negative: has training diverged?")
+        return powers
+
+    def _repair(self) -> None:
+        super()._repair()
+        self.priority_tree.repair()
 
     def _claim(self, n: int) -> None:
         lacking = -(-self.ring.written // self.start_interval) - self.priority_tree.written
@@ -101,9 +132,7 @@ class Prioritization(DrawnReplay):
         if not n_starts:
             return
         priorities = getattr(samples, "priorities", None)
-        if priorities is not None:
-            priorities = np.asarray(numpify_buffer(priorities), np.float64) ** self.alpha
-        self.priority_tree.advance(n_starts, priorities, valid)
+        self.priority_tree.advance(n_starts, None if priorities is None else self._powers(priorities), valid)
 
     def _valid_starts(self, first: int, n: int) -> np.ndarray | None:
         """Return which of `n` starts are no blank rows, [n,B]; the first one lies `first` rows from the cursor."""
@@ -119,10 +148,21 @@ class Prioritization(DrawnReplay):
         return -(-(written + n) // interval) + -written // interval
 
     def _draw(self, batch_B: int) -> Draw:
-        ids, T_idxs, B_idxs, priorities = self.priority_tree.draw(batch_B, self.unique)
+        try:
+            (T_idxs, B_idxs), priorities = self.priority_tree.sample(batch_B, unique=self.unique)
+        except ValueError:
+            first, end = self.ring.window(*self.start_zones(), self.start_interval)
+            if first < end:
+                raise
+            raise ValueError(nothing_to_replay(self.ring, *self.start_zones(), self.start_interval)) from None
         is_weights = np.empty(batch_B, np.float32)
         kernels.importance_weights(priorities, self.beta, EPS, is_weights)
-        return Draw((T_idxs * self.start_interval, B_idxs), 0, ids, is_weights)
+        return Draw((T_idxs * self.start_interval, B_idxs), 0, self.priority_tree.drawn_ids, is_weights)
+
+    def remember(self, draw: Draw) -> None:
+        """Take `draw` for that of the batch which was handed out last, and whose priorities are updated next."""
+        super().remember(draw)
+        self.priority_tree.drawn_ids = draw.ids
 
     def gather_batch(self, draw: Draw) -> Any:
         """Return the batch that was drawn, with `is_weights` and `ids` as its last fields.
@@ -141,33 +181,52 @@ class Prioritization(DrawnReplay):
         Args:
             priorities: to be raised to the power of alpha here.
             ids: [n], the samples; by default those of the latest `sample_batch` of this process.
+
+        Raises:
+            ValueError: nothing has been sampled, there are not as many priorities as samples, or one is negative or NaN.
         """
-        if ids is None:
-            if self._drawn is None:
-                raise ValueError("There is nothing to update: no batch has been sampled yet.")
-            ids = self._drawn.ids
-        priorities = np.asarray(numpify_buffer(priorities), np.float64) ** self.alpha
+        priorities = self._powers(priorities)
         with self.lock:
-            self.priority_tree.update(np.asarray(numpify_buffer(ids)), priorities)
+            if ids is None:
+                self.priority_tree.update_batch_priorities(priorities)
+            else:
+                self.priority_tree.update(numpify_buffer(ids), priorities)
 
     def state_dict(self, since: int = 0) -> dict[str, Any]:
         """Extend that of the buffer by the priorities of everything in it."""
-        return {**super().state_dict(since), "priority_tree": self.priority_tree.state_dict()}
+        state = super().state_dict(since)
+        with self.lock:
+            return {**state, "alpha": float(self.alpha), "priority_tree": self.priority_tree.state_dict()}
+
+    def _check_state(self, state_dict: dict[str, Any]) -> None:
+        super()._check_state(state_dict)
+        if "priority_tree" not in state_dict:
+            raise ValueError("The saved replay buffer has no priorities, and this one needs them.")
+        if state_dict["alpha"] != self.alpha:
+            raise ValueError(
+                f"The saved replay buffer has alpha={state_dict['alpha']}, and this one alpha={self.alpha}: make it with the same settings."
+            )
+        self.priority_tree.check_state(state_dict["priority_tree"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore what `state_dict` returned; errors as of that of the buffer."""
         super().load_state_dict(state_dict)
         self.priority_tree.load_state_dict(state_dict["priority_tree"])
 
 
+def _check_not_negative(**settings: float) -> None:
+    for name, value in settings.items():
+        if not (np.isfinite(value) and value >= 0):
+            raise ValueError(f"{name}={value} must be finite and not negative.")
+
+
 @cache
 def _with_priorities(SamplesCls: type) -> type:
-    fields = [name for name in SamplesCls._fields if name != "priorities"]
-    return namedarraytuple(SamplesCls.__name__, [*fields, "priorities"])
+    return namedarraytuple(SamplesCls.__name__, [*SamplesCls._fields, "priorities"])
 
 
 @cache
 def weighted(BatchCls: type) -> type:
     """Return the type of a prioritized batch: the fields of `BatchCls`, `is_weights` and `ids`."""
-    return namedarraytuple(f"{BatchCls.__name__}Pri", [*BatchCls._fields, "is_weights", "ids"])
-
+    defaults = (None,) * (len(BatchCls._field_defaults) + 2)
+    return namedarraytuple(f"{BatchCls.__name__}Pri", [*BatchCls._fields, "is_weights", "ids"], defaults=defaults)

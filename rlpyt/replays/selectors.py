@@ -7,8 +7,8 @@ import numpy as np
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
 
-# So many draws in a row without a single valid step end in an error.
-_MAX_DRAWS = 1000
+# Steps that are not valid are drawn again so many times, before all that are valid are looked for.
+_MAX_DRAWS = 20
 
 
 class UniformSelector(OwnRandomNumbers):
@@ -19,7 +19,7 @@ class UniformSelector(OwnRandomNumbers):
         B: number of environments.
         off_backward, off_forward: how many rows before and after the cursor are not valid, in units of `interval`.
         interval: rows from one that can be drawn to the next; drawn are the numbers it divides.
-        valid: [T*B], bool, which of the stored steps there may be drawn; None means all.
+        valid: [T*B+1], bool, which of the stored steps there may be drawn (the last one is no step); None means all.
 
     Attributes:
         rng: seeded from numpy's global generator, so that seeding that one makes a run repeatable.
@@ -60,10 +60,15 @@ class UniformSelector(OwnRandomNumbers):
                 return
             T_idxs[invalid], B_idxs[invalid] = self._draw(len(invalid), first, end)
             invalid = invalid[~self.valid[T_idxs[invalid] * self.B + B_idxs[invalid]]]
-        raise ValueError(
-            f"None of {_MAX_DRAWS} draws in a row was a valid step: nearly all that is stored are blank rows, which a sampler without "
-            "mid_batch_reset leaves behind ended episodes: lower batch_T."
-        )
+        rows = self.ring.wrap(np.arange(first, end) * self.interval)
+        t, b = np.nonzero(self.valid[:-1].reshape(-1, self.B)[rows])
+        if not len(t):
+            raise ValueError(
+                "Nothing to replay: all that is stored are blank rows, which a sampler without mid_batch_reset leaves behind ended "
+                "episodes: raise min_steps_learn, or lower batch_T."
+            )
+        chosen = self.rng.integers(len(t), size=len(invalid))
+        T_idxs[invalid], B_idxs[invalid] = rows[t[chosen]], b[chosen]
 
 
 def nothing_to_replay(ring: Ring, back: int, forward: int, interval: int = 1) -> str:

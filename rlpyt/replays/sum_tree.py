@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.replays.ring import Ring
+from rlpyt.replays.selectors import nothing_to_replay
 from rlpyt.utils.buffer import buffer_from_example, check_memory, np_mp_array
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed, rng_state, set_rng_state
@@ -41,6 +42,7 @@ class SumTree(OwnRandomNumbers):
         priorities: the leaves, as a view [T,B].
         input_priorities: [T,B], the priorities that rows have or will have when they are turned on; None if not enabled.
         blank: [T,B], bool, steps that are never turned on; None if not enabled.
+        drawn_ids: int64 [n], the steps that `sample` returned last in this process; None if there are none.
         rng: seeded from numpy's global generator, so that seeding that one makes a run repeatable.
 
     Raises:
@@ -131,7 +133,7 @@ class SumTree(OwnRandomNumbers):
         self.tree[:] = 0
         if self.input_priorities is not None:
             self.input_priorities[:] = self.default_value
-        self._drawn_ids = None
+        self.drawn_ids = None
 
     def window(self) -> tuple[int, int]:
         """Return the numbers [first, end) of the rows that are on."""
@@ -143,11 +145,20 @@ class SumTree(OwnRandomNumbers):
         Raises:
             ValueError: there are more rows than in the ring.
         """
-        if T > self.T:
+        if not 0 <= T <= self.T:
             raise ValueError(f"{T} rows were written to a sum tree of T={self.T}: raise its size, or write fewer at a time.")
         low, high = self.window()
+        self._set_rows(low, min(self.written + T - self.T + self.off_forward, high), 0.0)  # Before the window knows nothing of them.
         self._ring.claim(T)
-        self._set_rows(low, min(self.window()[0], high), 0.0)
+
+    def repair(self) -> None:
+        """Turn off all rows outside `window`, and recompute all sums, after a process was killed in the middle of a change."""
+        first, end = self.window()
+        off = np.ones(self.T, np.bool_)
+        for _, rows in self._ring.pieces(first, end):
+            off[rows] = False
+        self.priorities[off] = 0
+        kernels.tree_sum_range(self.tree, self._levels, 0, self.size)
 
     def advance(self, T: int, priorities: Any = None, valid: np.ndarray | None = None) -> None:
         """Move the cursor past `T` newly written rows, turn on those that have become valid, and off those that no longer are.
@@ -164,7 +175,7 @@ class SumTree(OwnRandomNumbers):
                 shape, or are not from 0 to `largest_priority`; `valid` is given without `enable_blanks`.
         """
         if priorities is not None:
-            priorities = self._checked_input(T, priorities)
+            priorities = self.checked_input(T, priorities)
         self.claim(T)
         written, oldest = self.written, max(self.claimed - self.T, 0)
         self._mark_blank(T, valid)
@@ -211,7 +222,7 @@ class SumTree(OwnRandomNumbers):
             raise self._bad_priority(priorities[~good].flat[0])
         return priorities
 
-    def _checked_input(self, T: int, priorities: Any) -> np.ndarray:
+    def checked_input(self, T: int, priorities: Any) -> np.ndarray:
         """Return input priorities [T,B], or raise ValueError."""
         if not self.enable_input_priorities:
             raise ValueError("Priorities were given to a sum tree that was made without enable_input_priorities=True.")
@@ -253,11 +264,7 @@ class SumTree(OwnRandomNumbers):
     def _too_few(self, n: int) -> ValueError:
         first, end = self.window()
         if first == end:
-            stored = min(self.written, self.T)
-            return ValueError(
-                f"Nothing to replay yet: {stored} time steps are stored, and more than {self.off_backward + self.off_forward} are "
-                f"needed: raise {'replay_size' if stored == self.T else 'min_steps_learn'}."
-            )
+            return ValueError(nothing_to_replay(self._ring, self.off_backward, self.off_forward))
         positive = np.count_nonzero(self.priorities)
         if positive == 0:
             return ValueError(f"Nothing to replay: the priorities of all {(end - first) * self.B} steps are 0.")
@@ -272,7 +279,7 @@ class SumTree(OwnRandomNumbers):
         Returns:
             (T_idxs int64 [n], B_idxs int64 [n]), priorities float64 [n].
         """
-        self._drawn_ids, T_idxs, B_idxs, priorities = self.draw(n, unique)
+        self.drawn_ids, T_idxs, B_idxs, priorities = self.draw(n, unique)
         return (T_idxs, B_idxs), priorities
 
     def update(self, ids: np.ndarray, priorities: np.ndarray) -> None:
@@ -298,9 +305,9 @@ class SumTree(OwnRandomNumbers):
         Raises:
             ValueError: nothing has been sampled, the shape is another, or a priority is not from 0 to `largest_priority`.
         """
-        if self._drawn_ids is None:
+        if self.drawn_ids is None:
             raise ValueError("There are no samples to update the priorities of: call sample first.")
-        self.update(self._drawn_ids, priorities)
+        self.update(self.drawn_ids, priorities)
 
     # -----------------------------------------------------------------------------------------------------------------
     # The tree itself
@@ -364,8 +371,7 @@ class SumTree(OwnRandomNumbers):
         import torch
 
         state = {
-            "T": self.T,
-            "B": self.B,
+            **self._settings(),
             "written": self.written,
             "claimed": self.claimed,
             "priorities": torch.tensor(self.priorities),
@@ -374,19 +380,28 @@ class SumTree(OwnRandomNumbers):
         kept = dict(input_priorities=self.input_priorities, blank=self.blank)
         return state | {name: torch.tensor(array) for name, array in kept.items() if array is not None}
 
+    def _settings(self) -> dict[str, int]:
+        names = ("T", "B", "off_backward", "off_forward", "input_priority_shift")
+        return {name: int(getattr(self, name)) for name in names}
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise ValueError if `state` is of a tree of another size, or of other settings."""
+        saved = {name: state[name] for name in self._settings()}
+        if saved != self._settings():
+            raise ValueError(f"The saved sum tree has {saved}, and this one {self._settings()}: make it with the same settings.")
+        for name in ("input_priorities", "blank"):
+            if (name in state) != (getattr(self, name) is not None):
+                raise ValueError(
+                    f"The saved sum tree has {'' if name in state else 'no '}{name}, unlike this one: make it with the same settings."
+                )
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned.
 
         Raises:
             ValueError: it is of a tree of another size, or of other settings.
         """
-        if (state["T"], state["B"]) != (self.T, self.B):
-            raise ValueError(f"The saved sum tree is of T={state['T']}, B={state['B']}, and this one of T={self.T}, B={self.B}.")
-        for name in ("input_priorities", "blank"):
-            if (name in state) != (getattr(self, name) is not None):
-                raise ValueError(
-                    f"The saved sum tree has {'' if name in state else 'no '}{name}, unlike this one: make it with the same settings."
-                )
+        self.check_state(state)
         self.reset()
         self._ring.move_to(state["written"], state["claimed"])
         self.priorities[:] = state["priorities"].numpy()

@@ -29,6 +29,11 @@ class UniformDraws(DrawnReplay):
         """Extend that of the buffer by the state of the random numbers."""
         return {**super().state_dict(since), "rng": rng_state(self.selector.rng)}
 
+    def _check_state(self, state_dict: dict[str, Any]) -> None:
+        super()._check_state(state_dict)
+        if "rng" not in state_dict:
+            raise ValueError("The saved replay buffer is not one that replays uniformly, and this one is.")
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         super().load_state_dict(state_dict)

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import context, reduction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,12 @@ class SharedMap(mmap.mmap):
     def __new__(cls, n_bytes: int, fd: int | None = None) -> SharedMap:
         if fd is None:
             fd = _anonymous_fd()
-            os.ftruncate(fd, n_bytes)
-        self = super().__new__(cls, fd, n_bytes)
+        try:
+            os.ftruncate(fd, n_bytes)  # Nothing changes if it has that size already.
+            self = super().__new__(cls, fd, n_bytes)
+        except BaseException:
+            os.close(fd)
+            raise
         self.fd, self.n_bytes = fd, n_bytes
         return self
 
@@ -76,8 +81,10 @@ def available_bytes() -> int:
 
     available = psutil.virtual_memory().available
     try:
-        with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as current:
-            available = min(available, int(limit.read()) - int(current.read()))
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        files = dict(line.split() for line in (group / "memory.stat").read_text().splitlines()).get("inactive_file", 0)
+        available = min(available, limit - used + int(files))  # What was read of files is given up when memory is needed.
     except (OSError, ValueError):  # No control group, or one without a limit ("max").
         pass
     return available

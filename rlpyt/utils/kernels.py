@@ -409,8 +409,19 @@ def store_newest_frames(stacks, frames):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Transitions
+# Transitions and sequences
 # ---------------------------------------------------------------------------------------------------------------------
+@kernel
+def all_within(T_idxs, B_idxs, T, B):
+    """Whether both are as many, and all `T_idxs` are in [0, T) and all `B_idxs` in [0, B)."""
+    if len(T_idxs) != len(B_idxs):
+        return False
+    for i in range(len(T_idxs)):
+        if not (0 <= T_idxs[i] < T and 0 <= B_idxs[i] < B):
+            return False
+    return True
+
+
 @kernel
 def transition_rows(
     T_idxs, B_idxs, T, B, done, timeout, final_slot, discounts, rows, before, n_steps, bootstrap_discount, timeout_n, slot
@@ -474,9 +485,21 @@ def transition_rows(
 
 
 @kernel
+def powers(priorities, alpha, out):
+    """Write priorities [n] to the power of `alpha` to `out` [n]; return -1, or the index of one that is negative or NaN."""
+    for i in range(len(priorities)):
+        if not priorities[i] >= 0:
+            return i
+        out[i] = priorities[i] ** alpha
+    return -1
+
+
+@kernel
 def importance_weights(priorities, beta, eps, weights):
     """Write ``(1 / (p + eps)) ** beta``, divided by the largest of them, for priorities p [n] to `weights` [n]."""
-    smallest = priorities.min() + eps
+    smallest = np.inf
+    for priority in priorities:
+        smallest = min(smallest, priority + eps)
     for i in range(len(priorities)):
         weights[i] = (smallest / (priorities[i] + eps)) ** beta
 

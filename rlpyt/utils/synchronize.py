@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from multiprocessing import context
 
 from rlpyt.utils.buffer import SharedMap
@@ -73,10 +74,14 @@ class ProcessLock:
     the lock (only this object has one, and it cannot be copied within a process); threads of one process do
     not exclude each other (a second lock does that, new in every process); and the kernel sees cycles of
     waiting processes where there is none of threads (see `acquire`).
+
+    A byte of that memory tells whether the lock is held, so that whoever takes it after its holder has died can first
+    set right what it protects (`call_on_takeover`).
     """
 
     def __init__(self, _memory: SharedMap | None = None) -> None:
         self._memory = SharedMap(1) if _memory is None else _memory
+        self._repair = None
         self._fd = self._memory.fd
         self._threads = threading.Lock()
         _process_locks.add(self)
@@ -100,12 +105,35 @@ class ProcessLock:
         finally:
             if not taken:
                 self._threads.release()
+        if taken:
+            self._begin()
         return taken
+
+    def _begin(self) -> None:
+        """Set right what a dead holder left, and say that the lock is held."""
+        repair = self._repair and self._memory[0] and self._repair()
+        if repair:
+            try:
+                repair()
+            except BaseException:
+                self.release()
+                raise
+        self._memory[0] = 1
 
     def release(self) -> None:
         """Give the lock back. Raises RuntimeError if no thread of this process holds it."""
+        if not self._threads.locked():
+            raise RuntimeError("This lock cannot be released: no thread of this process holds it.")
+        self._memory[0] = 0
         fcntl.lockf(self._fd, fcntl.LOCK_UN)
         self._threads.release()
+
+    def call_on_takeover(self, method: Callable[[], None]) -> None:
+        """Call a bound method, as soon as the lock is taken, if the holder before died with it.
+
+        Of its object the lock knows no more than a weak reference, which a process started under spawn or forkserver does not get.
+        """
+        self._repair = weakref.WeakMethod(method)
 
     __enter__ = acquire
 

@@ -258,3 +258,30 @@ def test_no_gradient_is_asked_of_values_that_have_one():
     for function in ALL_FUNCTIONS.values():
         for result in tensors_of(function(reward, value, done, timeout, timeout_value, bootstrap)):
             assert not result.requires_grad
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_what_does_not_have_the_shape_of_the_rewards_is_refused(monkeypatch, on_gpu):
+    monkeypatch.setattr(utils, "_in_cpu_memory", lambda x: not on_gpu)
+    reward, done, last = torch.ones(4, 3), torch.zeros(4, 3, dtype=torch.bool), torch.zeros(3)
+    for wrong in (done[:3], done[:, :1], done[:, 0]):
+        with pytest.raises(ValueError, match=r"done has shape .* must have that of reward, \(4, 3\)"):
+            discount_return(reward, wrong, last, 0.9)
+        with pytest.raises(ValueError, match="done has shape"):
+            discount_return_n_step(reward, wrong, 2, 0.9)
+    with pytest.raises(ValueError, match="value has shape"):
+        generalized_advantage_estimation(reward, reward[:, :1], done, last, 0.9, 0.9)
+    with pytest.raises(ValueError, match="timeout_value has shape"):
+        generalized_advantage_estimation_tl(reward, reward, done, last, 0.9, 0.9, done, timeout_value=reward[:2])
+    with pytest.raises(ValueError, match="need timeout_value, or else value"):
+        discount_return_tl(reward, done, last, 0.9, done, None)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_the_bootstrap_value_is_not_even_looked_at_where_the_last_step_is_done(monkeypatch, on_gpu):
+    monkeypatch.setattr(utils, "_in_cpu_memory", lambda x: not on_gpu)
+    reward, done = torch.ones(3, 2), torch.tensor([[False, False], [False, False], [True, False]])
+    last = torch.tensor([float("nan"), 2.0])
+    assert discount_return(reward, done, last, 0.5).tolist() == [[1.75, 2.0], [1.5, 2.0], [1.0, 2.0]]
+    advantage, return_ = generalized_advantage_estimation(reward, torch.zeros(3, 2), done, last, 0.5, 1.0)
+    assert return_.tolist() == [[1.75, 2.0], [1.5, 2.0], [1.0, 2.0]]

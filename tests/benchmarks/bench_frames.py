@@ -1,4 +1,4 @@
-"""Putting observations together from stored frames against the fastest plain gather of as many random ones; appending against memcpy.
+"""Putting observations together from stored frames against the fastest plain gather of as many random ones.
 
 One thread works, or two that share the samples; the limit is the faster of ``numpy.take`` and a loop of memcpy with the same threads. The
 frames are in private memory, for which numpy asks for huge pages, and then in shared memory, which has none. Outputs are reused.
@@ -26,7 +26,7 @@ H, W, C, B = 104, 80, 4, 16
 F = H * W
 T = 16_000  # 256,000 frames, 2.1 GB
 L, N_SEQUENCES = 120 + 5, 64
-GOAL, APPEND_GOAL = 0.8, 0.7
+GOAL = 0.8
 
 
 @kernels.kernel
@@ -118,33 +118,6 @@ def gathers(frames: np.ndarray, done: np.ndarray, pools: dict[int, ThreadPoolExe
     measure(f"{N_SEQUENCES} sequences of {L} steps", sequences_out.shape[:3], N_SEQUENCES, 1, sequences)
 
 
-def append(frames: np.ndarray, n_rounds: int) -> None:
-    rows, envs = 40, 64
-    storage = frames[: T * B // envs * envs].reshape(-1, envs, H, W)
-    samples = np.ones((rows, envs, C, H, W), np.uint8)
-    newest = np.ones((rows, envs, H, W), np.uint8)
-    cursor = {"newest of stacks": 0, "memcpy": 0}
-
-    def seconds(name: str, source: np.ndarray) -> float:
-        begin = time.perf_counter()
-        for _ in range(5):
-            t = cursor[name] = (cursor[name] + rows) % (len(storage) - rows)
-            storage[t : t + rows] = source
-        return (time.perf_counter() - begin) / 5
-
-    contenders = {
-        "newest of stacks": lambda: seconds("newest of stacks", samples[:, :, -1]),
-        "memcpy": lambda: seconds("memcpy", newest),
-    }
-    rounds(contenders, 2)
-    results = rounds(contenders, n_rounds)
-    ours, bare = results["newest of stacks"], results["memcpy"]
-    print(
-        f"  append [{rows},{envs}] frames out of stacks of {C}: {1e3 * median(ours):.2f} ms, memcpy of the same bytes "
-        f"{1e3 * median(bare):.2f} ms, ratio {ratio(bare, ours):.2f} (goal {APPEND_GOAL})"
-    )
-
-
 def main(n_rounds: int = 9) -> None:
     n_bytes = T * B * F
     if available_bytes() < 2 * n_bytes:
@@ -156,7 +129,6 @@ def main(n_rounds: int = 9) -> None:
             frames[...] = 1  # Now every page exists.
             print(f"{n_bytes / 1e9:.1f} GB of frames in {kind}")
             gathers(frames, done, {1: None, 2: pool}, n_rounds)
-            append(frames, n_rounds)
             del frames
 
 

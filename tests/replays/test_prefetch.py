@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.replays.draws import Draw
+from rlpyt.replays.draws import Draw, DrawnReplay
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
@@ -25,7 +25,7 @@ Samples = namedarraytuple("Samples", ["observation", "action", "reward", "done"]
 B = 2
 
 
-class SlowBuffer:
+class SlowBuffer(DrawnReplay):
     """Draws 0, 1, 2, ..., and gathers when it is allowed to; records what is called, and whether by the main thread."""
 
     color = "red"
@@ -50,10 +50,6 @@ class SlowBuffer:
         if draw.ids in self.bad:
             raise OSError(f"bad {draw.ids}")
         return draw.ids
-
-    def sample_batch(self, *size):
-        self._drawn = self.draw_batch(*size)
-        return self.gather_batch(self._drawn)
 
     def draw_is_intact(self, draw):
         return draw.ids not in self.torn
@@ -97,11 +93,6 @@ def test_appending_waits_for_the_gathering_that_is_under_way(replay):
     threading.Timer(0.1, replay.buffer.allowed.set).start()
     replay.append_samples("new")
     assert replay.buffer.calls[-2:] == [(False, "gather", 3), (True, "append", "new")]
-    replay.buffer.allowed.clear()
-    assert replay.sample_batch(8) == 3
-    threading.Timer(0.1, replay.buffer.allowed.set).start()
-    replay.set_beta(0.5)
-    assert replay.buffer.calls[-2:] == [(False, "gather", 4), (True, "beta", 0.5)]
 
 
 def test_priorities_go_to_the_batch_that_was_handed_out_last(replay):
@@ -181,14 +172,20 @@ def test_the_thread_starts_with_the_first_batch_and_ends_with_close_or_with_the_
 def test_a_thread_in_the_middle_does_not_keep_the_interpreter_alive():
     script = """
         import threading
+        from rlpyt.replays.draws import DrawnReplay
         from rlpyt.replays.prefetch import PrefetchedReplay
 
-        class Stuck:
-            def draw_batch(self, n): return n
-            def sample_batch(self, n): return n
-            def gather_batch(self, draw): threading.Event().wait()
+        class Stuck(DrawnReplay):
+            n_gathered = 0
 
-        PrefetchedReplay(Stuck(), 3).sample_batch(3)
+            def draw_batch(self, n):
+                return n
+
+            def gather_batch(self, draw):
+                self.n_gathered += 1
+                return draw if self.n_gathered == 1 else threading.Event().wait()
+
+        assert PrefetchedReplay(Stuck(), 3).sample_batch(3) == 3
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], timeout=TIMEOUT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -301,4 +298,33 @@ def test_a_process_started_with_it_has_a_thread_of_its_own(method, used):
     assert process.exitcode == 0 and answer.pid != os.getpid()
     first = replay.sample_batch(8).action.tolist()
     assert not used or answer.batches[0] == first  # What had been drawn before is gathered by both.
+    replay.close()
+
+
+def test_a_buffer_that_samples_in_a_way_of_its_own_is_refused():
+    class Mine(UniformReplayBuffer):
+        def sample_batch(self, batch_B):
+            return super().sample_batch(batch_B)
+
+    class Own:
+        def sample_batch(self, batch_B):
+            return batch_B
+
+    for buffer in (Own(), build(Mine)):
+        with pytest.raises(ValueError, match="cannot be prefetched, because it has a sample_batch of its own"):
+            PrefetchedReplay(buffer, 4)
+
+
+def test_updates_with_the_documented_one_argument_reach_the_batch_that_was_handed_out():
+    class Mine(PrioritizedReplayBuffer):
+        def update_batch_priorities(self, priorities):
+            super().update_batch_priorities(priorities)
+
+    replay = PrefetchedReplay(build(Mine), 4)
+    for i in range(3):
+        ids = replay.sample_batch(4).ids.clone()
+        replay.update_batch_priorities(torch.full((4,), 50.0 + i))
+        tree = replay.buffer.priority_tree
+        rows, envs = np.divmod(ids.numpy(), B)
+        assert tree.priorities[rows % tree.T, envs] == pytest.approx((50.0 + i) ** 0.6)
     replay.close()

@@ -463,7 +463,7 @@ def test_a_loaded_state_continues_with_the_same_draws(cls):
 
 def test_a_state_of_another_tree_is_refused():
     tree = filled()
-    with pytest.raises(ValueError, match="T=8, B=8.*T=16, B=4"):
+    with pytest.raises(ValueError, match="'T': 8, 'B': 8.*'T': 16, 'B': 4"):
         tree.load_state_dict(filled(8, 8).state_dict())
     with pytest.raises(ValueError, match="has input_priorities, unlike this one"):
         tree.load_state_dict(filled(enable_input_priorities=True).state_dict())

@@ -24,6 +24,7 @@ class NStepFrameBuffer(FrameBufferMixin, NStepReturnBuffer):
 
         Frames from before the start of the episode are zero.
         """
+        T_idxs, B_idxs = self._checked_idxs(T_idxs, B_idxs)
         n = len(T_idxs)
         observation = self._observation_memory(n, pin=False)
         kernels.gather_frames(*self._stored_frames, T_idxs, B_idxs, as_bytes(observation, n, self.n_frames), 0, n)
@@ -36,9 +37,6 @@ class NStepFrameBuffer(FrameBufferMixin, NStepReturnBuffer):
 
     def _gather_observations(self, m: Any, T_idxs: np.ndarray, B_idxs: np.ndarray) -> None:
         """Write the observations of both ends, which share frames."""
-        if type(self).extract_observation is not NStepFrameBuffer.extract_observation:
-            super()._gather_observations(m, T_idxs, B_idxs)
-            return
         n = len(T_idxs)
         ends = as_bytes(m.observation, 2 * n, self.n_frames)
         kernels.gather_frames_of_transitions(*self._stored_frames, T_idxs, m.n_steps, B_idxs, ends[:n], ends[n:], 0, n)

@@ -9,7 +9,7 @@ import numpy as np
 from rlpyt.agents.base import AgentInputs
 from rlpyt.replays.batches import rows_like
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
-from rlpyt.utils.buffer import buffer_leaves, torchify_buffer
+from rlpyt.utils.buffer import buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
 
@@ -67,40 +67,56 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
         Returns:
             `SamplesFromReplay`, torch tensors with leading dimension [n]; over memory that nothing else uses, unless
             `reuse_batches` was called.
+
+        Raises:
+            IndexError: an index is not one of a row and an environment.
         """
-        return self._extract(T_idxs, B_idxs).batch
+        return self._extract(T_idxs, B_idxs)[1]
 
     def extract_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
-        """Return the observations [n,...] at ``[T_idxs, B_idxs]``, as a copy."""
+        """Return the observations [n,...] at ``[T_idxs, B_idxs]``, as a copy.
+
+        What a subclass returns here is what batches hold, whatever its shape and dtype; override `extract_final_observation`
+        likewise.
+        """
         return self.samples.observation[T_idxs, B_idxs]
 
     def extract_final_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the observations [n,...] that ended the episodes truncated at ``[T_idxs, B_idxs]``, as a copy."""
         return self._final_observations[self._final_slot[T_idxs * self.B + B_idxs]]
 
-    def _extract(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> _Memory:
+    def _extract(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> tuple[_Memory, Any]:
+        """Return the memory with everything about a batch, and the batch."""
+        T_idxs, B_idxs = self._checked_idxs(T_idxs, B_idxs)
         n = len(T_idxs)
-        m = self._batches.next(n)
+        m = self._batches.next(self._batch_memory, n)
         any_final = kernels.transition_rows(
             T_idxs, B_idxs, self.T, self.B, self._rows.done, self._timeout, self._slots, self._discounts,
             m.rows, m.before, m.n_steps, m.bootstrap_discount, m.timeout_n, m.slot,
         )  # fmt: skip
         for stored, which, out in m.gathers:
             stored.take(which, 0, out, "clip")  # Other modes buffer the output.
-        self._gather_observations(m, T_idxs, B_idxs)
+        observation = m.observation
+        if self._own_observations:
+            self._gather_observations(m, T_idxs, B_idxs)
+        else:
+            observation = numpify_buffer(self.extract_observation(m.rows // self.B, m.rows % self.B))
         if any_final:
             ends = np.flatnonzero(m.slot >= 0)
             last = (T_idxs[ends] + m.n_steps[ends] - 1) % self.T
-            m.observation[n + ends] = self.extract_final_observation(last, B_idxs[ends])
-        return m
+            observation[n + ends] = self.extract_final_observation(last, B_idxs[ends])
+        if observation is m.observation:
+            return m, m.batch
+        observation, batch = torchify_buffer(observation), m.batch
+        return m, batch._replace(
+            agent_inputs=batch.agent_inputs._replace(observation=observation[:n]),
+            target_inputs=batch.target_inputs._replace(observation=observation[n:]),
+        )
 
     def _gather_observations(self, m: _Memory, T_idxs: np.ndarray, B_idxs: np.ndarray) -> None:
         """Write the observations of both ends."""
-        if type(self).extract_observation is NStepReturnBuffer.extract_observation:
-            for stored, out in zip(buffer_leaves(self._rows.observation), buffer_leaves(m.observation), strict=True):
-                stored.take(m.rows, 0, out, "clip")
-        else:  # A subclass knows how.
-            m.observation[:] = self.extract_observation(m.rows // self.B, m.rows % self.B)
+        for stored, out in zip(buffer_leaves(self._rows.observation), buffer_leaves(m.observation), strict=True):
+            stored.take(m.rows, 0, out, "clip")
 
     def _batch_memory(self, n: int, *, pin: bool) -> _Memory:
         rows, before = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)

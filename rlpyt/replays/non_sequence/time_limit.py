@@ -16,7 +16,7 @@ from rlpyt.utils.collections import namedarraytuple
 # A transition, and
 #   timeout    the episode was truncated with the step
 #   timeout_n  the episode was truncated within the n steps
-SamplesFromReplayTL = namedarraytuple("SamplesFromReplayTL", [*SamplesFromReplay._fields, "timeout", "timeout_n"])
+SamplesFromReplayTL = namedarraytuple("SamplesFromReplayTL", [*SamplesFromReplay._fields, "timeout", "timeout_n"], defaults=(None,) * 3)
 
 
 class NStepTimeLimitBuffer(NStepReturnBuffer):
@@ -41,8 +41,8 @@ class NStepTimeLimitBuffer(NStepReturnBuffer):
 
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n], `SamplesFromReplayTL`."""
-        m = self._extract(T_idxs, B_idxs)
-        return SamplesFromReplayTL(*m.batch, torch.from_numpy(m.timeout), torch.from_numpy(m.timeout_n))
+        m, batch = self._extract(T_idxs, B_idxs)
+        return SamplesFromReplayTL(*batch, torch.from_numpy(m.timeout), torch.from_numpy(m.timeout_n))
 
 
 class TlUniformReplayBuffer(UniformReplay, NStepTimeLimitBuffer):

@@ -24,6 +24,7 @@ class SequenceNStepFrameBuffer(FrameBufferMixin, SequenceNStepReturnBuffer):
 
         Frames from before the start of the episode are zero.
         """
+        T_idxs, B_idxs = self._checked_idxs(T_idxs, B_idxs)
         observation = self._observation_memory(T, len(T_idxs), pin=False)
         self._gather_frames(T_idxs, B_idxs, observation)
         return observation
@@ -34,10 +35,8 @@ class SequenceNStepFrameBuffer(FrameBufferMixin, SequenceNStepReturnBuffer):
         kernels.gather_frames_of_sequences(*self._stored_frames, T_idxs, B_idxs, out, 0, n)
 
     def _gather_observations(self, m: Any, T_idxs: np.ndarray, B_idxs: np.ndarray) -> None:
-        if type(self).extract_observation is SequenceNStepFrameBuffer.extract_observation:
-            self._gather_frames(T_idxs, B_idxs, m.observation)
-        else:
-            super()._gather_observations(m, T_idxs, B_idxs)
+        """Write the observations of all steps, which share frames."""
+        self._gather_frames(T_idxs, B_idxs, m.observation)
 
 
 class UniformSequenceReplayFrameBuffer(UniformSequenceReplay, SequenceNStepFrameBuffer):

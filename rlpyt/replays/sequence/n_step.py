@@ -69,12 +69,9 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
         example: with a field `prev_rnn_state`, if that is stored.
         size: as in the base class; rounded up to a whole number of intervals.
         B: number of environments.
-        rnn_state_interval: steps from one that is stored with its recurrent state to the next; 0 stores none.
+        rnn_state_interval: steps from one that is stored with its recurrent state to the next; less than 1 stores none.
         batch_T: steps in a sequence; may be given when sampling instead, if replay is uniform.
         kwargs: `discount`, `n_step_return`, `null_action`.
-
-    Attributes:
-        samples_prev_rnn_state: [T/rnn_state_interval,B,...].
 
     Raises:
         ValueError: the size is too small for a sequence, or the example has no recurrent state to store.
@@ -109,27 +106,37 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
         return f", batch_T={self.batch_T} and rnn_state_interval={self.rnn_state_interval}"
 
     def _further_bytes(self, example: Any) -> int:
-        if not self.rnn_state_interval:
+        if self.rnn_state_interval < 1:
             return super()._further_bytes(example)
         state_bytes = sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(example.prev_rnn_state))
         return super()._further_bytes(example) + state_bytes * self.size // self.start_interval
 
     def _allocate(self, example: Any) -> None:
         super()._allocate(example)
-        self._rnn_rows = self.samples_prev_rnn_state = None
-        if self.rnn_state_interval:
-            n_states = self.T // self.start_interval
-            self._rnn_rows = buffer_from_example(example.prev_rnn_state, n_states * self.B, self.async_)  # [T/I*B,...]
-            self.samples_prev_rnn_state = buffer_func(self._rnn_rows, lambda x: x.reshape(n_states, self.B, *x.shape[1:]))
+        self._rnn_rows = None
+        if self.rnn_state_interval > 0:
+            self._rnn_rows = buffer_from_example(example.prev_rnn_state, self.size // self.start_interval, self.async_)  # [T/I*B,...]
         nothing = np.empty(0, np.bool_)
         timeout, valid = (getattr(self._rows, name, None) for name in ("timeout", "valid"))
         self._timeout = nothing if timeout is None else timeout
         self._valid = nothing if valid is None else valid
 
+    @property
+    def samples_prev_rnn_state(self) -> Any:
+        """Recurrent states [T/rnn_state_interval,B,...] as they are stored; None if they are not."""
+        return buffer_func(self._rnn_rows, lambda x: x.reshape(-1, self.B, *x.shape[1:]))
+
+    def _expected_samples(self, example: Any) -> list[tuple[str, tuple, np.dtype]]:
+        leaves = super()._expected_samples(example)
+        if self.rnn_state_interval > 0:
+            states = named_leaves(example.prev_rnn_state, "prev_rnn_state")
+            leaves += [(name, np.shape(leaf), np.asarray(leaf).dtype) for name, leaf in states]
+        return leaves
+
     def _write(self, samples: Any, n: int) -> None:
         """Extend the base class by the recurrent states that are stored."""
         super()._write(samples, n)
-        if self.rnn_state_interval:
+        if self._rnn_rows is not None:
             skipped = -self.ring.written % self.start_interval
             states = buffer_func(samples.prev_rnn_state, lambda x: x[skipped :: self.start_interval])
             self._write_rnn_states(states, n)
@@ -154,12 +161,14 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
             else uses, unless `reuse_batches` was called.
 
         Raises:
+            IndexError: an index is not one of a row and an environment.
             ValueError: a sequence starts at a row that is stored without recurrent state.
         """
         interval = self.start_interval
+        T_idxs, B_idxs = self._checked_idxs(T_idxs, B_idxs)
         if interval > 1 and (T_idxs % interval).any():
             raise ValueError(f"Sequences can only start at rows that are multiples of rnn_state_interval={interval}.")
-        m = self._batches.next(T, len(T_idxs))
+        m = self._batches.next(self._batch_memory, T, len(T_idxs))
         kernels.sequence_rows(
             T_idxs, B_idxs, self.T, self.B, self.n_step_return, self._rows.done, self._timeout, self._valid,
             m.rows, m.before, m.prev, m.valid,
@@ -167,21 +176,23 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
         np.add((T_idxs // interval) * self.B, B_idxs, out=m.rnn_rows)
         for stored, which, out in m.gathers:
             stored.take(which, 0, out, "clip")  # Other modes buffer the output.
-        self._gather_observations(m, T_idxs, B_idxs)
-        return m.batch
+        if self._own_observations:
+            self._gather_observations(m, T_idxs, B_idxs)
+            return m.batch
+        return m.batch._replace(all_observation=torchify_buffer(self.extract_observation(T_idxs, B_idxs, len(m.rows))))
 
     def extract_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
-        """Return the observations [T,n,...] of the `T` steps from ``[T_idxs, B_idxs]`` on, as a copy."""
+        """Return the observations [T,n,...] of the `T` steps from ``[T_idxs, B_idxs]`` on, as a copy.
+
+        What a subclass returns here is what batches hold, whatever its shape and dtype.
+        """
         rows = self.ring.wrap(T_idxs + np.arange(T)[:, None])
         return self.samples.observation[rows, B_idxs]
 
     def _gather_observations(self, m: _Memory, T_idxs: np.ndarray, B_idxs: np.ndarray) -> None:
         """Write the observations of all steps."""
-        if type(self).extract_observation is SequenceNStepReturnBuffer.extract_observation:
-            for stored, out in zip(buffer_leaves(self._rows.observation), buffer_leaves(m.observation), strict=True):
-                stored.take(m.rows, 0, out, "clip")
-        else:  # A subclass knows how.
-            m.observation[:] = self.extract_observation(T_idxs, B_idxs, len(m.rows))
+        for stored, out in zip(buffer_leaves(self._rows.observation), buffer_leaves(m.observation), strict=True):
+            stored.take(m.rows, 0, out, "clip")
 
     def _observation_memory(self, *leading_dims: int, pin: bool) -> Any:
         return rows_like(self._rows.observation, *leading_dims, pin=pin)
@@ -216,15 +227,21 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
     def state_dict(self, since: int = 0) -> dict[str, Any]:
         """Extend that of the base class by the recurrent states."""
         s = super().state_dict(since)
-        if self.rnn_state_interval:
+        if self._rnn_rows is not None:
             for (number, rows), chunk in zip(self.ring.pieces(s["first"], s["written"]), s["chunks"], strict=True):
                 states = self.samples_prev_rnn_state[self._states_of(number, rows.stop - rows.start)]
                 chunk |= {name: torchify_buffer(leaf) for name, leaf in named_leaves(states, "prev_rnn_state")}
         return s
 
+    def _check_chunk(self, chunk: dict[str, Any]) -> None:
+        super()._check_chunk(chunk)
+        for name, leaf in named_leaves(self.samples_prev_rnn_state, "prev_rnn_state"):
+            if name not in chunk or tuple(chunk[name].shape[1:]) != leaf.shape[1:]:
+                raise ValueError(f"The saved replay buffer has no '{name}' of shape {leaf.shape[1:]}: make it with the same agent.")
+
     def _load_chunk(self, chunk: dict[str, Any], n: int) -> None:
         super()._load_chunk(chunk, n)
-        if self.rnn_state_interval:
+        if self._rnn_rows is not None:
             stored = self._states_of(self.ring.written, n)
             for name, leaf in named_leaves(self.samples_prev_rnn_state, "prev_rnn_state"):
                 leaf[stored] = numpify_buffer(chunk[name])

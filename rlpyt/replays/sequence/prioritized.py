@@ -25,10 +25,10 @@ class PrioritizedSequenceReplay(Prioritization):
         ValueError: `batch_T` is missing.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def _allocate(self, example: Any) -> None:
         if self.batch_T is None:
             raise ValueError("Prioritized replay of sequences needs batch_T, since their length says where they can start.")
+        super()._allocate(example)
 
     def sample_batch(self, batch_B: int) -> Any:
         """Return `batch_B` sequences of `batch_T` steps; see `extract_batch` and `gather_batch`."""

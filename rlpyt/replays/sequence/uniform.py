@@ -38,6 +38,8 @@ class UniformSequenceReplay(UniformDraws):
         batch_T = self.batch_T if batch_T is None else batch_T
         if batch_T is None:
             raise ValueError("How long are the sequences? Give batch_T, here, to set_batch_T or to the constructor.")
+        if batch_T < 1:
+            raise ValueError(f"batch_T={batch_T} must be at least 1.")
         return batch_T
 
 

@@ -272,6 +272,26 @@ def test_prioritized_replay_learns_the_absolute_td_errors_it_is_told(n_step_retu
     assert len(latest) > 20
 
 
+def test_settings_of_replay_that_cannot_work_are_refused_in_a_sentence():
+    for name in ("prioritized_replay", "prefetch_batches"):
+        with pytest.raises(ValueError, match=f"DQN: {name}='yes' is not possible; it must be True or False"):
+            DQN(**{name: "yes"})
+    with pytest.raises(ValueError, match="needs a replay buffer with priorities, which UniformReplayBuffer is not"):
+        make(prioritized_replay=True, ReplayBufferCls=UniformReplayBuffer)
+    with pytest.raises(ValueError, match="replay_size=7 must be at least the 8 environment steps of a sampler's batch"):
+        make(replay_size=7)
+
+
+def test_two_batches_sampled_one_after_the_other_are_different_memory():
+    algo, _ = make()
+    for itr in range(3):
+        algo.optimize_agent(itr, batch(itr))
+    first = algo.replay_buffer.sample_batch(8)
+    copy = first.agent_inputs.observation.clone()
+    algo.replay_buffer.sample_batch(8)
+    assert torch.equal(first.agent_inputs.observation, copy)
+
+
 def test_importance_weights_correct_the_loss():
     algo, _ = make(prioritized_replay=True, min_steps_learn=16)
     algo.optimize_agent(0, batch(0))

@@ -268,7 +268,7 @@ def test_what_cannot_work_is_refused_in_a_sentence():
         buffer.append_samples(stream.batch(21))
     ended = torch.ones(1, 1, dtype=torch.bool)
     with pytest.raises(ValueError, match="no final_observation"):
-        buffer.append_samples(SamplesToBuffer(torch.zeros(1, 1, 5), torch.zeros(1, 1), torch.zeros(1, 1), ended, ended))
+        buffer.append_samples(SamplesToBuffer(torch.zeros(1, 1, 5), torch.zeros(1, 1).long(), torch.zeros(1, 1), ended, ended))
     with pytest.raises(MemoryError, match="replay buffer"):
         UniformReplayBuffer(example, size=10**15, B=1)
     with pytest.raises(ValueError, match="without 'Frame'"):
@@ -284,7 +284,7 @@ def test_images_that_are_not_stacks_of_frames_are_refused_by_frame_buffers(chunk
         for _ in range(3):
             rgb = rng.integers(0, 256, size=(chunk, 2, 3, 4, 4), dtype=np.uint8)
             zeros = np.zeros((chunk, 2))
-            buffer.append_samples(SamplesToBuffer(rgb, zeros, zeros, zeros.astype(bool)))
+            buffer.append_samples(SamplesToBuffer(rgb, zeros.astype(int), zeros, zeros.astype(bool)))
 
 
 def stacks_of_frames(frames, done, blank):
@@ -310,7 +310,7 @@ def test_stacks_padded_with_copies_of_the_first_frame_are_refused_by_frame_buffe
 
     def append(observation):
         buffer = UniformReplayFrameBuffer(BufferSamples(observation[0, 0], np.int64(0), np.float32(0), np.bool_(False)), size=40, B=1)
-        samples = BufferSamples(observation, zeros, zeros, done[:, None])
+        samples = BufferSamples(observation, zeros.astype(int), zeros, done[:, None])
         for start in range(0, 20, chunk):
             buffer.append_samples(samples[start : start + chunk])
 

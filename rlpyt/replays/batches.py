@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
 
 # Memory is kept for batches of so many shapes, those asked for last.
 _MAX_SHAPES = 8
@@ -61,3 +61,14 @@ def rows_like(source: Any, *leading_dims: int, pin: bool = False) -> Any:
         return torch.empty(shape, dtype=dtype, pin_memory=True).numpy()
 
     return buffer_func(source, allocate)
+
+
+def pairs_of_leaves(stored: Any, which: np.ndarray, out: Any) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return (stored rows, which of them, where to write them) for all arrays of two structures."""
+    return [(source, which, to) for source, to in zip(buffer_leaves(stored), buffer_leaves(out), strict=True)]
+
+
+def take_rows(gathers: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
+    """Copy rows as `pairs_of_leaves` says; indexes must be right."""
+    for stored, which, out in gathers:
+        stored.take(which, 0, out, "clip")  # Other modes buffer the output.

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlpyt.algos.utils import discount_return_n_step
 from rlpyt.replays.base import BaseReplayBuffer
-from rlpyt.replays.batches import BatchMemory
+from rlpyt.replays.batches import BatchMemory, pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.draws import is_ours
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
@@ -135,6 +135,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             self._returns = buffer_from_example(return_, self.size, self.async_)  # [T*B]
             self._done_n = buffer_from_example(example.done, self.size, self.async_)
         self._make_views()
+        none = np.empty(0, np.bool_)  # Stands for a field there is not, where kernels look for one.
+        self._timeout, self._valid = (none if x is None else x for x in (getattr(self._rows, name, None) for name in ("timeout", "valid")))
         self._own_observations = is_ours(self, "extract_observation")  # Otherwise a subclass knows how to make them.
         self._final_observations = None
         if keeps_final:
@@ -165,8 +167,16 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         return 0
 
     def _batch_memory(self, *shape: int, pin: bool) -> Any:
-        """Allocate memory for one batch."""
+        """Allocate memory for one batch, with the attributes `rows`, where observations are stored, and `observation`."""
         raise NotImplementedError
+
+    def _observation_memory(self, *leading_dims: int, pin: bool) -> Any:
+        """Allocate memory for observations [*leading_dims,...]."""
+        return rows_like(self._rows.observation, *leading_dims, pin=pin)
+
+    def _gather_observations(self, m: Any, T_idxs: np.ndarray, B_idxs: np.ndarray) -> None:
+        """Write the observations of the batch in memory `m`, whose samples start at these indexes."""
+        take_rows(pairs_of_leaves(self._rows.observation, m.rows, m.observation))
 
     # -----------------------------------------------------------------------------------------------------------------
     # What can be replayed

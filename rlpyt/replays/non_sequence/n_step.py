@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.agents.base import AgentInputs
-from rlpyt.replays.batches import rows_like
+from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
-from rlpyt.utils.buffer import buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.buffer import numpify_buffer, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
 
@@ -53,9 +53,6 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
     def _allocate(self, example: Any) -> None:
         super()._allocate(example)
         self._discounts = (float(self.discount) ** np.arange(self.n_step_return + 1)).astype(np.float32)
-        nothing = np.empty(0, np.bool_)
-        timeout = getattr(self._rows, "timeout", None)
-        self._timeout = nothing if timeout is None else timeout
         self._slots = np.empty(0, np.int32) if self._final_observations is None else self._final_slot
 
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
@@ -94,8 +91,7 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
             T_idxs, B_idxs, self.T, self.B, self._rows.done, self._timeout, self._slots, self._discounts,
             m.rows, m.before, m.n_steps, m.bootstrap_discount, m.timeout_n, m.slot,
         )  # fmt: skip
-        for stored, which, out in m.gathers:
-            stored.take(which, 0, out, "clip")  # Other modes buffer the output.
+        take_rows(m.gathers)
         observation = m.observation
         if self._own_observations:
             self._gather_observations(m, T_idxs, B_idxs)
@@ -113,11 +109,6 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
             target_inputs=batch.target_inputs._replace(observation=observation[n:]),
         )
 
-    def _gather_observations(self, m: _Memory, T_idxs: np.ndarray, B_idxs: np.ndarray) -> None:
-        """Write the observations of both ends."""
-        for stored, out in zip(buffer_leaves(self._rows.observation), buffer_leaves(m.observation), strict=True):
-            stored.take(m.rows, 0, out, "clip")
-
     def _batch_memory(self, n: int, *, pin: bool) -> _Memory:
         rows, before = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
         begin = rows[:n]
@@ -128,12 +119,12 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
         stored = dict(action=s.action, return_=self._returns, done=s.done, done_n=self._done_n)
         out = {name: rows_like(source, n, pin=pin) for name, source in stored.items()}
         bootstrap_discount = rows_like(self._discounts, n, pin=pin)
-        gathers = _gathers(s.action, before, prev.prev_action) + _gathers(s.reward, before, prev.prev_reward)
+        gathers = pairs_of_leaves(s.action, before, prev.prev_action) + pairs_of_leaves(s.reward, before, prev.prev_reward)
         for name, source in stored.items():
-            gathers += _gathers(source, begin, out[name])
+            gathers += pairs_of_leaves(source, begin, out[name])
         timeout = np.zeros(n, np.bool_)
         if len(self._timeout):
-            gathers += _gathers(self._timeout, begin, timeout)
+            gathers += pairs_of_leaves(self._timeout, begin, timeout)
         batch = SamplesFromReplay(
             agent_inputs=inputs[:n], target_inputs=inputs[n:], bootstrap_discount=bootstrap_discount, **out
         )
@@ -149,10 +140,3 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
             gathers=gathers,
             batch=torchify_buffer(batch),
         )
-
-    def _observation_memory(self, n: int, *, pin: bool) -> Any:
-        return rows_like(self._rows.observation, n, pin=pin)
-
-
-def _gathers(stored: Any, which: np.ndarray, out: Any) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    return [(source, which, to) for source, to in zip(buffer_leaves(stored), buffer_leaves(out), strict=True)]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.replays.batches import rows_like
+from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.n_step import BaseNStepReturnBuffer, named_leaves
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
@@ -116,10 +116,6 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
         self._rnn_rows = None
         if self.rnn_state_interval > 0:
             self._rnn_rows = buffer_from_example(example.prev_rnn_state, self.size // self.start_interval, self.async_)  # [T/I*B,...]
-        nothing = np.empty(0, np.bool_)
-        timeout, valid = (getattr(self._rows, name, None) for name in ("timeout", "valid"))
-        self._timeout = nothing if timeout is None else timeout
-        self._valid = nothing if valid is None else valid
 
     @property
     def samples_prev_rnn_state(self) -> Any:
@@ -174,8 +170,7 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
             m.rows, m.before, m.prev, m.valid,
         )  # fmt: skip
         np.add((T_idxs // interval) * self.B, B_idxs, out=m.rnn_rows)
-        for stored, which, out in m.gathers:
-            stored.take(which, 0, out, "clip")  # Other modes buffer the output.
+        take_rows(m.gathers)
         if self._own_observations:
             self._gather_observations(m, T_idxs, B_idxs)
             return m.batch
@@ -188,14 +183,6 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
         """
         rows = self.ring.wrap(T_idxs + np.arange(T)[:, None])
         return self.samples.observation[rows, B_idxs]
-
-    def _gather_observations(self, m: _Memory, T_idxs: np.ndarray, B_idxs: np.ndarray) -> None:
-        """Write the observations of all steps."""
-        for stored, out in zip(buffer_leaves(self._rows.observation), buffer_leaves(m.observation), strict=True):
-            stored.take(m.rows, 0, out, "clip")
-
-    def _observation_memory(self, *leading_dims: int, pin: bool) -> Any:
-        return rows_like(self._rows.observation, *leading_dims, pin=pin)
 
     def _batch_memory(self, T: int, n: int, *, pin: bool) -> _Memory:
         all_T, s = T + self.n_step_return, self._rows
@@ -213,11 +200,7 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
             all_prev_reward=(s.reward, prev),
         )
         out = {name: rows_like(stored, *which.shape, pin=pin) for name, (stored, which) in sources.items()}
-        gathers = [
-            (leaf, which, to)
-            for name, (stored, which) in sources.items()
-            for leaf, to in zip(buffer_leaves(stored), buffer_leaves(out[name]), strict=True)
-        ]
+        gathers = [pair for name, (stored, which) in sources.items() for pair in pairs_of_leaves(stored, which, out[name])]
         batch = torchify_buffer(SamplesFromReplay(all_observation=observation, valid=valid, **out))
         return _Memory(rows, before, prev, valid, rnn_rows, observation, gathers, batch)
 

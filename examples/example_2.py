@@ -1,7 +1,8 @@
-"""PPO on a continuous-control task of Gymnasium.
+"""SAC on a continuous-control task of Gymnasium.
 
-What it teaches, compared with example 0: continuous actions from a Gaussian policy, and observations normalized by running statistics
-(``normalize_observation``). Episodes here only ever end because time runs out; what would have followed is estimated, not counted as zero.
+What it teaches, compared with example 1: continuous actions, a policy besides Q-functions, and an update after every step. Episodes of
+HalfCheetah only ever end because time runs out; what would have followed is estimated from the last observation, not counted as zero
+(``bootstrap_timelimit``). Networks as small as these learn fastest with one or two threads.
 
     pip install -c constraints.txt -e ".[mujoco]"
     python examples/example_2.py --env_id HalfCheetah-v5
@@ -9,10 +10,10 @@ What it teaches, compared with example 0: continuous actions from a Gaussian pol
 
 import argparse
 
-from rlpyt.agents.pg.mujoco import MujocoFfAgent
-from rlpyt.algos.pg.ppo import PPO
+from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.algos.qpg.sac import SAC
 from rlpyt.envs.gym import make as gym_make
-from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.runners.minibatch_rl import MinibatchRlEval
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context
 
@@ -22,32 +23,29 @@ def build_and_train(env_id="HalfCheetah-v5", run_ID=0, cuda_idx=None, seed=None,
     sampler = SerialSampler(
         EnvCls=gym_make,
         env_kwargs=dict(id=env_id),
-        batch_T=128 if smoke else 2048,
-        batch_B=1,
+        eval_env_kwargs=dict(id=env_id),
+        batch_T=1,  # One step per batch,
+        batch_B=1,  # of one environment.
         max_decorrelation_steps=0,
+        eval_n_envs=1 if smoke else 5,
+        eval_max_steps=1000 if smoke else 25_000,
+        eval_max_trajectories=1 if smoke else 5,
     )
-    algo = PPO(
-        learning_rate=3e-4,
-        gae_lambda=0.95,
-        minibatches=4 if smoke else 32,
-        epochs=2 if smoke else 10,
-        ratio_clip=0.2,
-        clip_grad_norm=0.5,
-        entropy_loss_coeff=0.0,
-        normalize_advantage=True,
+    algo = SAC(  # Runs one update of 256 replayed steps per batch of samples.
+        min_steps_learn=300 if smoke else 10_000,
+        replay_size=1000 if smoke else 1_000_000,
     )
-    runner = MinibatchRl(
+    runner = MinibatchRlEval(
         algo=algo,
-        agent=MujocoFfAgent(model_kwargs=dict(normalize_observation=True)),
+        agent=SacAgent(),
         sampler=sampler,
-        n_steps=512 if smoke else 1_000_000,
-        log_interval_steps=256 if smoke else 20_480,
-        log_traj_window=10,
-        affinity=dict(cuda_idx=cuda_idx, master_torch_threads=1),
+        n_steps=400 if smoke else 1_000_000,
+        log_interval_steps=200 if smoke else 10_000,
+        affinity=dict(cuda_idx=cuda_idx, master_torch_threads=2),
         seed=seed,
     )
     config = dict(env_id=env_id)
-    with logger_context(log_dir, run_ID, name=f"ppo_{env_id}", log_params=config, snapshot_mode="last") as run_dir:
+    with logger_context(log_dir, run_ID, name=f"sac_{env_id}", log_params=config, snapshot_mode="last") as run_dir:
         runner.train()
     return run_dir
 

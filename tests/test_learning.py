@@ -11,9 +11,13 @@ import pytest
 import torch
 from envs import make_cartpole_without_velocities
 
+from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpLstmAgent
+from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.gym import make as gym_make
@@ -24,10 +28,10 @@ from rlpyt.samplers.serial.sampler import SerialSampler
 WINDOW = 20  # episodes
 
 
-def dqn(**settings):
+def dqn(AlgoCls=DQN, AgentCls=MlpDqnAgent, n_steps=40_000, solved=300, **settings):
     """Variants of DQN, which differ in nothing else."""
     return dict(
-        algo=lambda: DQN(
+        algo=lambda: AlgoCls(
             learning_rate=5e-4,
             batch_size=64,
             min_steps_learn=1000,
@@ -39,10 +43,10 @@ def dqn(**settings):
             eps_steps=5000,
             **settings,
         ),
-        agent=lambda: MlpDqnAgent(eps_final=0.02),
+        agent=lambda: AgentCls(eps_final=0.02),
         sampler=lambda: SerialSampler(gym_make, dict(id="CartPole-v1"), batch_T=4, batch_B=4),
-        n_steps=40_000,
-        solved=300,
+        n_steps=n_steps,
+        solved=solved,
     )
 
 
@@ -80,6 +84,28 @@ SETTINGS = {
     ),
     "dqn": dqn(),
     "dqn_prioritized": dqn(prioritized_replay=True, pri_beta_steps=20_000),
+    "catdqn": dqn(CategoricalDQN, MlpCatDqnAgent, n_steps=100_000, solved=450, V_min=0, V_max=100),
+    "r2d1": dict(
+        algo=lambda: R2D1(
+            discount=0.99,
+            batch_T=16,
+            warmup_T=4,
+            batch_B=32,
+            store_rnn_state_interval=4,
+            min_steps_learn=2000,
+            replay_size=200_000,
+            replay_ratio=40,
+            target_update_interval=100,
+            n_step_return=10,
+            learning_rate=2e-3,
+            eps_steps=10_000,
+            clip_grad_norm=10,
+        ),
+        agent=lambda: MlpR2d1Agent(eps_final=0.1, eps_final_min=0.001),
+        sampler=lambda: SerialSampler(make_cartpole_without_velocities, dict(), batch_T=4, batch_B=16),
+        n_steps=200_000,
+        solved=400,
+    ),
 }
 
 
@@ -92,7 +118,7 @@ class UntilSolved(MinibatchRl):
 
     def __init__(self, solved, **kwargs):
         super().__init__(log_traj_window=WINDOW, **kwargs)
-        self.solved, self.best, self.steps = solved, 0.0, 0
+        self.solved, self.best, self.steps = solved, float("-inf"), 0
 
     def log_diagnostics(self, itr, prefix="Diagnostics/"):
         returns = [info["Return"] for info in self._traj_infos]

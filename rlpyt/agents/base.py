@@ -150,7 +150,7 @@ class BaseAgent:
         """
         device_idx = self.device.index
         for name, model in self.named_models().items():
-            if _is_trained(model):
+            if is_trained(model):
                 # Buffers hold statistics which are equal in all ranks already; and syncing them would hang when one rank
                 # alone uses the model.
                 device_ids = None if device_idx is None else [device_idx]
@@ -312,11 +312,11 @@ class BaseAgent:
 
     def _set_mode(self, mode: str, training: bool) -> None:
         for model in self.named_models().values():
-            model.train(training and _is_trained(model))
+            model.train(training and is_trained(model))
         self._mode = mode
 
 
-def _is_trained(model: torch.nn.Module) -> bool:
+def is_trained(model: torch.nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in model.parameters())
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from rlpyt.models.utils import unwrap_ddp
+from rlpyt.utils.logging import logger
 
 
 class RlAlgorithm:
@@ -20,11 +25,39 @@ class RlAlgorithm:
         bootstrap_value: whether the sampler must record the value estimates that on-policy returns bootstrap
             from.
         update_counter: gradient updates so far.
+        bf16, compile_models: as given to `accelerate`.
     """
 
     opt_info_fields: tuple[str, ...] = ()
     bootstrap_value = False
     update_counter = 0
+    bf16 = False
+    compile_models = False
+
+    def accelerate(self, bf16: bool = False, compile_models: bool = False) -> RlAlgorithm:
+        """Choose faster arithmetic for training, to be called before `initialize`; return this algorithm.
+
+        Args:
+            bf16: let models compute in bfloat16 (by autocast) while they are trained, but for their last layers. Ignored, with a
+                message, where the training device has no instructions for it: without, it would be many times slower.
+            compile_models: compile the agent's models by `torch.compile`, which takes up to a minute when they are first used, and needs
+                a C++ compiler.
+        """
+        self.bf16, self.compile_models = bf16, compile_models
+        return self
+
+    def autocast(self) -> Any:
+        """Return the context in which losses are computed."""
+        return torch.autocast(self.agent.device.type, torch.bfloat16) if self.bf16 else nullcontext()
+
+    def prepare_models(self) -> None:
+        """Get the agent's models ready for what `accelerate` chose; part of `initialize`, in the process that trains."""
+        if self.bf16 and not has_bf16(self.agent.device):
+            logger.log(f"The device ({self.agent.device}) has no instructions for bfloat16: training in float32.")
+            self.bf16 = False
+        if self.compile_models:
+            for model in self.agent.named_models().values():
+                unwrap_ddp(model).compile()
 
     def initialize(
         self,
@@ -95,6 +128,17 @@ class RlAlgorithm:
     @batch_size.setter
     def batch_size(self, value: int) -> None:
         self._batch_size = value
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether a device has instructions for bfloat16."""
+    if device.type != "cpu":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    try:
+        flags = Path("/proc/cpuinfo").read_text().partition("\nflags")[2].partition("\n")[0].split()
+    except OSError:
+        return False
+    return bool({"avx512_bf16", "amx_bf16"} & set(flags))
 
 
 # Settings of torch's optimizers that say which implementation to use, or what it must be able to do.

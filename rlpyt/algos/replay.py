@@ -101,6 +101,7 @@ class ReplayAlgorithm(RlAlgorithm):
         """Allocate the replay buffer, build the optimizer, and turn settings in steps into iterations."""
         self._prepare(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size)
         self.updates_per_optimize = max(1, round(self.replay_ratio * self.sampler_bs / self.batch_size))
+        self.prepare_models()
         self.optim_initialize(rank)
         self.deliver_batches()
 
@@ -125,7 +126,7 @@ class ReplayAlgorithm(RlAlgorithm):
     ) -> Any:
         """Allocate the replay buffer in shared memory and return it.
 
-        In their processes, `optim_initialize` and `deliver_batches` follow.
+        In their processes, `prepare_models`, `optim_initialize` and `deliver_batches` follow.
         """
         self._prepare(agent, sampler_n_itr, batch_spec, mid_batch_reset, examples, world_size, async_=True)
         self.updates_per_optimize = self.updates_per_sync
@@ -238,7 +239,8 @@ class ReplayAlgorithm(RlAlgorithm):
         updates = []
         for _ in range(self.updates_per_optimize):
             batch = buffer_to(self.replay_buffer.sample_batch(self.replay_batch_B), self.agent.device)
-            opt_info, priorities = self.update(batch)
+            with self.autocast():
+                opt_info, priorities = self.update(batch)
             if priorities is not None:
                 self.replay_buffer.update_batch_priorities(priorities)
             self.update_counter += 1

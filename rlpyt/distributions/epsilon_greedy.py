@@ -32,3 +32,29 @@ class EpsilonGreedy(DiscreteMixin, Distribution):
     def set_epsilon(self, epsilon: float | torch.Tensor) -> None:
         """Assign epsilon: a number, or a tensor [B]."""
         self._epsilon = epsilon
+
+
+class CategoricalEpsilonGreedy(EpsilonGreedy):
+    """The same for distributions of the return: the value of an action is the mean of its distribution.
+
+    z: values [P] of the atoms.
+    """
+
+    def __init__(self, z: torch.Tensor | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.z = z
+
+    def sample(self, p: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
+        """Probabilities [T,B,dim,P], [B,dim,P] or [dim,P] of atoms -> actions [T,B], [B] or [].
+
+        z: other values [P] of the atoms, for this time.
+        ValueError if there are no values of atoms.
+        """
+        z = self.z if z is None else z
+        if z is None:
+            raise ValueError("What are the atoms worth? Give z [P] to sample, to set_z or to the constructor.")
+        return super().sample(p @ z.to(p))
+
+    def set_z(self, z: torch.Tensor) -> None:
+        """Assign the values [P] of the atoms."""
+        self.z = z

@@ -19,10 +19,10 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[*,in_features] -> [*,out_features]."""
-        if input.numel() * self.out_features < MIN_SIZE or not _onednn_helps() or not self._fits(input):
+        if input.numel() * self.out_features < MIN_SIZE or not onednn_helps() or not self._fits(input):
             return F.linear(input, self.weight, self.bias)
         if not torch.is_grad_enabled():
-            return _onednn_linear(input, self.weight, self.bias)
+            return onednn_linear(input, self.weight, self.bias)
         return _OneDnnLinear.apply(input, self.weight, self.bias)
 
     def _fits(self, input: torch.Tensor) -> bool:
@@ -35,12 +35,27 @@ class Linear(torch.nn.Linear):
         )
 
 
+class OutputLinear(Linear):
+    """Last layer of a model, which computes in float32 where autocast has the others compute in bfloat16.
+
+    Of probabilities, values and their differences losses need more digits than bfloat16 has, and this layer is the least of the work.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """[*,in_features] -> float32 [*,out_features]."""
+        device_type = input.device.type
+        if not torch.is_autocast_enabled(device_type):
+            return super().forward(input)
+        with torch.autocast(device_type, enabled=False):
+            return super().forward(input.float())
+
+
 class _OneDnnLinear(torch.autograd.Function):
     """y = x W^T + b"""
 
     @staticmethod
     def forward(x, weight, bias):
-        return _onednn_linear(x, weight, bias)
+        return onednn_linear(x, weight, bias)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -51,7 +66,7 @@ class _OneDnnLinear(torch.autograd.Function):
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
         # With gradients enabled the caller wants to differentiate again, which oneDNN's function does not support.
-        linear = F.linear if torch.is_grad_enabled() else _onednn_linear
+        linear = F.linear if torch.is_grad_enabled() else onednn_linear
         return (
             linear(grad, weight.t(), None) if ctx.needs_input_grad[0] else None,
             linear(grad.t(), x.t(), None) if ctx.needs_input_grad[1] else None,
@@ -59,12 +74,12 @@ class _OneDnnLinear(torch.autograd.Function):
         )
 
 
-def _onednn_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def onednn_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 @functools.cache
-def _onednn_helps() -> bool:
+def onednn_helps() -> bool:
     """Whether this machine has an AMD CPU, and torch both MKL and the function of oneDNN."""
     try:
         with open("/proc/cpuinfo") as cpu_info:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.linear import Linear
+from rlpyt.models.linear import Linear, OutputLinear
 from rlpyt.utils.tensor import infer_leading_dims
 
 
@@ -33,7 +33,7 @@ class MlpModel(torch.nn.Module):
         for n_in, n_out in zip(sizes, sizes[1:]):
             layers += [Linear(n_in, n_out), nonlinearity()]
         if output_size is not None:
-            layers.append(Linear(sizes[-1], output_size))
+            layers.append(OutputLinear(sizes[-1], output_size))
         self.model = torch.nn.Sequential(*layers)
         self._output_size = sizes[-1] if output_size is None else output_size
 

@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
+from rlpyt.distributions.epsilon_greedy import CategoricalEpsilonGreedy, EpsilonGreedy
 
 
 def test_without_epsilon_the_best_action_is_taken():
@@ -27,3 +28,28 @@ def test_one_step_of_a_batch_takes_the_same_epsilons():
     dist = EpsilonGreedy(dim=2, epsilon=torch.tensor([0.0, 1.0]))
     actions = torch.stack([dist.sample(torch.tensor([[0.0, 1.0], [0.0, 1.0]])) for _ in range(200)])
     assert (actions[:, 0] == 1).all() and 0 < actions[:, 1].float().mean() < 1
+
+
+def test_the_value_of_an_action_is_the_mean_of_its_distribution():
+    torch.manual_seed(0)
+    z = torch.tensor([-1.0, 0.0, 5.0])
+    p = torch.softmax(torch.randn(7, 3, 4, 3), -1)
+    for lead in (p, p[0], p[0, 0]):
+        means = sum(z[i] * lead[..., i] for i in range(3))
+        assert torch.equal(CategoricalEpsilonGreedy(z=z, dim=4, epsilon=0).sample(lead), means.argmax(-1))
+    dist = CategoricalEpsilonGreedy(dim=4, epsilon=0)
+    dist.set_z(-z)
+    assert torch.equal(dist.sample(p), (p @ -z).argmax(-1))
+    assert torch.equal(dist.sample(p, z), (p @ z).argmax(-1))
+
+
+def test_distributions_are_explored_like_values():
+    torch.manual_seed(0)
+    dist = CategoricalEpsilonGreedy(dim=2, epsilon=torch.tensor([0.0, 1.0]), z=torch.tensor([0.0, 1.0]))
+    actions = dist.sample(torch.tensor([[0.9, 0.1], [0.1, 0.9]]).expand(200, 2, 2, 2))
+    assert (actions[:, 0] == 1).all() and 0.3 < actions[:, 1].float().mean() < 0.7
+
+
+def test_atoms_without_values_are_refused():
+    with pytest.raises(ValueError, match="What are the atoms worth"):
+        CategoricalEpsilonGreedy(dim=2).sample(torch.ones(2, 3))

@@ -23,6 +23,8 @@ RUNS = {
     "example_4 reset": ["--game", "breakout", "--mid_batch_reset", "True"],
     "example_4 cpu": ["--sample_mode", "cpu", "--game", "breakout", "--mid_batch_reset", "False"],
     "example_4 alternating": ["--sample_mode", "alternating", "--game", "breakout"],
+    "example_5": [],
+    "example_5 rainbow": ["--config", "rainbow"],
 }
 
 

@@ -10,7 +10,7 @@ def onednn(request, monkeypatch):
     if request.param and not onednn_is_available():
         pytest.skip("this torch has no oneDNN")
     monkeypatch.setattr(linear, "MIN_SIZE", 0)
-    monkeypatch.setattr(linear, "_onednn_helps", lambda: request.param)
+    monkeypatch.setattr(linear, "onednn_helps", lambda: request.param)
     return request.param
 
 

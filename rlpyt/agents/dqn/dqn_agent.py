@@ -8,6 +8,7 @@ import torch
 from rlpyt.agents.base import AgentStep, BaseAgent, discrete_action_count
 from rlpyt.agents.dqn.epsilon_greedy import EpsilonGreedyAgentMixin
 from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
+from rlpyt.models.dqn.noisy import set_noise
 from rlpyt.models.utils import unwrap_ddp, update_state_dict
 from rlpyt.utils.collections import namedarraytuple
 
@@ -19,6 +20,9 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
 
     Its model returns Q-values [*lead,n], and receives the previous action one-hot. `target_model` starts as a copy of
     `model`. The state dict is {"model": ..., "target": ...}.
+
+    Layers with noise (see `rlpyt.models.dqn.noisy`) have it in training, in both models, and while sampling, but not in
+    evaluation. Noise explores: epsilon may then be 0 throughout.
     """
 
     model_names = {"model": "model", "target": "target_model"}
@@ -32,9 +36,13 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
         """
         n_actions = discrete_action_count(self, env_spaces.action)
         super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
-        self.distribution = EpsilonGreedy(dim=n_actions)
+        self.distribution = self.make_distribution(n_actions)
         if env_ranks is not None:
             self.make_vec_eps(global_B, env_ranks)
+
+    def make_distribution(self, n_actions: int) -> EpsilonGreedy:
+        """The distribution that chooses actions."""
+        return EpsilonGreedy(dim=n_actions)
 
     def make_models(self) -> None:
         """Extends the base method by the target model."""
@@ -48,8 +56,11 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
     @torch.no_grad()
     def step(self, observation, prev_action, prev_reward) -> AgentStep:
         """Choose actions: AgentStep(action [*lead], AgentInfo(q [*lead,n])) on the CPU, without gradient."""
-        q = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
+        q = self._act(observation, prev_action, prev_reward)
         return AgentStep(self.distribution.sample(q), AgentInfo(q))
+
+    def _act(self, *agent_inputs) -> torch.Tensor:
+        return self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(*agent_inputs)))
 
     def target(self, observation, prev_action, prev_reward) -> torch.Tensor:
         """The target model's Q-values [*lead,n] for training data, on the training device."""
@@ -58,3 +69,8 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
     def update_target(self, tau: float = 1) -> None:
         """Move the target model towards the model: ``tau * model + (1 - tau) * target``."""
         update_state_dict(self.target_model, self.model.state_dict(), tau)
+
+    def _set_mode(self, mode: str, training: bool) -> None:
+        super()._set_mode(mode, training)
+        for model in self.named_models().values():
+            set_noise(model, mode != "eval")

@@ -11,7 +11,14 @@ from rlpyt.models.utils import unwrap_ddp
 
 
 class MujocoMixin:
-    """Gives the model the observation's shape and the action's size, and observations to normalize by."""
+    """Gives the model the observation's shape and the action's size, and observations to normalize by.
+
+    deterministic_eval: in evaluation take the mean of the distribution as the action, instead of a sample.
+    """
+
+    def __init__(self, *args, deterministic_eval: bool = False, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.deterministic_eval = deterministic_eval
 
     def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
         """observation_shape and action_size."""
@@ -20,6 +27,11 @@ class MujocoMixin:
     def update_obs_rms(self, observation) -> None:
         """Add observations [T,B,...] or [B,...] to the model's running statistics; in data-parallel training all ranks together."""
         unwrap_ddp(self.model).update_obs_rms(self._to_device(observation))
+
+    def _set_mode(self, mode: str, training: bool) -> None:
+        super()._set_mode(mode, training)
+        if self.deterministic_eval:
+            self.distribution.set_std(0.0 if mode == "eval" else None)
 
 
 class MujocoFfAgent(MujocoMixin, GaussianPgAgent):

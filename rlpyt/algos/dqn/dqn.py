@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rlpyt.algos.base import clip_grad_norm, make_optimizer
-from rlpyt.algos.hyperparameters import FRACTION, NON_NEGATIVE, STEPS, Number, check_hyperparameters
+from rlpyt.algos.hyperparameters import FRACTION, NON_NEGATIVE, STEPS, Number, check_flags, check_hyperparameters
 from rlpyt.algos.replay import ReplayAlgorithm, bootstrap_discount
 from rlpyt.algos.utils import valid_from_done
 from rlpyt.utils.collections import namedarraytuple
@@ -69,6 +69,13 @@ class DQN(ReplayAlgorithm):
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
 
+    # What kind of agent it trains.
+    recurrent = distributional = False
+    agents = (
+        "that acts epsilon-greedily on Q-values, has a target network and no recurrent state, such as AtariDqnAgent or MlpDqnAgent of "
+        "rlpyt.agents.dqn"
+    )
+
     def __init__(
         self,
         discount: float = 0.99,
@@ -109,6 +116,7 @@ class DQN(ReplayAlgorithm):
             pri_beta_steps=STEPS,
             default_priority=Number(0, above=True, optional=True),
         )
+        check_flags(self, "double_dqn")
         self.check_settings()
         if optim_kwargs is None:
             self.optim_kwargs = dict(eps=0.01 / batch_size)
@@ -119,13 +127,12 @@ class DQN(ReplayAlgorithm):
         """Extend the base class by the schedule of the agent's epsilon, which falls from when learning begins.
 
         Raises:
-            ValueError: the agent is not one for DQN.
+            ValueError: the agent is not one for this algorithm.
         """
-        if not all(hasattr(agent, name) for name in ("target", "update_target", "set_epsilon_itr_min_max")):
-            raise ValueError(
-                f"{type(self).__name__} needs an agent that acts epsilon-greedily on Q-values and has a target network, such as "
-                f"AtariDqnAgent or MlpDqnAgent of rlpyt.agents.dqn; {type(agent).__name__} does not."
-            )
+        acts_on_q_values = all(hasattr(agent, name) for name in ("target", "update_target", "set_epsilon_itr_min_max"))
+        kind = agent.recurrent, hasattr(agent, "give_V_min_max")
+        if not acts_on_q_values or kind != (self.recurrent, self.distributional):
+            raise ValueError(f"{type(self).__name__} needs an agent {self.agents}; {type(agent).__name__} does not.")
         super()._prepare(agent, *args, **kwargs)
         agent.set_epsilon_itr_min_max(self.min_itr_learn, max(1, self.eps_steps // self.sampler_bs))
 
@@ -171,13 +178,18 @@ class DQN(ReplayAlgorithm):
 
     def update(self, batch: Any) -> tuple[OptInfo, torch.Tensor | None]:
         """Do one gradient step on the loss of `batch`."""
-        self.optimizer.zero_grad(set_to_none=True)
         loss, td_abs_errors = self.loss(batch)
+        grad_norm = self.descend(loss)
+        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::_LOGGED_TD_ERRORS])
+        return opt_info, td_abs_errors if self.prioritized_replay else None
+
+    def descend(self, loss: torch.Tensor) -> torch.Tensor:
+        """Do one step of the optimizer down the gradient of `loss`, clipped; return the gradient's norm before."""
+        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
         self.optimizer.step()
-        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::_LOGGED_TD_ERRORS])
-        return opt_info, td_abs_errors if self.prioritized_replay else None
+        return grad_norm
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the loss ½ (Q(s,a) - y)², linear beyond `delta_clip`.
@@ -203,13 +215,7 @@ class DQN(ReplayAlgorithm):
                 target_q = target_qs.max(dim=-1).values
             y = samples.return_ + bootstrap_discount(samples, self.discount, self.n_step_return) * target_q
 
-        abs_delta = (y - q).abs()
-        losses = 0.5 * abs_delta**2
-        td_abs_errors = abs_delta.detach()
-        if self.delta_clip is not None:
-            linear = self.delta_clip * (abs_delta - self.delta_clip / 2)
-            losses = torch.where(abs_delta <= self.delta_clip, losses, linear)
-            td_abs_errors = td_abs_errors.clamp(max=self.delta_clip)
+        losses, td_abs_errors = td_losses(y - q, self.delta_clip)
         if self.prioritized_replay:
             losses = losses * samples.is_weights
         return losses.mean(), td_abs_errors
@@ -220,3 +226,13 @@ class DQN(ReplayAlgorithm):
             last_itr = max(self.min_itr_learn + 1, self.pri_beta_steps // self.sampler_bs)
             progress = min(1.0, max(0, itr - self.min_itr_learn) / (last_itr - self.min_itr_learn))
             self.replay_buffer.set_beta(progress * self.pri_beta_final + (1 - progress) * self.pri_beta_init)
+
+
+def td_losses(delta: torch.Tensor, delta_clip: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ½ δ², linear beyond `delta_clip` unless that is None; and ``|δ|``, at most `delta_clip`, without gradient."""
+    abs_delta = delta.abs()
+    losses, abs_errors = 0.5 * abs_delta**2, abs_delta.detach()
+    if delta_clip is None:
+        return losses, abs_errors
+    linear = delta_clip * (abs_delta - delta_clip / 2)
+    return torch.where(abs_delta <= delta_clip, losses, linear), abs_errors.clamp(max=delta_clip)

@@ -69,7 +69,8 @@ class A2C(PolicyGradientAlgo):
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Take one gradient step on `samples` [T,B]."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss, entropy, perplexity = self.loss(samples)
+        with self.autocast():
+            loss, entropy, perplexity = self.loss(samples)
         loss.backward()
         grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
         self.optimizer.step()

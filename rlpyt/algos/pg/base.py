@@ -56,6 +56,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         self.mid_batch_reset = mid_batch_reset
         self.world_size, self.rank = world_size, rank
         self._batch_size = batch_spec.size
+        self.prepare_models()
         parameters = agent.parameters()
         self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs)
         if self.initial_optim_state_dict is not None:

@@ -139,11 +139,12 @@ class PPO(PolicyGradientAlgo):
         updates = []
         for idxs in self.minibatch_idxs(samples.env.reward.shape, device, valid):
             self.optimizer.zero_grad(set_to_none=True)
-            if recurrent:
-                rnn_state = batch_first_to_layer_first(init_rnn_state[idxs])
-                loss, entropy, perplexity = self.loss(*batch[:, idxs], rnn_state)
-            else:
-                loss, entropy, perplexity = self.loss(*batch[idxs])
+            with self.autocast():
+                if recurrent:
+                    rnn_state = batch_first_to_layer_first(init_rnn_state[idxs])
+                    loss, entropy, perplexity = self.loss(*batch[:, idxs], rnn_state)
+                else:
+                    loss, entropy, perplexity = self.loss(*batch[idxs])
             loss.backward()
             grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
             self.optimizer.step()

@@ -6,8 +6,34 @@ import torch
 
 from rlpyt.models.conv2d import Conv2dModel
 from rlpyt.models.dqn.dueling import DuelingHeadModel
+from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.mlp import MlpModel
 from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+
+
+def dqn_conv(
+    image_shape: Sequence[int],
+    use_maxpool: bool = False,
+    channels: Sequence[int] | None = None,
+    kernel_sizes: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    paddings: Sequence[int] | None = None,
+) -> tuple[Conv2dModel, int]:
+    """Convolutions for images (C,H,W), and how many features they give.
+
+    By default 32 channels of 8x8 with stride 4, 64 of 4x4 with stride 2 and padding 1, 64 of 3x3 with padding 1; arguments as of
+    `Conv2dModel`.
+    """
+    c, h, w = image_shape
+    conv = Conv2dModel(
+        in_channels=c,
+        channels=channels or [32, 64, 64],
+        kernel_sizes=kernel_sizes or [8, 4, 3],
+        strides=strides or [4, 2, 1],
+        paddings=paddings or [0, 1, 1],
+        use_maxpool=use_maxpool,
+    )
+    return conv, conv.conv_out_size(h, w)
 
 
 class AtariDqnModel(torch.nn.Module):
@@ -18,8 +44,8 @@ class AtariDqnModel(torch.nn.Module):
         output_size: number of actions.
         fc_sizes: width(s) of the hidden layer(s) of the head.
         dueling: use a dueling head.
-        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `Conv2dModel`; by default 32
-            channels of 8x8 with stride 4, 64 of 4x4 with stride 2 and padding 1, 64 of 3x3 with padding 1.
+        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `dqn_conv`.
+        noisy: explore by noise on the weights of the head, see `NoisyLinear`.
     """
 
     uses_prev_action = False
@@ -35,20 +61,15 @@ class AtariDqnModel(torch.nn.Module):
         kernel_sizes: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
         paddings: Sequence[int] | None = None,
+        noisy: bool = False,
     ):
         super().__init__()
         self.dueling = dueling
-        c, h, w = image_shape
-        self.conv = Conv2dModel(
-            in_channels=c,
-            channels=channels or [32, 64, 64],
-            kernel_sizes=kernel_sizes or [8, 4, 3],
-            strides=strides or [4, 2, 1],
-            paddings=paddings or [0, 1, 1],
-            use_maxpool=use_maxpool,
-        )
+        self.conv, n_features = dqn_conv(image_shape, use_maxpool, channels, kernel_sizes, strides, paddings)
         HeadCls = DuelingHeadModel if dueling else MlpModel
-        self.head = HeadCls(self.conv.conv_out_size(h, w), fc_sizes, output_size)
+        self.head = HeadCls(n_features, fc_sizes, output_size)
+        if noisy:
+            make_noisy(self.head)
 
     def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
         """Q-values [T,B,output_size]; leading dims may also be [B] or [].

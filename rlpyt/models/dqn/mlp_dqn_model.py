@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from rlpyt.models.dqn.dueling import DuelingHeadModel
+from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -18,6 +19,7 @@ class MlpDqnModel(torch.nn.Module):
         hidden_sizes: hidden layer(s); default [128, 128].
         dueling: split all but the first hidden layer into a dueling head's two streams.
         n_observations: number of values of a discrete observation, which is encoded one-hot.
+        noisy: explore by noise on all weights, see `NoisyLinear`.
     """
 
     uses_prev_action = False
@@ -29,6 +31,7 @@ class MlpDqnModel(torch.nn.Module):
         hidden_sizes: Sequence[int] | int | None = None,
         dueling: bool = False,
         n_observations: int | None = None,
+        noisy: bool = False,
     ):
         super().__init__()
         self.dueling = dueling
@@ -41,6 +44,8 @@ class MlpDqnModel(torch.nn.Module):
             )
         else:
             self.head = MlpModel(self.observation.size, hidden_sizes, output_size)
+        if noisy:
+            make_noisy(self.head)
 
     def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
         """Q-values [T,B,output_size]; leading dims may also be [B] or []."""

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from rlpyt.models.conv2d import Conv2dHeadModel
+from rlpyt.models.linear import OutputLinear
 from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
 
 
@@ -56,8 +57,8 @@ class AtariFfModel(torch.nn.Module):
     ):
         super().__init__()
         self.conv = small_conv(image_shape, fc_sizes, use_maxpool, channels, kernel_sizes, strides, paddings)
-        self.pi = torch.nn.Linear(self.conv.output_size, output_size)
-        self.value = torch.nn.Linear(self.conv.output_size, 1)
+        self.pi = OutputLinear(self.conv.output_size, output_size)
+        self.value = OutputLinear(self.conv.output_size, 1)
 
     def forward(self, image, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor]:
         """Action probabilities [T,B,output_size] and value [T,B]; leading dims may also be [B] or [].

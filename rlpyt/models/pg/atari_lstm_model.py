@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.pg.atari_ff_model import small_conv
 from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
@@ -40,8 +41,8 @@ class AtariLstmModel(torch.nn.Module):
         super().__init__()
         self.conv = small_conv(image_shape, fc_sizes, use_maxpool, channels, kernel_sizes, strides, paddings)
         self.lstm = LstmWithInputs(self.conv.output_size, output_size, lstm_size)
-        self.pi = torch.nn.Linear(lstm_size, output_size)
-        self.value = torch.nn.Linear(lstm_size, 1)
+        self.pi = OutputLinear(lstm_size, output_size)
+        self.value = OutputLinear(lstm_size, 1)
 
     def forward(self, image, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
         """Action probabilities [T,B,output_size], value [T,B], and the state after the last step [N,B,H].

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.utils.tensor import restore_leading_dims
@@ -40,8 +41,8 @@ class MlpLstmModel(torch.nn.Module):
         self.observation = ObservationVector(observation_shape, n_observations)
         self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
         self.lstm = LstmWithInputs(self.mlp.output_size, output_size, lstm_size)
-        self.pi = torch.nn.Linear(lstm_size, output_size)
-        self.value = torch.nn.Linear(lstm_size, 1)
+        self.pi = OutputLinear(lstm_size, output_size)
+        self.value = OutputLinear(lstm_size, 1)
 
     def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
         """Action probabilities [T,B,output_size], value [T,B], and the state after the last step [N,B,H].

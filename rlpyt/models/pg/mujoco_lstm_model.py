@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel
 from rlpyt.models.pg.mujoco_ff_model import NormalizingModel
@@ -42,7 +43,7 @@ class MujocoLstmModel(NormalizingModel):
         self.action_size = action_size
         self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
         self.lstm = LstmWithInputs(self.mlp.output_size, action_size, lstm_size)
-        self.head = torch.nn.Linear(lstm_size, 2 * action_size + 1)
+        self.head = OutputLinear(lstm_size, 2 * action_size + 1)
 
     def forward(
         self, observation, prev_action, prev_reward, init_rnn_state

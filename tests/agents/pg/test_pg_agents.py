@@ -1,12 +1,15 @@
 import numpy as np
 import pytest
 import torch
+from envs import CountingEnv
+from ranks import run_ranks
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
@@ -121,6 +124,72 @@ def test_observation_statistics_reach_the_model():
     agent.update_obs_rms(observation)
     torch.testing.assert_close(agent.model.obs_rms.mean, observation.mean((0, 1)))
     assert agent.state_dict()["obs_rms.count"] == 15
+
+
+def test_observation_statistics_reach_worker_processes():
+    agent = MujocoFfAgent(model_kwargs=dict(normalize_observation=True))
+    sampler = CpuSampler(
+        CountingEnv, dict(n_actions=0, episode_length=[4, 2]), batch_T=5, batch_B=4, max_decorrelation_steps=0
+    )
+    sampler.initialize(agent, affinity=dict(workers_cpus=[0, 1], set_affinity=False), seed=0)
+    try:
+        for itr in range(2):
+            agent.sample_mode(itr)
+            samples, _ = sampler.obtain_samples(itr)
+            agent.train_mode(itr)
+            _, value = agent(samples.env.observation, samples.agent.prev_action, samples.env.prev_reward)
+            torch.testing.assert_close(samples.agent.agent_info.value, value.detach())
+            agent.update_obs_rms(samples.env.observation)
+            _, changed = agent(samples.env.observation, samples.agent.prev_action, samples.env.prev_reward)
+            assert not torch.allclose(changed, value)
+    finally:
+        sampler.shutdown()
+
+
+def normalize_in_a_rank(rank, results):
+    torch.manual_seed(rank)  # Data-parallel training starts from rank 0's parameters.
+    agent = make(MujocoFfAgent, VECTORS, CONTINUOUS, model_kwargs=dict(normalize_observation=True))
+    agent.data_parallel()
+    observation = ranks_observation(rank)
+    for _ in range(2):
+        agent.update_obs_rms(observation)
+    results[rank] = torch.cat([agent.state_dict()["obs_rms.exact_mean"], agent.state_dict()["obs_rms.exact_var"]])
+    if rank == 0:
+        agent.eval_mode(0)
+        agent.step(torch.zeros(4), torch.zeros(2), torch.zeros(()))  # One rank alone may use the model.
+    agent.train_mode(0)
+    agent(observation, torch.zeros(5, 3, 2), torch.zeros(5, 3))[1].sum().backward()
+    agent.model = None
+
+
+def ranks_observation(rank):
+    return torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(rank)) * (1 + rank) + 10 * rank
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
+def test_observation_statistics_are_of_all_ranks_together_and_equal_in_them():
+    results = torch.zeros(2, 8, dtype=torch.float64).share_memory_()
+    run_ranks(normalize_in_a_rank, results)
+    assert torch.equal(results[0], results[1])
+    everything = torch.cat([ranks_observation(rank) for rank in range(2)]).double().view(-1, 4)
+    torch.testing.assert_close(results[0, :4], everything.mean(0))
+    torch.testing.assert_close(results[0, 4:], everything.var(0, correction=0))
+
+
+@pytest.mark.parametrize("AgentCls", [MujocoFfAgent, MlpGaussianFfAgent])
+def test_evaluation_may_be_deterministic(AgentCls):
+    batch = torch.zeros(3, 4), torch.zeros(3, 2), torch.zeros(3)
+    for deterministic in (True, False):
+        agent = make(AgentCls, VECTORS, CONTINUOUS, deterministic_eval=deterministic)
+        agent.eval_mode(0)
+        action, info = agent.step(*batch)
+        assert torch.equal(action, info.dist_info.mean) is deterministic
+        for mode in (agent.sample_mode, agent.train_mode):
+            mode(1)
+            action, info = agent.step(*batch)
+            assert not torch.equal(action, info.dist_info.mean)
+            expected = (info.dist_info.log_std + 0.5 * np.log(2 * np.pi * np.e)).sum(-1)
+            torch.testing.assert_close(agent.distribution.entropy(info.dist_info), expected)
 
 
 @pytest.mark.parametrize("AgentCls, observation_space, action_space, advice", [

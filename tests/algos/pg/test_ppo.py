@@ -136,6 +136,17 @@ def test_rates_fall_linearly_and_are_functions_of_the_iteration():
     assert (resumed.optimizer.param_groups[0]["lr"], resumed.ratio_clip) == seen[9]
 
 
+@pytest.mark.parametrize("n_itr", [1, 2, 3])
+def test_rates_of_runs_of_any_length_and_beyond_are_finite_and_never_negative(n_itr):
+    agent = MlpFfAgent()
+    algo = start(PPO(learning_rate=0.4, ratio_clip=0.2, minibatches=1, epochs=1), agent, T, B, n_itr=n_itr)
+    for itr in range(n_itr + 2):
+        opt_info = algo.optimize_agent(itr, random_samples(agent, T, B))
+        remaining = max(1 - itr / n_itr, 0)
+        assert (algo.optimizer.param_groups[0]["lr"], algo.ratio_clip) == pytest.approx((0.4 * remaining, 0.2 * remaining))
+        assert np.isfinite(opt_info.loss).all()
+
+
 def test_rates_stay_without_the_schedule():
     agent = MlpFfAgent()
     algo = start(PPO(learning_rate=0.4, ratio_clip=0.2, linear_lr_schedule=False), agent, T, B, n_itr=10)

@@ -1,0 +1,136 @@
+"""Train any configuration of rlpyt.experiments.configs.
+
+What it teaches: experiments as data. A configuration names the classes of a run and their settings; this script puts them together.
+
+    python examples/train.py atari_ff_ppo pong_2M --n_parallel 2
+    python examples/train.py mujoco_sac sac_1M_serial --set env.id=HalfCheetah-v5 algo.learning_rate=1e-3
+"""
+
+import argparse
+import ast
+import inspect
+from pydoc import locate
+
+from rlpyt.experiments.configs import classes_of, load, look_up, variant
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
+from rlpyt.utils.logging.context import logger_context
+
+SAMPLERS = dict(
+    serial="rlpyt.samplers.serial.sampler.SerialSampler",
+    cpu="rlpyt.samplers.parallel.cpu.sampler.CpuSampler",
+    gpu="rlpyt.samplers.parallel.gpu.sampler.GpuSampler",
+    alternating="rlpyt.samplers.parallel.gpu.alternating_sampler.AlternatingSampler",
+)
+SMOKE = dict(  # No setting is larger than this in a tiny run.
+    algo=dict(batch_T=8, warmup_T=4, store_rnn_state_interval=4, epochs=2, minibatches=4, min_steps_learn=128, replay_size=2048),
+    runner=dict(n_steps=512, log_interval_steps=256),
+    sampler=dict(batch_T=32, batch_B=4, max_decorrelation_steps=10, eval_n_envs=2, eval_max_steps=100),
+)
+
+
+def build_and_train(
+    module,
+    key,
+    log_dir=None,
+    run_ID=0,
+    seed=0,
+    cuda_idx=None,
+    n_parallel=2,
+    sampler=None,
+    settings=(),
+    smoke=False,
+):
+    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+    config_module = load(module)
+    config = config_module.configs[look_up(key, config_module.configs, f"configuration in {module}")]
+    paths = classes_of(config_module, key)
+    if sampler is not None:
+        paths["sampler"] = SAMPLERS[sampler]
+    config = variant(config, **changes(config, settings))
+    if smoke:
+        config = limited(config, classes=dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase))
+    affinity = dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), set_affinity=False)
+    runner = build(config, paths, affinity, seed)
+    log_dir = f"{module}_{key}" if log_dir is None else log_dir
+    with logger_context(log_dir, run_ID, name=f"{module}_{key}", log_params=dict(config, classes=paths, seed=seed)) as run_dir:
+        runner.train()
+    return run_dir
+
+
+def build(config, paths, affinity, seed):
+    """Put the parts together: the sections of `config` are the settings of the classes at `paths`. Returns the runner."""
+    classes = {part: load_class(path) for part, path in paths.items()}
+    env = config["env"]
+    identity = {name: env[name] for name in ("game", "id") if name in env}
+    sampler = classes["sampler"](
+        EnvCls=classes["env"],
+        env_kwargs=env,
+        eval_env_kwargs={**env, **config.get("eval_env", {}), **identity},  # the same environment, but for the settings of eval_env
+        **given(TrajInfoCls=classes.get("traj_info"), CollectorCls=classes.get("collector")),
+        **config["sampler"],
+    )
+    algo = classes["algo"](
+        **given(OptimCls=classes.get("optim"), ReplayBufferCls=classes.get("replay_buffer")),
+        **given(optim_kwargs=config.get("optim")),
+        **config["algo"],
+    )
+    AgentCls = classes["alternating_agent"] if sampler.alternating and "alternating_agent" in classes else classes["agent"]
+    agent = AgentCls(**{**config["agent"], **given(model_kwargs=config.get("model"))})
+    RunnerCls = MinibatchRlEval if sampler.eval_n_envs else MinibatchRl
+    settings = {**config["runner"], "affinity": {**config["runner"].get("affinity", {}), **affinity}}
+    return RunnerCls(algo=algo, agent=agent, sampler=sampler, seed=seed, **settings)
+
+
+def given(**settings):
+    """The settings which are neither None nor empty."""
+    return {name: value for name, value in settings.items() if value}
+
+
+def load_class(path):
+    """The class at an import path; its module is imported only now."""
+    found = locate(path)
+    if found is None:
+        raise ImportError(f"There is no {path}.")
+    return found
+
+
+def changes(config, settings):
+    """Read settings such as "algo.learning_rate=1e-3" into sections; ValueError if they are not of that form, or the section is none."""
+    sections = {}
+    for setting in settings:
+        name, is_, text = setting.partition("=")
+        section, dot, name = name.partition(".")
+        if not (is_ and dot):
+            raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=1e-3.")
+        try:
+            value = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            value = text
+        sections.setdefault(look_up(section, config, "section"), {})[name] = value
+    return sections
+
+
+def limited(config, classes):
+    """The configuration with no setting above SMOKE, also where it is a default of the class."""
+    sections = {}
+    for section, limits in SMOKE.items():
+        defaults = inspect.signature(classes[section]).parameters if section in classes else {}
+        values = {**{name: defaults[name].default for name in limits if name in defaults}, **config[section]}
+        sections[section] = {name: min(values[name], limit) for name, limit in limits.items() if values.get(name)}
+    return variant(config, **sections)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("module", help="configuration module, e.g. atari_ff_ppo")
+    parser.add_argument("key", help="key of the configuration")
+    parser.add_argument("--log_dir", help="directory of the experiment; default: made from module and key", default=None)
+    parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
+    parser.add_argument("--seed", help="the same seed gives the same run", type=int, default=0)
+    parser.add_argument("--cuda_idx", help="GPU to use; default: none", type=int, default=None)
+    parser.add_argument("--n_parallel", help="worker processes of parallel samplers, in each group", type=int, default=2)
+    parser.add_argument("--sampler", help="instead of the configuration's", choices=list(SAMPLERS), default=None)
+    parser.add_argument("--set", help="settings to change: section.name=value", nargs="+", default=[], dest="settings")
+    parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
+    args = parser.parse_args()
+    build_and_train(**vars(args))

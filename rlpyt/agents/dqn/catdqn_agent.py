@@ -1,0 +1,45 @@
+"""Agent for categorical DQN."""
+
+import torch
+
+from rlpyt.agents.base import AgentStep
+from rlpyt.agents.dqn.dqn_agent import DqnAgent
+from rlpyt.distributions.epsilon_greedy import CategoricalEpsilonGreedy
+from rlpyt.utils.collections import namedarraytuple
+
+AgentInfo = namedarraytuple("AgentInfo", ["p"])
+
+
+class CatDqnAgent(DqnAgent):
+    """Agent for categorical DQN: epsilon-greedy on the means of distributions of the return.
+
+    Its model, and so `__call__` and `target`, return probabilities [*lead,n,n_atoms].
+
+    The algorithm says by `give_V_min_max` which returns the atoms stand for; until then they are from -1 to 1. Since any other range
+    puts the means in the same order, sampler workers need not be told.
+
+    Args:
+        n_atoms: atoms of a distribution; handed on to the model.
+    """
+
+    def __init__(self, n_atoms: int = 51, **kwargs):
+        super().__init__(**kwargs)
+        if n_atoms < 2:
+            raise ValueError(f"n_atoms={n_atoms} must be at least 2: one for the smallest return, and one for the largest.")
+        self.n_atoms = n_atoms
+        self.model_kwargs = {**self.model_kwargs, "n_atoms": n_atoms}
+
+    def make_distribution(self, n_actions: int) -> CategoricalEpsilonGreedy:
+        """The distribution that chooses actions."""
+        return CategoricalEpsilonGreedy(dim=n_actions, z=torch.linspace(-1, 1, self.n_atoms))
+
+    def give_V_min_max(self, V_min: float, V_max: float) -> None:
+        """Assign the returns that the first and the last atom stand for; called by the algorithm."""
+        self.V_min, self.V_max = V_min, V_max
+        self.distribution.set_z(torch.linspace(V_min, V_max, self.n_atoms))
+
+    @torch.no_grad()
+    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+        """Choose actions: AgentStep(action [*lead], AgentInfo(p [*lead,n,n_atoms])) on the CPU, without gradient."""
+        p = self._act(observation, prev_action, prev_reward)
+        return AgentStep(self.distribution.sample(p), AgentInfo(p))

@@ -1,0 +1,52 @@
+"""Agents for recurrent DQN (R2D1)."""
+
+import torch
+
+from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
+from rlpyt.agents.dqn.dqn_agent import DqnAgent
+from rlpyt.agents.recurrent import recorded_rnn_state
+from rlpyt.models.utils import unwrap_ddp
+from rlpyt.utils.collections import namedarraytuple
+
+#   prev_rnn_state  [B,N,H], the state before the step
+AgentInfo = namedarraytuple("AgentInfo", ["q", "prev_rnn_state"])
+
+
+class R2d1AgentBase(DqnAgent):
+    """DQN agent with a recurrent model; a mixin in front of it keeps the state.
+
+    The model also takes the state before the first step, and returns (Q-values [*lead,n], state after the last step). States are
+    structures of tensors [N,B,H]: layers, environments (1 where inputs have no leading dims), width; None stands for zeros.
+    """
+
+    def __call__(self, observation, prev_action, prev_reward, init_rnn_state):
+        """Training data [T,B,...] or [B,...] -> (Q-values [*lead,n], next_rnn_state), with gradient, on the training device."""
+        inputs = self._model_inputs(observation, prev_action, prev_reward)
+        return self.model(*inputs, self._to_device(init_rnn_state))
+
+    @torch.no_grad()
+    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+        """Choose actions, and advance the recurrent state; on the CPU, without gradient.
+
+        Inputs have leading dims [B] or []. Returns AgentStep(action [*lead], AgentInfo(q [*lead,n], prev_rnn_state [B,N,H])).
+        """
+        prev_rnn_state = self.prev_rnn_state
+        inputs = self._model_inputs(observation, prev_action, prev_reward)
+        q, next_rnn_state = unwrap_ddp(self.model)(*inputs, prev_rnn_state)
+        q, prev_rnn_state = self._to_cpu((q, recorded_rnn_state(prev_rnn_state, next_rnn_state)))
+        step = AgentStep(self.distribution.sample(q), AgentInfo(q, prev_rnn_state))
+        self.advance_rnn_state(next_rnn_state)
+        return step
+
+    def target(self, observation, prev_action, prev_reward, init_rnn_state):
+        """The target model's (Q-values [*lead,n], next_rnn_state) for training data, on the training device."""
+        inputs = self._model_inputs(observation, prev_action, prev_reward)
+        return self.target_model(*inputs, self._to_device(init_rnn_state))
+
+
+class R2d1Agent(RecurrentAgentMixin, R2d1AgentBase):
+    """Recurrent DQN agent."""
+
+
+class R2d1AlternatingAgent(AlternatingRecurrentAgentMixin, R2d1AgentBase):
+    """The same for alternating samplers."""

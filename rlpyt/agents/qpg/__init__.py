@@ -1,0 +1,1 @@
+"""Agents for Q-function policy gradients."""

@@ -1,0 +1,193 @@
+"""What agents with a policy and Q-functions of continuous actions share."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.base import is_trained as is_trained
+from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
+from rlpyt.models.qpg.perceptron import stack_parameters
+from rlpyt.models.utils import unwrap_ddp, update_state_dict
+from rlpyt.utils.buffer import np_mp_array
+
+
+class QpgAgent(BaseAgent):
+    """Agent with a policy (`model`), one or two Q-functions, and target networks of some models.
+
+    Target networks start as copies. The state dict holds one state dict per name in `model_names`.
+
+    Subclasses declare:
+        model_names: all models, see `BaseAgent`.
+        q_names: attributes of the Q-functions, in order.
+        target_names: attribute of a model -> attribute of its target network.
+        settings_names: attribute of each model besides the policy and targets -> attributes with its class and keyword arguments.
+        hidden_sizes: of models for which no keyword arguments are given.
+    """
+
+    q_names: Sequence[str]
+    target_names: Mapping[str, str]
+    settings_names: Mapping[str, tuple[str, str]]
+    hidden_sizes: Sequence[int]
+
+    def __init__(
+        self,
+        ModelCls: type[torch.nn.Module],
+        model_kwargs: dict[str, Any] | None,
+        initial_model_state_dict: Mapping[str, Any] | None,
+        **settings: Any,
+    ):
+        """settings: classes and keyword arguments of the further models, which become attributes; None for `hidden_sizes`."""
+        super().__init__(ModelCls, self._kwargs(model_kwargs), initial_model_state_dict)
+        for name, value in settings.items():
+            setattr(self, name, self._kwargs(value) if name.endswith("model_kwargs") else value)
+        self._min_itr_learn = np_mp_array(1, "int64")  # In shared memory: workers may have been started before it is known.
+        self._q_frozen = False
+        self._targets: tuple[list, list] | None = None  # tensors of target networks, and of what they follow
+
+    def _kwargs(self, kwargs: dict[str, Any] | None) -> dict[str, Any]:
+        return dict(hidden_sizes=list(self.hidden_sizes)) if kwargs is None else kwargs
+
+    # --- construction -------------------------------------------------------------------------------------------------
+
+    def initialize(
+        self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
+    ) -> None:
+        """Extends the base method by the check of the spaces and by the distribution.
+
+        ValueError for actions that are not vectors, or whose bounds are not the same -a and a for all components; and for images.
+        """
+        check_spaces(self, env_spaces)
+        super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
+        self.make_distribution(env_spaces.action)
+
+    def make_distribution(self, action_space) -> None:
+        """Assign the distribution over actions."""
+        raise NotImplementedError(f"{type(self).__name__} defines no distribution over actions.")
+
+    def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
+        """observation_shape and action_size."""
+        return dict(observation_shape=env_spaces.observation.shape, action_size=env_spaces.action.shape[0])
+
+    def make_models(self) -> None:
+        """Extends the base method by Q-functions, further models and target networks."""
+        super().make_models()
+        kwargs = {key: self.env_model_kwargs[key] for key in ("observation_shape", "action_size")}
+        for attribute, (cls_name, kwargs_name) in self.settings_names.items():
+            setattr(self, attribute, getattr(self, cls_name)(**kwargs, **getattr(self, kwargs_name)))
+        for attribute, target in self.target_names.items():
+            setattr(self, target, copy.deepcopy(getattr(self, attribute)).requires_grad_(False).eval())
+        self._arrange()
+
+    def to_device(self, cuda_idx: int | None = None) -> None:
+        """Extends the base method by the arrangement of parameters in memory."""
+        super().to_device(cuda_idx)
+        self._arrange()
+
+    def data_parallel(self) -> int | None:
+        """Extends the base method; see there."""
+        device_idx = super().data_parallel()
+        self._targets = None
+        return device_idx
+
+    def _arrange(self) -> None:
+        """Put what is computed together next to each other in memory."""
+        self._targets = None
+        targets = [self.target_names[name] for name in self.q_names if name in self.target_names]
+        for names in (self.q_names, targets):
+            models = [getattr(self, name) for name in names]
+            if len(models) > 1 and all(type(model) is QofMuMlpModel for model in models):
+                stack_parameters(models)
+
+    # --- before learning begins ---------------------------------------------------------------------------------------
+
+    def give_min_itr_learn(self, min_itr_learn: int) -> None:
+        """Be told by the algorithm at which sampler iteration learning begins; sampler workers see it whenever they were started."""
+        self._min_itr_learn[0] = min_itr_learn
+
+    @property
+    def min_itr_learn(self) -> int:
+        """Sampler iteration at which learning begins."""
+        return int(self._min_itr_learn[0])
+
+    # --- Q ------------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def freeze_q(self) -> Iterator[None]:
+        """Within this context gradients pass through Q-functions, to the action, but are not computed for their parameters.
+
+        Data-parallel training, too, does not expect any for them.
+        """
+        parameters = [p for name in self.q_names for p in getattr(self, name).parameters() if p.requires_grad]
+        for parameter in parameters:
+            parameter.requires_grad = False
+        self._q_frozen = True
+        try:
+            yield
+        finally:
+            self._q_frozen = False
+            for parameter in parameters:
+                parameter.requires_grad = True
+
+    def _q_values(self, names: Sequence[str], observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, ...]:
+        """Q [*lead] of the models with these attributes; inputs as from the algorithm."""
+        models = [getattr(self, name) for name in names]
+        if self._q_frozen or not torch.is_grad_enabled():
+            models = [unwrap_ddp(model) for model in models]
+        return q_values(models, *self._to_device((observation, prev_action, prev_reward, action)))
+
+    # --- modes --------------------------------------------------------------------------------------------------------
+
+    def _set_mode(self, mode: str, training: bool) -> None:
+        """Extends the base method: sampling is done by the policy alone, so that other models stay as they are for training.
+
+        With an update after every step, turning all of them over twice took a tenth of the time.
+        """
+        for model in [self.model] if mode == "sample" else self.named_models().values():
+            wanted = training and is_trained(model)
+            if model.training != wanted:
+                model.train(wanted)
+        self._mode = mode
+
+    # --- targets ------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def update_target(self, tau: float = 1) -> None:
+        """Move the target networks towards the models: ``tau * model + (1 - tau) * target``, in place."""
+        if self._targets is None:
+            pairs = [(unwrap_ddp(getattr(self, name)), getattr(self, target)) for name, target in self.target_names.items()]
+            if any(True for model, _ in pairs for _ in model.buffers()):
+                for model, target in pairs:
+                    update_state_dict(target, model.state_dict(), tau)
+                return
+            self._targets = [p for _, target in pairs for p in target.parameters()], [p for model, _ in pairs for p in model.parameters()]
+        torch._foreach_lerp_(*self._targets, float(tau))
+
+
+def check_spaces(agent: BaseAgent, env_spaces) -> None:
+    """ValueError for spaces that agents of this family cannot serve, with what to do."""
+    name, observation, action = type(agent).__name__, env_spaces.observation, env_spaces.action
+    if hasattr(action, "n") or not hasattr(action, "high"):
+        raise ValueError(
+            f"{name} needs continuous actions (FloatBox), but the environment's action space is {action!r}. For discrete "
+            "actions use DQN, e.g. rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent."
+        )
+    if len(action.shape) != 1:
+        raise ValueError(f"{name} needs actions of shape (A,), but {action!r} has shape {action.shape}: reshape them in the environment.")
+    low, high = np.asarray(action.low), np.asarray(action.high)
+    if not (np.isfinite(high).all() and (high > 0).all() and (high == high[0]).all() and (low == -high).all()):
+        raise ValueError(
+            f"{name} needs actions bounded by the same -a and a in every component, but {action!r} has low={low} and high={high}: "
+            "rescale them in the environment (e.g. gymnasium.wrappers.RescaleAction to [-1,1])."
+        )
+    if getattr(observation, "dtype", None) == np.uint8 and isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp):
+        raise ValueError(
+            f"{name} has perceptrons for models, but observations are images ({observation!r} of uint8): give it models for them "
+            "(ModelCls, QModelCls), or turn images into vectors of features in the environment."
+        )

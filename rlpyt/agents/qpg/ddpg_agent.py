@@ -1,0 +1,132 @@
+"""DDPG agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import torch
+
+from rlpyt.agents.base import AgentStep
+from rlpyt.agents.qpg.base import QpgAgent
+from rlpyt.distributions.gaussian import DistInfo, Gaussian
+from rlpyt.models.qpg.mlp import MuMlpModel, QofMuMlpModel
+from rlpyt.models.utils import unwrap_ddp
+from rlpyt.utils.collections import namedarraytuple
+
+AgentInfo = namedarraytuple("AgentInfo", ["mu"])
+
+
+class DdpgAgent(QpgAgent):
+    """Agent for deep deterministic policy gradients: actions mu(s) with Gaussian noise, a Q-function, targets of both.
+
+    The state dict has the keys model (mu), q_model, target_model and target_q_model.
+
+    Args:
+        ModelCls: class of mu, which returns actions [*lead,A].
+        QModelCls: class of Q, which is also given an action and returns [*lead].
+        model_kwargs, q_model_kwargs: their keyword arguments, besides observation_shape and action_size (and, for mu, output_max, the
+            largest action); None means hidden_sizes=[400, 300].
+        initial_model_state_dict: of mu alone, or of the whole agent.
+        initial_q_model_state_dict: of Q.
+        action_std: standard deviation of the noise added to actions when sampling; there is none in evaluation.
+        action_noise_clip: largest absolute noise, or None.
+    """
+
+    hidden_sizes = (400, 300)
+    model_names = {"model": "model", "q_model": "q_model", "target_model": "target_model", "target_q_model": "target_q_model"}
+    q_names = ("q_model",)
+    target_names = {"model": "target_model", "q_model": "target_q_model"}
+    settings_names = {"q_model": ("QModelCls", "q_model_kwargs")}
+
+    def __init__(
+        self,
+        ModelCls: type[torch.nn.Module] = MuMlpModel,
+        QModelCls: type[torch.nn.Module] = QofMuMlpModel,
+        model_kwargs: dict[str, Any] | None = None,
+        q_model_kwargs: dict[str, Any] | None = None,
+        initial_model_state_dict: Mapping[str, Any] | None = None,
+        initial_q_model_state_dict: Mapping[str, Any] | None = None,
+        action_std: float = 0.1,
+        action_noise_clip: float | None = None,
+    ):
+        super().__init__(ModelCls, model_kwargs, initial_model_state_dict, QModelCls=QModelCls, q_model_kwargs=q_model_kwargs)
+        self.initial_q_model_state_dict = initial_q_model_state_dict
+        self.action_std = action_std
+        self.action_noise_clip = action_noise_clip
+
+    @property
+    def shared_mu_model(self) -> torch.nn.Module | None:
+        """`shared_model`, which is mu."""
+        return self.shared_model
+
+    def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
+        """observation_shape, action_size and, for mu alone, output_max."""
+        return dict(super().make_env_to_model_kwargs(env_spaces), output_max=float(env_spaces.action.high[0]))
+
+    def make_models(self) -> None:
+        """Extends the base method by the initial parameters of single models."""
+        super().make_models()
+        self._load_initial("q_model", self.initial_q_model_state_dict)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take what `state_dict` returned; from the state dict of mu alone, mu and its target."""
+        if "model" not in state_dict:
+            self._load_initial("model", state_dict)
+        else:
+            super().load_state_dict(state_dict)
+
+    def _load_initial(self, name: str, state_dict: Mapping[str, Any] | None) -> None:
+        if state_dict is not None:
+            for attribute in (name, self.target_names[name]):
+                unwrap_ddp(getattr(self, attribute)).load_state_dict(state_dict)
+
+    def make_distribution(self, action_space) -> None:
+        """Gaussian noise; actions are clipped at their bounds."""
+        self.distribution = Gaussian(
+            dim=action_space.shape[0], std=self.action_std, noise_clip=self.action_noise_clip, clip=float(action_space.high[0])
+        )
+
+    def q(self, observation, prev_action, prev_reward, action) -> torch.Tensor:
+        """Q [*lead] of an action, with gradient."""
+        return self._q_values(self.q_names, observation, prev_action, prev_reward, action)[0]
+
+    def q_at_mu(self, observation, prev_action, prev_reward) -> torch.Tensor:
+        """Q [*lead] of the policy's action, with gradient through the (first) Q-function to the policy."""
+        inputs = self._model_inputs(observation, prev_action, prev_reward)
+        return self._q_values(self.q_names[:1], *inputs, self.model(*inputs))[0]
+
+    @torch.no_grad()
+    def target_q_at_mu(self, observation, prev_action, prev_reward) -> torch.Tensor:
+        """Target network's Q [*lead] of the target network's action."""
+        inputs = self._model_inputs(observation, prev_action, prev_reward)
+        return self._q_values(["target_q_model"], *inputs, self.target_model(*inputs))[0]
+
+    @torch.no_grad()
+    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+        """Choose actions: AgentStep(action [*lead,A], AgentInfo(mu [*lead,A])) on the CPU, without gradient."""
+        mu = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
+        return AgentStep(self.distribution.sample(DistInfo(mu)), AgentInfo(mu))
+
+    def q_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters of the Q-functions."""
+        return chain.from_iterable(getattr(self, name).parameters() for name in self.q_names)
+
+    def mu_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters of the policy."""
+        return self.model.parameters()
+
+    def sample_std(self, itr: int) -> float:
+        """Standard deviation of the noise of sampler iteration `itr`."""
+        return self.action_std
+
+    def sample_mode(self, itr: int) -> None:
+        """Extends the base method: actions are noisy. itr: iteration of the sampler."""
+        super().sample_mode(itr)
+        self.distribution.set_std(self.sample_std(itr))
+
+    def eval_mode(self, itr: int) -> None:
+        """Extends the base method: actions are those of the policy. itr: iteration of the runner."""
+        super().eval_mode(itr)
+        self.distribution.set_std(0.0)

@@ -1,0 +1,112 @@
+"""What both SAC agents share: a policy of squashed Gaussian actions and two Q-functions."""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from rlpyt.agents.base import AgentStep
+from rlpyt.agents.qpg.base import QpgAgent
+from rlpyt.agents.qpg.squashed_gaussian import sample_with_log_likelihood
+from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
+from rlpyt.models.utils import unwrap_ddp
+from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.logging import logger
+
+MIN_LOG_STD = -20
+MAX_LOG_STD = 2
+
+AgentInfo = namedarraytuple("AgentInfo", ["dist_info"])
+Models = namedtuple("Models", ["pi", "q1", "q2", "v"], defaults=(None,))
+
+
+class BaseSacAgent(QpgAgent):
+    """Samples actions from a squashed Gaussian, with a fixed standard deviation before learning begins; most likely ones in evaluation.
+
+    Args:
+        ModelCls: class of the policy, which returns mean and log_std, both [*lead,A].
+        model_kwargs: its keyword arguments, besides observation_shape and action_size; None means hidden_sizes=[256, 256].
+        initial_model_state_dict: of the whole agent, see `state_dict`.
+        action_squash: largest absolute action: actions are ``action_squash * tanh(x)``, x Gaussian; None for no squashing.
+        pretrain_std: standard deviation of x before learning begins; None means the policy's.
+        settings: classes and keyword arguments of further models.
+    """
+
+    hidden_sizes = (256, 256)
+    q_names = ("q1_model", "q2_model")
+
+    def __init__(
+        self,
+        ModelCls: type[torch.nn.Module],
+        model_kwargs: dict[str, Any] | None,
+        initial_model_state_dict: Mapping[str, Any] | None,
+        action_squash: float | None,
+        pretrain_std: float | None,
+        **settings: Any,
+    ):
+        super().__init__(ModelCls, model_kwargs, initial_model_state_dict, **settings)
+        self.action_squash = action_squash
+        self.pretrain_std = pretrain_std
+
+    def make_distribution(self, action_space) -> None:
+        """A Gaussian, squashed to `action_squash`."""
+        if self.action_squash is not None and not math.isclose(self.action_squash, action_space.high[0], rel_tol=1e-5):
+            logger.log(
+                f"{type(self).__name__} takes actions between -{self.action_squash} and {self.action_squash} (its action_squash), but "
+                f"those of the environment go to {action_space.high[0]}."
+            )
+        self.distribution = Gaussian(
+            dim=action_space.shape[0],
+            squash=self.action_squash,
+            min_std=math.exp(MIN_LOG_STD),
+            max_std=math.exp(MAX_LOG_STD),
+        )
+
+    def q(self, observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both Q [*lead] of an action, with gradient."""
+        return self._q_values(self.q_names, observation, prev_action, prev_reward, action)
+
+    def pi(self, observation, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor, DistInfoStd]:
+        """A new action [*lead,A], the log of its density [*lead], and dist_info, all with gradient to the policy."""
+        dist_info = DistInfoStd(*self.model(*self._model_inputs(observation, prev_action, prev_reward)))
+        log_std = dist_info.log_std.clamp(MIN_LOG_STD, MAX_LOG_STD)
+        action, log_pi = sample_with_log_likelihood(dist_info.mean, log_std, self.distribution.squash)
+        return action, log_pi, dist_info
+
+    @torch.no_grad()
+    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+        """Choose actions: AgentStep(action [*lead,A], AgentInfo(dist_info [*lead,A])) on the CPU, without gradient."""
+        mean, log_std = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
+        dist_info = DistInfoStd(mean, log_std)
+        return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info))
+
+    def pi_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters of the policy."""
+        return self.model.parameters()
+
+    def q1_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters of the first Q-function."""
+        return self.q1_model.parameters()
+
+    def q2_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters of the second Q-function."""
+        return self.q2_model.parameters()
+
+    def train_mode(self, itr: int) -> None:
+        """Extends the base method: the standard deviation is the policy's."""
+        super().train_mode(itr)
+        self.distribution.set_std(None)
+
+    def sample_mode(self, itr: int) -> None:
+        """Extends the base method: the standard deviation is `pretrain_std` before learning begins. itr: iteration of the sampler."""
+        super().sample_mode(itr)
+        self.distribution.set_std(self.pretrain_std if itr < self.min_itr_learn else None)
+
+    def eval_mode(self, itr: int) -> None:
+        """Extends the base method: the standard deviation is 0."""
+        super().eval_mode(itr)
+        self.distribution.set_std(0.0)

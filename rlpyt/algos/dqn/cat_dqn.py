@@ -1,0 +1,104 @@
+"""Categorical deep Q-learning, C51 (Bellemare et al. 2017, https://arxiv.org/abs/1707.06887).
+
+With double Q-learning, prioritized replay by KL divergence, n-step returns, and a model that is dueling and noisy it is Rainbow (Hessel et
+al. 2018, https://arxiv.org/abs/1710.02298).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.hyperparameters import Number, check_hyperparameters
+from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.tensor import select_at_indexes
+
+# Keeps logarithms finite at probability 0; so small that it leaves the gradient with respect to the model's logits as it is.
+EPS = 1e-30
+
+
+class CategoricalDQN(DQN):
+    """Learns the distribution of the return, over fixed atoms: as many as the agent has, evenly spaced from `V_min` to `V_max`.
+
+    Args:
+        V_min, V_max: smallest and largest return that is told apart.
+        kwargs: arguments of `DQN`. `delta_clip` has no meaning here but for `default_priority`.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    distributional = True
+    agents = (
+        "that acts epsilon-greedily on distributions of the return and has a target network, such as AtariCatDqnAgent or "
+        "MlpCatDqnAgent of rlpyt.agents.dqn"
+    )
+
+    def __init__(self, V_min: float = -10, V_max: float = 10, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        save__init__args(locals())
+        check_hyperparameters(self, V_min=Number(), V_max=Number(low=V_min, above=True))
+
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+        """Extend the base class by telling the agent what its atoms stand for."""
+        super()._prepare(agent, *args, **kwargs)
+        agent.give_V_min_max(self.V_min, self.V_max)
+
+    def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute the cross-entropy of the predicted distribution p(s,a) relative to the target distribution m.
+
+        m is that of ``R + γ^m z`` with z from p_target(s',a'), projected on the atoms (`project`), where R is the sum of m discounted
+        rewards; just R if the episode was terminated before. a' has the largest mean by p_target, or, with `double_dqn`, by p.
+        Losses are weighted by importance if replay is prioritized.
+
+        Args:
+            samples: `SamplesFromReplay` with leading dimension [n], on the training device.
+
+        Returns:
+            The mean loss, and KL(m || p) [n], which differs from the cross-entropy by what no p can help.
+        """
+        p = select_at_indexes(samples.action, self.agent(*samples.agent_inputs))  # [n,P]
+        with torch.no_grad():
+            z = torch.linspace(self.V_min, self.V_max, p.shape[-1], dtype=p.dtype, device=p.device)
+            target_ps = self.agent.target(*samples.target_inputs)  # [n,A,P]
+            next_ps = self.agent(*samples.target_inputs) if self.double_dqn else target_ps
+            target_p = select_at_indexes((next_ps @ z).argmax(dim=-1), target_ps)  # [n,P]
+            discount = bootstrap_discount(samples, self.discount, self.n_step_return)
+            m = project(target_p, samples.return_.to(p), discount.to(p), self.V_min, self.V_max)
+
+        cross_entropy = -(m * p.clamp(min=EPS).log()).sum(dim=-1)
+        with torch.no_grad():
+            entropy = -torch.special.xlogy(m, m).sum(dim=-1)
+            kl = (cross_entropy - entropy).clamp(min=0)  # Rounding.
+        losses = cross_entropy * samples.is_weights if self.prioritized_replay else cross_entropy
+        return losses.mean(), kl
+
+
+def project(p: torch.Tensor, return_: torch.Tensor, discount: torch.Tensor, V_min: float, V_max: float) -> torch.Tensor:
+    """Distribution of ``R + γ Z``, where Z is distributed as p says, on the atoms of Z themselves.
+
+    Each value ``R + γ z_j``, limited to [V_min,V_max], gives its probability to the two atoms next to it, to each the more the nearer it is
+    (Bellemare et al. 2017, algorithm 1).
+
+    Args:
+        p: [n,P], probabilities of P evenly spaced atoms from V_min to V_max.
+        return_: [n], R.
+        discount: [n], γ.
+
+    Returns:
+        Probabilities [n,P].
+    """
+    P = p.shape[-1]
+    z = torch.linspace(V_min, V_max, P, dtype=p.dtype, device=p.device)
+    spacing = (V_max - V_min) / (P - 1)
+    position = ((return_[:, None] + discount[:, None] * z - V_min) / spacing).clamp_(0, P - 1)  # [n,P], in units of atoms
+    lower = position.floor()
+    to_upper = p * (position - lower)
+    lower = lower.long()
+    m = torch.zeros_like(p)
+    m.scatter_add_(1, lower, p - to_upper)
+    m.scatter_add_(1, (lower + 1).clamp_(max=P - 1), to_upper)
+    return m

@@ -1,0 +1,334 @@
+"""Recurrent deep Q-learning from prioritized replay of sequences: R2D1, after R2D2 (Kapturowski et al. 2019,
+https://openreview.net/forum?id=r1lyTjAqYX).
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import torch
+
+from rlpyt.algos.dqn.dqn import DQN, SamplesToBuffer, td_losses
+from rlpyt.algos.hyperparameters import COUNT, FRACTION, NON_NEGATIVE, STEPS, Number, check_flags, check_hyperparameters
+from rlpyt.algos.replay import is_frame_stack
+from rlpyt.algos.utils import discount_return_n_step, valid_from_done
+from rlpyt.replays.sequence.frame import (
+    AsyncPrioritizedSequenceReplayFrameBuffer,
+    AsyncUniformSequenceReplayFrameBuffer,
+    PrioritizedSequenceReplayFrameBuffer,
+    UniformSequenceReplayFrameBuffer,
+)
+from rlpyt.replays.sequence.prioritized import AsyncPrioritizedSequenceReplayBuffer, PrioritizedSequenceReplayBuffer
+from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
+from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.tensor import select_at_indexes
+
+OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr", "priority"])
+
+# As in DQN, and the recurrent state before each step, [T,B,...]; None if none is stored.
+SamplesToBufferRnn = namedarraytuple(
+    "SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",), defaults=(None, None, None, None)
+)
+
+#   priorities  [B], of the sequences that the samples belong to
+PrioritiesSamplesToBuffer = namedarraytuple("PrioritiesSamplesToBuffer", ["priorities", "samples"])
+
+# Buffers of sequences by (frames stored once, prioritized, shared by processes).
+SEQUENCE_BUFFERS = {
+    (False, False, False): UniformSequenceReplayBuffer,
+    (False, False, True): AsyncUniformSequenceReplayBuffer,
+    (False, True, False): PrioritizedSequenceReplayBuffer,
+    (False, True, True): AsyncPrioritizedSequenceReplayBuffer,
+    (True, False, False): UniformSequenceReplayFrameBuffer,
+    (True, False, True): AsyncUniformSequenceReplayFrameBuffer,
+    (True, True, False): PrioritizedSequenceReplayFrameBuffer,
+    (True, True, True): AsyncPrioritizedSequenceReplayFrameBuffer,
+}
+
+
+class R2D1(DQN):
+    """Q-learning with a recurrent agent, on sequences from a replay buffer.
+
+    A sequence begins with the recurrent state that the agent had when it was sampled, if that is stored. Both networks go through
+    its first `warmup_T` steps to bring the state up to date, and learn from the `batch_T` steps that follow, as far as the first
+    episode among them goes.
+
+    The shortest way to have the beginnings of episodes trained on is a sampler that does not reset environments inside batches, with
+    batches of `store_rnn_state_interval` steps: then episodes begin where sequences do.
+
+    Args:
+        batch_T: steps in a sequence that are trained on.
+        batch_B: sequences per gradient update.
+        warmup_T: steps before those.
+        store_rnn_state_interval: steps from one that is stored with its recurrent state to the next. Sequences begin only
+            there. 0 stores none: sequences begin anywhere, with a state of zeros.
+        replay_ratio: replayed per sampled steps, where an update replays ``(batch_T + warmup_T) * batch_B`` steps.
+        pri_eta: η, the priority of a sequence is ``η max|δ| + (1 - η) mean|δ|``.
+        default_priority: of new samples without input priorities.
+        input_priorities: compute priorities of new samples as well, from the Q-values the agent recorded while sampling.
+        input_priority_shift: how many starts before they came in the sequences begin to which these priorities belong; None means
+            ``warmup_T // store_rnn_state_interval``.
+        value_scale_eps: ε of `rescale`.
+        optim_kwargs: None means ``eps = 1e-3``.
+        discount, min_steps_learn, delta_clip, replay_size, target_update_interval, n_step_return, learning_rate, OptimCls,
+            initial_optim_state_dict, clip_grad_norm, eps_steps, double_dqn, prioritized_replay, pri_alpha, pri_beta_init, pri_beta_final,
+            pri_beta_steps, ReplayBufferCls, updates_per_sync, prefetch_batches: as in `DQN`.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    OptInfoCls = OptInfo
+    opt_info_fields = OptInfo._fields
+    recurrent = True
+    agents = (
+        "that acts epsilon-greedily on Q-values, has a target network and a recurrent state, such as AtariR2d1Agent or "
+        "MlpR2d1Agent of rlpyt.agents.dqn"
+    )
+
+    def __init__(
+        self,
+        discount: float = 0.997,
+        batch_T: int = 80,
+        batch_B: int = 64,
+        warmup_T: int = 40,
+        store_rnn_state_interval: int = 40,
+        min_steps_learn: int = int(1e5),
+        delta_clip: float | None = None,
+        replay_size: int = int(1e6),
+        replay_ratio: float = 1,
+        target_update_interval: int = 2500,
+        n_step_return: int = 5,
+        learning_rate: float = 1e-4,
+        OptimCls: type = torch.optim.Adam,
+        optim_kwargs: dict | None = None,
+        initial_optim_state_dict: dict | None = None,
+        clip_grad_norm: float = 80.0,
+        eps_steps: int = int(1e6),
+        double_dqn: bool = True,
+        prioritized_replay: bool = True,
+        pri_alpha: float = 0.6,
+        pri_beta_init: float = 0.9,
+        pri_beta_final: float = 0.9,
+        pri_beta_steps: int = int(50e6),
+        pri_eta: float = 0.9,
+        default_priority: float | None = None,
+        input_priorities: bool = True,
+        input_priority_shift: int | None = None,
+        value_scale_eps: float = 1e-3,
+        ReplayBufferCls: type | None = None,
+        updates_per_sync: int = 1,
+        prefetch_batches: bool = False,
+    ) -> None:
+        save__init__args(locals())
+        check_hyperparameters(
+            self,
+            batch_T=COUNT,
+            batch_B=COUNT,
+            warmup_T=STEPS,
+            store_rnn_state_interval=STEPS,
+            pri_eta=FRACTION,
+            input_priority_shift=Number(0, whole=True, optional=True),
+            value_scale_eps=NON_NEGATIVE,
+        )
+        check_flags(self, "input_priorities")
+        if input_priority_shift is None:
+            self.input_priority_shift = self.warmup_T // max(1, self.store_rnn_state_interval)
+        super().__init__(
+            discount=discount,
+            batch_size=(self.batch_T + self.warmup_T) * self.batch_B,
+            min_steps_learn=min_steps_learn,
+            delta_clip=delta_clip,
+            replay_size=replay_size,
+            replay_ratio=replay_ratio,
+            target_update_interval=target_update_interval,
+            n_step_return=n_step_return,
+            learning_rate=learning_rate,
+            OptimCls=OptimCls,
+            optim_kwargs=optim_kwargs,
+            initial_optim_state_dict=initial_optim_state_dict,
+            clip_grad_norm=clip_grad_norm,
+            eps_steps=eps_steps,
+            double_dqn=double_dqn,
+            prioritized_replay=prioritized_replay,
+            pri_alpha=pri_alpha,
+            pri_beta_init=pri_beta_init,
+            pri_beta_final=pri_beta_final,
+            pri_beta_steps=pri_beta_steps,
+            default_priority=default_priority,
+            ReplayBufferCls=ReplayBufferCls,
+            updates_per_sync=updates_per_sync,
+            prefetch_batches=prefetch_batches,
+        )
+        if optim_kwargs is None:
+            self.optim_kwargs = dict(eps=1e-3)
+
+    @property
+    def replay_batch_B(self) -> int:
+        """Sequences that an update draws from the buffer."""
+        return self.batch_B
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Replay
+    # -----------------------------------------------------------------------------------------------------------------
+    def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
+        """Return the class of buffer that suits the observation of an example, and the settings."""
+        return SEQUENCE_BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
+
+    def replay_kwargs(self, batch_spec: Any) -> dict[str, Any]:
+        """Extend the base class by the shape of sequences, and what concerns their first priorities."""
+        kwargs = super().replay_kwargs(batch_spec)
+        kwargs.update(rnn_state_interval=self.store_rnn_state_interval, batch_T=self.warmup_T + self.batch_T)
+        if self.prioritized_replay:
+            kwargs.update(input_priorities=self.input_priorities, input_priority_shift=self.input_priority_shift)
+        return kwargs
+
+    def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBufferRnn:
+        """Return the example of one stored step."""
+        return self._with_rnn_state(super().examples_to_buffer(examples), examples["agent_info"])
+
+    def samples_to_buffer(self, samples: Any) -> SamplesToBufferRnn | PrioritiesSamplesToBuffer:
+        """Return what is stored of a batch [T,B], together with its priorities if they are computed here."""
+        stored = self._with_rnn_state(super().samples_to_buffer(samples), samples.agent.agent_info)
+        if not (self.prioritized_replay and self.input_priorities):
+            return stored
+        return PrioritiesSamplesToBuffer(priorities=self.compute_input_priorities(samples), samples=stored)
+
+    def _with_rnn_state(self, stored: SamplesToBuffer, agent_info: Any) -> SamplesToBufferRnn:
+        prev_rnn_state = agent_info.prev_rnn_state if self.store_rnn_state_interval else None
+        return SamplesToBufferRnn(*stored._replace(final_observation=None), prev_rnn_state)
+
+    @torch.no_grad()
+    def compute_input_priorities(self, samples: Any) -> torch.Tensor:
+        """Compute the priorities [B] of the sequences to which a batch [T,B] of the sampler belongs.
+
+        They are like those of `loss`, but from the Q-values recorded, of the network that was acting; towards the end of the batch the
+        targets bootstrap from its last step, after fewer than n steps. Where there is nothing to learn in the batch, so that its
+        sequence may still hold something, it is `default_priority`.
+        """
+        env, qs, n = samples.env, samples.agent.agent_info.q, self.n_step_return
+        T = len(env.done)
+        q = select_at_indexes(samples.agent.action, qs)[:-1]  # [T-1,B]
+        return_, done_n = discount_return_n_step(env.reward[:-1], env.done[:-1], n, self.discount, do_truncated=True)
+        t = torch.arange(T - 1)
+        end = (t + n).clamp(max=T - 1)  # Step from which the target of step t bootstraps.
+        discount = self.discount ** (end - t).to(q.dtype)[:, None] * ~done_n.bool()  # [T-1,B]
+        y = self.value_scale(return_ + discount * self.inv_value_scale(qs.max(dim=-1).values[end]))
+        _, abs_errors = td_losses(y - q, self.delta_clip)
+
+        valid = valid_from_done(env.done)  # [T,B], the first episode
+        if env.timeout is not None:
+            truncated = (env.timeout * valid).any(dim=0)  # [B], the end of that episode is one that would have to be bootstrapped
+            valid[:-1] *= ~(done_n.bool() & truncated)
+        valid = valid[:-1]
+        return torch.where(valid.any(dim=0), self._mixed(abs_errors, valid), self.default_priority)
+
+    def _mixed(self, abs_errors: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        """Return ``η max|δ| + (1 - η) mean|δ|`` [B] over the valid ones of errors [T,B]; 0 where none is."""
+        abs_errors = abs_errors * valid
+        if not len(abs_errors):
+            return abs_errors.sum(dim=0)
+        return self.pri_eta * abs_errors.amax(dim=0) + (1 - self.pri_eta) * _mean(abs_errors, valid)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Learning
+    # -----------------------------------------------------------------------------------------------------------------
+    def update(self, batch: Any) -> tuple[OptInfo, torch.Tensor | None]:
+        """Do one gradient step on the loss of `batch`."""
+        loss, td_abs_errors, priorities = self.loss(batch)
+        grad_norm = self.descend(loss)
+        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors, priorities)
+        return opt_info, priorities if self.prioritized_replay else None
+
+    def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Compute the loss ½ (Q(s,a) - y)², linear beyond `delta_clip`, over the valid steps of sequences.
+
+        ``y = h(R + γ^n h⁻¹(max_a' Q_target(s',a')))``, where h is `value_scale`, R the sum of n discounted rewards, and s' comes n steps
+        after s; the second term is missing if the episode was terminated before. With `double_dqn`, a' is the best action by Q.
+        Sequences are weighted by importance if replay is prioritized.
+
+        Steps are valid up to the end of the first episode among those to train on, but for those whose target would have to
+        bootstrap from the end of a truncated episode. An episode that ends during the warm-up leaves a state of zeros.
+
+        Args:
+            samples: `SamplesFromReplay` of sequences, [warmup_T + batch_T (+ n), B], on the training device.
+
+        Returns:
+            The mean loss over valid steps; the mean |Q - y| of each sequence [B]; and its priority [B]. They are 0 where nothing is valid.
+        """
+        W, T, n = self.warmup_T, self.batch_T, self.n_step_return
+        inputs = _agent_inputs(samples)  # [W+T+n,B,...] each
+        action, return_, done_n = samples.all_action[W + 1 : W + T + 1], samples.return_[W:], samples.done_n[W:]
+
+        state = target_state = _as_model_state(samples.init_rnn_state)
+        with torch.no_grad():
+            if W:
+                warmup = [x[:W] for x in inputs]
+                alive = ~samples.done[:W].any(dim=0)  # [B]
+                state = _where_alive(self.agent(*warmup, state)[1], alive)
+                target_state = _where_alive(self.agent.target(*warmup, target_state)[1], alive)
+            target_qs = self.agent.target(*(x[W:] for x in inputs), target_state)[0][n:]  # [T,B,A]
+
+        # With double Q-learning, the steps after the last one that is trained on only choose actions; they have no gradient.
+        end = W + T + n if self.double_dqn else W + T
+        qs, _ = self.agent(*(x[W:end] for x in inputs), state)  # [T(+n),B,A]
+        q = select_at_indexes(action, qs[:T])
+        with torch.no_grad():
+            chooser_qs = qs[n:] if self.double_dqn else target_qs
+            target_q = select_at_indexes(chooser_qs.argmax(dim=-1), target_qs)
+            bootstrap = self.discount**n * ~done_n.bool() * self.inv_value_scale(target_q)
+            y = self.value_scale(return_ + bootstrap)
+
+        losses, abs_errors = td_losses(y - q, self.delta_clip)  # [T,B]
+        valid = valid_from_done(samples.done[W:]).to(losses.dtype)
+        if getattr(samples, "valid", None) is not None:
+            valid = valid * samples.valid[W:]
+        if self.prioritized_replay:
+            losses = losses * samples.is_weights
+        return _mean(losses, valid, dim=(0, 1)), _mean(abs_errors, valid), self._mixed(abs_errors, valid)
+
+    def value_scale(self, x: torch.Tensor) -> torch.Tensor:
+        """Return h(x), the scale on which values are learned; a subclass may choose another one, with `inv_value_scale`."""
+        return rescale(x, self.value_scale_eps)
+
+    def inv_value_scale(self, z: torch.Tensor) -> torch.Tensor:
+        """Return h⁻¹(z)."""
+        return inverse_rescale(z, self.value_scale_eps)
+
+
+def rescale(x: torch.Tensor, eps: float) -> torch.Tensor:
+    """``h(x) = sign(x) (√(|x| + 1) - 1) + ε x`` (Pohlen et al. 2018, https://arxiv.org/abs/1805.11593), without cancellation near 0."""
+    return x / ((x.abs() + 1).sqrt() + 1) + eps * x
+
+
+def inverse_rescale(z: torch.Tensor, eps: float) -> torch.Tensor:
+    """Return x with ``rescale(x, eps) = z``: ``sign(z) (((√(1 + 4ε(|z| + 1 + ε)) - 1) / 2ε)² - 1)``, without cancellation for small ε."""
+    z_abs = z.abs()
+    root = (1 + 4 * eps * (z_abs + 1 + eps)).sqrt()  # 1 + 2ε at z = 0.
+    u = 2 * z_abs * (1 - 2 * eps / (root + 1 + 2 * eps)) / (root + 1)  # What is squared above, minus 1.
+    return torch.copysign(u * (u + 2), z)
+
+
+def _agent_inputs(samples: Any) -> tuple[Any, Any, torch.Tensor]:
+    """Return what the agent was given at each step of sequences; as far as the buffer says, null at the start of episodes."""
+    if getattr(samples, "all_prev_reward", None) is None:
+        return samples.all_observation, samples.all_action, samples.all_reward
+    return samples.all_observation, samples.all_prev_action, samples.all_prev_reward
+
+
+def _as_model_state(init_rnn_state: Any) -> Any:
+    """Return a stored state [B,N,...] as models take it, [N,B,...]; None for None."""
+    return buffer_func(init_rnn_state, lambda x: x.transpose(0, 1).contiguous())
+
+
+def _where_alive(state: Any, alive: torch.Tensor) -> Any:
+    """Return the state [N,B,...], zeros where `alive` [B] is False."""
+    return buffer_func(state, lambda x: x * alive.view(1, -1, *[1] * (x.dim() - 2)))
+
+
+def _mean(x: torch.Tensor, valid: torch.Tensor, dim: int | tuple[int, ...] = 0) -> torch.Tensor:
+    """Return the mean of the valid ones of x [T,B]; 0 where none is."""
+    return (x * valid).sum(dim=dim) / valid.sum(dim=dim).clamp(min=1)

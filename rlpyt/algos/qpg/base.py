@@ -1,0 +1,166 @@
+"""What Q-function policy gradient algorithms share: what is replayed, time limits, optimizers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.algos.base import make_optimizer
+from rlpyt.algos.replay import ReplayAlgorithm
+from rlpyt.algos.utils import valid_from_done
+from rlpyt.utils.collections import namedarraytuple
+
+# What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are.
+SamplesToBuffer = namedarraytuple(
+    "SamplesToBuffer",
+    ["observation", "action", "reward", "done", "timeout", "final_observation", "valid"],
+    defaults=(None, None, None),
+)
+
+LOGGED = 8  # Rows of a batch whose values are logged.
+
+
+class QpgAlgorithm(ReplayAlgorithm):
+    """Off-policy learning of a policy and of Q-functions for continuous actions.
+
+    Subclasses declare `optimizer_names`, make these optimizers in `make_optimizers`, and define `update`.
+
+    Besides the settings of ReplayAlgorithm they have `bootstrap_timelimit`: whether an episode that was truncated is taken to go on
+    after its last observation; otherwise a truncation is treated as a termination.
+    """
+
+    optimizer_names: Sequence[str]
+    agent_needs: Sequence[str]
+    agent_example: str
+
+    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
+        """Extend the base class: tell the agent when learning begins.
+
+        Raises:
+            ValueError: the agent is not one for this algorithm.
+        """
+        if not all(hasattr(agent, name) for name in self.agent_needs):
+            raise ValueError(
+                f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)}, such as {self.agent_example}; "
+                f"{type(agent).__name__} is not one."
+            )
+        super()._prepare(agent, *args, **kwargs)
+        if hasattr(agent, "give_min_itr_learn"):
+            agent.give_min_itr_learn(self.min_itr_learn)
+
+    # --- optimizers ---------------------------------------------------------------------------------------------------
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        """Build the optimizers."""
+        self.rank = rank
+        self.make_optimizers()
+        if self.initial_optim_state_dict is not None:
+            self.load_optim_state_dict(self.initial_optim_state_dict)
+
+    def make_optimizers(self) -> None:
+        """Assign all optimizers."""
+        raise NotImplementedError
+
+    def make_optimizer(self, parameters: Any, learning_rate: float) -> Any:
+        """Return an optimizer with these settings."""
+        return make_optimizer(self.OptimCls, parameters, learning_rate, self.optim_kwargs)
+
+    def optim_state_dict(self) -> dict[str, Any]:
+        """Return the state of each optimizer by its name; None for one that there is not."""
+        optimizers = {name: getattr(self, name) for name in self.optimizer_names}
+        return {name: None if optimizer is None else optimizer.state_dict() for name, optimizer in optimizers.items()}
+
+    def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `optim_state_dict` returned."""
+        for name in self.optimizer_names:
+            optimizer = getattr(self, name)
+            if (optimizer is None) != (state_dict[name] is None):
+                raise ValueError(
+                    f"{type(self).__name__}: the state of {name} does not fit these settings: it was saved "
+                    f"{'with' if optimizer is None else 'without'} that optimizer."
+                )
+            if optimizer is not None:
+                optimizer.load_state_dict(state_dict[name])
+
+    def step_optimizers(self, losses: Sequence[Any], optimizers: Sequence[Any], others: Sequence[Any] = ()) -> list[torch.Tensor]:
+        """Do a step of all optimizers on the losses, with gradients at the same parameters, those of `optimizers` clipped.
+
+        Returns:
+            The norms of the gradients of `optimizers`, before.
+        """
+        for optimizer in (*optimizers, *others):
+            optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(losses)
+        self.after_backward()
+        grad_norms = clip_grad_norms(optimizers, self.clip_grad_norm)
+        for optimizer in (*optimizers, *others):
+            optimizer.step()
+        return grad_norms
+
+    def after_backward(self) -> None:
+        """Do what gradients need before they are used."""
+
+    # --- replay -------------------------------------------------------------------------------------------------------
+
+    def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBuffer:
+        """Return the example of one stored step."""
+        return SamplesToBuffer(
+            observation=examples["observation"],
+            action=examples["action"],
+            reward=examples["reward"],
+            done=examples["done"],
+            timeout=np.bool_(False),
+            valid=None if self.mid_batch_reset else np.bool_(True),
+        )
+
+    def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
+        """Return what is stored of a batch [T,B]; to store more, override this and `examples_to_buffer`."""
+        env = samples.env
+        return SamplesToBuffer(
+            observation=env.observation,
+            action=samples.agent.action,
+            reward=env.reward,
+            done=env.done,
+            timeout=self._timeout(env),
+            final_observation=samples.final_observation,
+            valid=None if self.mid_batch_reset else valid_from_done(env.done).bool(),
+        )
+
+    def _timeout(self, env: Any) -> torch.Tensor:
+        """Where truncated episodes are taken to go on, [T,B]."""
+        timeout = getattr(env.env_info, "timeout", None) if env.timeout is None else env.timeout
+        return torch.zeros_like(env.done) if timeout is None or not self.bootstrap_timelimit else timeout & env.done
+
+    def valid_samples(self, samples: Any) -> torch.Tensor | None:
+        """Return which replayed samples [n] can be learned from; None for all.
+
+        Not those within which an episode was truncated that should go on, but whose last observation is not known.
+        """
+        timeout_n = getattr(samples, "timeout_n", None)
+        if timeout_n is None or not self.bootstrap_timelimit:
+            return None
+        bootstrap = getattr(samples, "bootstrap_discount", None)
+        return ~timeout_n.bool() if bootstrap is None else ~timeout_n.bool() | (bootstrap > 0)
+
+
+def mean_of_valid(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
+    """Mean of x [n] where valid [n], or of all if that is None; 0 where nothing is valid."""
+    return x.mean() if valid is None else (x * valid).sum() / valid.sum().clamp(min=1)
+
+
+def clip_grad_norms(optimizers: Sequence[Any], max_norm: float) -> list[torch.Tensor]:
+    """Scale the gradients of what each of the optimizers steps down to a joint norm of at most `max_norm`.
+
+    Returns:
+        The norm before, one per optimizer: tensors on the device.
+    """
+    grads = [[p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None] for optimizer in optimizers]
+    norms = iter(torch._foreach_norm([g for of_one in grads for g in of_one]))
+    total_norms = [torch.linalg.vector_norm(torch.stack([next(norms) for _ in of_one])) for of_one in grads]
+    for of_one, norm in zip(grads, total_norms):
+        if norm.is_cuda or norm > max_norm:  # On the CPU it costs nothing to look.
+            torch._foreach_mul_(of_one, (max_norm / (norm + 1e-6)).clamp(max=1))
+    return total_norms

@@ -1,0 +1,124 @@
+"""Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971)."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import torch
+
+from rlpyt.algos.hyperparameters import COUNT, NON_NEGATIVE, POSITIVE, check_hyperparameters
+from rlpyt.algos.qpg.base import QpgAlgorithm, SamplesToBuffer, mean_of_valid
+from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.utils.quick_args import save__init__args
+
+__all__ = ["DDPG", "OptInfo", "SamplesToBuffer"]
+
+OptInfo = namedtuple("OptInfo", ["muLoss", "qLoss", "muGradNorm", "qGradNorm"])
+
+
+class DDPG(QpgAlgorithm):
+    """Learns a Q-function from replay, and a deterministic policy that maximizes it.
+
+    Args:
+        discount: γ.
+        batch_size: transitions per gradient update.
+        min_steps_learn: environment steps before the first update.
+        replay_size: environment steps to keep.
+        replay_ratio: replayed per sampled steps. The updates per iteration follow from it, at least one:
+            ``round(replay_ratio * T * B / batch_size)``.
+        target_update_tau: fraction by which target networks move at an update.
+        target_update_interval: gradient updates (of Q) between those.
+        policy_update_interval: gradient updates of Q per one of the policy.
+        learning_rate: step size of the policy's optimizer.
+        q_learning_rate: step size of Q's optimizer.
+        OptimCls: class of the optimizers.
+        optim_kwargs: its further arguments.
+        initial_optim_state_dict: state to start from, see `optim_state_dict`.
+        clip_grad_norm: largest norm of the gradient, of the policy and of Q.
+        q_target_clip: largest absolute value that Q is trained towards.
+        n_step_return: n.
+        updates_per_sync: gradient updates between sending parameters to an asynchronous sampler.
+        bootstrap_timelimit: estimate what would have followed the end of an episode by time limit; otherwise nothing does.
+        ReplayBufferCls: class of the replay buffer; None chooses by the observation, see `initialize_replay_buffer`.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    OptInfoCls = OptInfo
+    opt_info_fields = OptInfo._fields
+    optimizer_names = ("mu_optimizer", "q_optimizer")
+    agent_needs = ("q", "q_at_mu", "target_q_at_mu", "update_target", "mu_parameters", "q_parameters", "freeze_q")
+    agent_example = "rlpyt.agents.qpg.ddpg_agent.DdpgAgent"
+
+    def __init__(
+        self,
+        discount: float = 0.99,
+        batch_size: int = 64,
+        min_steps_learn: int = int(1e4),
+        replay_size: int = int(1e6),
+        replay_ratio: float = 64,
+        target_update_tau: float = 0.01,
+        target_update_interval: int = 1,
+        policy_update_interval: int = 1,
+        learning_rate: float = 1e-4,
+        q_learning_rate: float = 1e-3,
+        OptimCls: type = torch.optim.Adam,
+        optim_kwargs: dict | None = None,
+        initial_optim_state_dict: dict | None = None,
+        clip_grad_norm: float = 1e8,
+        q_target_clip: float = 1e6,
+        n_step_return: int = 1,
+        updates_per_sync: int = 1,
+        bootstrap_timelimit: bool = True,
+        ReplayBufferCls: type | None = None,
+    ) -> None:
+        save__init__args(locals())
+        check_hyperparameters(
+            self, policy_update_interval=COUNT, learning_rate=NON_NEGATIVE, q_learning_rate=NON_NEGATIVE, q_target_clip=POSITIVE
+        )
+        self.check_settings()
+
+    def make_optimizers(self) -> None:
+        """Assign the optimizers."""
+        self.mu_optimizer = self.make_optimizer(self.agent.mu_parameters(), self.learning_rate)
+        self.q_optimizer = self.make_optimizer(self.agent.q_parameters(), self.q_learning_rate)
+
+    def update(self, batch: Any) -> tuple[OptInfo, None]:
+        """Do a gradient step of Q and, every `policy_update_interval` updates, one of the policy after it."""
+        valid = self.valid_samples(batch)
+        q_loss = self.q_loss(batch, valid)
+        (q_grad_norm,) = self.step_optimizers([q_loss], [self.q_optimizer])
+        mu_loss = mu_grad_norm = None
+        if (self.update_counter + 1) % self.policy_update_interval == 0:
+            mu_loss = self.mu_loss(batch, valid)
+            (mu_grad_norm,) = self.step_optimizers([mu_loss], [self.mu_optimizer])
+            mu_loss = mu_loss.detach()
+        return OptInfo(mu_loss, q_loss.detach(), mu_grad_norm, q_grad_norm), None
+
+    def mu_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
+        """Compute the policy's loss ``-Q(s, mu(s))``, whose gradient is for the policy alone.
+
+        Args:
+            samples: `SamplesFromReplay` with leading dimension [n], on the training device.
+            valid: [n], which to learn from; None for all.
+        """
+        with self.agent.freeze_q():
+            return -mean_of_valid(self.agent.q_at_mu(*samples.agent_inputs), valid)
+
+    def q_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
+        """Compute the loss ``½ (Q(s,a) - y)²`` with ``y = R + γ^m Q_target(s', mu_target(s'))``, clipped.
+
+        R is the sum of m discounted rewards; s' is m steps after s, at most n; the second term of y is missing if the episode was
+        terminated before. Arguments as of `mu_loss`.
+        """
+        y = self.q_target(samples, self.agent.target_q_at_mu(*samples.target_inputs))
+        q = self.agent.q(*samples.agent_inputs, samples.action)
+        return 0.5 * mean_of_valid((y - q).square(), valid)
+
+    @torch.no_grad()
+    def q_target(self, samples: Any, target_q: torch.Tensor) -> torch.Tensor:
+        """What Q is trained towards, [n], from the target value [n] of `target_inputs`."""
+        y = samples.return_ + bootstrap_discount(samples, self.discount, self.n_step_return) * target_q
+        return y.clamp(-self.q_target_clip, self.q_target_clip)

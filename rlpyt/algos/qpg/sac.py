@@ -1,0 +1,239 @@
+"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905)."""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
+from rlpyt.algos.qpg.base import LOGGED, QpgAlgorithm, SamplesToBuffer, mean_of_valid
+from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.utils.quick_args import save__init__args
+
+OptInfo = namedtuple(
+    "OptInfo",
+    [
+        "q1Loss",
+        "q2Loss",
+        "piLoss",
+        "q1GradNorm",
+        "q2GradNorm",
+        "piGradNorm",
+        "q1",
+        "q2",
+        "piMu",
+        "piLogStd",
+        "qMeanDiff",
+        "alpha",
+    ],
+)
+
+SamplesToBufferTl = SamplesToBuffer  # Samples with a field `timeout`.
+
+ACTION_PRIORS = ("uniform", "gaussian")
+
+
+class SoftActorCritic(QpgAlgorithm):
+    """What both forms of SAC share.
+
+    Subclasses declare:
+        clipped: how many optimizers, the first ones of `optimizer_names`, get clipped gradients.
+    """
+
+    clipped: int
+
+    def check_settings(self) -> None:
+        """Extend the base class by what is special to SAC."""
+        check_hyperparameters(self, learning_rate=NON_NEGATIVE)
+        super().check_settings()
+        if self.action_prior not in ACTION_PRIORS:
+            raise ValueError(f"{type(self).__name__}: action_prior={self.action_prior!r} must be one of {', '.join(ACTION_PRIORS)}.")
+        if not self.reparameterize:
+            raise ValueError(f"{type(self).__name__}: reparameterize=False is not possible; the policy learns through the action alone.")
+
+    def update(self, batch: Any) -> tuple[Any, None]:
+        """Do a step of all optimizers on the losses of `batch`."""
+        losses, values = self.loss(batch)
+        optimizers = [getattr(self, name) for name in self.optimizer_names]
+        grad_norms = self.step_optimizers(
+            [loss for loss, optimizer in zip(losses, optimizers) if optimizer],
+            optimizers[: self.clipped],
+            [optimizer for optimizer in optimizers[self.clipped :] if optimizer],
+        )
+        opt_info = self.OptInfoCls(*([] for _ in self.OptInfoCls._fields))
+        self.append_opt_info_(opt_info, losses, grad_norms, values)
+        return self.OptInfoCls(*map(_joined, opt_info)), None
+
+    def loss(self, samples: Any) -> tuple[tuple, tuple]:
+        """Return losses in the order of `optimizer_names` (None where there is no optimizer), and values to log."""
+        raise NotImplementedError
+
+    def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: tuple, values: tuple) -> None:
+        """Append what is logged of an update, tensors, to the lists in `opt_info`."""
+        raise NotImplementedError
+
+    def get_action_prior(self, action: torch.Tensor) -> torch.Tensor | float:
+        """Log-density [n] of the prior over actions [n,A], standard normal or uniform (up to a constant)."""
+        if self.action_prior == "uniform":
+            return 0.0
+        return -0.5 * action.square().sum(-1) - 0.5 * action.shape[-1] * math.log(2 * math.pi)
+
+
+class SAC(SoftActorCritic):
+    """Learns a policy that maximizes reward and entropy, with two Q-functions, and perhaps how much entropy counts.
+
+    Args:
+        discount: γ.
+        batch_size: transitions per gradient update.
+        min_steps_learn: environment steps before the first update.
+        replay_size: environment steps to keep.
+        replay_ratio: replayed per sampled steps. The updates per iteration follow from it, at least one:
+            ``round(replay_ratio * T * B / batch_size)``.
+        target_update_tau: fraction by which target networks move at an update.
+        target_update_interval: gradient updates between those.
+        learning_rate: step size of all optimizers.
+        fixed_alpha: α, how much entropy counts against reward; None to tune it.
+        OptimCls: class of the optimizers.
+        optim_kwargs: its further arguments.
+        initial_optim_state_dict: state to start from, see `optim_state_dict`.
+        action_prior: "uniform" or "gaussian", the distribution from which the policy's is not to deviate.
+        reward_scale: rewards are multiplied by it.
+        target_entropy: of the policy, which α is tuned for; "auto" means minus the number of action components.
+        reparameterize: must be True: the policy learns by gradients through the action.
+        clip_grad_norm: largest norm of the gradient of each network.
+        n_step_return: n.
+        updates_per_sync: gradient updates between sending parameters to an asynchronous sampler.
+        bootstrap_timelimit: estimate what would have followed the end of an episode by time limit; otherwise nothing does.
+        ReplayBufferCls: class of the replay buffer; None chooses by the observation, see `initialize_replay_buffer`.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    OptInfoCls = OptInfo
+    opt_info_fields = OptInfo._fields
+    optimizer_names = ("q1_optimizer", "q2_optimizer", "pi_optimizer", "alpha_optimizer")
+    clipped = 3
+    agent_needs = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "freeze_q")
+    agent_example = "rlpyt.agents.qpg.sac_agent.SacAgent"
+
+    def __init__(
+        self,
+        discount: float = 0.99,
+        batch_size: int = 256,
+        min_steps_learn: int = int(1e4),
+        replay_size: int = int(1e6),
+        replay_ratio: float = 256,
+        target_update_tau: float = 0.005,
+        target_update_interval: int = 1,
+        learning_rate: float = 3e-4,
+        fixed_alpha: float | None = None,
+        OptimCls: type = torch.optim.Adam,
+        optim_kwargs: dict | None = None,
+        initial_optim_state_dict: dict | None = None,
+        action_prior: str = "uniform",
+        reward_scale: float = 1,
+        target_entropy: float | str = "auto",
+        reparameterize: bool = True,
+        clip_grad_norm: float = 1e9,
+        n_step_return: int = 1,
+        updates_per_sync: int = 1,
+        bootstrap_timelimit: bool = True,
+        ReplayBufferCls: type | None = None,
+    ) -> None:
+        save__init__args(locals())
+        if fixed_alpha is not None and not fixed_alpha > 0:
+            raise ValueError(f"{type(self).__name__}: fixed_alpha={fixed_alpha!r} must be above 0, or None to tune it.")
+        if isinstance(target_entropy, str) and target_entropy != "auto":
+            raise ValueError(f'{type(self).__name__}: target_entropy={target_entropy!r} must be a number or "auto".')
+        self.check_settings()
+
+    def make_optimizers(self) -> None:
+        """Assign the optimizers, and α: `alpha_optimizer` is None if it is fixed."""
+        agent, learning_rate = self.agent, self.learning_rate
+        self.pi_optimizer = self.make_optimizer(agent.pi_parameters(), learning_rate)
+        self.q1_optimizer = self.make_optimizer(agent.q1_parameters(), learning_rate)
+        self.q2_optimizer = self.make_optimizer(agent.q2_parameters(), learning_rate)
+        self.alpha_optimizer = None
+        self._log_alpha = torch.full((), math.log(self.fixed_alpha or 1.0), device=agent.device)
+        if self.fixed_alpha is None:
+            if self.target_entropy == "auto":
+                self.target_entropy = -float(np.prod(agent.env_spaces.action.shape))
+            self.alpha_optimizer = self.make_optimizer([self._log_alpha.requires_grad_()], learning_rate)
+
+    def after_backward(self) -> None:
+        """Average the gradient of α over the processes that train together, as is done for the networks' elsewhere."""
+        if self.alpha_optimizer is not None and self.world_size > 1:
+            torch.distributed.all_reduce(self._log_alpha.grad)
+            self._log_alpha.grad /= self.world_size
+
+    def loss(self, samples: Any) -> tuple[tuple, tuple]:
+        """Compute the losses of both Q-functions, of the policy, and of α.
+
+        ::
+
+            y   = R + γ^m (min Q_target(s',a') - α log π(a'|s')),   a' ~ π(s')
+            Q:  ½ (Q_i(s,a) - y)²
+            π:  α log π(ã|s) - min Q(s,ã) - log prior(ã),           ã ~ π(s)
+            α:  -log α (log π(ã|s) + target entropy)
+
+        R is the sum of m discounted rewards; s' is m steps after s, at most n; the second term of y is missing if the episode was
+        terminated before.
+
+        Args:
+            samples: `SamplesFromReplay` with leading dimension [n], on the training device.
+
+        Returns:
+            Losses (q1, q2, pi, alpha or None), no two of which have gradients for the same parameters; and (q1, q2, mean, log_std).
+        """
+        agent, valid = self.agent, self.valid_samples(samples)
+        alpha = self._log_alpha.detach().exp()
+        with torch.no_grad():
+            next_action, next_log_pi, _ = agent.pi(*samples.target_inputs)
+            target_q = torch.minimum(*agent.target_q(*samples.target_inputs, next_action))
+            target_v = torch.addcmul(target_q, alpha, next_log_pi, value=-1)
+            factor = bootstrap_discount(samples, self.discount, self.n_step_return)
+            y = self.reward_scale * samples.return_ + factor * target_v
+        q1, q2 = agent.q(*samples.agent_inputs, samples.action)
+        q1_loss = 0.5 * mean_of_valid((y - q1).square(), valid)
+        q2_loss = 0.5 * mean_of_valid((y - q2).square(), valid)
+
+        new_action, log_pi, dist_info = agent.pi(*samples.agent_inputs)
+        with agent.freeze_q():
+            min_q = torch.minimum(*agent.q(*samples.agent_inputs, new_action))
+        pi_loss = mean_of_valid(alpha * log_pi - min_q - self.get_action_prior(new_action), valid)
+
+        alpha_loss = None
+        if self.alpha_optimizer is not None:
+            alpha_loss = -self._log_alpha * mean_of_valid(log_pi.detach() + self.target_entropy, valid)
+        values = (q1, q2, dist_info.mean, dist_info.log_std)
+        return (q1_loss, q2_loss, pi_loss, alpha_loss), tuple(value.detach() for value in values)
+
+    def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
+        """Append what is logged of an update, tensors, to the lists in `opt_info`."""
+        q1, q2, *_ = values
+        every = max(1, len(q1) // LOGGED)
+        logged = [loss.detach() for loss in losses[:3]] + [*grad_norms] + [value[::every] for value in values]
+        for field, value in zip(opt_info, [*logged, (q1 - q2).abs().mean(), self._log_alpha.detach().exp()], strict=True):
+            field.append(value)
+
+    def optim_state_dict(self) -> dict[str, Any]:
+        """Extend the base class by α."""
+        return dict(super().optim_state_dict(), log_alpha=self._log_alpha.detach().clone())
+
+    def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `optim_state_dict` returned, α included."""
+        super().load_optim_state_dict(state_dict)
+        with torch.no_grad():
+            self._log_alpha.copy_(state_dict["log_alpha"])
+
+
+def _joined(values: list) -> Any:
+    """Return what was appended to a list, once or several times, as one tensor; None if nothing was."""
+    if len(values) < 2:
+        return values[0] if values else None
+    return torch.cat([torch.as_tensor(value).reshape(-1) for value in values])

@@ -1,0 +1,141 @@
+"""Soft actor-critic with a value function, its first form (Haarnoja et al. 2018, arXiv:1801.01290)."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import torch
+
+from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
+from rlpyt.algos.qpg.base import LOGGED, SamplesToBuffer, mean_of_valid
+from rlpyt.algos.qpg.sac import SoftActorCritic
+from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.utils.quick_args import save__init__args
+
+__all__ = ["SAC_V", "OptInfo", "SamplesToBuffer"]
+
+OptInfo = namedtuple(
+    "OptInfo",
+    [
+        "q1Loss",
+        "q2Loss",
+        "vLoss",
+        "piLoss",
+        "q1GradNorm",
+        "q2GradNorm",
+        "vGradNorm",
+        "piGradNorm",
+        "q1",
+        "q2",
+        "v",
+        "piMu",
+        "piLogStd",
+        "qMeanDiff",
+    ],
+)
+
+
+class SAC_V(SoftActorCritic):
+    """Learns a policy that maximizes reward and entropy, with two Q-functions, and a value function with a target network.
+
+    How much entropy counts follows from `reward_scale`.
+
+    Args:
+        policy_output_regularization: weight of the loss ``½ mean² + ½ log_std²`` of the policy's outputs.
+        reward_scale: rewards are multiplied by it.
+        discount, batch_size, min_steps_learn, replay_size, replay_ratio, target_update_tau, target_update_interval, learning_rate,
+            OptimCls, optim_kwargs, initial_optim_state_dict, action_prior, reparameterize, clip_grad_norm, n_step_return,
+            updates_per_sync, bootstrap_timelimit, ReplayBufferCls: as of `rlpyt.algos.qpg.sac.SAC`.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    OptInfoCls = OptInfo
+    opt_info_fields = OptInfo._fields
+    optimizer_names = ("q1_optimizer", "q2_optimizer", "v_optimizer", "pi_optimizer")
+    clipped = 4
+    agent_needs = ("pi", "q", "v", "target_v", "update_target", "pi_parameters", "q1_parameters", "v_parameters", "freeze_q")
+    agent_example = "rlpyt.agents.qpg.sac_v_agent.SacAgent"
+
+    def __init__(
+        self,
+        discount: float = 0.99,
+        batch_size: int = 256,
+        min_steps_learn: int = int(1e4),
+        replay_size: int = int(1e6),
+        replay_ratio: float = 256,
+        target_update_tau: float = 0.005,
+        target_update_interval: int = 1,
+        learning_rate: float = 3e-4,
+        OptimCls: type = torch.optim.Adam,
+        optim_kwargs: dict | None = None,
+        initial_optim_state_dict: dict | None = None,
+        action_prior: str = "uniform",
+        reward_scale: float = 1,
+        reparameterize: bool = True,
+        clip_grad_norm: float = 1e9,
+        policy_output_regularization: float = 0.001,
+        n_step_return: int = 1,
+        updates_per_sync: int = 1,
+        bootstrap_timelimit: bool = True,
+        ReplayBufferCls: type | None = None,
+    ) -> None:
+        save__init__args(locals())
+        check_hyperparameters(self, policy_output_regularization=NON_NEGATIVE)
+        self.check_settings()
+
+    def make_optimizers(self) -> None:
+        """Assign the optimizers."""
+        agent, learning_rate = self.agent, self.learning_rate
+        self.q1_optimizer = self.make_optimizer(agent.q1_parameters(), learning_rate)
+        self.q2_optimizer = self.make_optimizer(agent.q2_parameters(), learning_rate)
+        self.v_optimizer = self.make_optimizer(agent.v_parameters(), learning_rate)
+        self.pi_optimizer = self.make_optimizer(agent.pi_parameters(), learning_rate)
+
+    def loss(self, samples: Any) -> tuple[tuple, tuple]:
+        """Compute the losses of both Q-functions, of the value function, and of the policy.
+
+        ::
+
+            Q:  ½ (Q_i(s,a) - R - γ^m V_target(s'))²
+            V:  ½ (V(s) - min Q(s,ã) + log π(ã|s) - log prior(ã))²,          ã ~ π(s)
+            π:  log π(ã|s) - min Q(s,ã) - log prior(ã) + regularization
+
+        R is the sum of m discounted rewards; s' is m steps after s, at most n; the last term of the first line is missing if the
+        episode was terminated before.
+
+        Args:
+            samples: `SamplesFromReplay` with leading dimension [n], on the training device.
+
+        Returns:
+            Losses (q1, q2, v, pi), no two of which have gradients for the same parameters; and (q1, q2, v, mean, log_std).
+        """
+        agent, valid = self.agent, self.valid_samples(samples)
+        with torch.no_grad():
+            factor = bootstrap_discount(samples, self.discount, self.n_step_return)
+            y = self.reward_scale * samples.return_ + factor * agent.target_v(*samples.target_inputs)
+        q1, q2 = agent.q(*samples.agent_inputs, samples.action)
+        q1_loss = 0.5 * mean_of_valid((y - q1).square(), valid)
+        q2_loss = 0.5 * mean_of_valid((y - q2).square(), valid)
+
+        new_action, log_pi, dist_info = agent.pi(*samples.agent_inputs)
+        with agent.freeze_q():
+            min_q = torch.minimum(*agent.q(*samples.agent_inputs, new_action))
+        soft_value = min_q - log_pi + self.get_action_prior(new_action)
+        v = agent.v(*samples.agent_inputs)
+        v_loss = 0.5 * mean_of_valid((soft_value.detach() - v).square(), valid)
+
+        outputs = 0.5 * (dist_info.mean.square() + dist_info.log_std.square()).mean(-1)
+        pi_loss = mean_of_valid(self.policy_output_regularization * outputs - soft_value, valid)
+        values = (q1, q2, v, dist_info.mean, dist_info.log_std)
+        return (q1_loss, q2_loss, v_loss, pi_loss), tuple(value.detach() for value in values)
+
+    def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
+        """Append what is logged of an update, tensors, to the lists in `opt_info`."""
+        q1, q2 = values[:2]
+        every = max(1, len(q1) // LOGGED)
+        logged = [loss.detach() for loss in losses] + [*grad_norms] + [value[::every] for value in values] + [(q1 - q2).abs().mean()]
+        for field, value in zip(opt_info, logged, strict=True):
+            field.append(value)

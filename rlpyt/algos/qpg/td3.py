@@ -1,0 +1,61 @@
+"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
+from rlpyt.algos.qpg.base import mean_of_valid
+from rlpyt.algos.qpg.ddpg import DDPG
+from rlpyt.utils.quick_args import save__init__args
+
+
+class TD3(DDPG):
+    """DDPG with two Q-functions, the smaller target value of which counts, a noisy target policy, and fewer updates of the policy.
+
+    Args:
+        mu_learning_rate: step size of the policy's optimizer; `learning_rate`, as of DDPG, is another name for it.
+        batch_size, replay_ratio, target_update_tau, target_update_interval, policy_update_interval, q_learning_rate: as of DDPG.
+        kwargs: further arguments of DDPG.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    agent_example = "rlpyt.agents.qpg.td3_agent.Td3Agent"
+    agent_needs = (*DDPG.agent_needs, "set_target_noise")
+
+    def __init__(
+        self,
+        batch_size: int = 100,
+        replay_ratio: float = 100,
+        target_update_tau: float = 0.005,
+        target_update_interval: int = 2,
+        policy_update_interval: int = 2,
+        mu_learning_rate: float = 1e-3,
+        q_learning_rate: float = 1e-3,
+        **kwargs: Any,
+    ) -> None:
+        self.mu_learning_rate = kwargs.setdefault("learning_rate", mu_learning_rate)
+        save__init__args(locals())
+        check_hyperparameters(self, mu_learning_rate=NON_NEGATIVE)
+        super().__init__(
+            batch_size=batch_size,
+            replay_ratio=replay_ratio,
+            target_update_tau=target_update_tau,
+            target_update_interval=target_update_interval,
+            policy_update_interval=policy_update_interval,
+            q_learning_rate=q_learning_rate,
+            **kwargs,
+        )
+
+    def q_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
+        """Compute the loss ``½ (Q_1(s,a) - y)² + ½ (Q_2(s,a) - y)²`` with ``y = R + γ^m min Q_target(s', mu_target(s') + noise)``.
+
+        R, m and s' as well as arguments are those of `DDPG.q_loss`.
+        """
+        y = self.q_target(samples, torch.minimum(*self.agent.target_q_at_mu(*samples.target_inputs)))
+        q1, q2 = self.agent.q(*samples.agent_inputs, samples.action)
+        return 0.5 * mean_of_valid((y - q1).square() + (y - q2).square(), valid)

@@ -1,0 +1,68 @@
+"""Product of independent distributions, for actions with several parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rlpyt.distributions.base import Distribution
+from rlpyt.distributions.discrete import DiscreteMixin
+from rlpyt.utils.collections import namedarraytuple
+
+
+class Composite(Distribution):
+    """Independent distributions, one for each field of a namedtuple of actions: their densities multiply.
+
+    Samples are structures of the space's namedtuple type, and so, under the same field names, is `dist_info`: each part has its own.
+
+    Args:
+        parts: the distributions, in the order of the fields; they may be composite themselves.
+        NamedTupleCls: namedtuple type of the samples.
+
+    Attributes:
+        DistInfoCls: namedarraytuple type of `dist_info`.
+    """
+
+    def __init__(self, parts: Sequence[Distribution], NamedTupleCls: Any) -> None:
+        if len(parts) != len(NamedTupleCls._fields):
+            raise ValueError(f"{len(parts)} distributions do not match the {len(NamedTupleCls._fields)} fields {NamedTupleCls._fields}.")
+        self.parts = tuple(parts)
+        self.NamedTupleCls = NamedTupleCls
+        self.DistInfoCls = namedarraytuple("DistInfo", NamedTupleCls._fields)
+
+    @property
+    def dim(self) -> int:
+        """Number of discrete values and continuous components of all parts: the size of an encoded action."""
+        return sum(part.dim for part in self.parts)
+
+    def sample(self, dist_info: Any) -> Any:
+        """Draw actions: a namedtuple of what the parts draw, [*lead,...]."""
+        return self.NamedTupleCls(*(part.sample(info) for part, info in zip(self.parts, tuple(dist_info))))
+
+    def log_likelihood(self, x: Any, dist_info: Any) -> torch.Tensor:
+        """Log-density of actions `x`: log p(x) = sum over parts i of log p_i(x_i); [*lead]."""
+        return sum(part.log_likelihood(*of_part) for part, *of_part in zip(self.parts, tuple(x), tuple(dist_info)))
+
+    def kl(self, old_dist_info: Any, new_dist_info: Any) -> torch.Tensor:
+        """KL(old || new) = sum over parts i of KL(old_i || new_i); [*lead]."""
+        return sum(part.kl(*of_part) for part, *of_part in zip(self.parts, tuple(old_dist_info), tuple(new_dist_info)))
+
+    def entropy(self, dist_info: Any) -> torch.Tensor:
+        """H = sum over parts i of H_i, probabilities and densities mixed as the parts are; [*lead]."""
+        return sum(part.entropy(info) for part, info in zip(self.parts, tuple(dist_info)))
+
+
+def encode(distribution: Distribution, action: Any) -> torch.Tensor:
+    """Turn an action [*lead,...] into the vector [*lead,dim] that models take: one-hot where it is discrete, parts one after another."""
+    if isinstance(distribution, Composite):
+        return torch.cat([encode(part, part_action) for part, part_action in zip(distribution.parts, tuple(action))], dim=-1)
+    return distribution.to_onehot(action) if isinstance(distribution, DiscreteMixin) else action
+
+
+def leaves(distribution: Distribution) -> list[Distribution]:
+    """Return the distributions, in order, which make up a composite one, at any depth; or the distribution itself."""
+    if not isinstance(distribution, Composite):
+        return [distribution]
+    return [leaf for part in distribution.parts for leaf in leaves(part)]

@@ -1,0 +1,54 @@
+"""Configurations of experiments, as data.
+
+A configuration module has
+
+- ``configs``: configurations by key. Each is a dictionary of sections: ``agent``, ``algo``, ``env``, ``eval_env`` (where evaluation is
+  different), ``model``, ``optim``, ``runner`` and ``sampler``, the keyword arguments of each part;
+- ``classes``: the import path of each part's class: ``agent``, ``algo``, ``env`` and ``sampler``, and, where they are not the default,
+  ``traj_info``, ``optim``, ``replay_buffer``, ``collector`` and ``alternating_agent`` (the agent for alternating samplers);
+- ``classes_by_key``, optional: where the configuration of a key has other classes.
+
+Paths, not classes: a configuration can be read where not everything that it names is installed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from types import ModuleType
+
+
+def variant(base: Mapping[str, Mapping], **sections: Mapping) -> dict[str, dict]:
+    """Return the configuration that differs from `base` in the given settings of some sections; `base` stays as it is.
+
+        double = variant(dqn, algo=dict(double_dqn=True))
+    """
+    names = [*base, *(name for name in sections if name not in base)]
+    return {name: {**base.get(name, {}), **sections.get(name, {})} for name in names}
+
+
+def config_modules() -> dict[str, str]:
+    """Return the import paths of all configuration modules by their last names."""
+    modules = (info.name for info in pkgutil.walk_packages(__path__, f"{__name__}.") if not info.ispkg)
+    return {path.rpartition(".")[2]: path for path in modules}
+
+
+def load(name: str) -> ModuleType:
+    """Import the configuration module of that last name, e.g. "atari_ff_ppo"; ValueError if there is none."""
+    modules = config_modules()
+    return importlib.import_module(modules[look_up(name, modules, "configuration module")])
+
+
+def classes_of(module: ModuleType, key: str) -> dict[str, str]:
+    """Return the import paths of the classes of a module's configuration."""
+    return {**module.classes, **getattr(module, "classes_by_key", {}).get(key, {})}
+
+
+def look_up(name: str, names: Mapping, what: str) -> str:
+    """Return `name` if it is among `names`; else ValueError, with the nearest of them."""
+    if name not in names:
+        near = difflib.get_close_matches(name, names)
+        raise ValueError(f"There is no {what} {name!r}. {'Did you mean' if near else 'There are'}: {', '.join(near or names)}?")
+    return name

@@ -1,0 +1,28 @@
+"""A2C with a recurrent network on Atari games."""
+
+from rlpyt.experiments.configs import variant
+
+classes = dict(
+    agent="rlpyt.agents.pg.atari.AtariLstmAgent",
+    alternating_agent="rlpyt.agents.pg.atari.AlternatingAtariLstmAgent",
+    algo="rlpyt.algos.pg.a2c.A2C",
+    env="rlpyt.envs.atari.atari_env.AtariEnv",
+    sampler="rlpyt.samplers.parallel.cpu.sampler.CpuSampler",
+    traj_info="rlpyt.envs.atari.atari_env.AtariTrajInfo",
+)
+
+base = dict(
+    agent=dict(),
+    algo=dict(discount=0.99, learning_rate=3e-4, value_loss_coeff=0.5, entropy_loss_coeff=0.01, clip_grad_norm=1.0),
+    env=dict(game="pong", num_img_obs=1),
+    model=dict(),
+    optim=dict(),
+    runner=dict(n_steps=50e6),
+    sampler=dict(batch_T=20, batch_B=32, max_decorrelation_steps=1000),
+)
+
+configs = {
+    "0": base,
+    "4frame": variant(base, algo=dict(learning_rate=1e-4), env=dict(num_img_obs=4), sampler=dict(batch_T=5, batch_B=16)),
+    "like_ff": variant(base, algo=dict(learning_rate=7e-4), env=dict(num_img_obs=4), sampler=dict(batch_T=5)),
+}

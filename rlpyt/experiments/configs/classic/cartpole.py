@@ -1,0 +1,69 @@
+"""CartPole-v1, which counts as solved at a mean return of 475 of 500."""
+
+from rlpyt.experiments.configs import variant
+
+classes = dict(env="rlpyt.envs.gym.make", sampler="rlpyt.samplers.serial.sampler.SerialSampler")
+classes_by_key = dict(
+    ppo=dict(agent="rlpyt.agents.pg.mlp.MlpFfAgent", algo="rlpyt.algos.pg.ppo.PPO"),
+    a2c=dict(agent="rlpyt.agents.pg.mlp.MlpFfAgent", algo="rlpyt.algos.pg.a2c.A2C"),
+    dqn=dict(agent="rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent", algo="rlpyt.algos.dqn.dqn.DQN"),
+    catdqn=dict(agent="rlpyt.agents.dqn.mlp_catdqn_agent.MlpCatDqnAgent", algo="rlpyt.algos.dqn.cat_dqn.CategoricalDQN"),
+)
+
+one_thread = dict(master_torch_threads=1)  # Networks this small are faster on one thread.
+
+on_policy = dict(
+    agent=dict(),
+    algo=dict(),
+    env=dict(id="CartPole-v1"),
+    model=dict(),
+    optim=dict(),
+    runner=dict(log_interval_steps=5e3, affinity=one_thread),
+    sampler=dict(max_decorrelation_steps=0),
+)
+
+dqn = variant(
+    on_policy,
+    agent=dict(eps_final=0.02),
+    algo=dict(
+        learning_rate=5e-4,
+        batch_size=64,
+        min_steps_learn=1000,
+        replay_size=50_000,
+        replay_ratio=16,
+        target_update_interval=100,
+        n_step_return=5,
+        double_dqn=True,
+        eps_steps=5000,
+    ),
+    runner=dict(n_steps=100e3),
+    sampler=dict(batch_T=4, batch_B=4, eval_n_envs=10, eval_max_steps=10_000, eval_max_trajectories=20),
+)
+
+configs = dict(
+    ppo=variant(
+        on_policy,
+        algo=dict(
+            discount=0.98,
+            learning_rate=1e-3,
+            value_loss_coeff=0.5,
+            entropy_loss_coeff=0.0,
+            clip_grad_norm=0.5,
+            gae_lambda=0.8,
+            minibatches=1,
+            epochs=20,
+            ratio_clip=0.2,
+            normalize_advantage=True,
+        ),
+        runner=dict(n_steps=100e3),
+        sampler=dict(batch_T=32, batch_B=8),
+    ),
+    a2c=variant(
+        on_policy,
+        algo=dict(learning_rate=2e-3, gae_lambda=0.95, entropy_loss_coeff=0.001),
+        runner=dict(n_steps=200e3),
+        sampler=dict(batch_T=16, batch_B=16),
+    ),
+    dqn=dqn,
+    catdqn=variant(dqn, algo=dict(V_min=0, V_max=100)),  # 100 is the largest return at the discount of 0.99.
+)

@@ -1,0 +1,1 @@
+"""Policy gradient algorithms on continuous control."""

@@ -1,0 +1,1 @@
+"""Q-function policy gradient algorithms on continuous control."""

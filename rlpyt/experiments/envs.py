@@ -1,0 +1,72 @@
+"""Environments of Gymnasium with a change, for experiments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import gymnasium
+import numpy as np
+
+from rlpyt.envs.gym import GymEnvWrapper
+
+
+class SomeComponents(gymnasium.ObservationWrapper):
+    """Shows only some components of a vector observation: ``observation[components]``."""
+
+    def __init__(self, env: gymnasium.Env, components: Sequence[int]) -> None:
+        super().__init__(env)
+        self.components = list(components)
+        space = env.observation_space
+        self.observation_space = gymnasium.spaces.Box(space.low[self.components], space.high[self.components], dtype=space.dtype)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return observation[self.components]
+
+
+class ScaledReward(gymnasium.Wrapper):
+    """Divides rewards by the running standard deviation of their discounted sum, and limits them to [-10,10].
+
+    That sum is G <- discount * G + reward, from 0 at the start of an episode. With a new seed the statistics begin anew, so that equal
+    seeds give equal rewards.
+    """
+
+    def __init__(self, env: gymnasium.Env, discount: float) -> None:
+        super().__init__(env)
+        self.discount = discount
+        self._forget()
+
+    def _forget(self) -> None:
+        self._count, self._mean, self._square_deviation = 0, 0.0, 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
+        if seed is not None:
+            self._forget()
+        self._return = 0.0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: np.ndarray) -> tuple:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._return = self.discount * self._return + float(reward)
+        self._count += 1
+        deviation = self._return - self._mean
+        self._mean += deviation / self._count
+        self._square_deviation += deviation * (self._return - self._mean)  # Welford (1962)
+        variance = self._square_deviation / self._count if self._count > 1 else 1.0
+        reward = min(max(float(reward) / math.sqrt(variance + 1e-8), -10.0), 10.0)
+        return observation, reward, terminated, truncated, info
+
+
+def make_partial(id: str, components: Sequence[int]) -> GymEnvWrapper:
+    """Make the environment `id` with only some `components` of its observations, e.g. CartPole without velocities, [0, 2]."""
+    return GymEnvWrapper(SomeComponents(gymnasium.make(id, disable_env_checker=True), components))
+
+
+def make_scaled(id: str, discount: float | None = None) -> GymEnvWrapper:
+    """Make the environment `id` for a Gaussian policy, whose actions it clips to their bounds, with rewards of about size 1.
+
+    So a value function has targets of the same size in every environment, see `ScaledReward`. With discount None, for evaluation,
+    rewards are as they are.
+    """
+    env = gymnasium.wrappers.ClipAction(gymnasium.make(id, disable_env_checker=True))
+    return GymEnvWrapper(env if discount is None else ScaledReward(env, discount))

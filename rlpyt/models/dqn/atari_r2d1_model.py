@@ -1,0 +1,69 @@
+"""Recurrent convolutional model for Q-values of images."""
+
+from collections.abc import Sequence
+
+import torch
+
+from rlpyt.models.dqn.atari_dqn_model import dqn_conv
+from rlpyt.models.dqn.dueling import DuelingHeadModel
+from rlpyt.models.dqn.noisy import make_noisy
+from rlpyt.models.lstm import LstmWithInputs, RnnState
+from rlpyt.models.mlp import MlpModel
+from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+
+__all__ = ["AtariR2d1Model", "RnnState"]
+
+
+class AtariR2d1Model(torch.nn.Module):
+    """Convolutions, a fully connected layer, an LSTM, and a fully connected head with one Q-value per action.
+
+    The LSTM also sees the previous action and reward.
+
+    Args:
+        image_shape: (C,H,W).
+        output_size: number of actions.
+        fc_size: width(s) of the fully connected layer(s) before the LSTM.
+        lstm_size: width of the LSTM.
+        head_size: width(s) of the hidden layer(s) of the head.
+        dueling: use a dueling head.
+        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `dqn_conv`.
+        noisy: explore by noise on the weights of the head, see `NoisyLinear`.
+    """
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        output_size: int,
+        fc_size: Sequence[int] | int = 512,
+        lstm_size: int = 512,
+        head_size: Sequence[int] | int = 512,
+        dueling: bool = False,
+        use_maxpool: bool = False,
+        channels: Sequence[int] | None = None,
+        kernel_sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        paddings: Sequence[int] | None = None,
+        noisy: bool = False,
+    ):
+        super().__init__()
+        self.dueling = dueling
+        self.conv, n_features = dqn_conv(image_shape, use_maxpool, channels, kernel_sizes, strides, paddings)
+        self.fc = MlpModel(n_features, fc_size)
+        self.lstm = LstmWithInputs(self.fc.output_size, output_size, lstm_size)
+        HeadCls = DuelingHeadModel if dueling else MlpModel
+        self.head = HeadCls(lstm_size, head_size, output_size)
+        if noisy:
+            make_noisy(self.head)
+
+    def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, RnnState]:
+        """Q-values [T,B,output_size], and the state after the last step [N,B,H].
+
+        Leading dims may also be [B] or [], but states always have B (1 if there is none).
+
+        observation: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. prev_action: one-hot. init_rnn_state: before the
+        first step, [N,B,H]; None for zeros.
+        """
+        lead_dim, T, B, image_shape = infer_leading_dims(observation, 3)
+        features = self.fc(self.conv(observation.reshape(T * B, *image_shape)).flatten(1))
+        features, next_rnn_state = self.lstm(features, prev_action, prev_reward, init_rnn_state, T, B)
+        return restore_leading_dims(self.head(features), lead_dim, T, B), next_rnn_state

@@ -1,0 +1,63 @@
+"""Recurrent model for Q-values of vector observations."""
+
+from collections.abc import Sequence
+
+import torch
+
+from rlpyt.models.dqn.dueling import DuelingHeadModel
+from rlpyt.models.dqn.noisy import make_noisy
+from rlpyt.models.lstm import LstmWithInputs, RnnState
+from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.utils.tensor import restore_leading_dims
+
+__all__ = ["MlpR2d1Model", "RnnState"]
+
+
+class MlpR2d1Model(torch.nn.Module):
+    """A multilayer perceptron, an LSTM, and a fully connected head with one Q-value per action.
+
+    The LSTM also sees the previous action and reward.
+
+    Args:
+        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
+        output_size: number of actions.
+        hidden_sizes: of the perceptron; default [64].
+        lstm_size: width of the LSTM.
+        head_size: width(s) of the hidden layer(s) of the head.
+        dueling: use a dueling head.
+        n_observations: number of values of a discrete observation, which is encoded one-hot.
+        noisy: explore by noise on the weights of the head, see `NoisyLinear`.
+    """
+
+    def __init__(
+        self,
+        observation_shape: Sequence,
+        output_size: int,
+        hidden_sizes: Sequence[int] | int | None = None,
+        lstm_size: int = 64,
+        head_size: Sequence[int] | int = 64,
+        dueling: bool = False,
+        n_observations: int | None = None,
+        noisy: bool = False,
+    ):
+        super().__init__()
+        self.dueling = dueling
+        hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
+        self.observation = ObservationVector(observation_shape, n_observations)
+        self.mlp = MlpModel(self.observation.size, hidden_sizes)
+        self.lstm = LstmWithInputs(self.mlp.output_size, output_size, lstm_size)
+        HeadCls = DuelingHeadModel if dueling else MlpModel
+        self.head = HeadCls(lstm_size, head_size, output_size)
+        if noisy:
+            make_noisy(self.head)
+
+    def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, RnnState]:
+        """Q-values [T,B,output_size], and the state after the last step [N,B,H].
+
+        Leading dims may also be [B] or [], but states always have B (1 if there is none).
+
+        prev_action: one-hot. init_rnn_state: before the first step, [N,B,H]; None for zeros.
+        """
+        x, (lead_dim, T, B) = self.observation(observation)
+        features, next_rnn_state = self.lstm(self.mlp(x), prev_action, prev_reward, init_rnn_state, T, B)
+        return restore_leading_dims(self.head(features), lead_dim, T, B), next_rnn_state

@@ -1,0 +1,138 @@
+"""Models for policy gradients from vector observations, with actions of any kind: discrete, continuous, or composed of such parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from rlpyt.distributions.base import Distribution
+from rlpyt.distributions.categorical import DistInfo
+from rlpyt.distributions.composite import Composite, leaves
+from rlpyt.distributions.discrete import DiscreteMixin
+from rlpyt.distributions.gaussian import DistInfoStd
+from rlpyt.models.linear import OutputLinear
+from rlpyt.models.lstm import LstmWithInputs
+from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.utils.tensor import restore_leading_dims
+
+
+class DistributionHead(torch.nn.Module):
+    """A linear layer from features to all that describes a distribution over actions.
+
+    That is the probabilities of a Categorical; the mean of a Gaussian, whose log_std is learned but depends on nothing; and for a
+    Composite the same of all parts.
+
+    Args:
+        input_size: number of features.
+        distribution: what is to be described.
+        init_log_std: initial log of standard deviations.
+    """
+
+    def __init__(self, input_size: int, distribution: Distribution, init_log_std: float = 0.0) -> None:
+        super().__init__()
+        self.distribution = distribution
+        parts = leaves(distribution)
+        self.sizes = [part.dim for part in parts]
+        self.std_sizes = [part.dim for part in parts if not isinstance(part, DiscreteMixin)]
+        self.linear = OutputLinear(input_size, sum(self.sizes))
+        if self.std_sizes:
+            self.log_std = torch.nn.Parameter(torch.full((sum(self.std_sizes),), float(init_log_std)))
+
+    def forward(self, features: torch.Tensor) -> Any:
+        """Features [B,input_size] -> dist_info of `distribution`, [B,...]."""
+        outputs = iter(self.linear(features).split(self.sizes, dim=-1))
+        # a copy, which outlives the parameter's next update
+        log_stds = iter(self.log_std.repeat(len(features), 1).split(self.std_sizes, dim=-1) if self.std_sizes else ())
+        return _dist_info(self.distribution, outputs, log_stds)
+
+
+def _dist_info(distribution: Distribution, outputs: Iterator[torch.Tensor], log_stds: Iterator[torch.Tensor]) -> Any:
+    """Take from `outputs` and `log_stds` what belongs to `distribution`."""
+    if isinstance(distribution, Composite):
+        return distribution.DistInfoCls(*(_dist_info(part, outputs, log_stds) for part in distribution.parts))
+    if isinstance(distribution, DiscreteMixin):
+        return DistInfo(F.softmax(next(outputs), dim=-1))
+    return DistInfoStd(next(outputs), next(log_stds))
+
+
+class MlpCompositeFfModel(torch.nn.Module):
+    """One multilayer perceptron for the distribution over actions, another for the state value.
+
+    Args:
+        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
+        distribution: over actions.
+        hidden_sizes: of both perceptrons; default [64, 64].
+        nonlinearity: class of the activation module.
+        init_log_std: initial log of standard deviations.
+    """
+
+    uses_prev_action = False
+
+    def __init__(
+        self,
+        observation_shape: Sequence,
+        distribution: Distribution,
+        hidden_sizes: Sequence[int] | int | None = None,
+        nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
+        init_log_std: float = 0.0,
+    ) -> None:
+        super().__init__()
+        hidden_sizes = [64, 64] if hidden_sizes is None else hidden_sizes
+        self.observation = ObservationVector(observation_shape)
+        self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
+        self.pi = DistributionHead(self.mlp.output_size, distribution, init_log_std)
+        self.value = MlpModel(self.observation.size, hidden_sizes, 1, nonlinearity)
+
+    def forward(self, observation, prev_action, prev_reward) -> tuple:
+        """The fields of dist_info [T,B,...], and value [T,B]; leading dims may also be [B] or []."""
+        x, lead_dims = self.observation(observation)
+        dist_info = self.pi(self.mlp(x))
+        value = self.value(x).squeeze(-1)
+        return restore_leading_dims((*dist_info, value), *lead_dims)
+
+
+class MlpCompositeLstmModel(torch.nn.Module):
+    """A multilayer perceptron and an LSTM, with outputs for the distribution over actions and the state value.
+
+    The LSTM also sees the previous action and reward.
+
+    Args:
+        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
+        distribution: over actions.
+        hidden_sizes: of the perceptron; default [64].
+        lstm_size: width of the LSTM.
+        nonlinearity: class of the perceptron's activation module.
+        init_log_std: initial log of standard deviations.
+    """
+
+    def __init__(
+        self,
+        observation_shape: Sequence,
+        distribution: Distribution,
+        hidden_sizes: Sequence[int] | int | None = None,
+        lstm_size: int = 64,
+        nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
+        init_log_std: float = 0.0,
+    ) -> None:
+        super().__init__()
+        hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
+        self.observation = ObservationVector(observation_shape)
+        self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
+        self.lstm = LstmWithInputs(self.mlp.output_size, distribution.dim, lstm_size)
+        self.pi = DistributionHead(lstm_size, distribution, init_log_std)
+        self.value = OutputLinear(lstm_size, 1)
+
+    def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[Any, ...]:
+        """The fields of dist_info [T,B,...], value [T,B], and the state after the last step, an RnnState of [N,B,H].
+
+        Leading dims may also be [B] or [], but states always have B (1 if there is none).
+
+        prev_action: vectors, one-hot where it is discrete. init_rnn_state: before the first step, [N,B,H]; None for zeros.
+        """
+        x, (lead_dim, T, B) = self.observation(observation)
+        features, next_rnn_state = self.lstm(self.mlp(x), prev_action, prev_reward, init_rnn_state, T, B)
+        outputs = (*self.pi(features), self.value(features).squeeze(-1))
+        return *restore_leading_dims(outputs, lead_dim, T, B), next_rnn_state

@@ -1,0 +1,1 @@
+"""Models for Q-function policy gradients."""

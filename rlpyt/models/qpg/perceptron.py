@@ -1,0 +1,193 @@
+"""Multilayer perceptrons of linear layers and ReLU, forwards and backwards in as few operations as there can be.
+
+Small networks spend much of their time between operations: in modules, in nodes of the graph, in kernels that only look at what they
+have just written. Here all layers, of one perceptron or of several that get the same input, are a single node of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+from rlpyt.models.linear import MIN_SIZE, onednn_helps, onednn_linear
+
+Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (weight [out,in], bias [out]) of each layer
+
+
+def perceptrons(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor, ...]:
+    """Outputs [B,out], one per net, for an input [B,in]: linear layers with ReLU between them.
+
+    Nets have the same shapes. On a GPU those whose parameters lie next to each other in memory (`stack_parameters`) are computed together.
+    """
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
+        return _by_autograd(x, nets)
+    params = [p for layers in nets for layer in layers for p in layer]
+    if not torch.is_grad_enabled():
+        return tuple(out for layers in _groups(params, len(nets)) for out in _outputs(_forward(x, layers)[-1]))
+    return _Perceptrons.apply(x, len(nets), *params)
+
+
+class _Perceptrons(torch.autograd.Function):
+    """One node for all layers; its inputs are those and `x`, its outputs one per net."""
+
+    @staticmethod
+    def forward(ctx, x, n_nets, *params):
+        activations = [_forward(x, layers) for layers in _groups(params, n_nets)]  # per group of nets, per layer
+        ctx.n_nets = n_nets
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, *params, *(hidden for group in activations for hidden in group[:-1]))
+        return tuple(out for group in activations for out in _outputs(group[-1]))
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        n_params = len(ctx.needs_input_grad) - 2
+        x, *saved = ctx.saved_tensors
+        params, hidden = saved[:n_params], saved[n_params:]
+        if torch.is_grad_enabled():  # The caller wants to differentiate again.
+            return _backward_by_autograd(ctx, x, params, grad_outputs)
+        need_x, _, *need_params = ctx.needs_input_grad
+        groups = _groups(params, ctx.n_nets)
+        nets_per_group, hidden_per_group = ctx.n_nets // len(groups), len(hidden) // len(groups)
+        grad_x, grads = None, []
+        for i, layers in enumerate(groups):
+            of_nets = grad_outputs[i * nets_per_group : (i + 1) * nets_per_group]
+            inputs = [x, *hidden[i * hidden_per_group : (i + 1) * hidden_per_group]]
+            g = _joined(of_nets, inputs[-1], layers[-1][0])
+            if g is None:
+                grads += _of_nets([None] * (2 * len(layers)), nets_per_group)
+                continue
+            g, of_params = _backward(g, inputs, layers, need_x, any(need_params))
+            grads += _of_nets(of_params, nets_per_group)
+            if need_x:
+                g = g if g.dim() == 2 else g.sum(0)
+                grad_x = g if grad_x is None else grad_x.add_(g)
+        return grad_x, None, *(g if needed else None for g, needed in zip(grads, need_params))
+
+
+def _forward(x: torch.Tensor, layers: Layers) -> list[torch.Tensor]:
+    """Outputs of all layers."""
+    outputs = []
+    for weight, bias in layers[:-1]:
+        x = _linear(x, weight, bias, relu=True)
+        outputs.append(x)
+    outputs.append(_linear(x, *layers[-1], relu=False))
+    return outputs
+
+
+def _backward(g, inputs, layers, need_x, need_params):
+    """Gradients of the first input (if needed), and of weights and biases in the order of the layers, from `g` of the output."""
+    grads = []
+    for i in reversed(range(len(layers))):
+        weight, x = layers[i][0], inputs[i]
+        if need_params:
+            grads[:0] = [_product(g.mT, x.expand(*g.shape[:-1], -1) if x.dim() < g.dim() else x), g.sum(-2)]
+        if i or need_x:
+            g = _product(g, weight)
+        if i:
+            g = torch.ops.aten.threshold_backward(g, x, 0)
+    return g, grads if need_params else [None] * (2 * len(layers))
+
+
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: bool) -> torch.Tensor:
+    """``x W^T + b``, of one net or, with W [n,out,in], of several."""
+    if weight.dim() == 3:
+        y = torch.baddbmm(bias.unsqueeze(1), x.expand(len(weight), *x.shape[-2:]), weight.mT)
+    elif _by_onednn(x, weight):
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")
+    else:
+        y = F.linear(x, weight, bias)
+    return y.relu_() if relu else y
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """``a b``, [n,m] [m,k] -> [n,k], or of several nets at once."""
+    return onednn_linear(a, b.t(), None) if a.dim() == 2 and _by_onednn(a, b.t()) else a @ b
+
+
+def _by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    return x.numel() * weight.shape[0] >= MIN_SIZE and x.device.type == "cpu" and x.dtype == torch.float32 and onednn_helps()
+
+
+# --- Nets that are computed together ----------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def stack_parameters(modules: Sequence[torch.nn.Module]) -> None:
+    """Move the parameters of equal modules so that the corresponding ones are next to each other in memory."""
+    for parameters in zip(*(module.parameters() for module in modules)):
+        for parameter, data in zip(parameters, torch.stack([p.data for p in parameters])):
+            parameter.data = data
+
+
+def _groups(params: Sequence[torch.Tensor], n_nets: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Layers of each net; or on a GPU, where launching kernels is what takes time, of all nets in one, with weights [n,out,in]."""
+    n = len(params) // n_nets
+    nets = [params[i * n : (i + 1) * n] for i in range(n_nets)]
+    if n_nets > 1 and _batched_products_are_faster(params[0]) and all(map(_are_stacked, zip(*nets))):
+        nets = [[p.detach().as_strided((n_nets, *p.shape), (p.numel(), *p.stride())) for p in nets[0]]]
+    return [list(zip(net[::2], net[1::2])) for net in nets]
+
+
+def _batched_products_are_faster(tensor: torch.Tensor) -> bool:
+    """On CPUs they are not, and oneDNN, which is faster than both, has no function for them."""
+    return tensor.is_cuda
+
+
+def _are_stacked(tensors: Sequence[torch.Tensor]) -> bool:
+    first = tensors[0]
+    memory, n = first.untyped_storage().data_ptr(), first.numel()
+    return all(
+        t.is_contiguous() and t.untyped_storage().data_ptr() == memory and t.storage_offset() == first.storage_offset() + i * n
+        for i, t in enumerate(tensors)
+    )
+
+
+def _outputs(output: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (output,) if output.dim() == 2 else output.unbind()
+
+
+def _joined(grads: Sequence[torch.Tensor | None], like: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
+    """Gradients of a group's outputs as one; None if there are none."""
+    if all(g is None for g in grads):
+        return None
+    if weight.dim() == 2:
+        return grads[0]
+    zeros = like.new_zeros(like.shape[-2], weight.shape[1])
+    return torch.stack([zeros if g is None else g for g in grads])
+
+
+def _of_nets(grads: Sequence[torch.Tensor | None], n_nets: int) -> list[torch.Tensor | None]:
+    """Gradients of a group's parameters, net after net."""
+    if n_nets == 1 or grads[0] is None:
+        return list(grads) * n_nets
+    return [g[i] for i in range(n_nets) for g in grads]
+
+
+# --- The same with a graph of all operations --------------------------------------------------------------------------
+
+
+def _by_autograd(x, nets):
+    """As `perceptrons`; under autocast, too, the last layers compute in the dtype of their parameters (see `OutputLinear`)."""
+    outputs = []
+    for layers in nets:
+        y = x
+        for weight, bias in layers[:-1]:
+            y = F.relu(F.linear(y, weight, bias))
+        weight, bias = layers[-1]
+        with torch.autocast(x.device.type, enabled=False):
+            outputs.append(F.linear(y.to(weight.dtype), weight, bias))
+    return tuple(outputs)
+
+
+def _backward_by_autograd(ctx, x, params, grad_outputs):
+    with torch.enable_grad():
+        n = len(params) // ctx.n_nets
+        nets = [list(zip(params[i : i + n : 2], params[i + 1 : i + n : 2])) for i in range(0, len(params), n)]
+        outputs = [(out, g) for out, g in zip(_by_autograd(x, nets), grad_outputs) if g is not None]
+        wanted = [t for t, needed in zip((x, None, *params), ctx.needs_input_grad) if needed]
+        grads = iter(
+            torch.autograd.grad([o for o, _ in outputs], wanted, [g for _, g in outputs], create_graph=True, allow_unused=True)
+        )
+    return tuple(next(grads) if needed else None for needed in ctx.needs_input_grad)

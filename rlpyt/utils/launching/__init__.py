@@ -1,0 +1,1 @@
+"""Starting experiments: variants of configurations."""

@@ -1,0 +1,426 @@
+import copy
+import multiprocessing as mp
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.agents.base import BaseAgent
+from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
+from rlpyt.agents.qpg.sac_agent import MAX_LOG_STD, MIN_LOG_STD, SacAgent
+from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
+from rlpyt.agents.qpg.squashed_gaussian import sample_with_log_likelihood
+from rlpyt.agents.qpg.td3_agent import Td3Agent
+from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
+from rlpyt.envs.base import EnvSpaces
+from rlpyt.models.qpg.mlp import QofMuMlpModel
+from rlpyt.models.utils import unwrap_ddp
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.int_box import IntBox
+
+SPACES = EnvSpaces(FloatBox(-1, 1, (4,)), FloatBox(-2, 2, (3,)))
+AGENTS = {"ddpg": DdpgAgent, "td3": Td3Agent, "sac": SacAgent, "sac_v": SacVAgent}
+KEYS = {
+    "ddpg": ["model", "q_model", "target_model", "target_q_model"],
+    "td3": ["model", "q_model", "target_model", "target_q_model", "q2_model", "target_q2_model"],
+    "sac": ["model", "q1_model", "q2_model", "target_q1_model", "target_q2_model"],
+    "sac_v": ["model", "q1_model", "q2_model", "v_model", "target_v_model"],
+}
+every_agent = pytest.mark.parametrize("name", AGENTS)
+LEADS = [(), (3,), (2, 3)]
+
+
+def make(name, spaces=SPACES, **kwargs):
+    agent = AGENTS[name](**kwargs)
+    agent.initialize(spaces)
+    return agent
+
+
+def inputs(*lead):
+    return torch.randn(*lead, 4), torch.zeros(*lead, 3), torch.zeros(lead)
+
+
+def disturb(agent):
+    with torch.no_grad():
+        for name in set(agent.model_names) - set(agent.target_names.values()):
+            for parameter in getattr(agent, name).parameters():
+                parameter.add_(torch.randn_like(parameter))
+
+
+def equal(a, b):
+    return all(torch.equal(a[name][key], b[name][key]) for name in a for key in a[name])
+
+
+# --- Models -----------------------------------------------------------------------------------------------------------
+
+
+@every_agent
+def test_the_state_dict_holds_all_models_and_loading_is_its_inverse(name):
+    agent, other = make(name), make(name)
+    assert list(agent.state_dict()) == KEYS[name]
+    disturb(agent)
+    agent.update_target(0.5)
+    state = copy.deepcopy(agent.state_dict())
+    other.load_state_dict(state)
+    assert equal(other.state_dict(), state)
+    third = make(name, initial_model_state_dict=state)
+    assert equal(third.state_dict(), state)
+    with pytest.raises(KeyError, match=type(agent).__name__):
+        other.load_state_dict({"model": state["model"]})
+
+
+@every_agent
+def test_targets_start_as_copies_and_move_only_when_told(name):
+    agent = make(name)
+    before = copy.deepcopy(agent.state_dict())
+    for attribute, target in agent.target_names.items():
+        assert all(torch.equal(a, b) for a, b in zip(before[attribute].values(), before[target].values(), strict=True))
+    disturb(agent)
+    after = copy.deepcopy(agent.state_dict())
+    for target in agent.target_names.values():
+        assert equal({target: after[target]}, {target: before[target]})
+    agent.update_target(0.25)
+    for attribute, target in agent.target_names.items():
+        for key, value in agent.state_dict()[target].items():
+            torch.testing.assert_close(value, 0.25 * after[attribute][key] + 0.75 * before[target][key])
+    agent.update_target()
+    for attribute, target in agent.target_names.items():
+        assert all(torch.equal(agent.state_dict()[target][key], value) for key, value in after[attribute].items())
+
+
+@every_agent
+def test_targets_follow_models_that_were_moved_or_have_buffers(name):
+    class WithBuffer(QofMuMlpModel):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.register_buffer("count", torch.zeros(1))
+
+    agent = make(name, QModelCls=WithBuffer)
+    agent.update_target()
+    for model in agent.named_models().values():
+        model.double()
+    for attribute in agent.q_names:
+        getattr(agent, attribute).count.fill_(8)
+    disturb(agent)
+    agent.update_target(0.5)
+    for attribute, target in agent.target_names.items():
+        if attribute in agent.q_names:
+            assert getattr(agent, target).count.item() == 4
+    agent.update_target()
+    for attribute, target in agent.target_names.items():
+        assert all(torch.equal(a, b) for a, b in zip(getattr(agent, attribute).parameters(), getattr(agent, target).parameters()))
+
+
+@every_agent
+def test_twin_q_functions_start_different(name):
+    agent = make(name)
+    if len(agent.q_names) == 2:
+        q1, q2 = agent.q(*inputs(5), torch.randn(5, 3))
+        assert q1.shape == q2.shape == (5,) and not torch.isclose(q1, q2).any()
+
+
+def test_initial_parameters_of_single_models():
+    first = make("td3")
+    disturb(first)
+    state = copy.deepcopy(first.state_dict())
+    agent = make(
+        "td3",
+        initial_model_state_dict=state["model"],
+        initial_q_model_state_dict=state["q_model"],
+        initial_q2_model_state_dict=state["q2_model"],
+    )
+    for key in ("model", "q_model", "q2_model"):
+        assert equal({key: agent.state_dict()[key]}, {key: state[key]})
+        assert equal({"x": agent.state_dict()[f"target_{key}"]}, {"x": state[key]})
+
+
+@every_agent
+def test_default_widths_are_the_documented_ones(name):
+    agent = make(name)
+    widths = [400, 300] if name in ("ddpg", "td3") else [256, 256]
+    assert agent.model_kwargs == agent.q_model_kwargs == dict(hidden_sizes=widths)
+    agent = make(name, model_kwargs=dict(hidden_sizes=[8]), q_model_kwargs=dict(hidden_sizes=[9]))
+    assert agent.model.mlp.model[0].weight.shape == (8, 4) and getattr(agent, agent.q_names[0]).mlp.model[0].weight.shape == (9, 7)
+
+
+@every_agent
+def test_within_freeze_q_gradients_pass_but_parameters_get_none(name):
+    agent = make(name)
+    action = torch.randn(5, 3, requires_grad=True)
+    parameters = [p for attribute in agent.q_names for p in getattr(agent, attribute).parameters()]
+    with agent.freeze_q():
+        q = agent.q(*inputs(5), action)
+    assert all(p.requires_grad for p in parameters)
+    (q if isinstance(q, torch.Tensor) else sum(q)).sum().backward()
+    assert action.grad.abs().sum() > 0 and all(p.grad is None for p in parameters)
+
+
+@every_agent
+def test_models_for_gradients_and_for_targets_are_told_apart(name):
+    agent = make(name)
+    batch = inputs(5)
+    if name in ("ddpg", "td3"):
+        assert agent.q_at_mu(*batch).requires_grad
+        target = agent.target_q_at_mu(*batch)
+        assert len(list(agent.q_parameters())) == 6 * len(agent.q_names) and len(list(agent.mu_parameters())) == 6
+    else:
+        action, log_pi, dist_info = agent.pi(*batch)
+        assert action.requires_grad and log_pi.requires_grad and dist_info.mean.requires_grad
+        target = agent.target_q(*batch, action) if name == "sac" else agent.target_v(*batch)
+        assert len(list(agent.q1_parameters())) == len(list(agent.q2_parameters())) == len(list(agent.pi_parameters())) == 6
+        assert (agent.models.pi, agent.models.q1, agent.models.q2) == (agent.model, agent.q1_model, agent.q2_model)
+        assert (agent.models.v is None) == (name == "sac")
+    targets = target if isinstance(target, tuple) else (target,)
+    assert all(t.shape == (5,) and not t.requires_grad for t in targets)
+
+
+@every_agent
+def test_models_are_in_the_mode_in_which_they_are_used(name):
+    agent = make(name)
+    targets = set(agent.target_names.values())
+    trained = set(agent.model_names) - targets
+
+    def training():
+        return {attribute for attribute in agent.model_names if getattr(agent, attribute).training}
+
+    agent.train_mode(0)
+    assert training() == trained
+    agent.sample_mode(0)
+    assert training() == trained - {"model"}
+    agent.train_mode(0)
+    assert training() == trained
+    agent.eval_mode(0)
+    assert not training()
+    agent.sample_mode(0)
+    assert not training()
+
+
+# --- Actions ----------------------------------------------------------------------------------------------------------
+
+
+@every_agent
+@pytest.mark.parametrize("lead", LEADS)
+def test_actions_have_the_leading_dimensions_of_observations(name, lead):
+    agent = make(name)
+    agent.sample_mode(0)
+    step = agent.step(*inputs(*lead))
+    assert step.action.shape == (*lead, 3) and not step.action.requires_grad
+    info = step.agent_info
+    parts = [info.mu] if name in ("ddpg", "td3") else [info.dist_info.mean, info.dist_info.log_std]
+    assert all(part.shape == (*lead, 3) for part in parts)
+
+
+@every_agent
+def test_evaluation_is_without_noise(name):
+    agent = make(name)
+    batch = inputs(5)
+    agent.eval_mode(1)
+    step, again = agent.step(*batch), agent.step(*batch)
+    assert torch.equal(step.action, again.action)
+    expected = step.agent_info.mu if name in ("ddpg", "td3") else torch.tanh(step.agent_info.dist_info.mean)
+    torch.testing.assert_close(step.action, expected)
+    agent.sample_mode(1)
+    assert not torch.equal(agent.step(*batch).action, agent.step(*batch).action)
+
+
+def noise_std(agent, itr, n=20_000):
+    """Standard deviation of what is added to the (pre-squash) mean when sampling."""
+    agent.sample_mode(itr)
+    observation, prev_action, prev_reward = inputs(1)
+    step = agent.step(observation.expand(n, 4) * 0.1, prev_action.expand(n, 3), prev_reward.expand(n))
+    if hasattr(step.agent_info, "mu"):
+        return (step.action - step.agent_info.mu).std().item()
+    return (torch.atanh(step.action.double() / agent.action_squash) - step.agent_info.dist_info.mean).std().item()
+
+
+def test_noise_before_learning_begins_has_its_own_size():
+    td3 = make("td3", pretrain_std=0.3, action_std=0.1)
+    sac = make("sac", pretrain_std=0.3)
+    td3.give_min_itr_learn(7)
+    sac.give_min_itr_learn(7)
+    for itr, std in ((0, 0.3), (6, 0.3), (7, 0.1), (100, 0.1)):
+        assert noise_std(td3, itr) == pytest.approx(std, rel=0.05)
+    assert noise_std(sac, 6) == pytest.approx(0.3, rel=0.05)
+    sac.sample_mode(7)
+    assert sac.distribution.std is None
+    sac.sample_mode(0)
+    sac.train_mode(0)
+    assert sac.distribution.std is None
+    assert noise_std(make("ddpg", action_std=0.2), 0) == pytest.approx(0.2, rel=0.05)
+
+
+def test_noise_is_clipped_and_so_are_actions():
+    agent = make("ddpg", action_std=5.0, action_noise_clip=0.25)
+    agent.sample_mode(0)
+    step = agent.step(*inputs(1000))
+    assert (step.action - step.agent_info.mu).abs().max() <= 0.25 + 1e-6
+    agent = make("ddpg", action_std=50.0)
+    agent.sample_mode(0)
+    assert agent.step(*inputs(1000)).action.abs().max() == 2
+
+
+def test_target_noise_of_td3():
+    agent = make("td3", target_noise_std=0.0)
+    batch = inputs(5)
+    mu = agent.target_model(*batch)
+    for got, model in zip(agent.target_q_at_mu(*batch), (agent.target_q_model, agent.target_q2_model)):
+        torch.testing.assert_close(got, model(*batch, mu))
+    agent.set_target_noise(100.0, noise_clip=0.3)
+    assert agent.target_distribution.noise_clip == 0.3
+    seen = []
+    agent.target_q_model.register_forward_pre_hook(lambda module, args: seen.append(args[-1]))
+    agent.target_q_model.__class__ = type("Mine", (QofMuMlpModel,), {})  # Not in one pass.
+    agent.target_q_at_mu(*batch)
+    assert ((seen[0] - mu).abs() - 0.3).abs().max() < 1e-5
+
+
+def _report_std(agent, pipe):
+    while (itr := pipe.recv()) is not None:
+        agent.sample_mode(itr)
+        pipe.send(None if agent.distribution.std is None else float(agent.distribution.std))
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("name", ["td3", "sac"])
+def test_workers_started_before_learn_when_learning_begins(name, start_method):
+    agent = make(name, pretrain_std=0.625)
+    ctx = mp.get_context(start_method)
+    pipe, theirs = ctx.Pipe()
+    worker = ctx.Process(target=_report_std, args=(agent, theirs), daemon=True)
+    worker.start()
+    agent.give_min_itr_learn(5)
+    for itr in (4, 5):
+        pipe.send(itr)
+        assert pipe.poll(60), "the worker does not answer"
+        std = pipe.recv()
+        assert (std == 0.625) == (itr < 5)
+    pipe.send(None)
+    worker.join(60)
+    assert worker.exitcode == 0
+
+
+# --- Density of actions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("squash", [None, 1.0, 2.5])
+def test_density_and_its_gradients_are_those_of_the_distribution(squash):
+    mean, log_std = torch.randn(7, 3, dtype=torch.float64), torch.randn(7, 3, dtype=torch.float64) - 1
+    weights = torch.randn(7, dtype=torch.float64), torch.randn(7, 3, dtype=torch.float64)
+    results = []
+    for func in (
+        lambda m, s: sample_with_log_likelihood(m, s, squash),
+        lambda m, s: Gaussian(3, squash=squash).sample_loglikelihood(DistInfoStd(m, s)),
+    ):
+        torch.manual_seed(0)
+        m, s = mean.clone().requires_grad_(), log_std.clone().requires_grad_()
+        sample, log_density = func(m, s)
+        loss = (weights[0] * log_density).sum() + (weights[1] * sample).sum()
+        results.append((sample, log_density, *torch.autograd.grad(loss, [m, s])))
+    for got, expected in zip(*results):
+        torch.testing.assert_close(got, expected)
+
+
+def test_density_of_a_squashed_action_is_the_change_of_variables():
+    mean, std, squash = torch.tensor([0.3], dtype=torch.float64), 0.5, 2.0
+    sample, log_density = sample_with_log_likelihood(mean, torch.log(torch.tensor([std], dtype=torch.float64)), squash)
+    x = np.arctanh(sample.item() / squash)
+    gaussian = -0.5 * ((x - 0.3) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)
+    assert log_density.item() == pytest.approx(gaussian - np.log(squash * (1 - np.tanh(x) ** 2)))
+
+
+def test_density_stays_finite_at_the_limits():
+    for value in (-60.0, 60.0):
+        mean = torch.full((2, 3), value, requires_grad=True)
+        action, log_pi = sample_with_log_likelihood(mean, torch.zeros(2, 3), 1.0)
+        log_pi.sum().backward()
+        assert torch.isfinite(log_pi).all() and torch.isfinite(mean.grad).all() and (action.abs() <= 1).all()
+
+
+def test_standard_deviations_are_limited():
+    agent = make("sac", action_squash=None)
+
+    class Extreme(torch.nn.Module):
+        def forward(self, observation, prev_action, prev_reward):
+            return torch.zeros(2, 3), torch.full((2, 3), self.log_std)
+
+    agent.model, batch = Extreme(), inputs(2)
+    for agent.model.log_std, limit in ((-1000.0, MIN_LOG_STD), (1000.0, MAX_LOG_STD)):
+        torch.manual_seed(0)
+        action, log_pi, _ = agent.pi(*batch)
+        torch.manual_seed(0)
+        expected, expected_log_pi = sample_with_log_likelihood(torch.zeros(2, 3), torch.full((2, 3), float(limit)), None)
+        torch.testing.assert_close(action, expected)
+        torch.testing.assert_close(log_pi, expected_log_pi)
+
+
+# --- Misuse -----------------------------------------------------------------------------------------------------------
+
+
+@every_agent
+@pytest.mark.parametrize(
+    "action, message",
+    [
+        (IntBox(0, 3), "needs continuous actions"),
+        (FloatBox(-1, 1, (2, 2)), "reshape"),
+        (FloatBox(np.float32([-1, -2]), np.float32([1, 2])), "rescale"),
+        (FloatBox(0, 1, (2,)), "rescale"),
+        (FloatBox(-np.inf, np.inf, (2,)), "rescale"),
+    ],
+)
+def test_actions_that_cannot_be_served_are_refused(name, action, message):
+    with pytest.raises(ValueError, match=f"{AGENTS[name].__name__}.*{message}"):
+        make(name, EnvSpaces(SPACES.observation, action))
+
+
+@every_agent
+def test_images_are_refused_by_models_for_vectors(name):
+    with pytest.raises(ValueError, match="images"):
+        make(name, EnvSpaces(IntBox(0, 256, (3, 8, 8), dtype="uint8"), SPACES.action))
+
+
+@every_agent
+def test_constructor_arguments_are_attributes(name):
+    agent = AGENTS[name](q_model_kwargs=dict(hidden_sizes=[3]))
+    assert isinstance(agent, BaseAgent) and agent.QModelCls is QofMuMlpModel and agent.q_model_kwargs == dict(hidden_sizes=[3])
+    if name in ("ddpg", "td3"):
+        assert (agent.action_std, agent.action_noise_clip) == (0.1, None)
+    else:
+        assert (agent.action_squash, agent.pretrain_std) == (1.0, 0.75)
+
+
+# --- Data-parallel training -------------------------------------------------------------------------------------------
+
+
+@every_agent
+def test_data_parallel_training_changes_neither_values_nor_gradients_nor_the_state_dict(name, tmp_path):
+    agent = make(name)
+    other = make(name)
+    other.load_state_dict(agent.state_dict())
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        assert agent.data_parallel() is None
+        batch, action = inputs(5), torch.randn(5, 3)
+        for _ in range(2):  # A second pass fails if the first one is waiting for gradients.
+            grads = []
+            for a in (agent, other):
+                torch.manual_seed(0)
+                q = a.q(*batch, action)
+                loss = (q if isinstance(q, torch.Tensor) else sum(q)).sum()
+                with a.freeze_q():
+                    if name in ("ddpg", "td3"):
+                        loss = loss + a.q_at_mu(*batch).sum()
+                    else:
+                        loss = loss + sum(a.q(*batch, a.pi(*batch)[0])).sum()
+                loss.backward()
+                trained = [unwrap_ddp(getattr(a, n)) for n in ("model", *a.q_names)]
+                grads.append([p.grad for model in trained for p in model.parameters()])
+            for mine, theirs in zip(*grads, strict=True):
+                torch.testing.assert_close(mine, theirs)
+        assert equal(agent.state_dict(), other.state_dict())
+        disturb(agent)
+        agent.update_target(0.5)
+        agent.load_state_dict(other.state_dict())
+        agent.sample_mode(0)
+        agent.step(*batch)
+    finally:
+        torch.distributed.destroy_process_group()

@@ -1,0 +1,130 @@
+"""All options of deep Q-learning together, from samples through a replay buffer to the loss, for vectors and for images."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
+from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
+from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.envs.base import EnvSpaces
+from rlpyt.samplers.collections import AgentSamples, BatchSpec, EnvSamples, Samples
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.int_box import IntBox
+
+T, B, A, C, SIZE = 5, 3, 3, 2, 12
+VECTORS = EnvSpaces(FloatBox(-1, 1, (4,)), IntBox(0, A))
+IMAGES = EnvSpaces(IntBox(0, 256, (C, SIZE, SIZE), dtype="uint8"), IntBox(0, A))
+SMALL = dict(channels=[4], kernel_sizes=[4], strides=[2], paddings=[0], fc_sizes=6)
+AGENTS = {
+    ("DQN", False): MlpDqnAgent,
+    ("DQN", True): AtariDqnAgent,
+    ("CategoricalDQN", False): MlpCatDqnAgent,
+    ("CategoricalDQN", True): AtariCatDqnAgent,
+}
+COMBINATIONS = list(itertools.product(AGENTS, (False, True), (False, True), (False, True), (1, 3)))
+
+
+class Stream:
+    """Batches of random vectors, or of random frames in stacks that are empty at the start of episodes."""
+
+    def __init__(self, images, seed=0):
+        self.images, self.rng = images, np.random.default_rng(seed)
+        self.observation = self.first()
+
+    def first(self):
+        stack = np.zeros((B, C, SIZE, SIZE), np.uint8)
+        return self.following(stack, np.zeros(B, bool))
+
+    def following(self, observation, done):
+        if not self.images:
+            return self.rng.normal(size=(B, 4)).astype(np.float32)
+        new = self.rng.integers(0, 256, size=(B, 1, SIZE, SIZE), dtype=np.uint8)
+        stack = np.concatenate([observation[:, 1:], new], axis=1)
+        stack[done, :-1] = 0
+        return stack
+
+    def batch(self, agent, itr):
+        agent.sample_mode(itr)
+        done = self.rng.random((T, B)) < 0.2
+        rows, actions, infos = [], [], []
+        for t in range(T):
+            rows.append(self.observation)
+            step = agent.step(torch.from_numpy(self.observation), torch.zeros(B, dtype=torch.long), torch.zeros(B))
+            actions.append(step.action)
+            infos.append(step.agent_info)
+            self.observation = self.following(self.observation, done[t])
+        reward = torch.from_numpy(self.rng.normal(size=(T + 1, B)).astype(np.float32))
+        action = torch.stack([torch.zeros(B, dtype=torch.long), *actions])
+        observation = torch.from_numpy(np.stack(rows))
+        return Samples(
+            AgentSamples(action[1:], action[:-1], None),
+            EnvSamples(observation, reward[1:], reward[:-1], torch.from_numpy(done), None),
+        )
+
+
+def reference_loss(algo, agent, samples):
+    """One transition at a time; for distributions, as in test_cat_dqn."""
+    total, n = 0.0, len(samples.action)
+    for i in range(n):
+        prediction = agent(*samples.agent_inputs[i : i + 1])[0, samples.action[i]]
+        with torch.no_grad():
+            target, online = agent.target(*samples.target_inputs[i : i + 1])[0], agent(*samples.target_inputs[i : i + 1])[0]
+            chooser = online if algo.double_dqn else target
+            return_, discount = samples.return_[i].item(), samples.bootstrap_discount[i].item()
+            if isinstance(algo, CategoricalDQN):
+                z = np.linspace(algo.V_min, algo.V_max, agent.n_atoms)
+                best = int((chooser.numpy() @ z).argmax())
+                values, spacing = np.clip(return_ + discount * z, z[0], z[-1]), z[1] - z[0]
+                m = [sum(target[best, j].item() * max(0, 1 - abs(values[j] - x) / spacing) for j in range(len(z))) for x in z]
+            else:
+                y = return_ + discount * target[int(chooser.argmax())].item()
+        if isinstance(algo, CategoricalDQN):
+            loss = -sum(m[j] * prediction[j].log() for j in range(len(m)))
+        else:
+            error = (y - prediction).abs()
+            loss = 0.5 * error**2 if error <= 1 else error - 0.5
+        total = total + loss * (samples.is_weights[i] if algo.prioritized_replay else 1)
+    return total / n
+
+
+@pytest.mark.parametrize("kind, double, dueling, prioritized, n_step", COMBINATIONS)
+def test_every_combination_trains_on_the_loss_it_should(kind, double, dueling, prioritized, n_step):
+    torch.manual_seed(0)
+    np.random.seed(0)
+    (name, images), settings = kind, dict(dueling=dueling)
+    atoms = dict(n_atoms=5) if name == "CategoricalDQN" else {}
+    agent = AGENTS[kind](model_kwargs=dict(settings, **SMALL) if images else settings, eps_final=0.1, eps_final_min=0.01, **atoms)
+    agent.initialize(IMAGES if images else VECTORS, global_B=B, env_ranks=range(B))
+    algo_kwargs = dict(
+        double_dqn=double, prioritized_replay=prioritized, n_step_return=n_step, discount=0.9, batch_size=8, min_steps_learn=60,
+        replay_size=300, replay_ratio=2, learning_rate=3e-3, pri_beta_steps=200,
+    )  # fmt: skip
+    algo = CategoricalDQN(V_min=-3, V_max=3, **algo_kwargs) if atoms else DQN(**algo_kwargs)
+    stream = Stream(images)
+    examples = dict(
+        observation=stream.observation[0], action=np.int64(0), reward=np.float32(0), done=np.bool_(False), env_info=None
+    )
+    algo.initialize(agent, 100, BatchSpec(T, B), True, examples)
+    assert type(algo.replay_buffer).__name__ == (
+        f"{'Prioritized' if prioritized else 'Uniform'}Replay{'Frame' if images else ''}Buffer"
+    )
+    for itr in range(8):
+        samples = stream.batch(agent, itr)
+        agent.train_mode(itr)
+        info = algo.optimize_agent(itr, samples)
+        assert bool(info.loss) == (itr >= 4)
+    assert agent.distribution.epsilon.shape == (B,) and len(set(agent.distribution.epsilon.tolist())) == B
+
+    replayed = algo.replay_buffer.sample_batch(8)
+    loss = algo.loss(replayed)[0]
+    expected = reference_loss(algo, agent, replayed)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
+    grads = torch.autograd.grad(loss, list(agent.parameters()))
+    for g, e in zip(grads, torch.autograd.grad(expected, list(agent.parameters())), strict=True):
+        torch.testing.assert_close(g, e, rtol=1e-3, atol=1e-5)

@@ -1,0 +1,105 @@
+"""The documented configurations have their documented values, fit the classes they name, and vary without side effects."""
+
+import copy
+import importlib
+import json
+import pydoc
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlpyt.experiments import configs as experiment_configs
+from rlpyt.experiments.configs import classes_of, config_modules, load, variant
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
+import train  # noqa: E402
+
+REFERENCE = json.loads((Path(__file__).parent / "configs.json").read_text())
+
+# Each way in which ours differ from the documented ones: why, which it concerns, and what it does to a documented one.
+DIFFERENCES = [
+    (
+        "Gymnasium has no Hopper-v3 any more, v5 succeeds it.",
+        lambda config, name: config["env"].get("id") == "Hopper-v3",
+        lambda config: config["env"].update(id="Hopper-v5"),
+    ),
+    (
+        "TD3 calls its policy's step size mu_learning_rate; the value given as learning_rate was without effect.",
+        lambda config, name: name.endswith("mujoco_td3"),
+        lambda config: config["algo"].update(mu_learning_rate=config["algo"].pop("learning_rate")),
+    ),
+    (
+        "The number of evaluation environments is a setting of the sampler, it stood beside the sections.",
+        lambda config, name: "eval_n_envs" in config,
+        lambda config: config["sampler"].update(eval_n_envs=config.pop("eval_n_envs")),
+    ),
+    (
+        "The size of the replay buffer is written out: the algorithm's default.",
+        lambda config, name: name.endswith("atari_dqn_debug"),
+        lambda config: config["algo"].update(replay_size=1_000_000),
+    ),
+    (
+        "Replay buffer and collector are classes, which `classes_by_key` names.",
+        lambda config, name: name.endswith("atari_dqn_debug"),
+        lambda config: (config["algo"].pop("replay_buffer"), config["sampler"].pop("collector")),
+    ),
+]
+
+
+def documented(name, key):
+    """The documented configuration, with the differences above."""
+    config = copy.deepcopy(REFERENCE[name][key])
+    for _, concerns, change in DIFFERENCES:
+        if concerns(config, name):
+            change(config)
+    return config
+
+
+DOCUMENTED = [(name, key) for name in REFERENCE for key in REFERENCE[name]]
+ALL = [(name, key) for name in config_modules() for key in load(name).configs]
+
+
+@pytest.mark.parametrize("name, key", DOCUMENTED)
+def test_documented_configurations_have_their_documented_values(name, key):
+    assert importlib.import_module(name).configs[key] == documented(name, key)
+
+
+@pytest.mark.parametrize("why, concerns, change", DIFFERENCES)
+def test_every_difference_concerns_some_configuration(why, concerns, change):
+    assert any(concerns(REFERENCE[name][key], name) for name, key in DOCUMENTED)
+
+
+@pytest.mark.parametrize("name, key", ALL)
+def test_configurations_fit_the_constructors_of_the_classes_they_name(name, key):
+    module = load(name)
+    paths = classes_of(module, key)
+    runner = train.build(module.configs[key], paths, affinity={}, seed=0)
+    for part, path in paths.items():
+        assert pydoc.locate(path) is not None, part
+    assert runner.sampler.eval_n_envs == module.configs[key]["sampler"].get("eval_n_envs", 0)
+
+
+@pytest.mark.parametrize("name", config_modules())
+def test_classes_are_named_only_for_keys_that_exist(name):
+    module = load(name)
+    assert set(getattr(module, "classes_by_key", {})) <= set(module.configs)
+
+
+def test_a_variant_has_the_settings_of_its_base_and_leaves_it_as_it_is():
+    base = dict(algo=dict(a=1, b=2), env=dict(c=3))
+    before = copy.deepcopy(base)
+    changed = variant(base, algo=dict(b=4), model=dict(d=5))
+    assert changed == dict(algo=dict(a=1, b=4), env=dict(c=3), model=dict(d=5))
+    changed["env"]["c"] = 6
+    assert base == before
+
+
+def test_a_misspelt_module_is_answered_with_the_nearest_name():
+    with pytest.raises(ValueError, match="no configuration module 'atari_f_ppo'. Did you mean.*atari_ff_ppo"):
+        load("atari_f_ppo")
+
+
+def test_names_of_modules_are_unique():
+    paths = list(Path(experiment_configs.__file__).parent.rglob("[!_]*.py"))
+    assert sorted(path.stem for path in paths) == sorted(config_modules())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from rlpyt.algos.base import RlAlgorithm, read_opt_info
 from rlpyt.algos.hyperparameters import (
@@ -16,6 +17,7 @@ from rlpyt.algos.hyperparameters import (
     check_hyperparameters,
     check_optimizer,
 )
+from rlpyt.algos.utils import valid_from_done
 from rlpyt.replays.non_sequence.frame import (
     AsyncPrioritizedReplayFrameBuffer,
     AsyncUniformReplayFrameBuffer,
@@ -26,6 +28,14 @@ from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer,
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.utils.buffer import buffer_leaves, buffer_to
+from rlpyt.utils.collections import namedarraytuple
+
+# What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are.
+SamplesToBuffer = namedarraytuple(
+    "SamplesToBuffer",
+    ["observation", "action", "reward", "done", "timeout", "final_observation", "valid"],
+    defaults=(None, None, None),
+)
 
 # Buffers of transitions by (frames stored once, prioritized, shared by processes).
 BUFFERS = {
@@ -205,13 +215,33 @@ class ReplayAlgorithm(RlAlgorithm):
         """Return the first iteration that ends with something valid in the buffer."""
         return -(-getattr(self.replay_buffer, "min_rows", 1) // batch_T) - 1
 
-    def examples_to_buffer(self, examples: dict[str, Any]) -> Any:
-        """Return the example to allocate the buffer from: the structure of `samples_to_buffer` without [T,B]."""
-        raise NotImplementedError
+    def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBuffer:
+        """Return the example of one stored step."""
+        return SamplesToBuffer(
+            observation=examples["observation"],
+            action=examples["action"],
+            reward=examples["reward"],
+            done=examples["done"],
+            timeout=np.bool_(False),
+            valid=None if self.mid_batch_reset else np.bool_(True),
+        )
 
-    def samples_to_buffer(self, samples: Any) -> Any:
-        """Return what to append to the buffer of the sampler's batch [T,B]."""
-        raise NotImplementedError
+    def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
+        """Return what is stored of a batch [T,B]; to store more, override this and `examples_to_buffer`."""
+        env = samples.env
+        return SamplesToBuffer(
+            observation=env.observation,
+            action=samples.agent.action,
+            reward=env.reward,
+            done=env.done,
+            timeout=self._timeout(env),
+            final_observation=samples.final_observation,
+            valid=None if self.mid_batch_reset else valid_from_done(env.done).bool(),
+        )
+
+    def _timeout(self, env: Any) -> torch.Tensor:
+        """Return where truncated episodes are taken to go on, [T,B]."""
+        return torch.zeros_like(env.done) if env.timeout is None else env.timeout
 
     def update(self, batch: Any) -> tuple[Any, Any]:
         """Do one gradient update on a batch from the buffer, on the training device.

@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections import namedtuple
 from typing import Any
 
-import numpy as np
 import torch
 
 from rlpyt.algos.base import clip_grad_norm, make_optimizer
 from rlpyt.algos.hyperparameters import FRACTION, NON_NEGATIVE, STEPS, Number, check_flags, check_hyperparameters
-from rlpyt.algos.replay import ReplayAlgorithm, bootstrap_discount
-from rlpyt.algos.utils import valid_from_done
-from rlpyt.utils.collections import namedarraytuple
+from rlpyt.algos.replay import ReplayAlgorithm, SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.tensor import select_at_indexes
 
-OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
+__all__ = ["DQN", "OptInfo", "SamplesToBuffer", "td_losses"]
 
-# What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are.
-SamplesToBuffer = namedarraytuple(
-    "SamplesToBuffer",
-    ["observation", "action", "reward", "done", "timeout", "final_observation", "valid"],
-    defaults=(None, None, None),
-)
+OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
 
 _LOGGED_TD_ERRORS = 8  # Every eighth of a batch.
 
@@ -151,30 +143,6 @@ class DQN(ReplayAlgorithm):
             kwargs.update(alpha=self.pri_alpha, beta=self.pri_beta_init)
             kwargs.update(default_priority=self.default_priority)
         return kwargs
-
-    def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBuffer:
-        """Return the example of one stored step."""
-        return SamplesToBuffer(
-            observation=examples["observation"],
-            action=examples["action"],
-            reward=examples["reward"],
-            done=examples["done"],
-            timeout=np.bool_(False),
-            valid=None if self.mid_batch_reset else np.bool_(True),
-        )
-
-    def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
-        """Return what is stored of a batch [T,B]; to store more, override this and `examples_to_buffer`."""
-        env = samples.env
-        return SamplesToBuffer(
-            observation=env.observation,
-            action=samples.agent.action,
-            reward=env.reward,
-            done=env.done,
-            timeout=torch.zeros_like(env.done) if env.timeout is None else env.timeout,
-            final_observation=samples.final_observation,
-            valid=None if self.mid_batch_reset else valid_from_done(env.done).bool(),
-        )
 
     def update(self, batch: Any) -> tuple[OptInfo, torch.Tensor | None]:
         """Do one gradient step on the loss of `batch`."""

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from rlpyt.algos.base import make_optimizer
 from rlpyt.algos.replay import ReplayAlgorithm
-from rlpyt.algos.utils import valid_from_done
-from rlpyt.utils.collections import namedarraytuple
-
-# What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are.
-SamplesToBuffer = namedarraytuple(
-    "SamplesToBuffer",
-    ["observation", "action", "reward", "done", "timeout", "final_observation", "valid"],
-    defaults=(None, None, None),
-)
 
 LOGGED = 8  # Rows of a batch whose values are logged.
 
@@ -104,30 +94,6 @@ class QpgAlgorithm(ReplayAlgorithm):
         """Do what gradients need before they are used."""
 
     # --- replay -------------------------------------------------------------------------------------------------------
-
-    def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBuffer:
-        """Return the example of one stored step."""
-        return SamplesToBuffer(
-            observation=examples["observation"],
-            action=examples["action"],
-            reward=examples["reward"],
-            done=examples["done"],
-            timeout=np.bool_(False),
-            valid=None if self.mid_batch_reset else np.bool_(True),
-        )
-
-    def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
-        """Return what is stored of a batch [T,B]; to store more, override this and `examples_to_buffer`."""
-        env = samples.env
-        return SamplesToBuffer(
-            observation=env.observation,
-            action=samples.agent.action,
-            reward=env.reward,
-            done=env.done,
-            timeout=self._timeout(env),
-            final_observation=samples.final_observation,
-            valid=None if self.mid_batch_reset else valid_from_done(env.done).bool(),
-        )
 
     def _timeout(self, env: Any) -> torch.Tensor:
         """Where truncated episodes are taken to go on, [T,B]."""

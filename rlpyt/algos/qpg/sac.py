@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
-from rlpyt.algos.qpg.base import LOGGED, QpgAlgorithm, SamplesToBuffer, mean_of_valid
-from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.algos.qpg.base import LOGGED, QpgAlgorithm, mean_of_valid
+from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 
 OptInfo = namedtuple(

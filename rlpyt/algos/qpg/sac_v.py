@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
-from rlpyt.algos.qpg.base import LOGGED, SamplesToBuffer, mean_of_valid
+from rlpyt.algos.qpg.base import LOGGED, mean_of_valid
 from rlpyt.algos.qpg.sac import SoftActorCritic
-from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 
 __all__ = ["SAC_V", "OptInfo", "SamplesToBuffer"]

@@ -13,7 +13,6 @@ from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
-from rlpyt.algos.qpg import base
 from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.sac_v import SAC_V
@@ -581,10 +580,12 @@ def test_an_agent_of_another_family_is_refused(name):
 
 
 def test_names_of_modules():
+    from rlpyt.algos import replay
+    from rlpyt.algos.dqn import dqn
     from rlpyt.algos.qpg import ddpg, sac, sac_v
 
     fields = ("observation", "action", "reward", "done")
     assert sac.SamplesToBuffer._fields[:4] == fields and sac.SamplesToBufferTl._fields[:5] == fields + ("timeout",)
-    assert ddpg.SamplesToBuffer is sac_v.SamplesToBuffer is base.SamplesToBuffer
+    assert ddpg.SamplesToBuffer is sac_v.SamplesToBuffer is dqn.SamplesToBuffer is replay.SamplesToBuffer
     assert ddpg.OptInfo._fields == DDPG.opt_info_fields == TD3.opt_info_fields
     assert sac_v.OptInfo._fields == SAC_V.opt_info_fields and sac.OptInfo._fields == SAC.opt_info_fields

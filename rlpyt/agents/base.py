@@ -312,12 +312,20 @@ class BaseAgent:
 
     def _set_mode(self, mode: str, training: bool) -> None:
         for model in self.named_models().values():
-            model.train(training and is_trained(model))
+            set_training(model, training)
         self._mode = mode
 
 
 def is_trained(model: torch.nn.Module) -> bool:
-    return any(parameter.requires_grad for parameter in model.parameters())
+    """Whether any parameter of a model is. (`Module.parameters` takes several times as long to get to the first one.)"""
+    return any(p.requires_grad for module in model.modules() for p in module._parameters.values() if p is not None)
+
+
+def set_training(model: torch.nn.Module, training: bool) -> None:
+    """Put a model into training or evaluation mode, where it is not in it; one that is not trained goes into evaluation mode."""
+    training = training and is_trained(model)
+    if model.training != training:
+        model.train(training)
 
 
 def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:

@@ -1,10 +1,9 @@
-"""What every algorithm is to a runner, and what all of them use to step optimizers and report on it."""
+"""What every algorithm is to a runner, and what all of them use to report on their updates."""
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -141,54 +140,6 @@ def has_bf16(device: torch.device) -> bool:
     return bool({"avx512_bf16", "amx_bf16"} & set(flags))
 
 
-# Settings of torch's optimizers that say which implementation to use, or what it must be able to do.
-_IMPLEMENTATION_SETTINGS = {"fused", "foreach", "capturable", "differentiable"}
-
-
-def make_optimizer(OptimCls: type, params: Iterable, lr: float, optim_kwargs: dict | None = None) -> Any:
-    """Build an optimizer, the fused implementation of it where there is one and `optim_kwargs` leave that open.
-
-    Args:
-        OptimCls: class of the optimizer.
-        params: parameters, or groups of them.
-        lr: learning rate.
-        optim_kwargs: further arguments of `OptimCls`.
-    """
-    groups = list(params)
-    kwargs = dict(optim_kwargs or {})
-    if not _IMPLEMENTATION_SETTINGS & set(kwargs) and _has_fused_implementation(OptimCls):
-        tensors = _flat(groups)
-        kwargs["fused"] = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in tensors)
-    return OptimCls(groups, lr=lr, **kwargs)
-
-
-def _has_fused_implementation(OptimCls: type) -> bool:
-    of_torch = getattr(OptimCls, "__module__", "").startswith("torch.optim")
-    return of_torch and "fused" in inspect.signature(OptimCls).parameters
-
-
-def _flat(groups: Sequence) -> list[torch.Tensor]:
-    """Return the tensors of a list of parameters, of named parameters, or of groups of them."""
-    flat: list[torch.Tensor] = []
-    for item in groups:
-        if isinstance(item, dict):
-            params = item["params"]
-            flat += _flat([params] if isinstance(params, torch.Tensor) else list(params))
-        else:
-            flat.append(item[1] if isinstance(item, tuple) else item)
-    return flat
-
-
-def clip_grad_norm(optimizer: torch.optim.Optimizer, max_norm: float) -> torch.Tensor:
-    """Scale the gradients of all that `optimizer` steps down to a joint norm of at most `max_norm`.
-
-    Returns:
-        The norm before, a tensor on the device.
-    """
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    return torch.nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
-
-
 def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
     """Turn one `OptInfoCls` of tensors per update into one of lists of floats, with one read from the device.
 
@@ -211,8 +162,7 @@ def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
                 values.append(torch.as_tensor(value).detach().reshape(-1))
                 owners.append(field)
     if values:
-        devices = {v.device for v in values if v.device.type != "cpu"} or {torch.device("cpu")}
-        numbers = torch.cat([v.to(next(iter(devices)), torch.float64) for v in values]).tolist()
+        numbers = _joined(values).tolist()
         start = 0
         for field, value in zip(owners, values, strict=True):
             field.extend(numbers[start : start + len(value)])
@@ -220,6 +170,15 @@ def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
     for name, field in zip(OptInfoCls._fields, fields, strict=True):
         _check_training_goes_well(name, field)
     return OptInfoCls(*fields)
+
+
+def _joined(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Tensors of one dimension, of any dtypes and on any devices, as one tensor of floats, without loss of digits."""
+    first = values[0]
+    if not first.is_floating_point() or any(v.device != first.device or v.dtype != first.dtype for v in values):
+        device = next((v.device for v in values if v.device.type != "cpu"), first.device)
+        values = [v.to(device, torch.float64) for v in values]
+    return torch.cat(values)
 
 
 def _check_training_goes_well(name: str, numbers: list[float]) -> None:

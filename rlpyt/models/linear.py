@@ -5,8 +5,8 @@ import functools
 import torch
 import torch.nn.functional as F
 
-# Multiplications per forward pass above which oneDNN's start-up cost (some 10 us) is made up for.
-MIN_SIZE = 2**21
+# Multiplications above which oneDNN's start-up cost (some 20 us) is made up for.
+MIN_SIZE = 2**20
 
 
 class Linear(torch.nn.Linear):
@@ -66,16 +66,24 @@ class _OneDnnLinear(torch.autograd.Function):
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
         # With gradients enabled the caller wants to differentiate again, which oneDNN's function does not support.
-        linear = F.linear if torch.is_grad_enabled() else onednn_linear
+        product = torch.mm if torch.is_grad_enabled() else onednn_product
         return (
-            linear(grad, weight.t(), None) if ctx.needs_input_grad[0] else None,
-            linear(grad.t(), x.t(), None) if ctx.needs_input_grad[1] else None,
+            product(grad, weight) if ctx.needs_input_grad[0] else None,
+            product(grad.t(), x) if ctx.needs_input_grad[1] else None,
             grad.sum(0) if ctx.has_bias else None,
         )
 
 
-def onednn_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+def onednn_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, then: str = "none") -> torch.Tensor:
+    """``x W^T + b``, perhaps with then="relu"."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, then, [], "")
+
+
+def onednn_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """``a b``, [n,m] [m,k] -> [n,k]."""
+    if a.numel() > b.numel() and not a.is_contiguous():  # What is transposed gets copied, so let it be the smaller one.
+        return onednn_linear(b.t(), a, None).t()
+    return onednn_linear(a, b.t(), None)
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import torch
 
 from rlpyt.utils.logging import logger
 
@@ -40,8 +41,9 @@ class Diagnostics:
         self.cum_completed_trajs += n_completed_trajs
         for name, values in self.opt_infos.items():
             new = getattr(opt_info, name, [])
-            new = new.detach().cpu().numpy() if hasattr(new, "detach") else new
-            values.extend(new) if np.ndim(new) else values.append(new)
+            if isinstance(new, torch.Tensor):
+                new = new.detach().cpu().numpy()
+            values.extend(new) if isinstance(new, list) or np.ndim(new) else values.append(new)
 
     def record(self, itr: int, updates: int, eval_time: float = 0.0) -> None:
         """Record the columns that all runners share; `updates` counts the gradient updates so far, `eval_time` is in seconds."""

@@ -4,54 +4,9 @@ from collections import namedtuple
 import pytest
 import torch
 
-from rlpyt.algos.base import RlAlgorithm, make_optimizer, read_opt_info
+from rlpyt.algos.base import RlAlgorithm, read_opt_info
 
 Info = namedtuple("Info", ["loss", "errors"])
-
-
-def parameters(dtype=torch.float32):
-    return [torch.nn.Parameter(torch.ones(3, dtype=dtype)), torch.nn.Parameter(torch.ones(2, dtype=dtype))]
-
-
-@pytest.mark.parametrize("OptimCls", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
-def test_optimizers_are_fused_by_default(OptimCls):
-    assert make_optimizer(OptimCls, iter(parameters()), 0.1).param_groups[0]["fused"] is True
-
-
-@pytest.mark.parametrize("setting", [dict(fused=False), dict(foreach=True), dict(capturable=False), dict(differentiable=True)])
-def test_what_the_user_says_about_the_implementation_decides(setting):
-    assert not make_optimizer(torch.optim.Adam, parameters(), 0.1, setting).param_groups[0]["fused"]
-
-
-def test_optimizers_that_know_no_fusion_are_left_alone():
-    class Mine(torch.optim.Adam):
-        pass
-
-    assert "fused" not in make_optimizer(torch.optim.RMSprop, parameters(), 0.1).param_groups[0]
-    assert not make_optimizer(Mine, parameters(), 0.1).param_groups[0]["fused"]
-    assert not make_optimizer(torch.optim.SGD, parameters(torch.complex64), 0.1).param_groups[0]["fused"]
-
-
-def test_groups_and_named_parameters_are_parameters():
-    a, b = parameters()
-    groups = [dict(params=[a], lr=0.5), dict(params=b)]
-    optimizer = make_optimizer(torch.optim.Adam, groups, 0.1, dict(eps=0.01))
-    assert [(g["lr"], g["eps"], g["fused"]) for g in optimizer.param_groups] == [(0.5, 0.01, True), (0.1, 0.01, True)]
-    named = make_optimizer(torch.optim.Adam, [("a", a), ("b", b)], 0.1)
-    assert named.param_groups[0]["fused"]
-
-
-def test_the_fused_step_is_the_plain_one():
-    results = []
-    for kwargs in (None, dict(foreach=False)):
-        params = parameters()
-        optimizer = make_optimizer(torch.optim.Adam, params, 0.1, kwargs)
-        for _ in range(3):
-            optimizer.zero_grad(set_to_none=True)
-            sum((p**3).sum() for p in params).backward()
-            optimizer.step()
-        results.append(torch.cat([p.detach() for p in params]))
-    torch.testing.assert_close(*results)
 
 
 def test_opt_info_lists_the_numbers_of_all_updates_in_order():

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.base import clip_grad_norm, make_optimizer
 from rlpyt.algos.hyperparameters import FRACTION, NON_NEGATIVE, STEPS, Number, check_flags, check_hyperparameters
+from rlpyt.algos.optimizers import clip_grad_norm, make_optimizer
 from rlpyt.algos.replay import ReplayAlgorithm, SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.tensor import select_at_indexes

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.base import clip_grad_norm, read_opt_info
+from rlpyt.algos.base import read_opt_info
 from rlpyt.algos.hyperparameters import (
     FRACTION,
     NON_NEGATIVE,
@@ -14,6 +14,7 @@ from rlpyt.algos.hyperparameters import (
     check_hyperparameters,
     check_optimizer,
 )
+from rlpyt.algos.optimizers import clip_grad_norm
 from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.quick_args import save__init__args

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentInputs, null_after_done, uses_prev_action
-from rlpyt.algos.base import RlAlgorithm, make_optimizer
+from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.utils import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.base import clip_grad_norm, read_opt_info
+from rlpyt.algos.base import read_opt_info
 from rlpyt.algos.hyperparameters import (
     COUNT,
     FRACTION,
@@ -16,6 +16,7 @@ from rlpyt.algos.hyperparameters import (
     check_hyperparameters,
     check_optimizer,
 )
+from rlpyt.algos.optimizers import clip_grad_norm
 from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
 from rlpyt.utils.buffer import buffer_method, buffer_to
 from rlpyt.utils.collections import namedarraytuple

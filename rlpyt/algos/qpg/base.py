@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.base import make_optimizer
+from rlpyt.algos.optimizers import clip_grad_norms, make_optimizer, step_all, zero_grads
 from rlpyt.algos.replay import ReplayAlgorithm
 
 LOGGED = 8  # Rows of a batch whose values are logged.
@@ -81,13 +81,11 @@ class QpgAlgorithm(ReplayAlgorithm):
         Returns:
             The norms of the gradients of `optimizers`, before.
         """
-        for optimizer in (*optimizers, *others):
-            optimizer.zero_grad(set_to_none=True)
+        zero_grads((*optimizers, *others))
         torch.autograd.backward(losses)
         self.after_backward()
         grad_norms = clip_grad_norms(optimizers, self.clip_grad_norm)
-        for optimizer in (*optimizers, *others):
-            optimizer.step()
+        step_all((*optimizers, *others))
         return grad_norms
 
     def after_backward(self) -> None:
@@ -115,18 +113,3 @@ class QpgAlgorithm(ReplayAlgorithm):
 def mean_of_valid(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
     """Mean of x [n] where valid [n], or of all if that is None; 0 where nothing is valid."""
     return x.mean() if valid is None else (x * valid).sum() / valid.sum().clamp(min=1)
-
-
-def clip_grad_norms(optimizers: Sequence[Any], max_norm: float) -> list[torch.Tensor]:
-    """Scale the gradients of what each of the optimizers steps down to a joint norm of at most `max_norm`.
-
-    Returns:
-        The norm before, one per optimizer: tensors on the device.
-    """
-    grads = [[p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None] for optimizer in optimizers]
-    norms = iter(torch._foreach_norm([g for of_one in grads for g in of_one]))
-    total_norms = [torch.linalg.vector_norm(torch.stack([next(norms) for _ in of_one])) for of_one in grads]
-    for of_one, norm in zip(grads, total_norms):
-        if norm.is_cuda or norm > max_norm:  # On the CPU it costs nothing to look.
-            torch._foreach_mul_(of_one, (max_norm / (norm + 1e-6)).clamp(max=1))
-    return total_norms

@@ -31,7 +31,7 @@ class QpgMlp(torch.nn.Module):
 
     def layers(self) -> Layers:
         """(weight, bias) of each layer."""
-        return [(linear.weight, linear.bias) for linear in self._linears]
+        return [(linear._parameters["weight"], linear._parameters["bias"]) for linear in self._linears]  # as attributes they take longer
 
     def input(self, observation, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """Observation and action with leading dims [T,B], [B] or [] -> [T*B,size], (lead_dim, T, B)."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.linear import MIN_SIZE, onednn_helps, onednn_linear
+from rlpyt.models.linear import MIN_SIZE, onednn_helps, onednn_linear, onednn_product
 
 Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (weight [out,in], bias [out]) of each layer
 
@@ -95,7 +95,7 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: boo
     if weight.dim() == 3:
         y = torch.baddbmm(bias.unsqueeze(1), x.expand(len(weight), *x.shape[-2:]), weight.mT)
     elif _by_onednn(x, weight):
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")
+        return onednn_linear(x, weight, bias, "relu" if relu else "none")
     else:
         y = F.linear(x, weight, bias)
     return y.relu_() if relu else y
@@ -103,7 +103,7 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: boo
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """``a b``, [n,m] [m,k] -> [n,k], or of several nets at once."""
-    return onednn_linear(a, b.t(), None) if a.dim() == 2 and _by_onednn(a, b.t()) else a @ b
+    return onednn_product(a, b) if a.dim() == 2 and _by_onednn(a, b.t()) else a @ b
 
 
 def _by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:

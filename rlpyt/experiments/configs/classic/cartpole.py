@@ -19,7 +19,7 @@ on_policy = dict(
     model=dict(),
     optim=dict(),
     runner=dict(log_interval_steps=5e3, affinity=one_thread),
-    sampler=dict(max_decorrelation_steps=0),
+    sampler=dict(max_decorrelation_steps=0, eval_n_envs=10, eval_max_steps=10_000, eval_max_trajectories=20),
 )
 
 dqn = variant(
@@ -37,7 +37,7 @@ dqn = variant(
         eps_steps=5000,
     ),
     runner=dict(n_steps=100e3),
-    sampler=dict(batch_T=4, batch_B=4, eval_n_envs=10, eval_max_steps=10_000, eval_max_trajectories=20),
+    sampler=dict(batch_T=4, batch_B=4),
 )
 
 configs = dict(

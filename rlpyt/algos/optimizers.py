@@ -1,0 +1,132 @@
+"""Making optimizers, clipping gradients, and doing steps, of several optimizers at once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+
+# Settings of torch's optimizers that say which implementation to use, or what it must be able to do.
+_IMPLEMENTATION_SETTINGS = {"fused", "foreach", "capturable", "differentiable"}
+
+
+def make_optimizer(OptimCls: type, params: Iterable, lr: float, optim_kwargs: dict | None = None) -> Any:
+    """Build an optimizer, the fused implementation of it where there is one and `optim_kwargs` leave that open.
+
+    Args:
+        OptimCls: class of the optimizer.
+        params: parameters, or groups of them.
+        lr: learning rate.
+        optim_kwargs: further arguments of `OptimCls`.
+    """
+    groups = list(params)
+    kwargs = dict(optim_kwargs or {})
+    if not _IMPLEMENTATION_SETTINGS & set(kwargs) and _has_fused_implementation(OptimCls):
+        tensors = _flat(groups)
+        kwargs["fused"] = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in tensors)
+    return OptimCls(groups, lr=lr, **kwargs)
+
+
+def _has_fused_implementation(OptimCls: type) -> bool:
+    of_torch = getattr(OptimCls, "__module__", "").startswith("torch.optim")
+    return of_torch and "fused" in inspect.signature(OptimCls).parameters
+
+
+def _flat(groups: Sequence) -> list[torch.Tensor]:
+    """Return the tensors of a list of parameters, of named parameters, or of groups of them."""
+    flat: list[torch.Tensor] = []
+    for item in groups:
+        if isinstance(item, dict):
+            params = item["params"]
+            flat += _flat([params] if isinstance(params, torch.Tensor) else list(params))
+        else:
+            flat.append(item[1] if isinstance(item, tuple) else item)
+    return flat
+
+
+def parameters_of(optimizer: Any) -> list[torch.Tensor]:
+    """What `optimizer` steps."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def zero_grads(optimizers: Iterable[Any]) -> None:
+    """Remove the gradients of all that the optimizers step."""
+    for optimizer in optimizers:
+        for parameter in parameters_of(optimizer):
+            parameter.grad = None
+
+
+def clip_grad_norm(optimizer: Any, max_norm: float) -> torch.Tensor:
+    """Scale the gradients of all that `optimizer` steps down to a joint norm of at most `max_norm`.
+
+    Returns:
+        The norm before, a tensor on the device.
+    """
+    return clip_grad_norms([optimizer], max_norm)[0]
+
+
+def clip_grad_norms(optimizers: Sequence[Any], max_norm: float) -> list[torch.Tensor]:
+    """The same for each of several optimizers by itself; returns one norm per optimizer."""
+    grads = [[p.grad for p in parameters_of(optimizer) if p.grad is not None] for optimizer in optimizers]
+    norms = iter(torch._foreach_norm(list(chain(*grads))))
+    total_norms = [torch.linalg.vector_norm(torch.stack([next(norms) for _ in of_one])) for of_one in grads]
+    for of_one, norm in zip(grads, total_norms):
+        if norm.is_cuda or norm > max_norm:  # On the CPU it costs nothing to look.
+            torch._foreach_mul_(of_one, (max_norm / (norm + 1e-6)).clamp(max=1))
+    return total_norms
+
+
+def step_all(optimizers: Sequence[Any]) -> None:
+    """Do a step of each optimizer.
+
+    Those that are fused Adam with the same settings do it in one operation: for small networks, calling `Optimizer.step` takes as long as
+    the arithmetic.
+    """
+    together: dict[tuple, list] = {}
+    for optimizer in optimizers:
+        key = _key_of_plain_adam(optimizer)
+        if key is None:
+            optimizer.step()
+        else:
+            together.setdefault(key, []).append(optimizer)
+    for (_, *settings), group in together.items():
+        _step_plain_adam(group, *settings)
+
+
+def _key_of_plain_adam(optimizer: Any) -> tuple | None:
+    """(device, lr, beta1, beta2, weight_decay, eps) if nothing more than that matters in a step of the optimizer, else None."""
+    if type(optimizer) is not torch.optim.Adam or len(optimizer.param_groups) != 1:
+        return None
+    hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks or "step" in vars(optimizer)
+    group = optimizer.param_groups[0]
+    plain = group["fused"] and not (group["amsgrad"] or group["maximize"] or isinstance(group["lr"], torch.Tensor))
+    started = len(optimizer.state) == len(group["params"])  # The first step makes the state.
+    if hooked or not plain or not started or any(p.grad is None for p in group["params"]):
+        return None
+    return group["params"][0].device, group["lr"], *group["betas"], group["weight_decay"], group["eps"]
+
+
+@torch.no_grad()
+def _step_plain_adam(optimizers: Sequence[Any], lr: float, beta1: float, beta2: float, weight_decay: float, eps: float) -> None:
+    params = list(chain(*map(parameters_of, optimizers)))
+    states = [optimizer.state[p] for optimizer in optimizers for p in parameters_of(optimizer)]
+    steps = [state["step"] for state in states]
+    torch._foreach_add_(steps, 1)
+    torch._fused_adam_(
+        params,
+        [p.grad for p in params],
+        [state["exp_avg"] for state in states],
+        [state["exp_avg_sq"] for state in states],
+        [],
+        steps,
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=weight_decay,
+        eps=eps,
+        amsgrad=False,
+        maximize=False,
+    )

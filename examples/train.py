@@ -4,6 +4,7 @@ What it teaches: experiments as data. A configuration names the classes of a run
 
     python examples/train.py atari_ff_ppo pong_2M --n_parallel 2
     python examples/train.py mujoco_sac sac_1M_serial --set env.id=HalfCheetah-v5 algo.learning_rate=1e-3
+    python examples/train.py atari_ff_ppo pong_2M --set accelerate.bf16=True
 """
 
 import argparse
@@ -46,6 +47,7 @@ def build_and_train(
     paths = classes_of(config_module, key)
     if sampler is not None:
         paths["sampler"] = SAMPLERS[sampler]
+    config = {"accelerate": {}, **config}
     config = variant(config, **changes(config, settings))
     if smoke:
         config = limited(config, classes=dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase))
@@ -73,7 +75,7 @@ def build(config, paths, affinity, seed):
         **given(OptimCls=classes.get("optim"), ReplayBufferCls=classes.get("replay_buffer")),
         **given(optim_kwargs=config.get("optim")),
         **config["algo"],
-    )
+    ).accelerate(**config["accelerate"])
     AgentCls = classes["alternating_agent"] if sampler.alternating and "alternating_agent" in classes else classes["agent"]
     agent = AgentCls(**{**config["agent"], **given(model_kwargs=config.get("model"))})
     RunnerCls = MinibatchRlEval if sampler.eval_n_envs else MinibatchRl

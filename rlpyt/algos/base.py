@@ -24,7 +24,8 @@ class RlAlgorithm:
         bootstrap_value: whether the sampler must record the value estimates that on-policy returns bootstrap
             from.
         update_counter: gradient updates so far.
-        bf16, compile_models: as given to `accelerate`.
+        bf16, compile_models, cuda_graphs: as given to `accelerate`.
+        can_be_graphed: whether updates can be CUDA graphs.
     """
 
     opt_info_fields: tuple[str, ...] = ()
@@ -32,8 +33,11 @@ class RlAlgorithm:
     update_counter = 0
     bf16 = False
     compile_models = False
+    cuda_graphs = False
+    can_be_graphed = False
+    world_size = 1
 
-    def accelerate(self, bf16: bool = False, compile_models: bool = False) -> RlAlgorithm:
+    def accelerate(self, bf16: bool = False, compile_models: bool = False, cuda_graphs: bool = False) -> RlAlgorithm:
         """Choose faster arithmetic for training, to be called before `initialize`; return this algorithm.
 
         Args:
@@ -41,19 +45,33 @@ class RlAlgorithm:
                 message, where the training device has no instructions for it: without, it would be many times slower.
             compile_models: compile the agent's models by `torch.compile`, which takes up to a minute when they are first used, and needs
                 a C++ compiler.
+            cuda_graphs: on a GPU, launch all operations of an update at once. For algorithms that learn from replay, in one process;
+                learning rates stay what they are at first. Ignored, with a message, on the CPU.
+
+        Raises:
+            ValueError: this algorithm's updates cannot be CUDA graphs.
         """
-        self.bf16, self.compile_models = bf16, compile_models
+        if cuda_graphs and not self.can_be_graphed:
+            raise ValueError(f"{type(self).__name__} does not train with CUDA graphs, only algorithms that learn from replay do.")
+        self.bf16, self.compile_models, self.cuda_graphs = bf16, compile_models, cuda_graphs
         return self
 
     def autocast(self) -> Any:
         """Return the context in which losses are computed."""
-        return torch.autocast(self.agent.device.type, torch.bfloat16) if self.bf16 else nullcontext()
+        if not self.bf16:
+            return nullcontext()
+        return torch.autocast(self.agent.device.type, torch.bfloat16, cache_enabled=not self.cuda_graphs)
 
     def prepare_models(self) -> None:
         """Get the agent's models ready for what `accelerate` chose; part of `initialize`, in the process that trains."""
         if self.bf16 and not has_bf16(self.agent.device):
             logger.log(f"The device ({self.agent.device}) has no instructions for bfloat16: training in float32.")
             self.bf16 = False
+        if self.cuda_graphs and self.agent.device.type != "cuda":
+            logger.log("There are no CUDA graphs on the CPU: training without.")
+            self.cuda_graphs = False
+        if self.cuda_graphs and self.world_size > 1:
+            raise ValueError("cuda_graphs=True is for training in one process: leave it False where several processes train together.")
         if self.compile_models:
             for model in self.agent.named_models().values():
                 unwrap_ddp(model).compile()

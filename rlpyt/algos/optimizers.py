@@ -13,7 +13,7 @@ import torch
 _IMPLEMENTATION_SETTINGS = {"fused", "foreach", "capturable", "differentiable"}
 
 
-def make_optimizer(OptimCls: type, params: Iterable, lr: float, optim_kwargs: dict | None = None) -> Any:
+def make_optimizer(OptimCls: type, params: Iterable, lr: float, optim_kwargs: dict | None = None, capturable: bool = False) -> Any:
     """Build an optimizer, the fused implementation of it where there is one and `optim_kwargs` leave that open.
 
     Args:
@@ -21,18 +21,21 @@ def make_optimizer(OptimCls: type, params: Iterable, lr: float, optim_kwargs: di
         params: parameters, or groups of them.
         lr: learning rate.
         optim_kwargs: further arguments of `OptimCls`.
+        capturable: whether steps become part of a CUDA graph.
     """
     groups = list(params)
     kwargs = dict(optim_kwargs or {})
-    if not _IMPLEMENTATION_SETTINGS & set(kwargs) and _has_fused_implementation(OptimCls):
+    if not _IMPLEMENTATION_SETTINGS & set(kwargs) and _is_of_torch_with(OptimCls, "fused"):
         tensors = _flat(groups)
         kwargs["fused"] = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in tensors)
+    if capturable and _is_of_torch_with(OptimCls, "capturable"):
+        kwargs.setdefault("capturable", True)
     return OptimCls(groups, lr=lr, **kwargs)
 
 
-def _has_fused_implementation(OptimCls: type) -> bool:
+def _is_of_torch_with(OptimCls: type, argument: str) -> bool:
     of_torch = getattr(OptimCls, "__module__", "").startswith("torch.optim")
-    return of_torch and "fused" in inspect.signature(OptimCls).parameters
+    return of_torch and argument in inspect.signature(OptimCls).parameters
 
 
 def _flat(groups: Sequence) -> list[torch.Tensor]:

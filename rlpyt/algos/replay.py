@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 import torch
 
 from rlpyt.algos.base import RlAlgorithm, read_opt_info
+from rlpyt.algos.cuda_graph import GraphedUpdate
 from rlpyt.algos.hyperparameters import (
     COUNT,
     FRACTION,
@@ -70,6 +72,8 @@ class ReplayAlgorithm(RlAlgorithm):
 
     OptInfoCls: type
     prefetch_batches = False
+    can_be_graphed = True
+    _graphed_update: GraphedUpdate | None = None
 
     @property
     def replay_batch_B(self) -> int:
@@ -251,6 +255,23 @@ class ReplayAlgorithm(RlAlgorithm):
         """
         raise NotImplementedError
 
+    @property
+    def update_branch(self) -> Hashable:
+        """Which of several things the next update does, for an algorithm whose updates are not all alike."""
+        return None
+
+    def _update(self, batch: Any) -> tuple[Any, Any]:
+        """As `update`, with what `accelerate` chose."""
+        if not self.cuda_graphs:
+            return self._update_in_autocast(batch)
+        if self._graphed_update is None:
+            self._graphed_update = GraphedUpdate(self._update_in_autocast)
+        return self._graphed_update(batch, self.update_branch)
+
+    def _update_in_autocast(self, batch: Any) -> tuple[Any, Any]:
+        with self.autocast():
+            return self.update(batch)
+
     def update_itr_hyperparams(self, itr: int) -> None:
         """Set what follows a schedule to its value at iteration `itr`."""
 
@@ -269,8 +290,7 @@ class ReplayAlgorithm(RlAlgorithm):
         updates = []
         for _ in range(self.updates_per_optimize):
             batch = buffer_to(self.replay_buffer.sample_batch(self.replay_batch_B), self.agent.device)
-            with self.autocast():
-                opt_info, priorities = self.update(batch)
+            opt_info, priorities = self._update(batch)
             if priorities is not None:
                 self.replay_buffer.update_batch_priorities(priorities)
             self.update_counter += 1

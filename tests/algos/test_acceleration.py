@@ -7,15 +7,26 @@ import pytest
 import torch
 from experience import SPACES, random_samples
 
+from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
-from rlpyt.algos import base
+from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.agents.qpg.td3_agent import Td3Agent
+from rlpyt.algos import base, cuda_graph, optimizers
+from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.algos.qpg.sac import SAC
+from rlpyt.algos.qpg.td3 import TD3
+from rlpyt.algos.replay import SamplesToBuffer
+from rlpyt.envs.base import EnvSpaces
 from rlpyt.samplers.collections import BatchSpec
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
 
 T, B = 8, 6
+CONTINUOUS = EnvSpaces(FloatBox(-1, 1, (4,)), FloatBox(-1, 1, (2,)))
 EXAMPLES = dict(observation=np.zeros(4, np.float32), action=np.int64(0), reward=np.float32(0), done=np.bool_(False))
 needs_bf16 = pytest.mark.skipif(not base.has_bf16(torch.device("cpu")), reason="This processor has no instructions for bfloat16.")
 
@@ -68,6 +79,91 @@ def test_outputs_of_models_stay_in_float32():
     assert dist_info.prob.dtype == value.dtype == torch.float32
     assert dist_info.prob.sum(-1).detach().numpy() == pytest.approx(1, abs=1e-6)
     assert hidden is None or hidden.dtype == torch.bfloat16
+
+
+def continuous_examples():
+    observation, action = (space.null_value() for space in CONTINUOUS)
+    return dict(observation=observation, action=action, reward=np.float32(0), done=np.bool_(False))
+
+
+GRAPHED = {
+    "dqn": lambda: (DQN(min_steps_learn=T * B, batch_size=16, replay_size=500, prioritized_replay=True), MlpDqnAgent()),
+    "catdqn": lambda: (CategoricalDQN(min_steps_learn=T * B, batch_size=16, replay_size=500), MlpCatDqnAgent()),
+    "sac": lambda: (SAC(min_steps_learn=T * B, batch_size=16, replay_size=500, replay_ratio=4), SacAgent()),
+    "td3": lambda: (TD3(min_steps_learn=T * B, batch_size=16, replay_size=500, replay_ratio=4), Td3Agent()),
+}
+
+
+def _like(example, generator):
+    """A random value like an example."""
+    if example.dtype.kind == "f":
+        return generator.uniform(-1, 1, example.shape).astype(example.dtype)
+    return generator.integers(0, 2, example.shape).astype(example.dtype)
+
+
+def trained_with_graphs(name, cuda_graphs, device=None, n_itr=5):
+    """What was logged and the parameters after some iterations of several updates each."""
+    algo, agent = GRAPHED[name]()
+    spaces, examples = (CONTINUOUS, continuous_examples()) if name in ("sac", "td3") else (SPACES, EXAMPLES)
+    algo.accelerate(cuda_graphs=cuda_graphs)
+    torch.manual_seed(0)
+    np.random.seed(0)
+    agent.initialize(spaces)
+    agent.to_device(device)
+    algo.initialize(agent, 10, BatchSpec(T, B), mid_batch_reset=True, examples=examples)
+    agent.train_mode(0)
+    logged = []
+    for itr in range(n_itr):
+        generator = np.random.default_rng(itr)
+        batch = {name: np.stack([np.stack([_like(x, generator) for _ in range(B)]) for _ in range(T)]) for name, x in examples.items()}
+        algo.replay_buffer.append_samples(SamplesToBuffer(**batch, timeout=np.zeros((T, B), bool)))
+        logged.append([torch.tensor(field) for field in algo.optimize_agent(itr)])
+    return logged, [p.detach().cpu().flatten() for model in agent.named_models().values() for p in model.parameters()]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU.")
+@pytest.mark.parametrize("name", GRAPHED)
+def test_training_with_cuda_graphs_is_training_without(name):
+    (logged, parameters), (graphed_logged, graphed_parameters) = (trained_with_graphs(name, graphs, 0) for graphs in (False, True))
+    torch.testing.assert_close(graphed_logged, logged, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(graphed_parameters, parameters, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", GRAPHED)
+def test_updates_in_memory_of_a_graph_are_those_without(name, monkeypatch):
+    """All but the capture itself, in place of which the function is called again and writes into the same memory."""
+    n_captured = []
+
+    def capture(func):
+        n_captured.append(1)
+        memory = []
+
+        def replay():
+            results = func()
+            if not memory:
+                memory.append(buffer_func(results, torch.clone))
+            torch._foreach_copy_(buffer_leaves(memory[0]), buffer_leaves(results))
+            return memory[0]
+
+        return replay
+
+    monkeypatch.setattr(cuda_graph, "warm_up", lambda func: func())
+    monkeypatch.setattr(cuda_graph, "capture", capture)
+    without = trained_with_graphs(name, False)
+    algo_cls = type(GRAPHED[name]()[0])
+    monkeypatch.setattr(algo_cls, "prepare_models", lambda self: None)  # Which would see that there is no GPU.
+    adam = torch.optim.Adam  # On the CPU, Adam is not capturable.
+    monkeypatch.setattr(optimizers, "_is_of_torch_with", lambda Cls, argument: argument == "fused" and Cls is adam)
+    torch.testing.assert_close(trained_with_graphs(name, True), without, rtol=0, atol=0)
+    assert len(n_captured) == (2 if name == "td3" else 1)
+
+
+def test_cuda_graphs_are_refused_or_left_out_where_there_are_none(capsys):
+    with pytest.raises(ValueError, match="PPO does not train with CUDA graphs"):
+        PPO().accelerate(cuda_graphs=True)
+    if not torch.cuda.is_available():
+        trained_with_graphs("dqn", True, n_itr=1)
+        assert "There are no CUDA graphs on the CPU" in capsys.readouterr().out
 
 
 def test_a_device_without_the_instructions_trains_in_float32(monkeypatch):

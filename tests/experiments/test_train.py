@@ -13,6 +13,8 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "train.py"
 sys.path[:0] = [str(SCRIPT.parent)]
 import train  # noqa: E402
 
+from rlpyt.algos.base import has_bf16  # noqa: E402
+
 RUNS = [
     ["cartpole", "ppo", "--sampler", "cpu"],
     ["cartpole", "catdqn"],
@@ -45,11 +47,12 @@ def test_configurations_run_in_smoke_size_and_leave_a_run_directory(args, tmp_pa
 
 
 def test_settings_are_changed_from_the_command_line(tmp_path):
-    changes = ["algo.learning_rate=3e-4", "model.hidden_sizes=[8]", "env.id=Acrobot-v1"]
+    changes = ["algo.learning_rate=3e-4", "accelerate.bf16=True", "model.hidden_sizes=[8]", "env.id=Acrobot-v1"]
     out = run("cartpole", "ppo", "--smoke", "--log_dir", str(tmp_path), "--set", *changes)
     assert out.returncode == 0, out.stderr
     params = json.loads((tmp_path / "run_0" / "params.json").read_text())
     assert params["algo"]["learning_rate"] == 3e-4 and params["model"] == dict(hidden_sizes=[8]) and params["env"] == dict(id="Acrobot-v1")
+    assert params["accelerate"] == dict(bf16=True) and ("bfloat16" not in out.stdout) == has_bf16(torch.device("cpu"))
     assert params["algo"]["gae_lambda"] == 0.8, "what is not changed stays"
 
 

@@ -132,7 +132,7 @@ class DQN(ReplayAlgorithm):
         """Build the optimizer."""
         self.rank = rank
         parameters = self.agent.parameters()
-        self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs)
+        self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 

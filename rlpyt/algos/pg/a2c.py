@@ -35,6 +35,7 @@ class A2C(PolicyGradientAlgo):
         initial_optim_state_dict: optimizer state to start from.
         gae_lambda: λ of generalized advantage estimation; 1 means plain discounted returns.
         normalize_advantage: shift and scale the advantages of a batch to mean 0 and standard deviation 1.
+        linear_lr_schedule: let the learning rate fall linearly to 0 over the run.
 
     Raises:
         ValueError: a setting is not possible.
@@ -52,6 +53,7 @@ class A2C(PolicyGradientAlgo):
         initial_optim_state_dict: dict | None = None,
         gae_lambda: float = 1,
         normalize_advantage: bool = False,
+        linear_lr_schedule: bool = False,
     ) -> None:
         if optim_kwargs is None:
             optim_kwargs = dict()
@@ -69,6 +71,7 @@ class A2C(PolicyGradientAlgo):
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Take one gradient step on `samples` [T,B]."""
+        self.set_schedules(itr)
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast():
             loss, entropy, perplexity = self.loss(samples)

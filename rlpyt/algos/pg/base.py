@@ -63,6 +63,16 @@ class PolicyGradientAlgo(RlAlgorithm):
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
+    def remaining(self, itr: int) -> float:
+        """Fraction of the run that is still to come at iteration `itr`."""
+        return max(1 - itr / max(self.n_itr, 1), 0.0)
+
+    def set_schedules(self, itr: int) -> None:
+        """Set the learning rate to its value at iteration `itr`, if it follows a schedule."""
+        if self.linear_lr_schedule:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.learning_rate * self.remaining(itr)
+
     def process_returns(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Compute returns and advantages from the values recorded while sampling.
 

@@ -173,13 +173,10 @@ class PPO(PolicyGradientAlgo):
         return shuffled[:, torch.arange(self.minibatches * size, device=device) % n].reshape(-1, size)
 
     def set_schedules(self, itr: int) -> None:
-        """Set learning rate and ratio_clip to their values at iteration `itr`, if they follow a schedule."""
-        if not self.linear_lr_schedule:
-            return
-        remaining = max(1 - itr / max(self.n_itr, 1), 0.0)
-        self.ratio_clip = self._initial_ratio_clip * remaining
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate * remaining
+        """Extend the base class by ratio_clip."""
+        super().set_schedules(itr)
+        if self.linear_lr_schedule:
+            self.ratio_clip = self._initial_ratio_clip * self.remaining(itr)
 
     def loss(
         self,

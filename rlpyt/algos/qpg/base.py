@@ -56,7 +56,7 @@ class QpgAlgorithm(ReplayAlgorithm):
 
     def make_optimizer(self, parameters: Any, learning_rate: float) -> Any:
         """Return an optimizer with these settings."""
-        return make_optimizer(self.OptimCls, parameters, learning_rate, self.optim_kwargs)
+        return make_optimizer(self.OptimCls, parameters, learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
 
     def optim_state_dict(self) -> dict[str, Any]:
         """Return the state of each optimizer by its name; None for one that there is not."""

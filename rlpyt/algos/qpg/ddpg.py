@@ -85,13 +85,18 @@ class DDPG(QpgAlgorithm):
         self.mu_optimizer = self.make_optimizer(self.agent.mu_parameters(), self.learning_rate)
         self.q_optimizer = self.make_optimizer(self.agent.q_parameters(), self.q_learning_rate)
 
+    @property
+    def update_branch(self) -> bool:
+        """Whether the next update has a step of the policy."""
+        return (self.update_counter + 1) % self.policy_update_interval == 0
+
     def update(self, batch: Any) -> tuple[OptInfo, None]:
         """Do a gradient step of Q and, every `policy_update_interval` updates, one of the policy after it."""
         valid = self.valid_samples(batch)
         q_loss = self.q_loss(batch, valid)
         (q_grad_norm,) = self.step_optimizers([q_loss], [self.q_optimizer])
         mu_loss = mu_grad_norm = None
-        if (self.update_counter + 1) % self.policy_update_interval == 0:
+        if self.update_branch:
             mu_loss = self.mu_loss(batch, valid)
             (mu_grad_norm,) = self.step_optimizers([mu_loss], [self.mu_optimizer])
             mu_loss = mu_loss.detach()

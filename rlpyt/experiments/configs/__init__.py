@@ -2,8 +2,9 @@
 
 A configuration module has
 
-- ``configs``: configurations by key. Each is a dictionary of sections: ``agent``, ``algo``, ``env``, ``eval_env`` (where evaluation is
-  different), ``model``, ``optim``, ``runner`` and ``sampler``, the keyword arguments of each part;
+- ``configs``: configurations by key. Each is a dictionary of sections: ``agent``, ``algo``, ``accelerate`` (of the algorithm, optional),
+  ``env``, ``eval_env`` (where evaluation is different), ``model``, ``optim``, ``runner`` and ``sampler``, the keyword arguments of each
+  part;
 - ``classes``: the import path of each part's class: ``agent``, ``algo``, ``env`` and ``sampler``, and, where they are not the default,
   ``traj_info``, ``optim``, ``replay_buffer``, ``collector`` and ``alternating_agent`` (the agent for alternating samplers);
 - ``classes_by_key``, optional: where the configuration of a key has other classes.

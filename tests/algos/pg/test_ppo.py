@@ -7,6 +7,7 @@ from experience import SPACES, GruAgent, PickTheLargest, random_samples, start
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent
+from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.samplers.collections import AgentSamplesBsv, BatchSpec, EnvSamples, Samples
@@ -145,6 +146,14 @@ def test_rates_of_runs_of_any_length_and_beyond_are_finite_and_never_negative(n_
         remaining = max(1 - itr / n_itr, 0)
         assert (algo.optimizer.param_groups[0]["lr"], algo.ratio_clip) == pytest.approx((0.4 * remaining, 0.2 * remaining))
         assert np.isfinite(opt_info.loss).all()
+
+
+def test_a2c_has_a_schedule_too_if_asked_for():
+    for wanted, expected in ((True, 0.4 * 0.7), (False, 0.4)):
+        agent = MlpFfAgent()
+        algo = start(A2C(learning_rate=0.4, linear_lr_schedule=wanted), agent, T, B, n_itr=10)
+        algo.optimize_agent(3, random_samples(agent, T, B))
+        assert algo.optimizer.param_groups[0]["lr"] == pytest.approx(expected)
 
 
 def test_rates_stay_without_the_schedule():

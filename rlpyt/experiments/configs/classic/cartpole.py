@@ -60,9 +60,9 @@ configs = dict(
     ),
     a2c=variant(
         on_policy,
-        algo=dict(learning_rate=2e-3, gae_lambda=0.95, entropy_loss_coeff=0.001),
+        algo=dict(learning_rate=2e-3, gae_lambda=0.95, entropy_loss_coeff=0.001, linear_lr_schedule=True),
         runner=dict(n_steps=200e3),
-        sampler=dict(batch_T=16, batch_B=16),
+        sampler=dict(batch_T=8, batch_B=8),
     ),
     dqn=dqn,
     catdqn=variant(dqn, algo=dict(V_min=0, V_max=100)),  # 100 is the largest return at the discount of 0.99.

@@ -1,0 +1,66 @@
+"""A whole gradient update as one CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
+
+N_WARM_UP = 3  # Calls before the capture, in which libraries and optimizers allocate what they need.
+
+
+class GraphedUpdate:
+    """Calls a function of a batch, from the fourth time on as a CUDA graph: all its kernels are launched at once.
+
+    Launching them one by one is what takes the time where networks are small. The graph does again what the captured call did, on the same
+    memory and in the same branches of Python code, with the same learning rates. So the function must not look at results (``.item()``) nor
+    change anything but tensors.
+
+    Args:
+        update: function of a batch, a structure of tensors on the device, which returns a structure of tensors. It may do one thing or
+            another, if the caller says so by different branches.
+    """
+
+    def __init__(self, update: Callable[[Any], Any]) -> None:
+        self._update = update
+        self._n_calls: dict[Hashable, int] = {}
+        self._captured: dict[Hashable, tuple[Any, Callable[[], Any]]] = {}
+
+    def __call__(self, batch: Any, branch: Hashable = None) -> Any:
+        """Return what ``update(batch)`` does. There is a graph for each branch and each set of shapes."""
+        key = branch, *((leaf.shape, leaf.dtype) for leaf in buffer_leaves(batch))
+        self._n_calls[key] = self._n_calls.get(key, 0) + 1
+        if self._n_calls[key] <= N_WARM_UP:
+            return warm_up(lambda: self._update(batch))
+        if key not in self._captured:
+            memory = buffer_func(batch, torch.clone)
+            self._captured[key] = memory, capture(lambda: self._update(memory))
+        memory, replay = self._captured[key]
+        torch._foreach_copy_(buffer_leaves(memory), buffer_leaves(batch))
+        return buffer_func(replay(), torch.clone)  # The next replay writes into the same memory.
+
+
+def warm_up(func: Callable[[], Any]) -> Any:
+    """Call `func` as it must be done before it is captured: in a stream of its own."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        result = func()
+    torch.cuda.current_stream().wait_stream(stream)
+    return result
+
+
+def capture(func: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that does what `func` would, and returns its results, always in the same memory."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = func()
+
+    def replay() -> Any:
+        graph.replay()
+        return results
+
+    return replay

@@ -37,7 +37,7 @@ def build_and_train(env_id="HalfCheetah-v5", run_ID=0, cuda_idx=None, seed=None,
     )
     runner = MinibatchRlEval(
         algo=algo,
-        agent=SacAgent(),
+        agent=SacAgent(action_squash=float(gym_make(id=env_id).action_space.high[0])),  # Actions as large as the environment takes.
         sampler=sampler,
         n_steps=400 if smoke else 1_000_000,
         log_interval_steps=200 if smoke else 10_000,

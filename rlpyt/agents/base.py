@@ -120,7 +120,11 @@ class BaseAgent:
 
     def make_models(self) -> None:
         """Instantiate all models, on the CPU; agents with further ones extend this."""
-        self.model = self.ModelCls(**self.env_model_kwargs, **self.model_kwargs)
+        self.model = self.make_policy()
+
+    def make_policy(self, **kwargs: Any) -> torch.nn.Module:
+        """Instantiate `model`, with further keyword arguments that depend on the environment's spaces."""
+        return self.ModelCls(**{**self.env_model_kwargs, **kwargs}, **self.model_kwargs)
 
     def named_models(self) -> dict[str, torch.nn.Module]:
         """All models, by their names in the state dict."""

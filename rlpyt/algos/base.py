@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.algos.optimizers import load_optimizer_state
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.logging import logger
 
@@ -24,7 +25,7 @@ class RlAlgorithm:
         bootstrap_value: whether the sampler must record the value estimates that on-policy returns bootstrap
             from.
         update_counter: gradient updates so far.
-        bf16, compile_models, cuda_graphs: as given to `accelerate`.
+        bf16, compile_models, cuda_graphs: as given to `accelerate`, but False where the device cannot do it.
         can_be_graphed: whether updates can be CUDA graphs.
     """
 
@@ -36,6 +37,7 @@ class RlAlgorithm:
     cuda_graphs = False
     can_be_graphed = False
     world_size = 1
+    _graphed_update: Any = None  # Holds on to the memory of optimizer and models.
 
     def accelerate(self, bf16: bool = False, compile_models: bool = False, cuda_graphs: bool = False) -> RlAlgorithm:
         """Choose faster arithmetic for training, to be called before `initialize`; return this algorithm.
@@ -49,8 +51,11 @@ class RlAlgorithm:
                 learning rates stay what they are at first. Ignored, with a message, on the CPU.
 
         Raises:
-            ValueError: this algorithm's updates cannot be CUDA graphs.
+            ValueError: a choice is not True or False, or this algorithm's updates cannot be CUDA graphs.
         """
+        for name, value in dict(bf16=bf16, compile_models=compile_models, cuda_graphs=cuda_graphs).items():
+            if value not in (True, False):
+                raise ValueError(f"{type(self).__name__}.accelerate: {name}={value!r} must be True or False.")
         if cuda_graphs and not self.can_be_graphed:
             raise ValueError(f"{type(self).__name__} does not train with CUDA graphs, only algorithms that learn from replay do.")
         self.bf16, self.compile_models, self.cuda_graphs = bf16, compile_models, cuda_graphs
@@ -135,7 +140,8 @@ class RlAlgorithm:
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `optim_state_dict` returned."""
-        self.optimizer.load_state_dict(state_dict)
+        load_optimizer_state(self.optimizer, state_dict)
+        self._graphed_update = None
 
     @property
     def batch_size(self) -> int:

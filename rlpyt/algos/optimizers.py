@@ -50,6 +50,15 @@ def _flat(groups: Sequence) -> list[torch.Tensor]:
     return flat
 
 
+def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
+    """Load a state, of whichever implementation of the optimizer; its own stays as it is."""
+    groups = state_dict["param_groups"]
+    if len(groups) == len(optimizer.param_groups):  # Else it says so.
+        own = [{name: group[name] for name in _IMPLEMENTATION_SETTINGS & set(group)} for group in optimizer.param_groups]
+        groups = [{**saved, **settings} for saved, settings in zip(groups, own)]
+    optimizer.load_state_dict({**state_dict, "param_groups": groups})
+
+
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:
     """What `optimizer` steps."""
     return [p for group in optimizer.param_groups for p in group["params"]]
@@ -105,7 +114,8 @@ def _key_of_plain_adam(optimizer: Any) -> tuple | None:
         return None
     hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks or "step" in vars(optimizer)
     group = optimizer.param_groups[0]
-    plain = group["fused"] and not (group["amsgrad"] or group["maximize"] or isinstance(group["lr"], torch.Tensor))
+    special = any(group.get(name) for name in ("amsgrad", "maximize", "differentiable", "decoupled_weight_decay"))
+    plain = group["fused"] and not special and not isinstance(group["lr"], torch.Tensor)
     started = len(optimizer.state) == len(group["params"])  # The first step makes the state.
     if hooked or not plain or not started or any(p.grad is None for p in group["params"]):
         return None

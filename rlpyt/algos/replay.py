@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 from typing import Any
 
@@ -29,7 +30,7 @@ from rlpyt.replays.non_sequence.frame import (
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
-from rlpyt.utils.buffer import buffer_leaves, buffer_to
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.collections import namedarraytuple
 
 # What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are.
@@ -73,7 +74,6 @@ class ReplayAlgorithm(RlAlgorithm):
     OptInfoCls: type
     prefetch_batches = False
     can_be_graphed = True
-    _graphed_update: GraphedUpdate | None = None
 
     @property
     def replay_batch_B(self) -> int:
@@ -87,7 +87,7 @@ class ReplayAlgorithm(RlAlgorithm):
             ValueError: a setting is not possible.
         """
         check_optimizer(self)
-        check_flags(self, *({"prioritized_replay", "prefetch_batches"} & set(vars(self))))
+        check_flags(self, *({"prioritized_replay", "prefetch_batches", "bootstrap_timelimit"} & set(vars(self))))
         check_hyperparameters(
             self,
             discount=FRACTION,
@@ -112,7 +112,11 @@ class ReplayAlgorithm(RlAlgorithm):
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
-        """Allocate the replay buffer, build the optimizer, and turn settings in steps into iterations."""
+        """Allocate the replay buffer, build the optimizer, and turn settings in steps into iterations.
+
+        Raises:
+            ValueError: the agent does not suit, the buffer does not (see `initialize_replay_buffer`), or memory does not suffice.
+        """
         self._prepare(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size)
         self.updates_per_optimize = max(1, round(self.replay_ratio * self.sampler_bs / self.batch_size))
         self.prepare_models()
@@ -162,6 +166,9 @@ class ReplayAlgorithm(RlAlgorithm):
         self.mid_batch_reset = mid_batch_reset
         self.world_size = world_size
         self.sampler_bs = batch_spec.size
+        self.update_counter = 0
+        self._graphed_update = None
+        self._copies: deque = deque(maxlen=2)  # Events, after the copies of the last batches to a GPU.
         self.initialize_replay_buffer(examples, batch_spec, async_)
         min_itr = self.min_steps_learn // self.sampler_bs
         self.min_itr_learn = max(min_itr, self._first_replayable_itr(batch_spec.T))
@@ -243,6 +250,13 @@ class ReplayAlgorithm(RlAlgorithm):
             valid=None if self.mid_batch_reset else valid_from_done(env.done).bool(),
         )
 
+    def _stored(self, samples: Any) -> Any:
+        """Return `samples_to_buffer`, with the observations that ended truncated episodes, should an override have left them out."""
+        stored = self.samples_to_buffer(samples)
+        if getattr(stored, "final_observation", samples.final_observation) is not samples.final_observation:
+            stored = stored._replace(final_observation=samples.final_observation)
+        return stored
+
     def _timeout(self, env: Any) -> torch.Tensor:
         """Return where truncated episodes are taken to go on, [T,B]."""
         return torch.zeros_like(env.done) if env.timeout is None else env.timeout
@@ -254,6 +268,22 @@ class ReplayAlgorithm(RlAlgorithm):
             An `OptInfoCls` of tensors, and new priorities [batch_size] for the batch or None.
         """
         raise NotImplementedError
+
+    def _sample_batch(self) -> Any:
+        """Return a batch from the buffer, on the training device.
+
+        Copies to a GPU are not waited for; but the buffer will write into the memory of the last batch but one, see `deliver_batches`.
+        """
+        if self.agent.device.type == "cpu":
+            return self.replay_buffer.sample_batch(self.replay_batch_B)
+        if len(self._copies) == 2:
+            self._copies[0].synchronize()
+        batch = self.replay_buffer.sample_batch(self.replay_batch_B)
+        batch = buffer_func(batch, lambda x: x.to(self.agent.device, non_blocking=True))
+        copied = torch.cuda.Event()
+        copied.record()
+        self._copies.append(copied)
+        return batch
 
     @property
     def update_branch(self) -> Hashable:
@@ -279,17 +309,24 @@ class ReplayAlgorithm(RlAlgorithm):
         """Append `samples` [T,B] to the buffer, if given, and do `updates_per_optimize` updates on batches from it.
 
         Before `min_itr_learn` there are no updates.
+
+        Returns:
+            An `OptInfoCls` of lists of floats.
+
+        Raises:
+            FloatingPointError: training has failed, see `read_opt_info`.
+            ValueError: the samples do not fit into the buffer.
         """
         if sampler_itr is not None:
             itr = sampler_itr
         if samples is not None:
-            self.replay_buffer.append_samples(self.samples_to_buffer(samples))
+            self.replay_buffer.append_samples(self._stored(samples))
         if itr < self.min_itr_learn:
             return read_opt_info(self.OptInfoCls, [])
         self.update_itr_hyperparams(itr)
         updates = []
         for _ in range(self.updates_per_optimize):
-            batch = buffer_to(self.replay_buffer.sample_batch(self.replay_batch_B), self.agent.device)
+            batch = self._sample_batch()
             opt_info, priorities = self._update(batch)
             if priorities is not None:
                 self.replay_buffer.update_batch_priorities(priorities)

@@ -84,7 +84,10 @@ class Gaussian(Distribution):
         return log_density.sum(dim=-1)
 
     def sample_loglikelihood(self, dist_info: DistInfoStd) -> tuple[torch.Tensor, torch.Tensor]:
-        """A sample [*lead,dim] and its log-likelihood [*lead], differentiable through the reparameterized sample."""
+        """A sample [*lead,dim] and its log-likelihood [*lead], differentiable (once) through the reparameterized sample."""
+        if self.std is None and self.clip is None and self.noise_clip is None:
+            mean = dist_info.mean
+            return _SampleWithLogLikelihood.apply(mean, self._log_std(dist_info), torch.randn_like(mean), self.squash)
         x = self._sample_unlimited(dist_info)
         return self._limit(x), self.log_likelihood(x, dist_info)
 
@@ -143,3 +146,40 @@ class Gaussian(Distribution):
     def _refuse_if_squashing(self, name: str) -> None:
         if self.squash is not None:
             raise NotImplementedError(f"There is no formula for the {name} of a squashed Gaussian: set_squash(None) first.")
+
+
+class _SampleWithLogLikelihood(torch.autograd.Function):
+    """A sample ``squash * tanh(x)`` (x itself if `squash` is None) with ``x = mean + std * noise``, and its log-density.
+
+    That of x is ``sum(-noise² / 2 - log_std - log(2π) / 2)``, and squashing subtracts ``sum(log(squash * (1 - tanh(x)²)))``. One node of
+    the graph, since operations on arrays as small as actions cost as much as nodes do.
+    """
+
+    @staticmethod
+    def forward(ctx, mean, log_std, noise, squash):
+        spread = torch.exp(log_std).mul_(noise)  # std * noise
+        x = mean + spread
+        log_density = -0.5 * noise.square() - log_std
+        constant = -0.5 * math.log(2 * math.pi)
+        if squash is None:
+            sample, tanh = x, None
+        else:
+            tanh = torch.tanh(x)
+            sample = tanh * squash
+            # log(1 - tanh(x)²) = 2 (log 2 - x - softplus(-2 x)), without cancellation
+            log_density += F.softplus(-2 * x).add_(x).mul_(2)
+            constant -= math.log(squash) + 2 * math.log(2)
+        ctx.squash = squash
+        ctx.save_for_backward(spread, tanh)
+        return sample, log_density.sum(-1).add_(constant * mean.shape[-1])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_sample, grad_log_density):
+        spread, tanh = ctx.saved_tensors
+        grad_log_density = grad_log_density.unsqueeze(-1)
+        if tanh is None:
+            grad_x = grad_sample
+        else:  # d log_density / dx = 2 tanh(x)
+            grad_x = torch.addcmul(2 * tanh * grad_log_density, grad_sample, 1 - tanh.square(), value=ctx.squash)
+        return grad_x, torch.addcmul(-grad_log_density, grad_x, spread), None, None

@@ -326,7 +326,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
                 return None, None
             raise ValueError(
                 "Samples have steps with timeout=True, but no final_observation [K,B,...] with the observations "
-                "that ended those episodes; without them the value of what follows cannot be estimated."
+                "that ended those episodes; without them the value of what follows cannot be estimated. If samples_to_buffer is your "
+                "own, return final_observation=samples.final_observation, too; or treat time limits as terminations (timeout all False)."
             )
         timeout = samples.timeout.astype(bool)
         t_idxs, b_idxs = np.nonzero(timeout)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rlpyt.algos.optimizers import clip_grad_norms, make_optimizer, step_all, zero_grads
+from rlpyt.algos.optimizers import clip_grad_norms, load_optimizer_state, make_optimizer, step_all, zero_grads
 
 
 def parameters(dtype=torch.float32):
@@ -65,6 +65,7 @@ SETTINGS = [
     [dict(lr=0.1), dict(lr=0.2), dict(lr=0.1)],
     [dict(betas=(0.5, 0.9)), dict(weight_decay=0.1), dict(eps=1e-3)],
     [dict(amsgrad=True), dict(), dict(maximize=True)],
+    [dict(weight_decay=0.3, decoupled_weight_decay=True), dict(weight_decay=0.3), dict(weight_decay=0.3, decoupled_weight_decay=True)],
     [dict(fused=False), dict(lr=torch.tensor(0.1)), dict()],
 ]
 
@@ -115,6 +116,18 @@ def test_other_optimizers_and_several_groups_step_as_ever():
             step(optimizers)
         sides.append(groups)
     torch.testing.assert_close(*sides, rtol=0, atol=0)
+
+
+def test_a_loaded_state_leaves_the_implementation_alone():
+    params = parameters()
+    saved = torch.optim.Adam(params, lr=0.3, foreach=True).state_dict()
+    optimizer = make_optimizer(torch.optim.Adam, params, 0.1, dict(capturable=False), capturable=True)
+    before = {name: optimizer.param_groups[0][name] for name in ("fused", "foreach", "capturable", "differentiable")}
+    load_optimizer_state(optimizer, saved)
+    group = optimizer.param_groups[0]
+    assert {name: group[name] for name in before} == before and group["lr"] == 0.3
+    with pytest.raises(ValueError, match="parameter group"):
+        load_optimizer_state(optimizer, torch.optim.Adam([dict(params=[p]) for p in params]).state_dict())
 
 
 @pytest.mark.parametrize("max_norm", [0.5, 3.0, 1e9])

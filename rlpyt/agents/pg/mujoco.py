@@ -29,9 +29,11 @@ class MujocoMixin:
         unwrap_ddp(self.model).update_obs_rms(self._to_device(observation))
 
     def _set_mode(self, mode: str, training: bool) -> None:
+        if self.deterministic_eval and (mode == "eval") != (self._mode == "eval"):
+            if mode == "eval":
+                self._std = self.distribution.std
+            self.distribution.set_std(0.0 if mode == "eval" else self._std)
         super()._set_mode(mode, training)
-        if self.deterministic_eval:
-            self.distribution.set_std(0.0 if mode == "eval" else None)
 
 
 class MujocoFfAgent(MujocoMixin, GaussianPgAgent):

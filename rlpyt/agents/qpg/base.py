@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rlpyt.agents.base import BaseAgent, set_training
+from rlpyt.agents.spaces import check_action_space
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import unwrap_ddp, update_state_dict
@@ -77,9 +78,8 @@ class QpgAgent(BaseAgent):
     def make_models(self) -> None:
         """Extends the base method by Q-functions, further models and target networks."""
         super().make_models()
-        kwargs = {key: self.env_model_kwargs[key] for key in ("observation_shape", "action_size")}
         for attribute, (cls_name, kwargs_name) in self.settings_names.items():
-            setattr(self, attribute, getattr(self, cls_name)(**kwargs, **getattr(self, kwargs_name)))
+            setattr(self, attribute, getattr(self, cls_name)(**self.env_model_kwargs, **getattr(self, kwargs_name)))
         for attribute, target in self.target_names.items():
             setattr(self, target, copy.deepcopy(getattr(self, attribute)).requires_grad_(False).eval())
         self._arrange()
@@ -167,21 +167,10 @@ class QpgAgent(BaseAgent):
 
 def check_spaces(agent: BaseAgent, env_spaces) -> None:
     """ValueError for spaces that agents of this family cannot serve, with what to do."""
-    name, observation, action = type(agent).__name__, env_spaces.observation, env_spaces.action
-    if hasattr(action, "n") or not hasattr(action, "high"):
-        raise ValueError(
-            f"{name} needs continuous actions (FloatBox), but the environment's action space is {action!r}. For discrete "
-            "actions use DQN, e.g. rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent."
-        )
-    if len(action.shape) != 1:
-        raise ValueError(f"{name} needs actions of shape (A,), but {action!r} has shape {action.shape}: reshape them in the environment.")
-    low, high = np.asarray(action.low), np.asarray(action.high)
-    if not (np.isfinite(high).all() and (high > 0).all() and (high == high[0]).all() and (low == -high).all()):
-        raise ValueError(
-            f"{name} needs actions bounded by the same -a and a in every component, but {action!r} has low={low} and high={high}: "
-            "rescale them in the environment (e.g. gymnasium.wrappers.RescaleAction to [-1,1])."
-        )
-    if getattr(observation, "dtype", None) == np.uint8 and isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp):
+    name, observation = type(agent).__name__, env_spaces.observation
+    check_action_space(name, env_spaces.action, instead="DQN, e.g. rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent", bounded=True)
+    is_image = getattr(observation, "dtype", None) == np.uint8 and len(observation.shape) == 3
+    if is_image and isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp):
         raise ValueError(
             f"{name} has perceptrons for models, but observations are images ({observation!r} of uint8): give it models for them "
             "(ModelCls, QModelCls), or turn images into vectors of features in the environment."

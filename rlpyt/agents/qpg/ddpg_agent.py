@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -27,7 +28,7 @@ class DdpgAgent(QpgAgent):
         ModelCls: class of mu, which returns actions [*lead,A].
         QModelCls: class of Q, which is also given an action and returns [*lead].
         model_kwargs, q_model_kwargs: their keyword arguments, besides observation_shape and action_size (and, for mu, output_max, the
-            largest action); None means hidden_sizes=[400, 300].
+            largest action, if its class has such an argument); None means hidden_sizes=[400, 300].
         initial_model_state_dict: of mu alone, or of the whole agent.
         initial_q_model_state_dict: of Q.
         action_std: standard deviation of the noise added to actions when sampling; there is none in evaluation.
@@ -61,9 +62,10 @@ class DdpgAgent(QpgAgent):
         """`shared_model`, which is mu."""
         return self.shared_model
 
-    def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
-        """observation_shape, action_size and, for mu alone, output_max."""
-        return dict(super().make_env_to_model_kwargs(env_spaces), output_max=float(env_spaces.action.high[0]))
+    def make_policy(self) -> torch.nn.Module:
+        """Extends the base method by output_max, if the model takes it."""
+        takes_it = "output_max" in inspect.signature(self.ModelCls).parameters
+        return super().make_policy(**{"output_max": float(self.env_spaces.action.high[0])} if takes_it else {})
 
     def make_models(self) -> None:
         """Extends the base method by the initial parameters of single models."""

@@ -11,7 +11,6 @@ import torch
 
 from rlpyt.agents.base import AgentStep
 from rlpyt.agents.qpg.base import QpgAgent
-from rlpyt.agents.qpg.squashed_gaussian import sample_with_log_likelihood
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
@@ -73,9 +72,7 @@ class BaseSacAgent(QpgAgent):
     def pi(self, observation, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor, DistInfoStd]:
         """A new action [*lead,A], the log of its density [*lead], and dist_info, all with gradient to the policy."""
         dist_info = DistInfoStd(*self.model(*self._model_inputs(observation, prev_action, prev_reward)))
-        log_std = dist_info.log_std.clamp(MIN_LOG_STD, MAX_LOG_STD)
-        action, log_pi = sample_with_log_likelihood(dist_info.mean, log_std, self.distribution.squash)
-        return action, log_pi, dist_info
+        return *self.distribution.sample_loglikelihood(dist_info), dist_info
 
     @torch.no_grad()
     def step(self, observation, prev_action, prev_reward) -> AgentStep:

@@ -11,6 +11,7 @@ from rlpyt.algos.hyperparameters import (
     FRACTION,
     NON_NEGATIVE,
     POSITIVE,
+    check_flags,
     check_hyperparameters,
     check_optimizer,
 )
@@ -59,6 +60,7 @@ class A2C(PolicyGradientAlgo):
             optim_kwargs = dict()
         save__init__args(locals())
         check_optimizer(self)
+        check_flags(self, "normalize_advantage", "linear_lr_schedule")
         check_hyperparameters(
             self,
             discount=FRACTION,

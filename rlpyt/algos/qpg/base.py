@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.optimizers import clip_grad_norms, make_optimizer, step_all, zero_grads
+from rlpyt.algos.optimizers import clip_grad_norms, load_optimizer_state, make_optimizer, step_all, zero_grads
 from rlpyt.algos.replay import ReplayAlgorithm
 
 LOGGED = 8  # Rows of a batch whose values are logged.
@@ -16,7 +16,11 @@ LOGGED = 8  # Rows of a batch whose values are logged.
 class QpgAlgorithm(ReplayAlgorithm):
     """Off-policy learning of a policy and of Q-functions for continuous actions.
 
-    Subclasses declare `optimizer_names`, make these optimizers in `make_optimizers`, and define `update`.
+    Subclasses make optimizers in `make_optimizers`, define `update`, and declare:
+        optimizer_names: attributes of the optimizers, in the order of their losses.
+        agent_needs: attributes that the agent must have.
+        agent_example: import path of an agent that has them.
+        n_q: how many Q-functions it has.
 
     Besides the settings of ReplayAlgorithm they have `bootstrap_timelimit`: whether an episode that was truncated is taken to go on
     after its last observation; otherwise a truncation is treated as a termination.
@@ -25,6 +29,7 @@ class QpgAlgorithm(ReplayAlgorithm):
     optimizer_names: Sequence[str]
     agent_needs: Sequence[str]
     agent_example: str
+    n_q = 2
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Extend the base class: tell the agent when learning begins.
@@ -32,10 +37,12 @@ class QpgAlgorithm(ReplayAlgorithm):
         Raises:
             ValueError: the agent is not one for this algorithm.
         """
-        if not all(hasattr(agent, name) for name in self.agent_needs):
+        n_q = len(getattr(agent, "q_names", self.n_q * "q"))
+        if not all(hasattr(agent, name) for name in self.agent_needs) or n_q != self.n_q:
+            agent_path = f"{type(agent).__module__}.{type(agent).__qualname__}"
             raise ValueError(
-                f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)}, such as {self.agent_example}; "
-                f"{type(agent).__name__} is not one."
+                f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)} and with {self.n_q} Q-functions, such as "
+                f"{self.agent_example}; {agent_path} is not one."
             )
         super()._prepare(agent, *args, **kwargs)
         if hasattr(agent, "give_min_itr_learn"):
@@ -64,16 +71,23 @@ class QpgAlgorithm(ReplayAlgorithm):
         return {name: None if optimizer is None else optimizer.state_dict() for name, optimizer in optimizers.items()}
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `optim_state_dict` returned."""
+        """Restore what `optim_state_dict` returned.
+
+        Raises:
+            ValueError: the state does not fit these settings.
+        """
         for name in self.optimizer_names:
             optimizer = getattr(self, name)
+            if name not in state_dict:
+                raise ValueError(f"{type(self).__name__}: the state has no {name}, but {', '.join(state_dict) or 'nothing'}.")
             if (optimizer is None) != (state_dict[name] is None):
                 raise ValueError(
                     f"{type(self).__name__}: the state of {name} does not fit these settings: it was saved "
                     f"{'with' if optimizer is None else 'without'} that optimizer."
                 )
             if optimizer is not None:
-                optimizer.load_state_dict(state_dict[name])
+                load_optimizer_state(optimizer, state_dict[name])
+        self._graphed_update = None
 
     def step_optimizers(self, losses: Sequence[Any], optimizers: Sequence[Any], others: Sequence[Any] = ()) -> list[torch.Tensor]:
         """Do a step of all optimizers on the losses, with gradients at the same parameters, those of `optimizers` clipped.
@@ -89,14 +103,14 @@ class QpgAlgorithm(ReplayAlgorithm):
         return grad_norms
 
     def after_backward(self) -> None:
-        """Do what gradients need before they are used."""
+        """Change gradients before they are clipped and used, for example average those that data-parallel models do not know of."""
 
     # --- replay -------------------------------------------------------------------------------------------------------
 
     def _timeout(self, env: Any) -> torch.Tensor:
         """Where truncated episodes are taken to go on, [T,B]."""
         timeout = getattr(env.env_info, "timeout", None) if env.timeout is None else env.timeout
-        return torch.zeros_like(env.done) if timeout is None or not self.bootstrap_timelimit else timeout & env.done
+        return torch.zeros_like(env.done) if timeout is None or not self.bootstrap_timelimit else timeout.bool() & env.done
 
     def valid_samples(self, samples: Any) -> torch.Tensor | None:
         """Return which replayed samples [n] can be learned from; None for all.

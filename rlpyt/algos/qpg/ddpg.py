@@ -51,6 +51,7 @@ class DDPG(QpgAlgorithm):
     optimizer_names = ("mu_optimizer", "q_optimizer")
     agent_needs = ("q", "q_at_mu", "target_q_at_mu", "update_target", "mu_parameters", "q_parameters", "freeze_q")
     agent_example = "rlpyt.agents.qpg.ddpg_agent.DdpgAgent"
+    n_q = 1
 
     def __init__(
         self,

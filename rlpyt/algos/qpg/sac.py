@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
+from rlpyt.algos.hyperparameters import NON_NEGATIVE, Number, check_hyperparameters
 from rlpyt.algos.qpg.base import LOGGED, QpgAlgorithm, mean_of_valid
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
@@ -48,7 +48,7 @@ class SoftActorCritic(QpgAlgorithm):
 
     def check_settings(self) -> None:
         """Extend the base class by what is special to SAC."""
-        check_hyperparameters(self, learning_rate=NON_NEGATIVE)
+        check_hyperparameters(self, learning_rate=NON_NEGATIVE, reward_scale=Number())
         super().check_settings()
         if self.action_prior not in ACTION_PRIORS:
             raise ValueError(f"{type(self).__name__}: action_prior={self.action_prior!r} must be one of {', '.join(ACTION_PRIORS)}.")
@@ -118,7 +118,7 @@ class SAC(SoftActorCritic):
     opt_info_fields = OptInfo._fields
     optimizer_names = ("q1_optimizer", "q2_optimizer", "pi_optimizer", "alpha_optimizer")
     clipped = 3
-    agent_needs = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "freeze_q")
+    agent_needs = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "q2_parameters", "freeze_q")
     agent_example = "rlpyt.agents.qpg.sac_agent.SacAgent"
 
     def __init__(
@@ -146,9 +146,8 @@ class SAC(SoftActorCritic):
         ReplayBufferCls: type | None = None,
     ) -> None:
         save__init__args(locals())
-        if fixed_alpha is not None and not fixed_alpha > 0:
-            raise ValueError(f"{type(self).__name__}: fixed_alpha={fixed_alpha!r} must be above 0, or None to tune it.")
-        if isinstance(target_entropy, str) and target_entropy != "auto":
+        check_hyperparameters(self, fixed_alpha=Number(0, optional=True))
+        if target_entropy != "auto" and not Number().allows(target_entropy):
             raise ValueError(f'{type(self).__name__}: target_entropy={target_entropy!r} must be a number or "auto".')
         self.check_settings()
 
@@ -159,10 +158,10 @@ class SAC(SoftActorCritic):
         self.q1_optimizer = self.make_optimizer(agent.q1_parameters(), learning_rate)
         self.q2_optimizer = self.make_optimizer(agent.q2_parameters(), learning_rate)
         self.alpha_optimizer = None
-        self._log_alpha = torch.full((), math.log(self.fixed_alpha or 1.0), device=agent.device)
+        self._log_alpha = torch.full((), 1.0 if self.fixed_alpha is None else self.fixed_alpha, device=agent.device).log()
         if self.fixed_alpha is None:
-            if self.target_entropy == "auto":
-                self.target_entropy = -float(np.prod(agent.env_spaces.action.shape))
+            auto = self.target_entropy == "auto"
+            self._target_entropy = -float(np.prod(agent.env_spaces.action.shape)) if auto else float(self.target_entropy)
             self.alpha_optimizer = self.make_optimizer([self._log_alpha.requires_grad_()], learning_rate)
 
     def after_backward(self) -> None:
@@ -209,7 +208,7 @@ class SAC(SoftActorCritic):
 
         alpha_loss = None
         if self.alpha_optimizer is not None:
-            alpha_loss = -self._log_alpha * mean_of_valid(log_pi.detach() + self.target_entropy, valid)
+            alpha_loss = -self._log_alpha * mean_of_valid(log_pi.detach() + self._target_entropy, valid)
         values = (q1, q2, dist_info.mean, dist_info.log_std)
         return (q1_loss, q2_loss, pi_loss, alpha_loss), tuple(value.detach() for value in values)
 
@@ -226,10 +225,15 @@ class SAC(SoftActorCritic):
         return dict(super().optim_state_dict(), log_alpha=self._log_alpha.detach().clone())
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `optim_state_dict` returned, α included."""
+        """Restore what `optim_state_dict` returned, α included if it is tuned; a fixed one stays what the settings say.
+
+        Raises:
+            ValueError: the state does not fit these settings.
+        """
         super().load_optim_state_dict(state_dict)
-        with torch.no_grad():
-            self._log_alpha.copy_(state_dict["log_alpha"])
+        if self.alpha_optimizer is not None:
+            with torch.no_grad():
+                self._log_alpha.copy_(state_dict["log_alpha"])
 
 
 def _joined(values: list) -> Any:

@@ -56,7 +56,10 @@ class SAC_V(SoftActorCritic):
     opt_info_fields = OptInfo._fields
     optimizer_names = ("q1_optimizer", "q2_optimizer", "v_optimizer", "pi_optimizer")
     clipped = 4
-    agent_needs = ("pi", "q", "v", "target_v", "update_target", "pi_parameters", "q1_parameters", "v_parameters", "freeze_q")
+    agent_needs = (
+        *("pi", "q", "v", "target_v", "update_target", "freeze_q"),
+        *("pi_parameters", "q1_parameters", "q2_parameters", "v_parameters"),
+    )
     agent_example = "rlpyt.agents.qpg.sac_v_agent.SacAgent"
 
     def __init__(

@@ -11,6 +11,8 @@ from rlpyt.algos.qpg.base import mean_of_valid
 from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.utils.quick_args import save__init__args
 
+MU_LEARNING_RATE = 1e-3  # default
+
 
 class TD3(DDPG):
     """DDPG with two Q-functions, the smaller target value of which counts, a noisy target policy, and fewer updates of the policy.
@@ -25,7 +27,7 @@ class TD3(DDPG):
     """
 
     agent_example = "rlpyt.agents.qpg.td3_agent.Td3Agent"
-    agent_needs = (*DDPG.agent_needs, "set_target_noise")
+    n_q = 2
 
     def __init__(
         self,
@@ -34,11 +36,16 @@ class TD3(DDPG):
         target_update_tau: float = 0.005,
         target_update_interval: int = 2,
         policy_update_interval: int = 2,
-        mu_learning_rate: float = 1e-3,
+        mu_learning_rate: float = MU_LEARNING_RATE,
         q_learning_rate: float = 1e-3,
         **kwargs: Any,
     ) -> None:
-        self.mu_learning_rate = kwargs.setdefault("learning_rate", mu_learning_rate)
+        if kwargs.setdefault("learning_rate", mu_learning_rate) != mu_learning_rate and mu_learning_rate != MU_LEARNING_RATE:
+            raise ValueError(
+                f"TD3: mu_learning_rate={mu_learning_rate} and learning_rate={kwargs['learning_rate']} are two names of one setting: "
+                "give one of them."
+            )
+        mu_learning_rate = kwargs["learning_rate"]
         save__init__args(locals())
         check_hyperparameters(self, mu_learning_rate=NON_NEGATIVE)
         super().__init__(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from rlpyt.models.linear import Linear, OutputLinear
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.qpg.perceptron import Layers, perceptrons
 from rlpyt.utils.tensor import restore_leading_dims
@@ -27,11 +28,10 @@ class QpgMlp(torch.nn.Module):
         super().__init__()
         self.observation = ObservationVector(observation_shape)
         self.mlp = MlpModel(self.observation.size + action_size, hidden_sizes, output_size)
-        self._linears = [module for module in self.mlp.model if isinstance(module, torch.nn.Linear)]
 
-    def layers(self) -> Layers:
-        """(weight, bias) of each layer."""
-        return [(linear._parameters["weight"], linear._parameters["bias"]) for linear in self._linears]  # as attributes they take longer
+    def layers(self) -> Layers | None:
+        """(weight, bias) of each layer of `mlp` if it is still what is made here, linear layers with ReLU between them; else None."""
+        return _layers(self.mlp)
 
     def input(self, observation, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """Observation and action with leading dims [T,B], [B] or [] -> [T*B,size], (lead_dim, T, B)."""
@@ -43,7 +43,8 @@ class QpgMlp(torch.nn.Module):
     def output(self, observation, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """The same -> [T*B,output_size], (lead_dim, T, B)."""
         x, lead_dims = self.input(observation, action)
-        return perceptrons(x, [self.layers()])[0], lead_dims
+        layers = self.layers()
+        return self.mlp(x) if layers is None else perceptrons(x, [layers])[0], lead_dims
 
 
 class MuMlpModel(QpgMlp):
@@ -118,8 +119,29 @@ class VMlpModel(QpgMlp):
 
 def q_values(models: Sequence[torch.nn.Module], observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, ...]:
     """Q of several models for the same input: in one pass where they are what is defined here (and not compiled), else in turn."""
-    if len(models) == 1 or any(type(model) is not QofMuMlpModel or model._compiled_call_impl for model in models):
+    nets = [model.layers() if _is_plain(model, QofMuMlpModel) else None for model in models]
+    if len(models) == 1 or None in nets or len({len(net) for net in nets}) > 1:
         return tuple(model(observation, prev_action, prev_reward, action) for model in models)
     x, lead_dims = models[0].input(observation, action)
-    outputs = perceptrons(x, [model.layers() for model in models])
-    return restore_leading_dims(tuple(q.squeeze(-1) for q in outputs), *lead_dims)
+    return restore_leading_dims(tuple(q.squeeze(-1) for q in perceptrons(x, nets)), *lead_dims)
+
+
+def _layers(mlp: torch.nn.Module) -> Layers | None:
+    """(weight, bias) of each layer of a plain perceptron, whose computation may be left to `perceptrons`; None for any other module."""
+    if not _is_plain(mlp, MlpModel) or not _is_plain(mlp.model, torch.nn.Sequential) or torch._C._are_functorch_transforms_active():
+        return None
+    modules = list(mlp.model._modules.values())
+    expected = [Linear, torch.nn.ReLU] * (len(modules) // 2) + [OutputLinear]
+    if len(modules) != len(expected) or not all(map(_is_plain, modules, expected)):
+        return None
+    layers = [(linear._parameters["weight"], linear._parameters["bias"]) for linear in modules[::2]]  # As attributes they take longer.
+    return None if any(bias is None for _, bias in layers) else layers
+
+
+def _is_plain(module: torch.nn.Module, Cls: type[torch.nn.Module]) -> bool:
+    """Whether calling a module does what `Cls` says and nothing else: no subclass (as parametrized ones are), no hooks, not compiled."""
+    own = module.__dict__
+    return type(module) is Cls and not (
+        own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
+        or "_compiled_call_impl" in own or "forward" in own
+    )  # fmt: skip

@@ -19,7 +19,7 @@ def update_config(default: Mapping, variant: Mapping) -> dict:
 
     Raises:
         KeyError: `variant` has a key which `default` lacks; the message names the nearest one.
-        TypeError: where one has a dictionary, the other has a single value.
+        TypeError: where one has a dictionary, the other has a single value (other than None in `default`).
     """
     return _updated(default, variant, where="")
 
@@ -30,10 +30,11 @@ def _updated(default: Mapping, variant: Mapping, where: str) -> dict:
         name = f"{where}{key}"
         if key not in default:
             raise KeyError(f"The configuration has no {name!r}. {_nearest(key, default)}")
-        if isinstance(default[key], Mapping) != isinstance(value, Mapping):
+        if isinstance(default[key], Mapping) != isinstance(value, Mapping) and default[key] is not None:
             kinds = ("a dictionary", "a single value") if isinstance(value, Mapping) else ("a single value", "a dictionary")
             raise TypeError(f"{name}: the variant has {kinds[0]}, {value!r}, where the configuration has {kinds[1]}, {default[key]!r}.")
-        new[key] = _updated(default[key], value, f"{name}.") if isinstance(value, Mapping) else copy.deepcopy(value)
+        both = isinstance(value, Mapping) and isinstance(default[key], Mapping)
+        new[key] = _updated(default[key], value, f"{name}.") if both else copy.deepcopy(value)
     return new
 
 
@@ -44,9 +45,10 @@ def _nearest(key: Any, names: Mapping) -> str:
 
 def save_variant(variant: Mapping, log_dir: str | os.PathLike) -> None:
     """Write `variant` as variant_config.json into `log_dir`, which is made if need be."""
+    text = json.dumps(variant)  # Before anything is overwritten: it fails for what JSON does not know.
     os.makedirs(log_dir, exist_ok=True)
     with open(os.path.join(log_dir, VARIANT), "w") as file:
-        json.dump(variant, file)
+        file.write(text)
 
 
 def load_variant(log_dir: str | os.PathLike) -> dict:

@@ -8,6 +8,7 @@ from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent
+from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.spaces.composite import Composite
@@ -190,6 +191,19 @@ def test_evaluation_may_be_deterministic(AgentCls):
             assert not torch.equal(action, info.dist_info.mean)
             expected = (info.dist_info.log_std + 0.5 * np.log(2 * np.pi * np.e)).sum(-1)
             torch.testing.assert_close(agent.distribution.entropy(info.dist_info), expected)
+
+
+def test_deterministic_evaluation_leaves_a_standard_deviation_of_ones_own_alone():
+    class Fixed(MujocoFfAgent):
+        def make_distribution(self, action_space):
+            return Gaussian(dim=2, std=0.1)
+
+    agent = make(Fixed, VECTORS, CONTINUOUS, deterministic_eval=True)
+    batch = torch.zeros(4000, 4), torch.zeros(4000, 2), torch.zeros(4000)
+    for mode, std in (("sample", 0.1), ("eval", 0), ("eval", 0), ("train", 0.1), ("sample", 0.1)):
+        getattr(agent, f"{mode}_mode")(0)
+        action, info = agent.step(*batch)
+        assert (action - info.dist_info.mean).std().item() == pytest.approx(std, rel=0.05)
 
 
 @pytest.mark.parametrize("AgentCls, observation_space, action_space, advice", [

@@ -9,7 +9,6 @@ from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.sac_agent import MAX_LOG_STD, MIN_LOG_STD, SacAgent
 from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
-from rlpyt.agents.qpg.squashed_gaussian import sample_with_log_likelihood
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.envs.base import EnvSpaces
@@ -299,6 +298,61 @@ def test_workers_started_before_learn_when_learning_begins(name, start_method):
     assert worker.exitcode == 0
 
 
+def test_the_policy_draws_from_the_agents_own_distribution():
+    class Narrow(SacAgent):
+        def make_distribution(self, action_space):
+            self.distribution = Gaussian(3, squash=2.0, min_std=0.5, max_std=0.51)
+
+    agent = Narrow()
+    agent.initialize(SPACES)
+    agent.model = lambda *inputs: (torch.zeros(4000, 3), torch.full((4000, 3), -6.0))
+    agent._model_inputs = lambda *inputs: inputs
+    action, log_pi, _ = agent.pi(None, None, None)
+    assert torch.atanh(action / 2).std().item() == pytest.approx(0.5, rel=0.05)
+
+
+@every_agent
+def test_all_models_are_told_what_depends_on_the_spaces(name):
+    told = []
+
+    class Told(AGENTS[name]):
+        def make_env_to_model_kwargs(self, env_spaces):
+            return dict(goal_size=2, **super().make_env_to_model_kwargs(env_spaces))
+
+    def recording(Cls):
+        class Recording(Cls):
+            def __init__(self, goal_size, **kwargs):
+                told.append(goal_size)
+                super().__init__(**kwargs)
+
+        return Recording
+
+    agent = Told()
+    for cls_name in {"ModelCls", *(cls_name for cls_name, _ in agent.settings_names.values())}:
+        setattr(agent, cls_name, recording(getattr(agent, cls_name)))
+    agent.initialize(SPACES)
+    assert len(told) == 1 + len(agent.settings_names)
+
+
+def test_a_policy_of_ones_own_need_not_know_of_the_largest_action():
+    class Mine(torch.nn.Module):
+        def __init__(self, observation_shape, action_size, hidden_sizes):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, action_size)
+
+        def forward(self, observation, prev_action, prev_reward):
+            return self.linear(observation)
+
+    agent = make("ddpg", ModelCls=Mine)
+    assert agent.step(*inputs(2)).action.shape == (2, 3)
+    assert make("ddpg").model._output_max == 2
+
+
+def test_vectors_of_bytes_are_no_images():
+    agent = make("sac", EnvSpaces(IntBox(0, 256, shape=(128,), dtype="uint8"), FloatBox(-2, 2, (3,))))
+    assert agent.step(torch.zeros(2, 128, dtype=torch.uint8), torch.zeros(2, 3), torch.zeros(2)).action.shape == (2, 3)
+
+
 # --- Density of actions -----------------------------------------------------------------------------------------------
 
 
@@ -307,10 +361,12 @@ def test_density_and_its_gradients_are_those_of_the_distribution(squash):
     mean, log_std = torch.randn(7, 3, dtype=torch.float64), torch.randn(7, 3, dtype=torch.float64) - 1
     weights = torch.randn(7, dtype=torch.float64), torch.randn(7, 3, dtype=torch.float64)
     results = []
-    for func in (
-        lambda m, s: sample_with_log_likelihood(m, s, squash),
-        lambda m, s: Gaussian(3, squash=squash).sample_loglikelihood(DistInfoStd(m, s)),
-    ):
+
+    def by_formulas(m, s):
+        x = m + s.exp() * torch.randn_like(m)
+        return x if squash is None else squash * torch.tanh(x), Gaussian(3, squash=squash).log_likelihood(x, DistInfoStd(m, s))
+
+    for func in (by_formulas, lambda m, s: Gaussian(3, squash=squash).sample_loglikelihood(DistInfoStd(m, s))):
         torch.manual_seed(0)
         m, s = mean.clone().requires_grad_(), log_std.clone().requires_grad_()
         sample, log_density = func(m, s)
@@ -322,7 +378,7 @@ def test_density_and_its_gradients_are_those_of_the_distribution(squash):
 
 def test_density_of_a_squashed_action_is_the_change_of_variables():
     mean, std, squash = torch.tensor([0.3], dtype=torch.float64), 0.5, 2.0
-    sample, log_density = sample_with_log_likelihood(mean, torch.log(torch.tensor([std], dtype=torch.float64)), squash)
+    sample, log_density = Gaussian(1, squash=squash).sample_loglikelihood(DistInfoStd(mean, torch.tensor([std], dtype=torch.float64).log()))
     x = np.arctanh(sample.item() / squash)
     gaussian = -0.5 * ((x - 0.3) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)
     assert log_density.item() == pytest.approx(gaussian - np.log(squash * (1 - np.tanh(x) ** 2)))
@@ -331,7 +387,7 @@ def test_density_of_a_squashed_action_is_the_change_of_variables():
 def test_density_stays_finite_at_the_limits():
     for value in (-60.0, 60.0):
         mean = torch.full((2, 3), value, requires_grad=True)
-        action, log_pi = sample_with_log_likelihood(mean, torch.zeros(2, 3), 1.0)
+        action, log_pi = Gaussian(3, squash=1.0).sample_loglikelihood(DistInfoStd(mean, torch.zeros(2, 3)))
         log_pi.sum().backward()
         assert torch.isfinite(log_pi).all() and torch.isfinite(mean.grad).all() and (action.abs() <= 1).all()
 
@@ -348,7 +404,7 @@ def test_standard_deviations_are_limited():
         torch.manual_seed(0)
         action, log_pi, _ = agent.pi(*batch)
         torch.manual_seed(0)
-        expected, expected_log_pi = sample_with_log_likelihood(torch.zeros(2, 3), torch.full((2, 3), float(limit)), None)
+        expected, expected_log_pi = Gaussian(3).sample_loglikelihood(DistInfoStd(torch.zeros(2, 3), torch.full((2, 3), float(limit))))
         torch.testing.assert_close(action, expected)
         torch.testing.assert_close(log_pi, expected_log_pi)
 

@@ -17,6 +17,7 @@ from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.sac_v import SAC_V
 from rlpyt.algos.qpg.td3 import TD3
+from rlpyt.algos.replay import SamplesToBuffer
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
 from rlpyt.replays.non_sequence.time_limit import AsyncTlUniformReplayBuffer, SamplesFromReplayTL, TlUniformReplayBuffer
@@ -367,10 +368,79 @@ def test_alpha_is_tuned_towards_the_target_entropy():
         algo, _ = make("sac", target_entropy=target_entropy, learning_rate=0.1)
         algo.update(replayed())
         assert np.sign(algo._log_alpha.item()) == sign
-    assert make("sac")[0].target_entropy == -A
+    assert make("sac")[0]._target_entropy == -A
     algo, _ = make("sac", fixed_alpha=0.25)
     algo.update(replayed())
     assert algo._log_alpha.exp().item() == pytest.approx(0.25)
+
+
+def test_without_entropy_sac_is_as_good_as_its_word():
+    algo, _ = make("sac", fixed_alpha=0)
+    algo.update(replayed())
+    assert algo._log_alpha.exp().item() == 0
+
+
+def test_an_automatic_target_entropy_is_that_of_each_agent():
+    algo, _ = make("sac")
+    agent = SacAgent()
+    agent.initialize(EnvSpaces(FloatBox(-1, 1, (O,)), FloatBox(-1, 1, (5,))))
+    algo.initialize(agent, 10, BatchSpec(T, B), True, dict(EXAMPLES, action=np.zeros(5)))
+    assert algo._target_entropy == -5 and algo.target_entropy == "auto"
+
+
+def test_a_fixed_alpha_is_not_that_of_a_loaded_state():
+    state = make("sac", fixed_alpha=0.5)[0].optim_state_dict()
+    algo, _ = make("sac", fixed_alpha=0.1)
+    algo.load_optim_state_dict(state)
+    assert algo._log_alpha.exp().item() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_a_state_without_an_optimizer_is_refused_by_name(name):
+    with pytest.raises(ValueError, match=f"the state has no {ALGOS[name][0].optimizer_names[0]}, but nothing"):
+        make(name)[0].load_optim_state_dict({})
+
+
+def test_both_names_of_the_policys_learning_rate_work():
+    assert TD3(learning_rate=1e-4).mu_learning_rate == TD3(mu_learning_rate=1e-4).learning_rate == 1e-4
+    assert TD3(learning_rate=1e-4, mu_learning_rate=1e-4).learning_rate == 1e-4
+
+
+@pytest.mark.parametrize("name", ["ddpg", "td3"])
+def test_agents_with_another_number_of_q_functions_are_refused(name):
+    AlgoCls, other = ALGOS[name][0], ALGOS["td3" if name == "ddpg" else "ddpg"][1]
+    agent = other()
+    agent.initialize(SPACES)
+    n = dict(ddpg=1, td3=2)[name]
+    with pytest.raises(ValueError, match=f"with {n} Q-functions, such as .*; rlpyt.agents.qpg.*{other.__name__} is not one"):
+        AlgoCls().initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
+
+
+def test_what_ended_truncated_episodes_is_kept_also_if_an_override_forgets_it():
+    class Mine(SAC):
+        def samples_to_buffer(self, samples):
+            env = samples.env
+            return SamplesToBuffer(env.observation, samples.agent.action, env.reward, env.done, self._timeout(env))
+
+    agent = SacAgent()
+    agent.initialize(SPACES)
+    algo = Mine(replay_size=200, min_steps_learn=100)
+    algo.initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
+    zeros, done = torch.zeros(T, B), torch.zeros(T, B, dtype=torch.bool)
+    done[1, 0] = True
+    observation, action, final = torch.zeros(T, B, O), torch.zeros(T, B, A), torch.full((1, B, O), 7.0)
+    env = EnvSamples(observation, zeros, zeros, done, None, done, observation)
+    algo.optimize_agent(0, Samples(AgentSamples(action, action, None), env, final))
+    batch = algo.replay_buffer.sample_batch(50)
+    truncated = batch.target_inputs.observation[batch.done_n.bool()]
+    assert len(truncated) and (truncated == 7).all()
+
+
+def test_another_initialization_starts_from_nothing():
+    algo, agent = make("sac")
+    algo.update_counter, algo._graphed_update = 5, object()
+    algo.initialize(agent, 10, BatchSpec(T, B), True, EXAMPLES)
+    assert algo.update_counter == 0 and algo._graphed_update is None
 
 
 @every_algo
@@ -551,7 +621,12 @@ def test_the_buffer_of_an_asynchronous_runner_is_shared(name):
         lambda: TD3(mu_learning_rate=-1),
         lambda: TD3(discount=2),
         lambda: SAC(learning_rate="fast"),
-        lambda: SAC(fixed_alpha=0),
+        lambda: SAC(fixed_alpha=-1),
+        lambda: SAC(fixed_alpha="auto"),
+        lambda: SAC(target_entropy=None),
+        lambda: SAC(reward_scale="2"),
+        lambda: DDPG(bootstrap_timelimit="no"),
+        lambda: TD3(mu_learning_rate=5e-3, learning_rate=1e-4),
         lambda: SAC(target_entropy="large"),
         lambda: SAC(action_prior="normal"),
         lambda: SAC(reparameterize=False),
@@ -562,7 +637,7 @@ def test_the_buffer_of_an_asynchronous_runner_is_shared(name):
     ],
 )
 def test_impossible_settings_are_refused_by_name(make_algo):
-    with pytest.raises(ValueError, match="^(DDPG|TD3|SAC|SAC_V): .* must be|reparameterize"):
+    with pytest.raises(ValueError, match="^(DDPG|TD3|SAC|SAC_V): .* (must be|are two names)|reparameterize"):
         make_algo()
 
 

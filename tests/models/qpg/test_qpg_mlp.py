@@ -33,6 +33,61 @@ def test_models_are_perceptrons_of_observation_and_action():
     assert mu(100 * o, a, r).abs().max() <= 3
 
 
+class Doubling(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+
+def replace(model, i, module):
+    model.mlp.model[i] = module
+
+
+CHANGES = {
+    "another perceptron": lambda model: setattr(model, "mlp", MlpModel(6, [8, 8], 1, nonlinearity=torch.nn.Tanh)),
+    "another nonlinearity": lambda model: replace(model, 1, torch.nn.Tanh()),
+    "another layer": lambda model: replace(model, 2, torch.nn.Linear(8, 8)),
+    "normalization": lambda model: model.mlp.model.insert(1, torch.nn.LayerNorm(8)),
+    "a layer without bias": lambda model: setattr(model.mlp.model[2], "bias", None),
+    "parametrization": lambda model: torch.nn.utils.parametrize.register_parametrization(model.mlp.model[2], "weight", Doubling()),
+    "a hook": lambda model: model.mlp.model[1].register_forward_hook(lambda module, args, out: 2 * out),
+    "no ReLU in the end": lambda model: model.mlp.model.append(torch.nn.ReLU()),
+    "the same layers": lambda model: setattr(model, "mlp", MlpModel(6, [8, 8], 1)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_perceptron_is_what_computes(change):
+    """`mlp` itself, called as a module, is the oracle."""
+    models = [QofMuMlpModel((4,), [8, 8], 2) for _ in range(2)]
+    CHANGES[change](models[1])
+    o, a, r = inputs(5)
+    results = []
+    for compute in (
+        lambda: q_values(models, o, a, r, a + 1),
+        lambda: [model(o, a, r, a + 1) for model in models],
+        lambda: [model.mlp(torch.cat([o, a + 1], -1)).squeeze(-1) for model in models],
+    ):
+        q = compute()
+        grads = torch.autograd.grad(sum(x.square().sum() for x in q), [p for model in models for p in model.parameters()])
+        results.append([list(q), grads])
+    torch.testing.assert_close(results[0], results[2])
+    torch.testing.assert_close(results[1], results[2])
+
+
+def test_models_of_different_depth_are_computed_in_turn():
+    models = [QofMuMlpModel((4,), sizes, 2) for sizes in ([8, 8], [8], [6, 7])]
+    batch = *inputs(3), torch.randn(3, 2)
+    torch.testing.assert_close(list(q_values(models, *batch)), [model(*batch) for model in models])
+
+
+def test_models_can_be_vectorized():
+    models = [QofMuMlpModel((4,), [8, 8], 2) for _ in range(3)]
+    parameters, buffers = torch.func.stack_module_state(models)
+    batch = *inputs(5), torch.randn(5, 2)
+    together = torch.func.vmap(lambda p, b: torch.func.functional_call(models[0], (p, b), batch))(parameters, buffers)
+    torch.testing.assert_close(list(together), [model(*batch) for model in models])
+
+
 @pytest.mark.parametrize("lead", LEADS)
 def test_q_of_several_models_is_that_of_each(lead):
     models = [QofMuMlpModel((4,), [8, 8], 2) for _ in range(2)]

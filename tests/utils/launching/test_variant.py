@@ -47,3 +47,14 @@ def test_a_saved_variant_is_loaded_as_it_was(tmp_path):
     save_variant(DEFAULT, tmp_path / "new")
     assert (tmp_path / "new" / "variant_config.json").exists()
     assert load_variant(tmp_path / "new") == DEFAULT
+
+
+def test_what_cannot_be_saved_leaves_the_last_one(tmp_path):
+    save_variant(dict(a=1), tmp_path)
+    with pytest.raises(TypeError):
+        save_variant(dict(a=1, b=object()), tmp_path)
+    assert load_variant(tmp_path) == dict(a=1)
+
+
+def test_a_dictionary_may_take_the_place_of_none():
+    assert update_config(dict(optim_kwargs=None), dict(optim_kwargs=dict(eps=1))) == dict(optim_kwargs=dict(eps=1))

@@ -65,7 +65,8 @@ class CategoricalDQN(DQN):
             z = torch.linspace(self.V_min, self.V_max, p.shape[-1], dtype=p.dtype, device=p.device)
             target_ps = self.agent.target(*samples.target_inputs)  # [n,A,P]
             next_ps = self.agent(*samples.target_inputs) if self.double_dqn else target_ps
-            target_p = select_at_indexes((next_ps @ z).argmax(dim=-1), target_ps)  # [n,P]
+            next_means = (next_ps * z).sum(dim=-1)  # [n,A]; unlike a matrix product, not in bfloat16 under autocast.
+            target_p = select_at_indexes(next_means.argmax(dim=-1), target_ps)  # [n,P]
             discount = bootstrap_discount(samples, self.discount, self.n_step_return)
             m = project(target_p, samples.return_.to(p), discount.to(p), self.V_min, self.V_max)
 

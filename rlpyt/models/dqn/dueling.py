@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from rlpyt.models.linear import OutputLinear
 from rlpyt.models.mlp import MlpModel
 from rlpyt.models.utils import scale_grad
 
@@ -17,7 +18,7 @@ class _Dueling(torch.nn.Module):
         super().__init__()
         self.output_size, self.n_atoms, self.grad_scale = output_size, n_atoms, grad_scale
         self.advantage_hidden = MlpModel(input_size, hidden_sizes)
-        self.advantage_out = torch.nn.Linear(self.advantage_hidden.output_size, output_size * n_atoms, bias=False)
+        self.advantage_out = OutputLinear(self.advantage_hidden.output_size, output_size * n_atoms, bias=False)
         self.advantage_bias = torch.nn.Parameter(torch.zeros(n_atoms))
         self.value = MlpModel(input_size, hidden_sizes, output_size=n_atoms)
 

@@ -5,6 +5,8 @@ import math
 import torch
 import torch.nn.functional as F
 
+from rlpyt.models.linear import OutputLinear
+
 
 class NoisyLinear(torch.nn.Module):
     """Linear layer whose weights are random, with means and standard deviations that are learned.
@@ -46,11 +48,24 @@ class NoisyLinear(torch.nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
+class NoisyOutputLinear(NoisyLinear):
+    """Last layer of a noisy model, which computes in float32 under autocast, as `OutputLinear` does."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """[*,in_features] -> [*,out_features], float32 under autocast."""
+        device_type = input.device.type
+        if not torch.is_autocast_enabled(device_type):
+            return super().forward(input)
+        with torch.autocast(device_type, enabled=False):
+            return super().forward(input.float())
+
+
 def make_noisy(module: torch.nn.Module) -> torch.nn.Module:
-    """Put a new `NoisyLinear` in place of every linear layer inside of `module`, which is returned."""
+    """Put a new noisy layer in place of every linear layer inside of `module`, which is returned."""
     for name, child in module.named_children():
         if isinstance(child, torch.nn.Linear):
-            setattr(module, name, NoisyLinear(child.in_features, child.out_features, bias=child.bias is not None))
+            LayerCls = NoisyOutputLinear if isinstance(child, OutputLinear) else NoisyLinear
+            setattr(module, name, LayerCls(child.in_features, child.out_features, bias=child.bias is not None))
         else:
             make_noisy(child)
     return module

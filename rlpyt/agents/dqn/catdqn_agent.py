@@ -5,6 +5,7 @@ import torch
 from rlpyt.agents.base import AgentStep
 from rlpyt.agents.dqn.dqn_agent import DqnAgent
 from rlpyt.distributions.epsilon_greedy import CategoricalEpsilonGreedy
+from rlpyt.models.dqn.heads import atoms
 from rlpyt.utils.collections import namedarraytuple
 
 AgentInfo = namedarraytuple("AgentInfo", ["p"])
@@ -31,12 +32,12 @@ class CatDqnAgent(DqnAgent):
 
     def make_distribution(self, n_actions: int) -> CategoricalEpsilonGreedy:
         """The distribution that chooses actions."""
-        return CategoricalEpsilonGreedy(dim=n_actions, z=torch.linspace(-1, 1, self.n_atoms))
+        return CategoricalEpsilonGreedy(dim=n_actions, z=atoms(-1, 1, self.n_atoms))
 
     def give_V_min_max(self, V_min: float, V_max: float) -> None:
         """Assign the returns that the first and the last atom stand for; called by the algorithm."""
         self.V_min, self.V_max = V_min, V_max
-        self.distribution.set_z(torch.linspace(V_min, V_max, self.n_atoms))
+        self.distribution.set_z(atoms(V_min, V_max, self.n_atoms))
 
     @torch.no_grad()
     def step(self, observation, prev_action, prev_reward) -> AgentStep:

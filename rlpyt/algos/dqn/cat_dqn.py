@@ -13,6 +13,7 @@ import torch
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.hyperparameters import Number, check_hyperparameters
 from rlpyt.algos.replay import bootstrap_discount
+from rlpyt.models.dqn.heads import atoms
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.tensor import select_at_indexes
 
@@ -62,7 +63,7 @@ class CategoricalDQN(DQN):
         """
         p = select_at_indexes(samples.action, self.agent(*samples.agent_inputs))  # [n,P]
         with torch.no_grad():
-            z = torch.linspace(self.V_min, self.V_max, p.shape[-1], dtype=p.dtype, device=p.device)
+            z = atoms(self.V_min, self.V_max, p.shape[-1], like=p)
             target_ps = self.agent.target(*samples.target_inputs)  # [n,A,P]
             next_ps = self.agent(*samples.target_inputs) if self.double_dqn else target_ps
             next_means = (next_ps * z).sum(dim=-1)  # [n,A]; unlike a matrix product, not in bfloat16 under autocast.
@@ -93,7 +94,7 @@ def project(p: torch.Tensor, return_: torch.Tensor, discount: torch.Tensor, V_mi
         Probabilities [n,P].
     """
     P = p.shape[-1]
-    z = torch.linspace(V_min, V_max, P, dtype=p.dtype, device=p.device)
+    z = atoms(V_min, V_max, P, like=p)
     spacing = (V_max - V_min) / (P - 1)
     position = ((return_[:, None] + discount[:, None] * z - V_min) / spacing).clamp_(0, P - 1)  # [n,P], in units of atoms
     lower = position.floor()

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import torch
 
 from rlpyt.models.conv2d import Conv2dModel
-from rlpyt.models.dqn.dueling import DuelingHeadModel
+from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
-from rlpyt.models.mlp import MlpModel
 from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
 
 
@@ -46,6 +45,7 @@ class AtariDqnModel(torch.nn.Module):
         dueling: use a dueling head.
         use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `dqn_conv`.
         noisy: explore by noise on the weights of the head, see `NoisyLinear`.
+        n_atoms: give logits of so many atoms of a distribution per action instead of a Q-value; None for Q-values.
     """
 
     uses_prev_action = False
@@ -62,17 +62,17 @@ class AtariDqnModel(torch.nn.Module):
         strides: Sequence[int] | None = None,
         paddings: Sequence[int] | None = None,
         noisy: bool = False,
+        n_atoms: int | None = None,
     ):
         super().__init__()
         self.dueling = dueling
         self.conv, n_features = dqn_conv(image_shape, use_maxpool, channels, kernel_sizes, strides, paddings)
-        HeadCls = DuelingHeadModel if dueling else MlpModel
-        self.head = HeadCls(n_features, fc_sizes, output_size)
+        self.head = make_head(n_features, fc_sizes, output_size, dueling, n_atoms)
         if noisy:
             make_noisy(self.head)
 
     def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
-        """Q-values [T,B,output_size]; leading dims may also be [B] or [].
+        """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms]; leading dims may also be [B] or [].
 
         observation: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. The other inputs are ignored.
         """

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from rlpyt.models.dqn.atari_dqn_model import dqn_conv
-from rlpyt.models.dqn.dueling import DuelingHeadModel
+from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel
@@ -50,8 +50,7 @@ class AtariR2d1Model(torch.nn.Module):
         self.conv, n_features = dqn_conv(image_shape, use_maxpool, channels, kernel_sizes, strides, paddings)
         self.fc = MlpModel(n_features, fc_size)
         self.lstm = LstmWithInputs(self.fc.output_size, output_size, lstm_size)
-        HeadCls = DuelingHeadModel if dueling else MlpModel
-        self.head = HeadCls(lstm_size, head_size, output_size)
+        self.head = make_head(lstm_size, head_size, output_size, dueling)
         if noisy:
             make_noisy(self.head)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rlpyt.models.dqn.dueling import DuelingHeadModel
+from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.utils.tensor import restore_leading_dims
@@ -20,6 +20,7 @@ class MlpDqnModel(torch.nn.Module):
         dueling: split all but the first hidden layer into a dueling head's two streams.
         n_observations: number of values of a discrete observation, which is encoded one-hot.
         noisy: explore by noise on all weights, see `NoisyLinear`.
+        n_atoms: give logits of so many atoms of a distribution per action instead of a Q-value; None for Q-values.
     """
 
     uses_prev_action = False
@@ -32,22 +33,22 @@ class MlpDqnModel(torch.nn.Module):
         dueling: bool = False,
         n_observations: int | None = None,
         noisy: bool = False,
+        n_atoms: int | None = None,
     ):
         super().__init__()
         self.dueling = dueling
         hidden_sizes = [128, 128] if hidden_sizes is None else hidden_sizes
         self.observation = ObservationVector(observation_shape, n_observations)
         if dueling:
-            first, *rest = [hidden_sizes] if isinstance(hidden_sizes, int) else hidden_sizes
-            self.head = torch.nn.Sequential(
-                MlpModel(self.observation.size, first), DuelingHeadModel(first, rest, output_size)
-            )
+            sizes = [hidden_sizes] if isinstance(hidden_sizes, int) else hidden_sizes
+            first = MlpModel(self.observation.size, sizes[:1])
+            self.head = torch.nn.Sequential(first, make_head(first.output_size, sizes[1:], output_size, dueling, n_atoms))
         else:
-            self.head = MlpModel(self.observation.size, hidden_sizes, output_size)
+            self.head = make_head(self.observation.size, hidden_sizes, output_size, dueling, n_atoms)
         if noisy:
             make_noisy(self.head)
 
     def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
-        """Q-values [T,B,output_size]; leading dims may also be [B] or []."""
+        """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms]; leading dims may also be [B] or []."""
         x, lead_dims = self.observation(observation)
         return restore_leading_dims(self.head(x), *lead_dims)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rlpyt.models.dqn.dueling import DuelingHeadModel
+from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel, ObservationVector
@@ -46,8 +46,7 @@ class MlpR2d1Model(torch.nn.Module):
         self.observation = ObservationVector(observation_shape, n_observations)
         self.mlp = MlpModel(self.observation.size, hidden_sizes)
         self.lstm = LstmWithInputs(self.mlp.output_size, output_size, lstm_size)
-        HeadCls = DuelingHeadModel if dueling else MlpModel
-        self.head = HeadCls(lstm_size, head_size, output_size)
+        self.head = make_head(lstm_size, head_size, output_size, dueling)
         if noisy:
             make_noisy(self.head)
 

@@ -3,7 +3,9 @@ import torch
 
 from rlpyt.models.dqn.atari_catdqn_model import AtariCatDqnModel, DistributionalHeadModel
 from rlpyt.models.dqn.dueling import DistributionalDuelingHeadModel, DuelingHeadModel
+from rlpyt.models.dqn.heads import atoms
 from rlpyt.models.dqn.mlp_catdqn_model import MlpCatDqnModel
+from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
 
 A, P = 3, 5
 CONVOLUTIONS = [(32, 4, 8, 8), (32,), (64, 32, 4, 4), (64,), (64, 64, 3, 3), (64,)]
@@ -73,3 +75,28 @@ def test_the_plain_head_has_logits_for_every_action():
 
 def test_numbers_are_encoded_one_hot():
     assert MlpCatDqnModel((), A, n_atoms=P, n_observations=9)(torch.tensor([0, 8]), None, None).shape == (2, A, P)
+
+
+@pytest.mark.parametrize("hidden_sizes", [[], [7], 7])
+def test_a_dueling_perceptron_may_have_any_number_of_hidden_layers(hidden_sizes):
+    settings = dict(observation_shape=(4,), output_size=A, hidden_sizes=hidden_sizes, dueling=True)
+    x = torch.randn(6, 4)
+    assert MlpDqnModel(**settings)(x, None, None).shape == (6, A)
+    p = MlpCatDqnModel(n_atoms=P, **settings)(x, None, None)
+    assert p.shape == (6, A, P)
+    torch.testing.assert_close(p.sum(-1), torch.ones(6, A))
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_the_model_of_q_values_gives_the_logits(dueling):
+    torch.manual_seed(0)
+    settings = dict(observation_shape=(4,), output_size=A, n_atoms=P, dueling=dueling)
+    logits, probabilities = MlpDqnModel(**settings), MlpCatDqnModel(**settings)
+    probabilities.load_state_dict(logits.state_dict())
+    x = torch.randn(6, 4)
+    torch.testing.assert_close(logits(x, None, None).softmax(-1), probabilities(x, None, None))
+
+
+def test_atoms_are_evenly_spaced():
+    assert atoms(-1, 1, 5).tolist() == [-1, -0.5, 0, 0.5, 1]
+    assert atoms(0, 3, 4, like=torch.zeros(1, dtype=torch.float64)).dtype == torch.float64

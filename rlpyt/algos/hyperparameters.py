@@ -14,6 +14,7 @@ class Number(NamedTuple):
         low, high: bounds, included unless `above` is True, which excludes `low`.
         whole: only whole numbers (``1e6`` is one).
         optional: None is allowed as well.
+        finite: infinity is not allowed, also where there are no bounds.
     """
 
     low: float = -math.inf
@@ -21,18 +22,21 @@ class Number(NamedTuple):
     above: bool = False
     whole: bool = False
     optional: bool = False
+    finite: bool = False
 
     def allows(self, value: Any) -> bool:
         if value is None:
             return self.optional
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
             return False
-        if self.whole and not (math.isfinite(value) and value == math.floor(value)):
+        if (self.whole or self.finite) and not math.isfinite(value):
+            return False
+        if self.whole and value != math.floor(value):
             return False
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:
-        kind = "a whole number" if self.whole else "a number"
+        kind = "a whole number" if self.whole else "a finite number" if self.finite else "a number"
         bounds = [f"{'above' if self.above else 'at least'} {self.low:g}"] if self.low > -math.inf else []
         bounds += [f"at most {self.high:g}"] if self.high < math.inf else []
         return " ".join([kind, " and ".join(bounds)]).strip() + (", or None" if self.optional else "")

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.hyperparameters import Number
 from rlpyt.algos.pg.a2c import A2C
@@ -36,6 +37,9 @@ from rlpyt.algos.pg.ppo import PPO
         (DQN, dict(target_update_interval=0)),
         (DQN, dict(min_steps_learn=-1)),
         (DQN, dict(double_dqn=True, discount=True)),
+        (CategoricalDQN, dict(V_min=float("-inf"))),
+        (CategoricalDQN, dict(V_max=float("inf"))),
+        (CategoricalDQN, dict(V_min=2, V_max=2)),
     ],
 )
 def test_an_impossible_setting_is_refused_by_name_value_and_what_is_allowed(Algo, wrong):
@@ -68,6 +72,7 @@ def test_whole_numbers_are_stored_as_int():
         (Number(0, above=True), "a number above 0"),
         (Number(1, whole=True, optional=True), "a whole number at least 1, or None"),
         (Number(), "a number"),
+        (Number(-10, above=True, finite=True), "a finite number above -10"),
     ],
 )
 def test_what_is_allowed_reads_as_a_sentence(number, text):

@@ -21,12 +21,20 @@ class CatDqnAgent(DqnAgent):
 
     Args:
         n_atoms: atoms of a distribution; handed on to the model.
+
+    Raises:
+        ValueError: there are fewer than two atoms, or `model_kwargs` says another number.
     """
 
     def __init__(self, n_atoms: int = 51, **kwargs):
         super().__init__(**kwargs)
         if n_atoms < 2:
             raise ValueError(f"n_atoms={n_atoms} must be at least 2: one for the smallest return, and one for the largest.")
+        if self.model_kwargs.get("n_atoms", n_atoms) != n_atoms:
+            raise ValueError(
+                f"The model would have {self.model_kwargs['n_atoms']} atoms (model_kwargs) and the agent {n_atoms}: give n_atoms to the "
+                "agent alone, which hands it on."
+            )
         self.n_atoms = n_atoms
         self.model_kwargs = {**self.model_kwargs, "n_atoms": n_atoms}
 

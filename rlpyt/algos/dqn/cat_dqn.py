@@ -41,7 +41,7 @@ class CategoricalDQN(DQN):
     def __init__(self, V_min: float = -10, V_max: float = 10, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         save__init__args(locals())
-        check_hyperparameters(self, V_min=Number(), V_max=Number(low=V_min, above=True))
+        check_hyperparameters(self, V_min=Number(finite=True), V_max=Number(low=V_min, above=True, finite=True))
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Extend the base class by telling the agent what its atoms stand for."""

@@ -1,6 +1,7 @@
-"""Constructor arguments become attributes of the same name."""
+"""Constructor arguments: they become attributes of the same name, and which there are."""
 
 import inspect
+from collections.abc import Callable
 
 
 def save__init__args(
@@ -36,3 +37,27 @@ def _init_argument_names(cls: type) -> list[str]:
     collected = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # without self
     return [parameter.name for parameter in parameters if parameter.kind not in collected]
+
+
+def arguments_of(make: Callable) -> dict[str, inspect.Parameter]:
+    """Return the arguments of a function, or of a class with those of its base classes, as far as constructors hand **kwargs on, by name.
+
+    Where it cannot be known which names **kwargs may hold, it is one of these arguments itself.
+    """
+    if not inspect.isclass(make):
+        return dict(inspect.signature(make).parameters)
+    arguments: dict[str, inspect.Parameter] = {}
+    for cls in make.__mro__:
+        if inspect.isfunction(vars(cls).get("__init__")):
+            arguments = {name: p for name, p in arguments.items() if p.kind is not p.VAR_KEYWORD}
+            _, *own = inspect.signature(cls.__init__).parameters.values()  # without self
+            arguments = {**{p.name: p for p in own if p.kind is not p.VAR_POSITIONAL}, **arguments}
+            if not any(p.kind is p.VAR_KEYWORD for p in own):
+                break
+    return arguments
+
+
+def takes(make: Callable, name: str) -> bool:
+    """Whether a function, or a class, may be called with a keyword argument of that name, as far as can be known."""
+    arguments = arguments_of(make)
+    return name in arguments or any(p.kind is p.VAR_KEYWORD for p in arguments.values())

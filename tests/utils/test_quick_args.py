@@ -1,4 +1,4 @@
-from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.quick_args import arguments_of, save__init__args, takes
 
 
 class Base:
@@ -69,3 +69,36 @@ def test_a_class_without_an_init_of_its_own_is_no_trouble():
     class Plain(Base):
         pass
     assert Plain(1).a == 1
+
+
+def test_arguments_are_those_of_base_classes_too_as_far_as_kwargs_are_handed_on():
+    class Mixin:
+        def __init__(self, *args, mixed=1, **kwargs):
+            super().__init__(*args, **kwargs)
+
+    class Closed(Child):
+        def __init__(self, a, d):
+            super().__init__(a, d)
+
+    class Mixed(Mixin, Child):
+        pass
+
+    assert set(arguments_of(Base)) == {"a", "b", "setting"}
+    assert set(arguments_of(Child)) == {"a", "b", "c", "setting"}
+    assert set(arguments_of(Mixed)) == {"mixed", "a", "b", "c", "setting"}
+    assert set(arguments_of(Closed)) == {"a", "d"}
+    assert arguments_of(Child)["b"].default == 20, "of the class itself, not of its base"
+    assert takes(Child, "setting") and not takes(Child, "seting")
+
+
+def test_where_kwargs_go_who_knows_where_anything_is_taken():
+    class Open:
+        def __init__(self, a, **kwargs):
+            self.settings = kwargs
+
+    def function(a, **settings):
+        return settings
+
+    assert takes(Open, "b") and takes(function, "b")
+    assert not takes(lambda a: a, "b")
+    assert not takes(object, "b")

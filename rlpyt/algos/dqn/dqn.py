@@ -10,14 +10,15 @@ import torch
 from rlpyt.algos.hyperparameters import FRACTION, NON_NEGATIVE, STEPS, Number, check_flags, check_hyperparameters
 from rlpyt.algos.optimizers import clip_grad_norm, make_optimizer
 from rlpyt.algos.replay import ReplayAlgorithm, SamplesToBuffer, bootstrap_discount
-from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.logging import logger
+from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.tensor import select_at_indexes
 
 __all__ = ["DQN", "OptInfo", "SamplesToBuffer", "td_losses"]
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
 
-_LOGGED_TD_ERRORS = 8  # Every eighth of a batch.
+_TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
 
 
 class DQN(ReplayAlgorithm):
@@ -37,16 +38,17 @@ class DQN(ReplayAlgorithm):
         n_step_return: n.
         learning_rate: step size of the optimizer.
         OptimCls: class of the optimizer.
-        optim_kwargs: its further arguments; None means ``eps = 0.01 / batch_size``.
+        optim_kwargs: its further arguments; None means ``eps = 0.01 / batch_size``, if `OptimCls` has an eps.
         initial_optim_state_dict: optimizer state to start from.
         clip_grad_norm: largest norm of the gradient.
-        eps_steps: environment steps over which the agent's epsilon falls to its final value.
+        eps_steps: environment step, counted from 0, by which the agent's epsilon has fallen to its final value; it begins to fall at
+            `min_steps_learn`.
         double_dqn: let the network, instead of the target network, choose the action whose target value is
             used.
         prioritized_replay: replay in proportion to priorities, the latest absolute TD errors.
         pri_alpha: exponent of priorities.
         pri_beta_init, pri_beta_final: exponent of the importance sampling weights, at first and in the end.
-        pri_beta_steps: environment steps over which it changes.
+        pri_beta_steps: environment step, counted from 0, by which it is the final one; it begins to change at `min_steps_learn`.
         default_priority: of new samples; None means `delta_clip`, or 1 if that is None.
         ReplayBufferCls: class of the replay buffer; None chooses by the observation, see
             `initialize_replay_buffer`.
@@ -111,7 +113,7 @@ class DQN(ReplayAlgorithm):
         check_flags(self, "double_dqn")
         self.check_settings()
         if optim_kwargs is None:
-            self.optim_kwargs = dict(eps=0.01 / batch_size)
+            self.optim_kwargs = dict(eps=0.01 / batch_size) if takes(OptimCls, "eps") else {}
         if default_priority is None:
             self.default_priority = delta_clip or 1.0
 
@@ -126,7 +128,13 @@ class DQN(ReplayAlgorithm):
         if not acts_on_q_values or kind != (self.recurrent, self.distributional):
             raise ValueError(f"{type(self).__name__} needs an agent {self.agents}; {type(agent).__name__} does not.")
         super()._prepare(agent, *args, **kwargs)
-        agent.set_epsilon_itr_min_max(self.min_itr_learn, max(1, self.eps_steps // self.sampler_bs))
+        eps_itr_max = max(1, self.eps_steps // self.sampler_bs)
+        if eps_itr_max <= self.min_itr_learn:
+            logger.log(
+                f"The agent's epsilon goes to its final value at once when learning begins: eps_steps={self.eps_steps} is counted from "
+                f"step 0, as min_steps_learn={self.min_steps_learn} is. Raise eps_steps for it to fall gradually."
+            )
+        agent.set_epsilon_itr_min_max(self.min_itr_learn, eps_itr_max)
 
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimizer."""
@@ -148,7 +156,7 @@ class DQN(ReplayAlgorithm):
         """Do one gradient step on the loss of `batch`."""
         loss, td_abs_errors = self.loss(batch)
         grad_norm = self.descend(loss)
-        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::_LOGGED_TD_ERRORS])
+        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::_TD_ERROR_STRIDE])
         return opt_info, td_abs_errors if self.prioritized_replay else None
 
     def descend(self, loss: torch.Tensor) -> torch.Tensor:

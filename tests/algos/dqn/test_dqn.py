@@ -1,4 +1,5 @@
 import copy
+import functools
 
 import numpy as np
 import pytest
@@ -148,6 +149,14 @@ def test_epsilon_anneals_from_when_learning_begins_over_eps_steps():
     assert agent.eps_itr_max == 1
 
 
+def test_it_is_said_if_epsilon_does_not_fall_gradually(capsys):
+    make(min_steps_learn=160, eps_steps=168)
+    assert "epsilon goes" not in capsys.readouterr().out
+    make(min_steps_learn=160, eps_steps=160)
+    out = capsys.readouterr().out
+    assert "epsilon goes to its final value at once" in out and "eps_steps=160" in out and "Raise eps_steps" in out
+
+
 def test_samples_are_stored_with_final_observations():
     algo, _ = make(discount=0.5)
     samples = batch(T=8)
@@ -224,6 +233,14 @@ def test_adams_epsilon_depends_on_the_batch_size():
     assert algo.optimizer.param_groups[0]["eps"] == 0.01 / 8
     algo, _ = make(batch_size=8, optim_kwargs=dict(eps=0.5))
     assert algo.optimizer.param_groups[0]["eps"] == 0.5
+
+
+def test_optimizers_without_an_epsilon_are_given_none():
+    algo, _ = make(OptimCls=torch.optim.SGD, learning_rate=0.25)
+    assert algo.optim_kwargs == {} and algo.optimizer.param_groups[0]["lr"] == 0.25
+    assert np.isfinite(algo.optimize_agent(algo.min_itr_learn, batch()).loss).all()
+    algo, _ = make(OptimCls=functools.partial(torch.optim.Adam, weight_decay=0.1))
+    assert algo.optim_kwargs == dict(eps=0.01 / 8)
 
 
 def test_the_samplers_iteration_decides_where_it_is_given():

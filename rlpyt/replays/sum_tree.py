@@ -267,7 +267,11 @@ class SumTree(OwnRandomNumbers):
             return ValueError(nothing_to_replay(self._ring, self.off_backward, self.off_forward))
         positive = np.count_nonzero(self.priorities)
         if positive == 0:
-            return ValueError(f"Nothing to replay: the priorities of all {(end - first) * self.B} steps are 0.")
+            return ValueError(
+                f"Nothing to replay: the priorities of all {(end - first) * self.B} steps are 0, as they are where there is nothing to "
+                "learn. If episodes are truncated within n_step_return steps, lower it or let them go on for longer; if all that is stored "
+                "are blank rows, which a sampler without mid_batch_reset leaves behind ended episodes, raise min_steps_learn."
+            )
         return ValueError(
             f"{n} different steps were to be drawn, and only {positive} have a priority above 0: lower the batch size, raise "
             "min_steps_learn, or draw with unique=False."

@@ -23,10 +23,13 @@ from rlpyt.replays.sequence.prioritized import AsyncPrioritizedSequenceReplayBuf
 from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import namedarraytuple
-from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.logging import logger
+from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.tensor import select_at_indexes
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr", "priority"])
+
+_MANY_IDLE_ITRS = 10  # More than can be an accident.
 
 # As in DQN, and the recurrent state before each step, [T,B,...]; None if none is stored.
 SamplesToBufferRnn = namedarraytuple(
@@ -72,7 +75,7 @@ class R2D1(DQN):
         input_priority_shift: how many starts before they came in the sequences begin to which these priorities belong; None means
             ``warmup_T // store_rnn_state_interval``.
         value_scale_eps: ε of `rescale`.
-        optim_kwargs: None means ``eps = 1e-3``.
+        optim_kwargs: None means ``eps = 1e-3``, if `OptimCls` has an eps.
         discount, min_steps_learn, delta_clip, replay_size, target_update_interval, n_step_return, learning_rate, OptimCls,
             initial_optim_state_dict, clip_grad_norm, eps_steps, double_dqn, prioritized_replay, pri_alpha, pri_beta_init, pri_beta_final,
             pri_beta_steps, ReplayBufferCls, updates_per_sync, prefetch_batches: as in `DQN`.
@@ -84,6 +87,7 @@ class R2D1(DQN):
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
     recurrent = True
+    _idle_itrs = 0  # Latest iterations, in a row, in which all TD errors were 0.
     agents = (
         "that acts epsilon-greedily on Q-values, has a target network and a recurrent state, such as AtariR2d1Agent or "
         "MlpR2d1Agent of rlpyt.agents.dqn"
@@ -164,7 +168,7 @@ class R2D1(DQN):
             prefetch_batches=prefetch_batches,
         )
         if optim_kwargs is None:
-            self.optim_kwargs = dict(eps=1e-3)
+            self.optim_kwargs = dict(eps=1e-3) if takes(OptimCls, "eps") else {}
 
     @property
     def replay_batch_B(self) -> int:
@@ -242,6 +246,19 @@ class R2D1(DQN):
         grad_norm = self.descend(loss)
         opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors, priorities)
         return opt_info, priorities if self.prioritized_replay else None
+
+    def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
+        """Extend the base class by saying so where there has been nothing to learn from for a while."""
+        opt_info = super().optimize_agent(itr, samples, sampler_itr)
+        if opt_info.tdAbsErr:
+            self._idle_itrs = 0 if any(opt_info.tdAbsErr) else self._idle_itrs + 1
+            if self._idle_itrs == _MANY_IDLE_ITRS:
+                logger.log(
+                    f"R2D1 has learned nothing in {_MANY_IDLE_ITRS} iterations: no step that was replayed has a target. A step has none "
+                    f"if its episode is truncated within n_step_return={self.n_step_return} steps from it, or if it is blank, as a "
+                    "sampler without mid_batch_reset leaves steps behind ended episodes. Lower n_step_return, or let episodes go on longer."
+                )
+        return opt_info
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute the loss ½ (Q(s,a) - y)², linear beyond `delta_clip`, over the valid steps of sequences.

@@ -401,6 +401,20 @@ def test_it_trains_on_what_samplers_of_both_kinds_give(settings, wait_reset):
     assert isinstance(algo.replay_buffer, PrefetchedReplay) == algo.prefetch_batches
 
 
+@pytest.mark.parametrize("n, nothing", [(3, True), (2, False)])
+def test_it_is_said_once_if_all_targets_would_cross_a_truncation(n, nothing, capsys):
+    algo, agent = make(n_step_return=n, prioritized_replay=False)
+    for itr in range(60):
+        samples = batch(agent, itr, p_done=0)
+        samples.env.done[(torch.arange(SAMPLER_T) + itr * SAMPLER_T) % 3 == 2] = True
+        samples.env.timeout[:] = samples.env.done
+        info = algo.optimize_agent(itr, samples)
+        assert not (nothing and any(info.tdAbsErr))
+    out = capsys.readouterr().out
+    assert algo.update_counter > 10 and out.count("R2D1 has learned nothing") == nothing
+    assert ("n_step_return=3" in out and "Lower n_step_return" in out) == nothing
+
+
 SAMPLERS = [
     (SerialSampler, CpuResetCollector, MlpR2d1Agent),
     (SerialSampler, CpuWaitResetCollector, MlpR2d1Agent),
@@ -474,6 +488,7 @@ def test_defaults_are_the_documented_ones():
     assert (algo.default_priority, algo.optim_kwargs, algo.clip_grad_norm, algo.double_dqn) == (1.0, dict(eps=1e-3), 80.0, True)
     assert (algo.target_update_tau, algo.n_step_return, algo.pri_eta, algo.value_scale_eps) == (1, 5, 0.9, 1e-3)
     assert R2D1(optim_kwargs=dict(eps=0.1)).optim_kwargs == dict(eps=0.1)
+    assert R2D1(OptimCls=torch.optim.SGD).optim_kwargs == {}
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ class BaseAgent:
     def __call__(self, observation, prev_action, prev_reward):
         """What the algorithm needs from training data: tensors on the training device, with gradient.
 
-        Inputs are CPU tensors, or structures of them, with leading dims [T,B] or [B].
+        Inputs are tensors, or structures of them, with leading dims [T,B] or [B], on the CPU or already on the training device.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no __call__ for training.")
 

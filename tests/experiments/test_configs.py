@@ -95,6 +95,33 @@ def test_a_variant_has_the_settings_of_its_base_and_leaves_it_as_it_is():
     assert base == before
 
 
+def test_a_variant_shares_nothing_with_its_base():
+    base = dict(runner=dict(affinity=dict(threads=1)))
+    variant(base)["runner"]["affinity"]["threads"] = 2
+    assert base == dict(runner=dict(affinity=dict(threads=1)))
+
+
+def test_a_variant_with_a_misspelt_section_is_refused_with_the_nearest_name():
+    with pytest.raises(ValueError, match="no section 'smapler'. Did you mean.* sampler"):
+        variant(dict(algo={}), smapler=dict(batch_T=3))
+
+
+def containers(value):
+    """All dictionaries and lists in a configuration."""
+    if isinstance(value, (dict, list)):
+        yield value
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from containers(part)
+
+
+def test_no_two_configurations_share_a_section_or_what_is_in_one():
+    owners = {}
+    for name, key in ALL:
+        for container in containers(load(name).configs[key]):
+            owner = owners.setdefault(id(container), (name, key))
+            assert owner == (name, key), f"{owner} and {(name, key)} share {container}"
+
+
 def test_a_misspelt_module_is_answered_with_the_nearest_name():
     with pytest.raises(ValueError, match="no configuration module 'atari_f_ppo'. Did you mean.*atari_ff_ppo"):
         load("atari_f_ppo")

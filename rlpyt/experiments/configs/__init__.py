@@ -4,7 +4,7 @@ A configuration module has
 
 - ``configs``: configurations by key. Each is a dictionary of sections: ``agent``, ``algo``, ``accelerate`` (of the algorithm, optional),
   ``env``, ``eval_env`` (where evaluation is different), ``model``, ``optim``, ``runner`` and ``sampler``, the keyword arguments of each
-  part;
+  part; no two configurations share a section, which a user may change;
 - ``classes``: the import path of each part's class: ``agent``, ``algo``, ``env`` and ``sampler``, and, where they are not the default,
   ``traj_info``, ``optim``, ``replay_buffer``, ``collector`` and ``alternating_agent`` (the agent for alternating samplers);
 - ``classes_by_key``, optional: where the configuration of a key has other classes.
@@ -14,20 +14,28 @@ Paths, not classes: a configuration can be read where not everything that it nam
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import ModuleType
+
+SECTIONS = ("agent", "algo", "accelerate", "env", "eval_env", "model", "optim", "runner", "sampler")
 
 
 def variant(base: Mapping[str, Mapping], **sections: Mapping) -> dict[str, dict]:
-    """Return the configuration that differs from `base` in the given settings of some sections; `base` stays as it is.
+    """Return the configuration that differs from `base` in the given settings of some sections, and shares nothing with it.
 
         double = variant(dqn, algo=dict(double_dqn=True))
+
+    Raises:
+        ValueError: a section is neither one of `base` nor of SECTIONS.
     """
-    names = [*base, *(name for name in sections if name not in base)]
-    return {name: {**base.get(name, {}), **sections.get(name, {})} for name in names}
+    names = list(dict.fromkeys([*base, *sections]))
+    for name in names:
+        look_up(name, [*base, *SECTIONS], "section")
+    return {name: copy.deepcopy({**base.get(name, {}), **sections.get(name, {})}) for name in names}
 
 
 def config_modules() -> dict[str, str]:
@@ -47,7 +55,7 @@ def classes_of(module: ModuleType, key: str) -> dict[str, str]:
     return {**module.classes, **getattr(module, "classes_by_key", {}).get(key, {})}
 
 
-def look_up(name: str, names: Mapping, what: str) -> str:
+def look_up(name: str, names: Collection[str], what: str) -> str:
     """Return `name` if it is among `names`; else ValueError, with the nearest of them."""
     if name not in names:
         near = difflib.get_close_matches(name, names)

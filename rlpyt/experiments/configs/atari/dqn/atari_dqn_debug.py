@@ -12,14 +12,14 @@ classes_by_key = dict(
     uniform_noframe=dict(replay_buffer="rlpyt.replays.non_sequence.uniform.UniformReplayBuffer"),
 )
 
-dqn = atari_dqn.dqn
+dqn = variant(atari_dqn.dqn)
 
 configs = dict(
     dqn=dqn,
-    double_pri_duel=atari_dqn.double_pri_duel,
+    double_pri_duel=variant(atari_dqn.double_pri_duel),
     catdqn=variant(dqn, algo=dict(learning_rate=2.5e-4)),
     ernbw=variant(dqn, algo=dict(n_step_return=3, learning_rate=6.25e-5)),
-    reset_collector=dqn,
-    monolithic_uniformframe=dqn,
-    uniform_noframe=dqn,
+    reset_collector=variant(dqn),
+    monolithic_uniformframe=variant(dqn),
+    uniform_noframe=variant(dqn),
 )

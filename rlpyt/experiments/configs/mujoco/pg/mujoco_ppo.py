@@ -36,5 +36,5 @@ ppo_1M_cpu = variant(ppo_1M_serial, algo=dict(minibatches=1, epochs=32), sampler
 configs = dict(
     ppo_1M_serial=ppo_1M_serial,
     ppo_1M_cpu=ppo_1M_cpu,
-    ppo_32ep_1mb=ppo_1M_cpu,
+    ppo_32ep_1mb=variant(ppo_1M_cpu),
 )

@@ -53,7 +53,7 @@ configs = dict(
             eps_steps=10_000,
             clip_grad_norm=10,
         ),
-        runner=dict(n_steps=200e3, log_traj_window=20),
+        runner=dict(n_steps=200e3),
         sampler=dict(batch_T=4, batch_B=16),
     ),
 )

@@ -15,6 +15,7 @@ from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
+from rlpyt.experiments.configs import variant
 from rlpyt.runners.minibatch_rl import MinibatchRlEval
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 from rlpyt.utils.logging.context import logger_context
@@ -74,20 +75,15 @@ SMOKE = dict(
 )
 
 
-def updated(config, changes):
-    """Return a copy of the configuration with the changes, section by section."""
-    return {section: {**settings, **changes.get(section, {})} for section, settings in config.items()}
-
-
 def build_and_train(
     game="pong", run_ID=0, cuda_idx=None, config="dqn", n_parallel=2, seed=None, log_dir="example_5", smoke=False
 ):
     """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
     AgentCls, AlgoCls, changes = VARIANTS[config]
-    settings = updated(CONFIG, changes)
-    settings = updated(settings, dict(env=dict(game=game), eval_env=dict(game=game)))
+    settings = variant(CONFIG, **changes)
+    settings = variant(settings, env=dict(game=game), eval_env=dict(game=game))
     if smoke:
-        settings = updated(settings, SMOKE)
+        settings = variant(settings, **SMOKE)
 
     sampler = GpuSampler(
         EnvCls=AtariEnv,

@@ -9,12 +9,12 @@ What it teaches: experiments as data. A configuration names the classes of a run
 
 import argparse
 import ast
-import inspect
-from pydoc import locate
+import importlib
 
 from rlpyt.experiments.configs import classes_of, load, look_up, variant
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.quick_args import arguments_of, takes
 
 SAMPLERS = dict(
     serial="rlpyt.samplers.serial.sampler.SerialSampler",
@@ -22,6 +22,7 @@ SAMPLERS = dict(
     gpu="rlpyt.samplers.parallel.gpu.sampler.GpuSampler",
     alternating="rlpyt.samplers.parallel.gpu.alternating_sampler.AlternatingSampler",
 )
+CONSTANTS = dict(true=True, false=False, none=None)  # as written on a command line, in any case
 SMOKE = dict(  # No setting is larger than this in a tiny run.
     algo=dict(batch_T=8, warmup_T=4, store_rnn_state_interval=4, epochs=2, minibatches=4, min_steps_learn=128, replay_size=2048),
     runner=dict(n_steps=512, log_interval_steps=256),
@@ -41,16 +42,21 @@ def build_and_train(
     settings=(),
     smoke=False,
 ):
-    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works.
+
+    ValueError, before anything starts, for names that do not exist.
+    """
     config_module = load(module)
     config = config_module.configs[look_up(key, config_module.configs, f"configuration in {module}")]
     paths = classes_of(config_module, key)
+    if key.startswith("async_"):
+        print(f"{key} was made for asynchronous sampling; here, sampling and training take turns.")
     if sampler is not None:
         paths["sampler"] = SAMPLERS[sampler]
     config = {"accelerate": {}, **config}
     config = variant(config, **changes(config, settings))
     if smoke:
-        config = limited(config, classes=dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase))
+        config = limited(config, dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase, sampler=load_class(paths["sampler"])))
     affinity = dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), set_affinity=False)
     runner = build(config, paths, affinity, seed)
     log_dir = f"{module}_{key}" if log_dir is None else log_dir
@@ -60,8 +66,13 @@ def build_and_train(
 
 
 def build(config, paths, affinity, seed):
-    """Put the parts together: the sections of `config` are the settings of the classes at `paths`. Returns the runner."""
+    """Put the parts together: the sections of `config` are the settings of the classes at `paths`. Returns the runner.
+
+    ValueError if a class does not take a setting.
+    """
     classes = {part: load_class(path) for part, path in paths.items()}
+    for section, part in dict(env="env", eval_env="env", sampler="sampler", algo="algo", agent="agent").items():
+        check_names(config, section, classes[part])
     env = config["env"]
     identity = {name: env[name] for name in ("game", "id") if name in env}
     sampler = classes["sampler"](
@@ -71,14 +82,18 @@ def build(config, paths, affinity, seed):
         **given(TrajInfoCls=classes.get("traj_info"), CollectorCls=classes.get("collector")),
         **config["sampler"],
     )
+    check_names(config, "accelerate", classes["algo"].accelerate)
     algo = classes["algo"](
         **given(OptimCls=classes.get("optim"), ReplayBufferCls=classes.get("replay_buffer")),
         **given(optim_kwargs=config.get("optim")),
         **config["algo"],
-    ).accelerate(**config["accelerate"])
+    ).accelerate(**config.get("accelerate", {}))
+    check_names(config, "optim", algo.OptimCls)
     AgentCls = classes["alternating_agent"] if sampler.alternating and "alternating_agent" in classes else classes["agent"]
     agent = AgentCls(**{**config["agent"], **given(model_kwargs=config.get("model"))})
+    check_names(config, "model", agent.ModelCls)
     RunnerCls = MinibatchRlEval if sampler.eval_n_envs else MinibatchRl
+    check_names(config, "runner", RunnerCls)
     settings = {**config["runner"], "affinity": {**config["runner"].get("affinity", {}), **affinity}}
     return RunnerCls(algo=algo, agent=agent, sampler=sampler, seed=seed, **settings)
 
@@ -88,16 +103,27 @@ def given(**settings):
     return {name: value for name, value in settings.items() if value}
 
 
+def check_names(config, section, make):
+    """ValueError, with the nearest name, if a setting of a section is none of the class or function that the section is for."""
+    for name in config.get(section, {}):
+        if not takes(make, name):
+            look_up(name, arguments_of(make), f"setting of {make.__name__} (section {section}) named")
+
+
 def load_class(path):
-    """The class at an import path; its module is imported only now."""
-    found = locate(path)
-    if found is None:
-        raise ImportError(f"There is no {path}.")
-    return found
+    """The class at an import path; its module is imported only now. ImportError if there is none, or what it needs is not installed."""
+    module, _, name = path.rpartition(".")
+    found = importlib.import_module(module)
+    if not hasattr(found, name):
+        raise ImportError(f"There is no {name} in {module}.")
+    return getattr(found, name)
 
 
 def changes(config, settings):
-    """Read settings such as "algo.learning_rate=1e-3" into sections; ValueError if they are not of that form, or the section is none."""
+    """Read settings such as "algo.learning_rate=1e-3" into sections; ValueError if they are not of that form, or the section is none.
+
+    Values are read as Python does, also true, false and none in any case; what is nothing to Python is text.
+    """
     sections = {}
     for setting in settings:
         name, is_, text = setting.partition("=")
@@ -105,7 +131,7 @@ def changes(config, settings):
         if not (is_ and dot):
             raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=1e-3.")
         try:
-            value = ast.literal_eval(text)
+            value = CONSTANTS[text.lower()] if text.lower() in CONSTANTS else ast.literal_eval(text)
         except (SyntaxError, ValueError):
             value = text
         sections.setdefault(look_up(section, config, "section"), {})[name] = value
@@ -113,11 +139,11 @@ def changes(config, settings):
 
 
 def limited(config, classes):
-    """The configuration with no setting above SMOKE, also where it is a default of the class."""
+    """The configuration with no setting above SMOKE, also where it is a default of the section's class."""
     sections = {}
     for section, limits in SMOKE.items():
-        defaults = inspect.signature(classes[section]).parameters if section in classes else {}
-        values = {**{name: defaults[name].default for name in limits if name in defaults}, **config[section]}
+        defaults = {name: a.default for name, a in arguments_of(classes[section]).items() if a.default is not a.empty}
+        values = {**defaults, **config[section]}
         sections[section] = {name: min(values[name], limit) for name, limit in limits.items() if values.get(name)}
     return variant(config, **sections)
 

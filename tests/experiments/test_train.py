@@ -14,6 +14,9 @@ sys.path[:0] = [str(SCRIPT.parent)]
 import train  # noqa: E402
 
 from rlpyt.algos.base import has_bf16  # noqa: E402
+from rlpyt.experiments.configs import classes_of, load, variant  # noqa: E402
+from rlpyt.runners.minibatch_rl import MinibatchRl  # noqa: E402
+from rlpyt.samplers.serial.sampler import SerialSampler  # noqa: E402
 
 RUNS = [
     ["cartpole", "ppo", "--sampler", "cpu"],
@@ -74,9 +77,73 @@ def test_values_are_read_as_python_writes_them_and_else_as_text():
     assert sections == dict(env=dict(id="Hopper-v5", n=3, on=True, what=None, shape=(84, 84)))
 
 
-def test_evaluation_is_in_the_same_environment_but_for_the_settings_of_eval_env():
-    from rlpyt.experiments.configs import classes_of, load, variant
+@pytest.mark.parametrize("text, value", [("false", False), ("TRUE", True), ("none", None), ("False", False), ("falsely", "falsely")])
+def test_true_false_and_none_may_be_written_in_any_case(text, value):
+    assert train.changes(dict(algo={}), [f"algo.double_dqn={text}"]) == dict(algo=dict(double_dqn=value))
 
+
+@pytest.mark.parametrize(
+    "name, key, setting, message",
+    [
+        ("cartpole", "dqn", "algo.learing_rate=1", "no setting of DQN .section algo. named 'learing_rate'. Did you mean.* learning_rate"),
+        ("cartpole", "catdqn", "algo.V_mim=1", "CategoricalDQN.* V_min"),
+        ("cartpole", "catdqn", "algo.learing_rate=1", "CategoricalDQN.* learning_rate"),
+        ("cartpole", "dqn", "agent.eps_finel=1", "MlpDqnAgent.* eps_final"),
+        ("cartpole", "dqn", "model.duelling=1", "MlpDqnModel.* dueling"),
+        ("cartpole", "catdqn", "model.duelling=1", "MlpCatDqnModel.* dueling"),
+        ("cartpole", "dqn", "optim.esp=1", "Adam.* eps"),
+        ("cartpole", "dqn", "accelerate.bf61=1", "accelerate.* bf16"),
+        ("cartpole", "dqn", "sampler.batchT=1", "SerialSampler.* batch_T"),
+        ("cartpole", "dqn", "runner.nsteps=1", "MinibatchRlEval.* n_steps"),
+        ("atari_dqn", "dqn", "env.frame_shap=1", "AtariEnv.* frame_shape"),
+        ("atari_dqn", "dqn", "eval_env.horizen=1", "AtariEnv .section eval_env.* horizon"),
+    ],
+)
+def test_settings_that_a_class_does_not_have_are_refused_with_the_nearest_name(name, key, setting, message):
+    module = load(name)
+    config = {"accelerate": {}, **module.configs[key]}
+    config = variant(config, **train.changes(config, [setting]))
+    with pytest.raises(ValueError, match=message):
+        train.build(config, classes_of(module, key), affinity={}, seed=0)
+
+
+def test_settings_of_base_classes_are_taken():
+    module = load("cartpole")
+    config = variant(module.configs["catdqn"], algo=dict(learning_rate=0.5), agent=dict(eps_init=0.5), model=dict(noisy=True))
+    runner = train.build(config, classes_of(module, "catdqn"), affinity={}, seed=0)
+    assert (runner.algo.learning_rate, runner.agent.eps_init) == (0.5, 0.5)
+
+
+def test_tiny_runs_limit_the_defaults_of_base_classes_too():
+    classes = dict(algo=train.load_class("rlpyt.algos.dqn.cat_dqn.CategoricalDQN"), runner=MinibatchRl, sampler=SerialSampler)
+    tiny = train.limited(dict(algo={}, runner=dict(n_steps=1e6), sampler=dict(batch_T=5, batch_B=9)), classes)
+    assert tiny["algo"] == dict(min_steps_learn=128, replay_size=2048)
+    assert tiny["runner"] == dict(n_steps=512, log_interval_steps=256)
+    assert tiny["sampler"] == dict(batch_T=5, batch_B=4, max_decorrelation_steps=10)
+
+
+def test_what_cannot_be_imported_is_an_import_error(tmp_path, monkeypatch):
+    (tmp_path / "needs_an_extra.py").write_text("import a_package_that_is_not_installed\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match="a_package_that_is_not_installed"):
+        train.load_class("needs_an_extra.Env")
+    with pytest.raises(ImportError, match="There is no DQM in rlpyt.algos.dqn.dqn"):
+        train.load_class("rlpyt.algos.dqn.dqn.DQM")
+    assert train.load_class("torch.optim.RMSprop") is torch.optim.RMSprop
+
+
+@pytest.mark.parametrize("key, said", [("async_serial", True), ("ddpg_from_td3_1M_serial", False)])
+def test_it_is_said_if_what_was_made_for_asynchronous_sampling_runs_without(key, said, monkeypatch, capsys):
+    def stop(*args):
+        raise StopIteration
+
+    monkeypatch.setattr(train, "build", stop)
+    with pytest.raises(StopIteration):
+        train.build_and_train("mujoco_ddpg", key)
+    assert ("sampling and training take turns" in capsys.readouterr().out) == said
+
+
+def test_evaluation_is_in_the_same_environment_but_for_the_settings_of_eval_env():
     module = load("atari_dqn")
     config = variant(module.configs["dqn"], env=dict(game="breakout", frame_shape=(84, 84)))
     sampler = train.build(config, classes_of(module, "dqn"), affinity={}, seed=0).sampler

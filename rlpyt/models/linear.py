@@ -35,8 +35,8 @@ class Linear(torch.nn.Linear):
         )
 
 
-class OutputLinear(Linear):
-    """Last layer of a model, which computes in float32 where autocast has the others compute in bfloat16.
+class Float32UnderAutocast:
+    """In front of the class of a last layer, which then computes in float32 where autocast has the others compute in bfloat16.
 
     Of probabilities, values and their differences losses need more digits than bfloat16 has, and this layer is the least of the work.
     """
@@ -48,6 +48,10 @@ class OutputLinear(Linear):
             return super().forward(input)
         with torch.autocast(device_type, enabled=False):
             return super().forward(input.float())
+
+
+class OutputLinear(Float32UnderAutocast, Linear):
+    """Last layer of a model."""
 
 
 class _OneDnnLinear(torch.autograd.Function):

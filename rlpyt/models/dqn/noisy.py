@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.linear import OutputLinear
+from rlpyt.models.linear import Float32UnderAutocast, OutputLinear
 
 
 class NoisyLinear(torch.nn.Module):
@@ -48,16 +48,8 @@ class NoisyLinear(torch.nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-class NoisyOutputLinear(NoisyLinear):
-    """Last layer of a noisy model, which computes in float32 under autocast, as `OutputLinear` does."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """[*,in_features] -> [*,out_features], float32 under autocast."""
-        device_type = input.device.type
-        if not torch.is_autocast_enabled(device_type):
-            return super().forward(input)
-        with torch.autocast(device_type, enabled=False):
-            return super().forward(input.float())
+class NoisyOutputLinear(Float32UnderAutocast, NoisyLinear):
+    """Last layer of a noisy model."""
 
 
 def make_noisy(module: torch.nn.Module) -> torch.nn.Module:

@@ -65,8 +65,10 @@ def build_and_train(
     return run_dir
 
 
-def build(config, paths, affinity, seed):
+def build(config, paths, affinity, seed, RunnerCls=None):
     """Put the parts together: the sections of `config` are the settings of the classes at `paths`. Returns the runner.
+
+    By default that is MinibatchRlEval if the sampler evaluates, MinibatchRl otherwise.
 
     ValueError if a class does not take a setting.
     """
@@ -92,7 +94,7 @@ def build(config, paths, affinity, seed):
     AgentCls = classes["alternating_agent"] if sampler.alternating and "alternating_agent" in classes else classes["agent"]
     agent = AgentCls(**{**config["agent"], **given(model_kwargs=config.get("model"))})
     check_names(config, "model", agent.ModelCls)
-    RunnerCls = MinibatchRlEval if sampler.eval_n_envs else MinibatchRl
+    RunnerCls = RunnerCls or (MinibatchRlEval if sampler.eval_n_envs else MinibatchRl)
     check_names(config, "runner", RunnerCls)
     settings = {**config["runner"], "affinity": {**config["runner"].get("affinity", {}), **affinity}}
     return RunnerCls(algo=algo, agent=agent, sampler=sampler, seed=seed, **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from gymnasium import spaces
 
 from rlpyt.envs.base import Env, EnvStep
 from rlpyt.envs.gym import GymEnvWrapper
+from rlpyt.experiments.envs import make_partial
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
 
@@ -344,20 +346,4 @@ class ModulesEnv(CountingEnv):
         return super().step(action)._replace(env_info=ModulesInfo("torch" in sys.modules, "numba" in sys.modules))
 
 
-class PositionsOnly(gymnasium.ObservationWrapper):
-    """CartPole without velocities: only where cart and pole are, which is solved by remembering where they were.
-
-    observation [2]: position of the cart, angle of the pole.
-    """
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
-        low, high = self.observation(env.observation_space.low), self.observation(env.observation_space.high)
-        self.observation_space = spaces.Box(low, high, dtype=np.float32)
-
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        return observation[[0, 2]]
-
-
-def make_cartpole_without_velocities() -> GymEnvWrapper:
-    return GymEnvWrapper(PositionsOnly(gymnasium.make("CartPole-v1", disable_env_checker=True)))
+make_cartpole_without_velocities = functools.partial(make_partial, id="CartPole-v1", components=[0, 2])

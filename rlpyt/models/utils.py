@@ -37,6 +37,20 @@ class ScaleGrad(torch.autograd.Function):
 scale_grad = ScaleGrad.apply
 
 
+@torch.no_grad()
+def orthogonal_(module: torch.nn.Module, gain: float) -> None:
+    """Initialize all linear and convolutional layers in `module` by orthogonal matrices times `gain`, and biases of 0.
+
+    With gains of sqrt(2) where ReLU follows, 0.01 for the logits of a policy and 1 for values, policy gradients from images start faster
+    (Engstrom et al. 2020, arXiv:2005.12729).
+    """
+    for layer in module.modules():
+        if isinstance(layer, (torch.nn.Linear, torch.nn.Conv2d)):
+            torch.nn.init.orthogonal_(layer.weight, gain)
+            if layer.bias is not None:
+                layer.bias.zero_()
+
+
 def unwrap_ddp(model: torch.nn.Module) -> torch.nn.Module:
     """The model itself, whether or not it is wrapped in DistributedDataParallel."""
     return model.module if isinstance(model, DistributedDataParallel) else model

@@ -1,5 +1,6 @@
 """Feedforward convolutional model for policy gradients from images."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -7,6 +8,7 @@ import torch.nn.functional as F
 
 from rlpyt.models.conv2d import Conv2dHeadModel
 from rlpyt.models.linear import OutputLinear
+from rlpyt.models.utils import orthogonal_
 from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
 
 
@@ -40,6 +42,7 @@ class AtariFfModel(torch.nn.Module):
         fc_sizes: width(s) of the fully connected layer(s).
         use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `Conv2dModel`; by default 16
             channels of 8x8 with stride 4, then 32 of 4x4 with stride 2 and padding 1.
+        orthogonal_init: initialize layers by `orthogonal_` instead of torch's way.
     """
 
     uses_prev_action = False
@@ -54,11 +57,15 @@ class AtariFfModel(torch.nn.Module):
         kernel_sizes: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
         paddings: Sequence[int] | None = None,
+        orthogonal_init: bool = False,
     ):
         super().__init__()
         self.conv = small_conv(image_shape, fc_sizes, use_maxpool, channels, kernel_sizes, strides, paddings)
         self.pi = OutputLinear(self.conv.output_size, output_size)
         self.value = OutputLinear(self.conv.output_size, 1)
+        if orthogonal_init:
+            for module, gain in ((self.conv, math.sqrt(2)), (self.pi, 0.01), (self.value, 1)):
+                orthogonal_(module, gain)
 
     def forward(self, image, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor]:
         """Action probabilities [T,B,output_size] and value [T,B]; leading dims may also be [B] or [].

@@ -31,3 +31,14 @@ def test_probabilities_and_values_keep_leading_dims():
     one_prob, one_value = model(image[1, 2], None, None)
     torch.testing.assert_close(one_prob, prob[1, 2], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(one_value, value[1, 2], rtol=1e-4, atol=1e-5)
+
+
+def test_an_orthogonal_start_is_one():
+    model = AtariFfModel((4, 36, 36), 3, orthogonal_init=True)
+    convolution, hidden, policy = model.conv.conv.conv[0].weight.flatten(1), model.conv.head.model[0].weight, model.pi.weight
+    for weight, gain in ((convolution, 2**0.5), (hidden, 2**0.5), (policy, 0.01), (model.value.weight, 1)):
+        rows = weight if len(weight) <= weight.shape[1] else weight.T
+        torch.testing.assert_close(rows @ rows.T, gain**2 * torch.eye(len(rows)), rtol=1e-4, atol=1e-5)
+    assert not any(p.any() for name, p in model.named_parameters() if name.endswith("bias"))
+    prob, _ = model(torch.randint(256, (5, 4, 36, 36), dtype=torch.uint8), None, None)
+    assert prob.max() < 0.36, "a policy that prefers nothing yet"

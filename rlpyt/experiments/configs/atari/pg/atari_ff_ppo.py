@@ -44,7 +44,7 @@ configs = {
             normalize_advantage=True,
         ),
         env=dict(frame_shape=(84, 84)),
-        model=dict(channels=[32, 64, 64], kernel_sizes=[8, 4, 3], strides=[4, 2, 1], paddings=[0, 0, 0]),
+        model=dict(channels=[32, 64, 64], kernel_sizes=[8, 4, 3], strides=[4, 2, 1], paddings=[0, 0, 0], orthogonal_init=True),
         optim=dict(eps=1e-5),
         runner=dict(n_steps=2e6, log_interval_steps=25e3),
         sampler=dict(batch_T=128, batch_B=8),

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.optimizers import load_optimizer_state
+from rlpyt.algos.hyperparameters import check_flags
+from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.logging import logger
 
@@ -53,12 +54,10 @@ class RlAlgorithm:
         Raises:
             ValueError: a choice is not True or False, or this algorithm's updates cannot be CUDA graphs.
         """
-        for name, value in dict(bf16=bf16, compile_models=compile_models, cuda_graphs=cuda_graphs).items():
-            if value not in (True, False):
-                raise ValueError(f"{type(self).__name__}.accelerate: {name}={value!r} must be True or False.")
+        self.bf16, self.compile_models, self.cuda_graphs = bf16, compile_models, cuda_graphs
+        check_flags(self, "bf16", "compile_models", "cuda_graphs")
         if cuda_graphs and not self.can_be_graphed:
             raise ValueError(f"{type(self).__name__} does not train with CUDA graphs, only algorithms that learn from replay do.")
-        self.bf16, self.compile_models, self.cuda_graphs = bf16, compile_models, cuda_graphs
         return self
 
     def autocast(self) -> Any:
@@ -133,6 +132,14 @@ class RlAlgorithm:
             A namedtuple with `opt_info_fields`, of lists of floats or floats.
         """
         raise NotImplementedError
+
+    def descend(self, loss: torch.Tensor) -> torch.Tensor:
+        """Do one step of `optimizer` down the gradient of `loss`, clipped to the setting `clip_grad_norm`; return its norm before."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
+        self.optimizer.step()
+        return grad_norm
 
     def optim_state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state; algorithms with several optimizers override this and its inverse."""

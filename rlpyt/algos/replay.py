@@ -30,7 +30,7 @@ from rlpyt.replays.non_sequence.frame import (
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
-from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple
 
 # What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are.
@@ -278,8 +278,7 @@ class ReplayAlgorithm(RlAlgorithm):
             return self.replay_buffer.sample_batch(self.replay_batch_B)
         if len(self._copies) == 2:
             self._copies[0].synchronize()
-        batch = self.replay_buffer.sample_batch(self.replay_batch_B)
-        batch = buffer_func(batch, lambda x: x.to(self.agent.device, non_blocking=True))
+        batch = buffer_to(self.replay_buffer.sample_batch(self.replay_batch_B), self.agent.device, non_blocking=True)
         copied = torch.cuda.Event()
         copied.record()
         self._copies.append(copied)

@@ -243,13 +243,16 @@ def numpify_buffer(buffer_: Any) -> Any:
     return buffer_func(buffer_, lambda leaf: leaf.detach().cpu().numpy() if _is_tensor(leaf) else leaf)
 
 
-def buffer_to(buffer_: Any, device: Any = None) -> Any:
-    """Return the structure of torch tensors on `device`. Raises TypeError for numpy arrays."""
+def buffer_to(buffer_: Any, device: Any = None, non_blocking: bool = False) -> Any:
+    """Return the structure of torch tensors on `device`. Raises TypeError for numpy arrays.
+
+    non_blocking: do not wait for copies from page-locked memory to a GPU.
+    """
 
     def to(leaf):
         if not _is_tensor(leaf):
             raise TypeError(f"buffer_to moves torch tensors, got {type(leaf).__name__}; apply torchify_buffer first.")
-        return leaf.to(device)
+        return leaf.to(device, non_blocking=non_blocking)
 
     return buffer_func(buffer_, to)
 

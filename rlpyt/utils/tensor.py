@@ -44,6 +44,13 @@ def valid_mean(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim=None
     return (tensor * valid).sum(dim=dim) / valid.sum(dim=dim)
 
 
+def mean_of_valid(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim=None) -> torch.Tensor:
+    """As `valid_mean` for a mask of zeros and ones of the same shape, but 0 where nothing is valid."""
+    if valid is None:
+        return tensor.mean() if dim is None else tensor.mean(dim=dim)
+    return (tensor * valid).sum(dim=dim) / valid.sum(dim=dim).clamp(min=1)
+
+
 def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, torch.Size]:
     """Find out whether data of `dim` dimensions comes with leading dimensions [], [B] or [T,B].
 

@@ -161,7 +161,7 @@ def test_updates_in_memory_of_a_graph_are_those_without(name, monkeypatch):
 def test_cuda_graphs_are_refused_or_left_out_where_there_are_none(capsys):
     with pytest.raises(ValueError, match="PPO does not train with CUDA graphs"):
         PPO().accelerate(cuda_graphs=True)
-    with pytest.raises(ValueError, match="bf16='false' must be True or False"):
+    with pytest.raises(ValueError, match="PPO: bf16='false' is not possible; it must be True or False"):
         PPO().accelerate(bf16="false")
     if not torch.cuda.is_available():
         trained_with_graphs("dqn", True, n_itr=1)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rlpyt.algos.hyperparameters import FRACTION, NON_NEGATIVE, STEPS, Number, check_flags, check_hyperparameters
-from rlpyt.algos.optimizers import clip_grad_norm, make_optimizer
+from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.replay import ReplayAlgorithm, SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args, takes
@@ -158,14 +158,6 @@ class DQN(ReplayAlgorithm):
         grad_norm = self.descend(loss)
         opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::_TD_ERROR_STRIDE])
         return opt_info, td_abs_errors if self.prioritized_replay else None
-
-    def descend(self, loss: torch.Tensor) -> torch.Tensor:
-        """Do one step of the optimizer down the gradient of `loss`, clipped; return the gradient's norm before."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
-        self.optimizer.step()
-        return grad_norm
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the loss ½ (Q(s,a) - y)², linear beyond `delta_clip`.

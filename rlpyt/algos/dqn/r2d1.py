@@ -25,7 +25,7 @@ from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args, takes
-from rlpyt.utils.tensor import select_at_indexes
+from rlpyt.utils.tensor import mean_of_valid, select_at_indexes
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr", "priority"])
 
@@ -235,7 +235,7 @@ class R2D1(DQN):
         abs_errors = abs_errors * valid
         if not len(abs_errors):
             return abs_errors.sum(dim=0)
-        return self.pri_eta * abs_errors.amax(dim=0) + (1 - self.pri_eta) * _mean(abs_errors, valid)
+        return self.pri_eta * abs_errors.amax(dim=0) + (1 - self.pri_eta) * mean_of_valid(abs_errors, valid, dim=0)
 
     # -----------------------------------------------------------------------------------------------------------------
     # Learning
@@ -305,7 +305,7 @@ class R2D1(DQN):
             valid = valid * samples.valid[W:]
         if self.prioritized_replay:
             losses = losses * samples.is_weights
-        return _mean(losses, valid, dim=(0, 1)), _mean(abs_errors, valid), self._mixed(abs_errors, valid)
+        return mean_of_valid(losses, valid), mean_of_valid(abs_errors, valid, dim=0), self._mixed(abs_errors, valid)
 
     def value_scale(self, x: torch.Tensor) -> torch.Tensor:
         """Return h(x), the scale on which values are learned; a subclass may choose another one, with `inv_value_scale`."""
@@ -344,8 +344,3 @@ def _as_model_state(init_rnn_state: Any) -> Any:
 def _where_alive(state: Any, alive: torch.Tensor) -> Any:
     """Return the state [N,B,...], zeros where `alive` [B] is False."""
     return buffer_func(state, lambda x: x * alive.view(1, -1, *[1] * (x.dim() - 2)))
-
-
-def _mean(x: torch.Tensor, valid: torch.Tensor, dim: int | tuple[int, ...] = 0) -> torch.Tensor:
-    """Return the mean of the valid ones of x [T,B]; 0 where none is."""
-    return (x * valid).sum(dim=dim) / valid.sum(dim=dim).clamp(min=1)

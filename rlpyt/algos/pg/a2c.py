@@ -15,7 +15,6 @@ from rlpyt.algos.hyperparameters import (
     check_hyperparameters,
     check_optimizer,
 )
-from rlpyt.algos.optimizers import clip_grad_norm
 from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.quick_args import save__init__args
@@ -74,12 +73,9 @@ class A2C(PolicyGradientAlgo):
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Take one gradient step on `samples` [T,B]."""
         self.set_schedules(itr)
-        self.optimizer.zero_grad(set_to_none=True)
         with self.autocast():
             loss, entropy, perplexity = self.loss(samples)
-        loss.backward()
-        grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
-        self.optimizer.step()
+        grad_norm = self.descend(loss)
         self.update_counter += 1
         self.update_obs_rms(samples)
         return read_opt_info(OptInfo, [OptInfo(loss, grad_norm, entropy, perplexity)])

@@ -17,7 +17,6 @@ from rlpyt.algos.hyperparameters import (
     check_hyperparameters,
     check_optimizer,
 )
-from rlpyt.algos.optimizers import clip_grad_norm
 from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
 from rlpyt.utils.buffer import buffer_method, buffer_to
 from rlpyt.utils.collections import namedarraytuple
@@ -141,16 +140,13 @@ class PPO(PolicyGradientAlgo):
 
         updates = []
         for idxs in self.minibatch_idxs(samples.env.reward.shape, device, valid):
-            self.optimizer.zero_grad(set_to_none=True)
             with self.autocast():
                 if recurrent:
                     rnn_state = batch_first_to_layer_first(init_rnn_state[idxs])
                     loss, entropy, perplexity = self.loss(*batch[:, idxs], rnn_state)
                 else:
                     loss, entropy, perplexity = self.loss(*batch[idxs])
-            loss.backward()
-            grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
-            self.optimizer.step()
+            grad_norm = self.descend(loss)
             self.update_counter += 1
             updates.append(OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity))
         self.update_obs_rms(samples)

@@ -122,8 +122,3 @@ class QpgAlgorithm(ReplayAlgorithm):
             return None
         bootstrap = getattr(samples, "bootstrap_discount", None)
         return ~timeout_n.bool() if bootstrap is None else ~timeout_n.bool() | (bootstrap > 0)
-
-
-def mean_of_valid(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
-    """Mean of x [n] where valid [n], or of all if that is None; 0 where nothing is valid."""
-    return x.mean() if valid is None else (x * valid).sum() / valid.sum().clamp(min=1)

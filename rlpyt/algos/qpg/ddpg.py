@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from rlpyt.algos.hyperparameters import COUNT, NON_NEGATIVE, POSITIVE, check_hyperparameters
-from rlpyt.algos.qpg.base import QpgAlgorithm, mean_of_valid
+from rlpyt.algos.qpg.base import QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.tensor import mean_of_valid
 
 __all__ = ["DDPG", "OptInfo", "SamplesToBuffer"]
 

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from rlpyt.algos.hyperparameters import NON_NEGATIVE, Number, check_hyperparameters
-from rlpyt.algos.qpg.base import LOGGED, QpgAlgorithm, mean_of_valid
+from rlpyt.algos.qpg.base import LOGGED, QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.tensor import mean_of_valid
 
 OptInfo = namedtuple(
     "OptInfo",

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
-from rlpyt.algos.qpg.base import LOGGED, mean_of_valid
+from rlpyt.algos.qpg.base import LOGGED
 from rlpyt.algos.qpg.sac import SoftActorCritic
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.tensor import mean_of_valid
 
 __all__ = ["SAC_V", "OptInfo", "SamplesToBuffer"]
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
-from rlpyt.algos.qpg.base import mean_of_valid
 from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.tensor import mean_of_valid
 
 MU_LEARNING_RATE = 1e-3  # default
 

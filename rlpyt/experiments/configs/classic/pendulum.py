@@ -10,7 +10,6 @@ classes_by_key = dict(
 )
 
 
-
 def networks(*hidden_sizes: int) -> dict:
     """Settings of the agent: hidden layers of its policy, and of its Q-functions."""
     return dict(model_kwargs=dict(hidden_sizes=list(hidden_sizes)), q_model_kwargs=dict(hidden_sizes=list(hidden_sizes)))

@@ -258,6 +258,13 @@ class BaseAgent:
     def reset_one(self, idx: int) -> None:
         """Forget the past of environment `idx`; only recurrent agents have any."""
 
+    def sampling_state(self) -> Any:
+        """What the agent remembers of the environments it samples from, for a checkpoint: plain data and tensors."""
+        return None
+
+    def set_sampling_state(self, state: Any, example: Any) -> None:
+        """Go on sampling from what `sampling_state` returned. example: structure of agent_info, whose leaves do not matter."""
+
     def toggle_alt(self) -> None:
         """Turn to the other half of the environments; only alternating recurrent agents care."""
 

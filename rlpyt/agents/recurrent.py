@@ -86,6 +86,24 @@ class RecurrentAgentMixin:
         """The state before the next step, a structure of tensors [N,B,H], or None."""
         return self._rnn_states[self._alt].get()
 
+    def sampling_state(self) -> dict[str, Any]:
+        """Extends the method: the recurrent states [N,B,H] of sampling."""
+        states, alt = (self._rnn_states, self._alt) if self._mode == "sample" else self._sampling
+        leaves = [[leaf.detach().cpu() for leaf in buffer_leaves(state.get())] for state in states]
+        return dict(alt=alt, rnn_states=leaves)
+
+    def set_sampling_state(self, state: dict[str, Any], example: Any) -> None:
+        """Extends the method."""
+        rnn_states = [RecurrentState() for _ in range(self._n_groups)]
+        for rnn_state, saved in zip(rnn_states, state["rnn_states"], strict=True):
+            if saved:
+                leaves = iter(saved)
+                rnn_state.set(buffer_func(example.prev_rnn_state, lambda _, leaves=leaves: next(leaves).to(self.device)))
+        if self._mode == "sample":
+            self._rnn_states, self._alt = rnn_states, state["alt"]
+        else:
+            self._sampling = rnn_states, state["alt"]
+
     def _set_mode(self, mode: str, training: bool) -> None:
         if self._mode == "sample" and mode != "sample":
             self._sampling = self._rnn_states, self._alt

@@ -150,6 +150,14 @@ class RlAlgorithm:
         load_optimizer_state(self.optimizer, state_dict)
         self._graphed_update = None
 
+    def training_state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs besides optimizer, models and replay: plain data."""
+        return dict(update_counter=self.update_counter)
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        """Restore what `training_state` returned."""
+        self.update_counter = state["update_counter"]
+
     @property
     def batch_size(self) -> int:
         """Number of samples of one gradient update."""

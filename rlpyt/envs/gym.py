@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import Env, EnvSpaces, EnvStep, write_observation
+from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, field_names, fits_losslessly
 from rlpyt.utils.collections import dynamic_namedtuple
@@ -160,6 +161,15 @@ class GymEnvWrapper(Wrapper, Env):
             warnings.warn(
                 f"{self.env} has neither reset(seed=...) nor seed(): its randomness does not follow the run's seed.", stacklevel=2
             )
+
+    def get_state(self) -> dict:
+        """Return the complete state as plain data; NotPlain if a part of the environment is unknown, see `rlpyt.envs.state`."""
+        return dict(env=get_gym_state(self.env), seed=self._seed)
+
+    def set_state(self, state: dict) -> None:
+        """Go on from what `get_state` returned."""
+        set_gym_state(self.env, state["env"])
+        self._seed = state["seed"]
 
     @property
     def spaces(self) -> EnvSpaces:

@@ -34,6 +34,18 @@ class Diagnostics:
         self._last_steps = 0
         self._last_updates = 0
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counters after a row has been recorded."""
+        names = ("cum_steps", "cum_completed_trajs", "cum_eval_time", "_last_steps", "_last_updates")
+        return dict({name: getattr(self, name) for name in names}, cum_time=self.cum_time)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on counting from what `state_dict` returned."""
+        counters = dict(state)
+        self._last_time = time.monotonic()
+        self._start_time = self._last_time - counters.pop("cum_time")
+        vars(self).update(counters)
+
     def store(self, n_completed_trajs: int, opt_info: Any) -> None:
         """Count one iteration, and keep what it yielded until the next row is logged."""
         self.cum_steps += self.batch_size

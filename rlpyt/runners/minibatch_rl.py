@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from rlpyt.runners.base import BaseRunner
+from rlpyt.runners.checkpoint import ReplayFiles, infos_from_plain, plain_infos, resume, run_state, settings_of
 from rlpyt.runners.diagnostics import Diagnostics
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.samplers.workers import check_affinity, set_cpu_affinity
@@ -33,6 +35,10 @@ class MinibatchRlBase(BaseRunner):
         affinity: processors, GPU and threads: ``master_cpus``, ``workers_cpus``, ``cuda_idx``, ``master_torch_threads``,
             ``worker_torch_threads``, ``set_affinity``; all optional.
         log_interval_steps: environment steps between two rows of the log.
+        resume_from: directory of a run, or a snapshot, from which to go on; None starts a new run. All other settings must be the same as
+            then, but for `n_steps`, `log_interval_steps` and `affinity`.
+        save_replay: keep what is replayed beside each snapshot, so that a resumed run has it. Each time what is new is written, at first
+            everything; it takes as much space as it does in memory.
     """
 
     _eval = False
@@ -46,6 +52,8 @@ class MinibatchRlBase(BaseRunner):
         seed: int | None = None,
         affinity: dict | None = None,
         log_interval_steps: int | float = 1e5,
+        resume_from: Any = None,
+        save_replay: bool = False,
     ) -> None:
         for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
             if not _is_real(value) or value < 1:
@@ -62,8 +70,13 @@ class MinibatchRlBase(BaseRunner):
         self.seed = seed
         self.affinity = {} if affinity is None else affinity
         self.log_interval_steps = int(log_interval_steps)
+        self.resume_from = resume_from
+        self.save_replay = save_replay
         self.rank = 0
         self.world_size = 1
+        self.first_itr = 0
+        self._replay_files: ReplayFiles | None = None
+        self.settings = settings_of(self)  # Now: training changes some of them, such as PPO's ratio_clip.
 
     # Startup and end ------------------------------------------------------------------------------------------------
     def startup(self) -> int:
@@ -101,6 +114,8 @@ class MinibatchRlBase(BaseRunner):
             rank=self.rank,
         )
         self.initialize_logging()
+        if self.resume_from is not None:
+            self.first_itr = resume(self, self.resume_from)
         return n_itr
 
     def get_traj_info_kwargs(self) -> dict:
@@ -149,8 +164,8 @@ class MinibatchRlBase(BaseRunner):
         logger.log("Training complete.")
 
     def _until_interrupted(self, n_itr: int, interrupt: Interrupt) -> Iterator[int]:
-        self._itr = -1
-        for itr in range(n_itr):
+        self._itr = self.first_itr - 1
+        for itr in range(self.first_itr, n_itr):
             if interrupt.signal is not None:
                 return
             logger.set_iteration(itr)
@@ -171,11 +186,11 @@ class MinibatchRlBase(BaseRunner):
 
         `itr` is -1 if there was none.
         """
-        if itr < 0:
+        if itr < self.first_itr:
             return
         if (itr + 1) % self.log_interval_itrs != 0:
             self.log_unfinished_interval(itr)
-        logger.save_itr_params(itr, self.get_itr_snapshot(itr), force=True)
+        self._save(itr, force=True)
         logger.log(f"Stopped after iteration {itr}.")
 
     def log_unfinished_interval(self, itr: int) -> None:
@@ -184,19 +199,40 @@ class MinibatchRlBase(BaseRunner):
 
     # Snapshots ------------------------------------------------------------------------------------------------------
     def get_itr_snapshot(self, itr: int) -> dict:
-        """Return the state of the run after iteration `itr`: agent and optimizer."""
+        """Return the state of the run after iteration `itr`: agent, optimizer, and everything else that `resume_from` needs."""
         return dict(
             itr=itr,
             cum_steps=self.diagnostics.cum_steps,
             agent_state_dict=self.agent.state_dict(),
             optimizer_state_dict=self.algo.optim_state_dict(),
+            run=run_state(self),
         )
+
+    def counters(self) -> dict:
+        """Return what this runner counts, plain data."""
+        return dict(diagnostics=self.diagnostics.state_dict())
+
+    def load_counters(self, counters: dict) -> None:
+        """Go on counting from what `counters` returned."""
+        self.diagnostics.load_state_dict(counters["diagnostics"])
 
     def save_itr_snapshot(self, itr: int) -> None:
         """Hand the snapshot to the logger, which saves it according to its snapshot mode."""
         logger.log("saving snapshot...")
-        logger.save_itr_params(itr, self.get_itr_snapshot(itr))
+        self._save(itr)
         logger.log("saved")
+
+    def _save(self, itr: int, force: bool = False) -> None:
+        if not logger.is_snapshot_due(itr, force):
+            return
+        snapshot = self.get_itr_snapshot(itr)
+        buffer = getattr(self.algo, "replay_buffer", None)
+        if self.save_replay and buffer is not None:
+            self._replay_files = self._replay_files or ReplayFiles(os.path.join(logger.get_snapshot_dir(), "replay"))
+            snapshot["replay"] = self._replay_files.save(buffer)
+        logger.save_itr_params(itr, snapshot, force=force)
+        if self._replay_files is not None:
+            self._replay_files.delete_old()
 
     # Logging --------------------------------------------------------------------------------------------------------
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
@@ -209,14 +245,14 @@ class MinibatchRlBase(BaseRunner):
     ) -> None:
         """Write a row of the log, and a snapshot if the algorithm has begun to learn."""
         self.pbar.stop()
-        if itr >= self.min_itr_learn - 1:
-            self.save_itr_snapshot(itr)
         with logger.tabular_prefix(prefix):
             if self._eval:
                 logger.record_tabular("CumTrainTime", self.diagnostics.cum_time - self.diagnostics.cum_eval_time - eval_time)
             self.diagnostics.record(itr, self.algo.update_counter, eval_time)
         self._log_infos(traj_infos)
         logger.dump_tabular(with_prefix=False)
+        if itr >= self.min_itr_learn - 1:
+            self.save_itr_snapshot(itr)
         if itr < self.n_itr - 1:
             logger.log(f"Optimizing over {self.log_interval_itrs} iterations.")
             self.pbar = ProgBarCounter(self.log_interval_itrs)
@@ -254,6 +290,15 @@ class MinibatchRl(MinibatchRlBase):
         self._traj_infos: deque = deque(maxlen=self.log_traj_window)
         logger.log(f"Optimizing over {self.log_interval_itrs} iterations.")
 
+    def counters(self) -> dict:
+        """Extend the base class by the last trajectories."""
+        return dict(super().counters(), traj_infos=plain_infos(self._traj_infos))
+
+    def load_counters(self, counters: dict) -> None:
+        """Extend the base class by the last trajectories."""
+        super().load_counters(counters)
+        self._traj_infos.extend(infos_from_plain(counters["traj_infos"], self.sampler.TrajInfoCls))
+
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
         """Keep what iteration `itr` yielded until the next row is logged."""
         self._traj_infos.extend(traj_infos)
@@ -278,8 +323,9 @@ class MinibatchRlEval(MinibatchRlBase):
     def train(self) -> None:
         """Evaluate, then alternate between sampling and optimization, evaluating and logging at the specified interval."""
         with self._iterations() as itrs:
-            with logger.prefix("itr #0 "):
-                self.log_diagnostics(0, *self.evaluate_agent(0))
+            if self.resume_from is None:
+                with logger.prefix("itr #0 "):
+                    self.log_diagnostics(0, *self.evaluate_agent(0))
             for itr in itrs:
                 self.run_iteration(itr)
                 if (itr + 1) % self.log_interval_itrs == 0:

@@ -127,6 +127,14 @@ class BaseSampler:
         if self.stop is not None:
             self.stop[0] = True
 
+    def state_dict(self) -> dict:
+        """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict) -> list[int]:
+        """After `initialize`: go on from what `state_dict` returned; return the numbers of the environments that begin a new episode."""
+        raise NotImplementedError
+
     def shutdown(self) -> None:
         """Close environments and end worker processes. May be called twice."""
 

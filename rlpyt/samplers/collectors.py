@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import fast_reset, fast_step, write_observation
+from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import build_step_buffer_np
 from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer
 from rlpyt.samplers.episodes import episode_tracker, has_own_step
 from rlpyt.samplers.workers import describe_failure
-from rlpyt.utils.buffer import buffer_func
-from rlpyt.utils.seed import rng
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+from rlpyt.utils.seed import rng, rng_states, set_rng_states
 
 
 def env_rows(buffer_: Any, B: int) -> list:
@@ -175,6 +177,13 @@ class DecorrelatingStartCollector(BaseCollector):
         return 1 + int(generator.random() * max_steps)
 
 
+def _plain_or_none(value: Any) -> Any:
+    try:
+        return to_plain(value)
+    except NotPlain:
+        return None
+
+
 class _Row:
     """Where the outcomes of step `t` go: views into the batch, made once.
 
@@ -255,6 +264,49 @@ class TrainingCollector(DecorrelatingStartCollector):
         self._check_rewards()
         self._tracker.end_batch(self.samples_np)
         return agent_inputs, traj_infos, completed
+
+    # Checkpoints ----------------------------------------------------------------------------------------------------
+    def state_dict(self, agent_inputs: AgentInputs, traj_infos: list) -> dict:
+        """Return, between two batches, where environments and statistics are, as plain data.
+
+        An environment, or a TrajInfo, that cannot be written as such is None.
+        """
+        return dict(
+            inputs=[to_plain(leaf) for leaf in buffer_leaves(agent_inputs)],
+            envs=[get_state(env) for env in self.envs],
+            traj_infos=[_plain_or_none(dict(info)) for info in traj_infos],
+            standing=[(b, bool(is_over)) for b, is_over in getattr(self, "_standing", ())],
+            rng=rng_states(),
+        )
+
+    def load_state_dict(self, state: dict, agent_inputs: AgentInputs, traj_infos: list) -> list[int]:
+        """Go on from what `state_dict` returned, changing the inputs and TrajInfos that `start_envs` returned in place.
+
+        Returns:
+            The environments whose state is not known, which begin a new episode.
+        """
+        for leaf, saved in zip(buffer_leaves(agent_inputs), state["inputs"], strict=True):
+            leaf[...] = from_plain(saved)
+        self._bind(agent_inputs, traj_infos)
+        observations, begun_anew = env_rows(agent_inputs.observation, len(self.envs)), []
+        for b, (env, env_state, info) in enumerate(zip(self.envs, state["envs"], state["traj_infos"], strict=True)):
+            traj_infos[b] = self.TrajInfoCls()
+            if env_state is None or info is None:
+                self._calls.reset(b, observations[b], "when the run was resumed")
+                agent_inputs.prev_action[b] = env.action_space.null_value()
+                agent_inputs.prev_reward[b] = 0
+                begun_anew.append(b)
+            else:
+                set_state(env, env_state)
+                traj_infos[b].update(from_plain(info))
+        self._standing = [(b, is_over) for b, is_over in state["standing"] if b not in begun_anew]
+        standing = [b for b, _ in self._standing]
+        self._running = [running for running in self._all_running if running[0] not in standing]
+        if self.agent is not None:
+            for b in begun_anew:
+                self.agent.reset_one(idx=b)
+        set_rng_states(state["rng"])
+        return begun_anew
 
     def reset_if_needed(self, agent_inputs: AgentInputs) -> None:
         """Let the environments that stand still go on: reset those whose trajectory has ended."""

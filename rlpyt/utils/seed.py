@@ -16,6 +16,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from rlpyt.utils.plain import from_plain, to_plain
+
 # The codes are part of what a seed means: append to the table, never renumber it.
 PURPOSES = {"train_env": 0, "eval_env": 1, "decorrelation": 2, "agent": 3, "algo": 4, "example": 5}
 _PURPOSE_BITS = 4
@@ -111,6 +113,30 @@ def rng_state(generator: np.random.Generator) -> str:
 def set_rng_state(generator: np.random.Generator, state: str) -> None:
     """Restore what `rng_state` returned."""
     generator.bit_generator.state = json.loads(state)
+
+
+def rng_states() -> dict:
+    """The states of this process's generators, those that `set_seed` seeds, as plain data."""
+    states = dict(python=to_plain(random.getstate()), numpy=to_plain(np.random.get_state()))
+    if "torch" in sys.modules:
+        import torch
+
+        states["torch"] = torch.get_rng_state()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+def set_rng_states(states: dict) -> None:
+    """Restore what `rng_states` returned."""
+    random.setstate(from_plain(states["python"]))
+    np.random.set_state(from_plain(states["numpy"]))
+    if "torch" in states:
+        import torch
+
+        torch.set_rng_state(states["torch"])
+        if "cuda" in states and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(states["cuda"][: torch.cuda.device_count()])
 
 
 def _permute_32_bits(x: int, *keys: int) -> int:

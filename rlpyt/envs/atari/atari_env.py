@@ -20,6 +20,7 @@ from rlpyt.envs.base import Env, EnvStep
 from rlpyt.samplers.collections import TrajInfo
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils.plain import from_plain, to_plain
 
 # Images this small gain nothing from threads, and OpenCV's threads do not survive a fork: switched off at import, so that there
 # are none when workers are forked (switching them off in a forked worker would wait for threads that no longer exist).
@@ -34,6 +35,10 @@ class AtariTrajInfo(TrajInfo):
     """Adds the raw score of the game (`Return` sums the rewards, which may be clipped)."""
 
     env_info_sums = (("GameScore", "game_score"),)
+
+
+# What an AtariEnv knows besides the game.
+_STATE = ("_obs", "_screen", "_screen_before", "_lives", "_step_counter", "_fresh_start", "_rng", "_ale_seed")
 
 
 class AtariEnv(Env):
@@ -238,6 +243,23 @@ class AtariEnv(Env):
         self.ale.setInt("random_seed", self._ale_seed)
         self.ale.loadROM(self._rom)
         self._start_state = self.ale.cloneState()
+
+    def get_state(self) -> dict:
+        """Return the complete state of game and environment as plain data."""
+        return dict(
+            ale=self.ale.cloneSystemState().serialize(),
+            **{name: to_plain(getattr(self, name)) for name in _STATE},
+        )
+
+    def set_state(self, state: dict) -> None:
+        """Go on from what `get_state` returned."""
+        self.ale.restoreSystemState(ale_py.ALEState(state["ale"]))
+        for name in _STATE:
+            value = from_plain(state[name])
+            if isinstance(value, np.ndarray):
+                getattr(self, name)[...] = value  # There are views of it.
+            else:
+                setattr(self, name, value)
 
     def render(self, wait: int = 10, show_full_obs: bool = False) -> None:
         """Show the newest frame, or all frames of the observation side by side, in a window.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import BaseSampler, close_envs, make_envs, set_traj_info_attributes
 from rlpyt.samplers.buffer import build_samples_buffer, checked_spaces
 from rlpyt.samplers.collections import Samples
@@ -110,6 +111,23 @@ class SerialSampler(BaseSampler):
         if self.eval_n_envs == 0:
             raise RuntimeError("There are no evaluation environments: give the sampler eval_n_envs and eval_max_steps.")
         return self.eval_collector.collect_evaluation(itr)
+
+    def state_dict(self) -> dict:
+        """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None."""
+        return dict(
+            agent=self.agent.sampling_state(),
+            collector=self.collector.state_dict(self._agent_inputs, self._traj_infos),
+            eval_envs=[get_state(env) for env in self.eval_collector.envs] if self.eval_n_envs else [],
+        )
+
+    def load_state_dict(self, state: dict) -> list[int]:
+        """After `initialize`: go on from what `state_dict` returned; return the numbers of the environments that begin a new episode."""
+        if state["agent"] is not None:
+            self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
+        for env, env_state in zip(self.eval_collector.envs if self.eval_n_envs else [], state["eval_envs"], strict=True):
+            if env_state is not None:
+                set_state(env, env_state)
+        return self.collector.load_state_dict(state["collector"], self._agent_inputs, self._traj_infos)
 
     def shutdown(self) -> None:
         """Close the environments. May be called twice."""

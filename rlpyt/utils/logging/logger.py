@@ -314,6 +314,20 @@ def hold_tabular_output(file_name) -> None:
     _state.held_outputs[table.path] = _state.tabular_outputs.pop(table.path)
 
 
+def n_rows() -> int:
+    """How many rows the tables of this run have, without those the disk has refused."""
+    return max((table.n_rows for table in _state.tabular_outputs.values()), default=0)
+
+
+def continue_rows(path, n: int) -> None:
+    """Begin the tables of this run, which have no rows yet, with the first `n` rows of the CSV file of the run it continues."""
+    if n and not os.path.exists(path):
+        warn(f"{path} is missing: the table of this run begins with the resumed part.")
+        return
+    for table in _state.tabular_outputs.values():
+        _try_to_write(table.path, lambda table=table: table.continue_from(path, n))
+
+
 def _tabular_output(file_name) -> CsvTable:
     path = os.path.abspath(file_name)
     if path not in _state.tabular_outputs:
@@ -480,6 +494,19 @@ def get_snapshot_gap() -> int:
     return _state.snapshot_gap
 
 
+def is_snapshot_due(itr: int, force: bool = False) -> bool:
+    """Whether `save_itr_params` would save anything now."""
+    return bool(_snapshot_names(itr, force))
+
+
+def _snapshot_names(itr: int, force: bool) -> list[str]:
+    mode = _state.snapshot_mode
+    if _state.snapshot_dir is None:
+        return []
+    keeps_gap = mode == "gap" and force or "gap" in mode and _is_gap_due(itr)
+    return ["params.pkl"] * mode.startswith("last") + [f"itr_{itr}.pkl"] * (mode == "all" or keeps_gap)
+
+
 def save_itr_params(itr: int, params, force: bool = False) -> None:
     """Save `params` as the snapshot of iteration itr, if and as the snapshot mode says.
 
@@ -491,12 +518,7 @@ def save_itr_params(itr: int, params, force: bool = False) -> None:
     params: dicts, lists and tuples of tensors, arrays, numbers and strings, so that it loads without running
         code, `torch.load(path, weights_only=True)`. Anything else is a TypeError naming the key.
     """
-    names = []
-    mode = _state.snapshot_mode
-    if _state.snapshot_dir is not None:
-        keeps_gap = mode == "gap" and force or "gap" in mode and _is_gap_due(itr)
-        names += ["params.pkl"] * mode.startswith("last")
-        names += [f"itr_{itr}.pkl"] * (mode == "all" or keeps_gap)
+    names = _snapshot_names(itr, force)
     if not names:
         return
     from rlpyt.utils.logging.snapshot import serialize  # imports torch, which not every process that logs has

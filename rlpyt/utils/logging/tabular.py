@@ -25,6 +25,7 @@ class CsvTable:
     def __init__(self, path):
         self.path = os.path.abspath(path)
         self.columns: list[str] = []
+        self.n_rows = 0  # in the file
         self._unwritten: list[Mapping] = []
         if os.path.exists(self.path):
             raise FileExistsError(f"{self.path} exists already: move it away, or write to another file.")
@@ -47,7 +48,16 @@ class CsvTable:
         else:
             self._append(rows)
         self.columns = columns
+        self.n_rows += len(rows)
         self._unwritten = []
+
+    def continue_from(self, path, n: int) -> None:
+        """Begin this table, which has no rows yet, with the first `n` rows of another CSV file."""
+        with open(path, newline="", encoding="utf-8") as file:
+            columns, *rows = csv.reader(file)
+        with atomic_write(self.path, "w", newline="", encoding="utf-8") as new_file:
+            csv.writer(new_file, lineterminator="\n").writerows([columns, *rows[:n]])
+        self.columns, self.n_rows = columns, len(rows[:n])
 
     def _rewrite(self, columns: list[str], rows: Iterable[list]) -> None:
         with atomic_write(self.path, "w", newline="", encoding="utf-8") as new_file:

@@ -1,0 +1,237 @@
+"""What a run needs to go on where it stopped: what of it is written into snapshots, and how it is found and put back.
+
+A snapshot has the documented keys (itr, cum_steps, agent_state_dict, optimizer_state_dict), and under ``run`` everything else but what is
+replayed, which lies in files of its own (see `ReplayFiles`). All of it is plain data and tensors: loading runs no code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.snapshot import loadable
+from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.plain import from_plain, to_plain
+from rlpyt.utils.seed import rng_states, set_rng_states
+
+FORMAT = 1
+_SNAPSHOT = re.compile(r"(params|best|itr_\d+)(_previous)?(\.\d+)?\.pkl")
+
+
+# --- What is saved ----------------------------------------------------------------------------------------------------
+def run_state(runner: Any) -> dict[str, Any]:
+    """Return the state of a run, besides agent and optimizer, after an iteration and its row of the log."""
+    return dict(
+        format=FORMAT,
+        seed=runner.seed,
+        settings=runner.settings,
+        algo=runner.algo.training_state(),
+        sampler=runner.sampler.state_dict(),
+        runner=runner.counters(),
+        n_rows=logger.n_rows(),
+        rng=rng_states(),  # Last: nothing above may draw random numbers.
+    )
+
+
+def settings_of(runner: Any) -> dict[str, Any]:
+    """Return the settings that must be the same when a run is resumed, as JSON would hold them. For a runner that has just been made."""
+    sampler = runner.sampler
+    return {
+        "algo": _arguments_of(runner.algo),
+        "agent": _arguments_of(runner.agent),
+        "sampler": {
+            "class": type(sampler).__name__,
+            **{name: _as_text(getattr(sampler, name)) for name in ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls")},
+        },
+    }
+
+
+def _arguments_of(part: Any) -> dict[str, Any]:
+    """The arguments an object was made with, as far as it keeps them under their names."""
+    names = {name for cls in type(part).__mro__ if "__init__" in vars(cls) for name in inspect.signature(cls.__init__).parameters}
+    kept = {name: _as_text(getattr(part, name)) for name in sorted(names) if name in vars(part) and "state_dict" not in name}
+    return {"class": type(part).__name__, **kept}
+
+
+def _as_text(value: Any) -> Any:
+    return logger.stub_to_json(value)
+
+
+# --- What is put back -------------------------------------------------------------------------------------------------
+def resume(runner: Any, path: Any) -> int:
+    """Put a run that has just been started up into the state of a snapshot; return the iteration to go on with.
+
+    Args:
+        runner: a runner, after its startup.
+        path: of a snapshot, or of the directory of a run, whose newest readable snapshot is taken.
+
+    Raises:
+        FileNotFoundError: there is no snapshot.
+        ValueError: no snapshot is readable, or it is of a run with other settings, which are listed.
+    """
+    file, snapshot = load_snapshot(path)
+    run = snapshot.get("run")
+    if run is None:
+        raise ValueError(
+            f"{file} holds an agent and an optimizer, but not the state of a run: start a new run with them instead "
+            "(initial_model_state_dict of the agent, initial_optim_state_dict of the algorithm)."
+        )
+    check_settings(run["settings"], runner.settings, file)
+    runner.seed = run["seed"]
+    runner.agent.load_state_dict(snapshot["agent_state_dict"])
+    runner.algo.load_optim_state_dict(snapshot["optimizer_state_dict"])
+    runner.algo.load_training_state(run["algo"])
+    _load_replay(runner, file, snapshot.get("replay"))
+    begun_anew = runner.sampler.load_state_dict(run["sampler"])
+    runner.load_counters(run["runner"])
+    logger.continue_rows(_table_of(file), run["n_rows"])
+    set_rng_states(run["rng"])
+    logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {file}.")
+    if begun_anew:
+        logger.log(f"The state of {len(begun_anew)} environments is not known (they have no get_state): they begin a new episode.")
+    return snapshot["cum_steps"] // runner.itr_batch_size
+
+
+def load_snapshot(path: Any) -> tuple[Path, dict[str, Any]]:
+    """Return the file and the contents of a snapshot: of a file, or the newest readable one in the directory of a run.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: none is readable.
+    """
+    path = Path(path)
+    files = [path] if path.is_file() else _snapshots_in(path)
+    if not files:
+        raise FileNotFoundError(f"There is no snapshot in {path}: give the directory of a run (run_<ID>), or a snapshot file.")
+    problems = []
+    for file in files:
+        try:
+            return file, read_snapshot(file)
+        except ValueError as error:
+            problems.append(str(error))
+            logger.warn(f"{error} Trying the one before it." if file != files[-1] else str(error))
+    raise ValueError(f"No snapshot in {path} is readable. {' '.join(problems)}")
+
+
+def read_snapshot(file: Path) -> dict[str, Any]:
+    """Return the contents of a snapshot file; ValueError if it is damaged, or holds what would have to be executed."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()  # Checksums, which torch does not look at.
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"{damaged} does not fit its checksum")
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # Damaged files fail in many ways.
+        raise ValueError(f"{file} is not a readable snapshot: {error}") from error
+
+
+def _snapshots_in(directory: Path) -> list[Path]:
+    """Snapshots of a run, the newest first."""
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{directory} does not exist.")
+    files = [file for file in directory.iterdir() if _SNAPSHOT.fullmatch(file.name)]
+    return sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)
+
+
+def check_settings(saved: dict, now: dict, file: Any) -> None:
+    """ValueError, with every difference, unless the settings of a snapshot are those of this run."""
+    differences = [
+        f"{where}: {old!r} in the snapshot, {new!r} now" for where, old, new in _differences(saved, now, "") if old != new
+    ]
+    if differences:
+        raise ValueError(
+            f"{file} is of a run with other settings, so it cannot be resumed with these. {'; '.join(differences)}. To train on "
+            "with other settings, start a new run from its agent (initial_model_state_dict)."
+        )
+
+
+def _differences(a: Any, b: Any, where: str) -> list[tuple[str, Any, Any]]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        names = [*a, *(name for name in b if name not in a)]
+        return [d for name in names for d in _differences(a.get(name), b.get(name), f"{where}.{name}".lstrip("."))]
+    return [(where, a, b)] if a != b else []
+
+
+def _numbered(file: Path, name: str) -> Path:
+    """The file of that name that was put aside together with a snapshot: ``progress.2.csv`` for ``params.2.pkl``."""
+    number = re.search(r"(\.\d+)?\.pkl$", file.name).group(1) or ""
+    stem, extension = os.path.splitext(name)
+    return file.parent / f"{stem}{number}{extension}"
+
+
+def _table_of(file: Path) -> Path:
+    return _numbered(file, "progress.csv")
+
+
+# --- Replay -----------------------------------------------------------------------------------------------------------
+class ReplayFiles:
+    """The contents of a replay buffer in files, each with what was stored since the one before.
+
+    A file whose steps have all been overwritten in the buffer is deleted when the snapshot after that is safe.
+    """
+
+    def __init__(self, directory: Any) -> None:
+        self.directory = Path(directory)
+        self._parts: list[tuple[str, int]] = []  # (name, rows written by its end)
+
+    def save(self, buffer: Any) -> dict[str, Any]:
+        """Write what is new in `buffer`; return what belongs into the snapshot."""
+        since = self._parts[-1][1] if self._parts else 0
+        self.directory.mkdir(exist_ok=True)
+        state = buffer.state_dict(since)
+        written = state["written"]
+        name = f"{state['first']}-{written}-{time.time_ns()}.pt"
+        with atomic_write(self.directory / name) as file:
+            torch.save(loadable(state), file)
+        self._parts.append((name, written))
+        oldest = state["claimed"] - state["T"]
+        self._old = [part for part in self._parts if part[1] <= oldest]
+        self._parts = [part for part in self._parts if part not in self._old]
+        return dict(directory=self.directory.name, files=[name for name, _ in self._parts])
+
+    def delete_old(self) -> None:
+        """Delete what no snapshot needs any more; to be called when the one with what `save` returned is safe."""
+        for name, _ in self._old:
+            (self.directory / name).unlink(missing_ok=True)
+
+
+def _load_replay(runner: Any, file: Path, replay: dict | None) -> None:
+    buffer = getattr(runner.algo, "replay_buffer", None)
+    if buffer is None:
+        return
+    if replay is None:
+        logger.log("The snapshot holds no replay: the buffer starts empty. (save_replay=True of the runner keeps it.)")
+        return
+    directory = _numbered(file, replay["directory"])
+    paths = [directory / name for name in replay["files"]]
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise ValueError(f"The replay of {file} is not complete: {', '.join(map(str, missing))} are missing.")
+    for i, path in enumerate(paths):
+        state = read_snapshot(path)
+        if i == 0:
+            state["complete"] = True  # What it leaves out has been overwritten by what follows.
+        buffer.load_state_dict(state)
+
+
+def plain_infos(infos: Any) -> list:
+    """TrajInfos as plain data; what they hold besides numbers is left out."""
+    return [to_plain({name: value for name, value in info.items() if isinstance(value, (int, float, str))}) for info in infos]
+
+
+def infos_from_plain(plain: list, TrajInfoCls: Any) -> list:
+    """Invert `plain_infos`."""
+    infos = []
+    for saved in plain:
+        info = TrajInfoCls()
+        info.update(from_plain(saved))
+        infos.append(info)
+    return infos

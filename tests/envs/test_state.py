@@ -1,0 +1,105 @@
+"""Environments go on exactly where they stopped, in another object, from a file that holds plain data."""
+
+import io
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from envs import CountingEnv
+
+from rlpyt.envs.base import fast_reset, fast_step
+from rlpyt.envs.gym import make
+from rlpyt.envs.state import get_state, set_state
+from rlpyt.experiments.envs import make_partial, make_scaled
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.logging.snapshot import serialize
+from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+
+
+def make_atari(**kwargs):
+    from rlpyt.envs.atari.atari_env import AtariEnv
+
+    return AtariEnv(**kwargs)
+
+
+ENVS = {
+    "cartpole": lambda: make("CartPole-v1"),
+    "pendulum": lambda: make("Pendulum-v1"),
+    "acrobot": lambda: make("Acrobot-v1"),
+    "frozen lake": lambda: make("FrozenLake-v1"),
+    "taxi": lambda: make("Taxi-v4"),
+    "half cheetah": lambda: make("HalfCheetah-v5", max_episode_steps=60),
+    "hopper": lambda: make("Hopper-v5"),
+    "humanoid": lambda: make("Humanoid-v5"),
+    "part of cartpole": lambda: make_partial("CartPole-v1", [0, 2]),
+    "scaled rewards": lambda: make_scaled("Pendulum-v1", discount=0.9),
+    "pong": lambda: make_atari(game="pong", horizon=150),
+    "breakout, sticky": lambda: make_atari(game="breakout", repeat_action_probability=0.25, fire_on_reset=True),
+}
+
+
+def through_a_file(state):
+    return torch.load(io.BytesIO(serialize(state)), weights_only=True)
+
+
+def play(env, observation, n, seed):
+    """What happens in `n` steps of random actions, with resets."""
+    step, reset, rng, happened = fast_step(env), fast_reset(env), np.random.default_rng(seed), []
+    space = env.action_space
+    for _ in range(n):
+        action = rng.integers(space.n) if hasattr(space, "n") else rng.uniform(-1, 1, space.shape).astype(np.float32)
+        reward, done, info = step(action, observation)
+        happened.append([buffer_func(observation, np.copy), reward, done, *map(np.asarray, buffer_leaves(info))])
+        if getattr(info, "traj_done", done):
+            reset(observation)
+            happened.append(buffer_func(observation, np.copy))
+    return happened
+
+
+@pytest.mark.parametrize("name", ENVS)
+@pytest.mark.parametrize("n_before", [0, 77])
+def test_another_object_goes_on_from_a_saved_state(name, n_before):
+    env, other = ENVS[name](), ENVS[name]()
+    for i, e in enumerate((env, other)):
+        e.seed(i)
+    observation = np.array(env.reset())
+    other.reset()
+    play(env, observation, n_before, seed=0)
+    state = through_a_file(get_state(env))
+    expected = play(env, observation.copy(), 200, seed=1)
+    set_state(other, state)
+    np.testing.assert_equal(play(other, observation.copy(), 200, seed=1), expected)
+    set_state(env, state)
+    np.testing.assert_equal(play(env, observation.copy(), 200, seed=1), expected)
+
+
+def test_what_cannot_be_told_is_none():
+    class Opaque(gymnasium.Wrapper):
+        def __init__(self, env):
+            super().__init__(env)
+            self.world = object()
+
+    env = make("CartPole-v1")
+    env.env = Opaque(env.env)
+    assert get_state(env) is None
+    assert get_state(CountingEnv()) is None
+    with pytest.raises(NotPlain, match="Opaque.world is a builtins.object"):
+        env.get_state()
+
+
+def test_plain_data_comes_back_with_its_types():
+    rng, old, python = np.random.default_rng(3), np.random.RandomState(3), __import__("random").Random(3)
+    value = dict(
+        a=[1, 2.5, None, "x", b"y", True], b=(np.float32(0.1), np.bool_(True), np.uint16(7)), c={1: np.arange(6, dtype=np.uint8).reshape(2, 3)}
+    )  # fmt: skip
+    back = from_plain(through_a_file(to_plain(value)))
+    assert back["a"] == value["a"] and back["b"] == value["b"] and [type(x) for x in back["b"]] == [type(x) for x in value["b"]]
+    assert back["c"][1].dtype == np.uint8 and np.array_equal(back["c"][1], value["c"][1])
+    for generator in (rng, old, python):
+        copy = from_plain(through_a_file(to_plain(generator)))
+        assert [generator.random() for _ in range(5)] == [copy.random() for _ in range(5)]
+    mt = np.random.Generator(np.random.MT19937(5))
+    assert from_plain(through_a_file(to_plain(mt))).integers(1000, size=5).tolist() == mt.integers(1000, size=5).tolist()
+    queue = from_plain(through_a_file(to_plain(__import__("collections").deque([1, 2, 3], maxlen=3))))
+    assert list(queue) == [1, 2, 3] and queue.maxlen == 3

@@ -1,0 +1,89 @@
+"""A run that stops and is resumed is the run that never stopped, bit for bit."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlpyt.experiments.configs import classes_of, load, variant
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.utils.logging.context import logger_context
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
+import train  # noqa: E402
+
+small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
+CASES = {
+    "a2c": ("cartpole", "a2c", {}),
+    "ppo": ("cartpole", "ppo", {}),
+    "ppo_lstm": ("cartpole_without_velocities", "ppo_lstm", dict(sampler=dict(batch_T=16, batch_B=8))),
+    "dqn": ("cartpole", "dqn", dict(algo=dict(small_replay, eps_steps=300))),
+    "dqn_prioritized": ("cartpole", "dqn", dict(algo=dict(small_replay, prioritized_replay=True, prefetch_batches=True))),
+    "catdqn": ("cartpole", "catdqn", dict(algo=small_replay)),
+    "r2d1": (
+        "cartpole_without_velocities", "r2d1",
+        dict(algo=dict(min_steps_learn=128, replay_size=1600, batch_B=4, batch_T=8), sampler=dict(batch_T=4, batch_B=4)),
+    ),
+    "ddpg": ("pendulum", "ddpg", dict(algo=small_replay)),
+    "td3": ("pendulum", "td3", dict(algo=small_replay)),
+    "sac": ("pendulum", "sac", dict(algo=small_replay)),
+    "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=small_replay)),
+}  # fmt: skip
+
+
+class Killed(Exception):
+    pass
+
+
+def stopping(RunnerCls, stop_at):
+    """The runner, which is killed in the middle of an iteration."""
+
+    class Stopping(RunnerCls):
+        def run_iteration(self, itr):
+            if itr * self.itr_batch_size >= stop_at * max(16, self.itr_batch_size):
+                raise Killed
+            super().run_iteration(itr)
+
+    return Stopping
+
+
+def run(case, log_dir, evaluate, stop_at=None, **settings):
+    module, key, changes = CASES[case]
+    module = load(module)
+    config = variant(module.configs[key], **changes)
+    B, T = config["sampler"]["batch_B"], config["sampler"]["batch_T"]
+    unit = max(16, B * T)
+    runner = dict(n_steps=24 * unit, log_interval_steps=6 * unit, save_replay=True, **settings)
+    sampler = dict(eval_n_envs=2, eval_max_steps=300, eval_max_trajectories=4) if evaluate else dict(eval_n_envs=0)
+    config = variant(config, runner=runner, sampler=dict(sampler, max_decorrelation_steps=20))
+    RunnerCls = MinibatchRlEval if evaluate else MinibatchRl
+    if stop_at is not None:
+        RunnerCls = stopping(RunnerCls, stop_at)
+    runner = train.build(config, classes_of(module, key), dict(master_torch_threads=1), seed=3, RunnerCls=RunnerCls)
+    with logger_context(str(log_dir), 0, "test"):
+        runner.train()
+    return runner
+
+
+def rows(log_dir):
+    """The table without what is measured in seconds."""
+    with open(log_dir / "run_0" / "progress.csv") as file:
+        return [{k: v for k, v in row.items() if "Time" not in k and "PerSecond" not in k} for row in csv.DictReader(file)]
+
+
+def final(runner):
+    return runner.agent.state_dict(), runner.algo.optim_state_dict()
+
+
+@pytest.mark.parametrize("evaluate", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
+    expected = final(run(case, tmp_path / "whole", evaluate))
+    with pytest.raises(Killed):
+        run(case, tmp_path / "parts", evaluate, stop_at=15)
+    resumed = run(case, tmp_path / "parts", evaluate, resume_from=tmp_path / "parts" / "run_0")
+    assert resumed.first_itr * resumed.itr_batch_size == 12 * max(16, resumed.itr_batch_size)
+    torch.testing.assert_close(final(resumed), expected, rtol=0, atol=0, equal_nan=True)
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")

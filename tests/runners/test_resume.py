@@ -49,7 +49,7 @@ def stopping(RunnerCls, stop_at):
     return Stopping
 
 
-def run(case, log_dir, evaluate, stop_at=None, **settings):
+def run(case, log_dir, evaluate, stop_at=None, sampler_path=None, **settings):
     module, key, changes = CASES[case]
     module = load(module)
     config = variant(module.configs[key], **changes)
@@ -61,7 +61,10 @@ def run(case, log_dir, evaluate, stop_at=None, **settings):
     RunnerCls = MinibatchRlEval if evaluate else MinibatchRl
     if stop_at is not None:
         RunnerCls = stopping(RunnerCls, stop_at)
-    runner = train.build(config, classes_of(module, key), dict(master_torch_threads=1), seed=3, RunnerCls=RunnerCls)
+    paths = classes_of(module, key)
+    paths["sampler"] = sampler_path or paths["sampler"]
+    affinity = dict(master_torch_threads=1, workers_cpus=[0, 1], set_affinity=False)
+    runner = train.build(config, paths, affinity, seed=3, RunnerCls=RunnerCls)
     with logger_context(str(log_dir), 0, "test"):
         runner.train()
     return runner
@@ -85,5 +88,17 @@ def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
         run(case, tmp_path / "parts", evaluate, stop_at=15)
     resumed = run(case, tmp_path / "parts", evaluate, resume_from=tmp_path / "parts" / "run_0")
     assert resumed.first_itr * resumed.itr_batch_size == 12 * max(16, resumed.itr_batch_size)
+    torch.testing.assert_close(final(resumed), expected, rtol=0, atol=0, equal_nan=True)
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("sampler", ["cpu", "gpu", "alternating"])
+@pytest.mark.parametrize("case", ["a2c", "ppo_lstm", "dqn_prioritized", "r2d1"])
+def test_so_is_a_synchronous_run_with_workers(case, sampler, tmp_path):
+    settings = dict(evaluate=True, sampler_path=train.SAMPLERS[sampler])
+    expected = final(run(case, tmp_path / "whole", **settings))
+    with pytest.raises(Killed):
+        run(case, tmp_path / "parts", stop_at=15, **settings)
+    resumed = run(case, tmp_path / "parts", resume_from=tmp_path / "parts" / "run_0", **settings)
     torch.testing.assert_close(final(resumed), expected, rtol=0, atol=0, equal_nan=True)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")

@@ -62,6 +62,7 @@ class ParallelSamplerBase(BaseSampler):
         self._affinity = affinity = affinity or {}
         cpus = self._workers_cpus(affinity)
         global_B, first = B * world_size, rank * B
+        self._first = first
         self.agent, self.seed = agent, seed
         env = make_envs(self.EnvCls, self.env_kwargs, seed, "example", [rank])[0]
         try:
@@ -107,6 +108,33 @@ class ParallelSamplerBase(BaseSampler):
             raise RuntimeError("There are no evaluation environments: give the sampler eval_n_envs and eval_max_steps.")
         replies = self._run("evaluate", itr, f"evaluating at iteration {itr}")
         return [info for infos in replies for info in infos]
+
+    def state_dict(self) -> dict:
+        """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None."""
+        return dict(
+            agent=self.agent.sampling_state() if self.gpu else None,
+            columns=self._all_columns(),
+            workers=self._run("save", None, "saving where environments are"),
+        )
+
+    def load_state_dict(self, state: dict) -> list[int]:
+        """After `initialize`: go on from what `state_dict` returned; return the numbers of the environments that begin a new episode.
+
+        Those are all if environments are shared out among workers in another way than they were.
+        """
+        if state["columns"] != self._all_columns():
+            return list(range(self.batch_spec.B))
+        if state["agent"] is not None:
+            self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
+        replies = self._run("load", state["workers"], "restoring environments")
+        begun_anew = [env_rank for ranks in replies for env_rank in ranks]
+        if self.gpu:
+            for env_rank in begun_anew:
+                self._forget(env_rank - self._first)
+        return begun_anew
+
+    def _all_columns(self) -> list:
+        return [[r.start, r.stop] for r in (*self._columns, *self._eval_columns)]
 
     def shutdown(self) -> None:
         """Close the environments and end the workers. May be called twice."""
@@ -196,6 +224,7 @@ class ParallelSamplerBase(BaseSampler):
         return [
             dict(
                 rank=rank * n_workers + i,
+                index=i,
                 cpus=cpus[i],
                 progress=self._progress[i : i + 1],
                 env_ranks=np.arange(first + columns[i].start, first + columns[i].stop),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
 from rlpyt.samplers.collectors import TrajInfoList
 from rlpyt.samplers.workers import set_cpu_affinity, yield_to_waker
@@ -34,7 +35,8 @@ def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict)
     """Make environments and collectors, then do what the master commands until it says None.
 
     Commands are ``("collect", itr)`` and ``("evaluate", itr)``. The replies are the TrajInfos of completed episodes, the former as
-    ``(completed, completed_at)``: with the time step and environment at which each ended.
+    ``(completed, completed_at)``: with the time step and environment at which each ended. For checkpoints there are ``("save", None)``, to
+    which this worker's state is the reply, and ``("load", states)`` with those of all workers; the reply is which environments begin anew.
 
     Args:
         pipe: to the master.
@@ -99,7 +101,11 @@ def _serve(pipe: Connection, c: _Kwargs, w: _Kwargs, all_envs: list) -> None:
         if command is None:
             break
         name, itr = command
-        if name == "collect":
+        if name == "save":
+            reply = _state(c, w, collector, eval_envs, agent_inputs, traj_infos)
+        elif name == "load":
+            reply = _load(itr[w.index], c, w, collector, eval_envs, agent_inputs, traj_infos)
+        elif name == "collect":
             agent_inputs, traj_infos, completed = collector.collect_batch(agent_inputs, traj_infos, itr)
             reply = completed, getattr(collector, "completed_at", None)
         else:
@@ -109,6 +115,25 @@ def _serve(pipe: Connection, c: _Kwargs, w: _Kwargs, all_envs: list) -> None:
                 eval_collector.collect_evaluation(itr)
                 reply = list(eval_collector.traj_infos_queue)
         pipe.send(("ok", reply))
+
+
+def _state(c: _Kwargs, w: _Kwargs, collector: Any, eval_envs: list, agent_inputs: Any, traj_infos: list) -> dict:
+    """Where this worker is between two batches, as plain data."""
+    return dict(
+        agent=None if collector.gpu else c.agent.sampling_state(),
+        collector=collector.state_dict(agent_inputs, traj_infos),
+        eval_envs=[get_state(env) for env in eval_envs],
+    )
+
+
+def _load(state: dict, c: _Kwargs, w: _Kwargs, collector: Any, eval_envs: list, agent_inputs: Any, traj_infos: list) -> list:
+    """Go on from there; return the numbers of the environments that begin anew."""
+    if state["agent"] is not None:
+        c.agent.set_sampling_state(state["agent"], w.samples_np.agent.agent_info)
+    for env, env_state in zip(eval_envs, state["eval_envs"], strict=True):
+        if env_state is not None:
+            set_state(env, env_state)
+    return [int(w.env_ranks[b]) for b in collector.load_state_dict(state["collector"], agent_inputs, traj_infos)]
 
 
 class _Kwargs:

@@ -75,7 +75,7 @@ def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = Tru
             if not present:
                 continue
             here = True
-            _turn_to(agent, group)
+            turn_to(agent, group.number)
             group.actor.request(t)
             if t == n_steps:
                 group.release()  # There are no more actions; workers go on with what they do after a batch.
@@ -91,9 +91,9 @@ def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = Tru
             return
 
 
-def _turn_to(agent: Any, group: Group) -> None:
-    """Have an agent with a pair of recurrent states use the one of this group."""
-    if agent.recurrent and agent.alternating and agent.get_alt() != group.number:
+def turn_to(agent: Any, number: int) -> None:
+    """Have an agent with a pair of recurrent states use the one of the group of this number."""
+    if agent.recurrent and agent.alternating and agent.get_alt() != number:
         agent.toggle_alt()
 
 

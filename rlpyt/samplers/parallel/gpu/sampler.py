@@ -13,7 +13,7 @@ from rlpyt.samplers.buffer import build_step_buffer
 from rlpyt.samplers.collections import StepBuffer
 from rlpyt.samplers.episodes import has_own_step
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
-from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group
+from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group, turn_to
 from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector
 from rlpyt.samplers.signals import GroupSignals, Semaphore
 from rlpyt.samplers.workers import allowed_cpus
@@ -100,8 +100,16 @@ class GpuSamplerBase(ParallelSamplerBase):
         pool = self._running_pool()
         with pool.ending_on_failure():
             pool.send((name, itr), doing)
-            (self.serve_actions if name == "collect" else self.serve_actions_evaluation)(itr)
+            if name in ("collect", "evaluate"):
+                (self.serve_actions if name == "collect" else self.serve_actions_evaluation)(itr)
             return pool.receive()
+
+    def _forget(self, b: int) -> None:
+        """Have the agent forget the past of environment `b` of this sampler."""
+        for number, columns in enumerate(self._group_columns(self.batch_spec.B)):
+            if b in columns:
+                turn_to(self.agent, number)
+                self.agent.reset_one(idx=b - columns.start)
 
     def _agent_ready(self, agent: Any, global_B: int, env_ranks: np.ndarray) -> None:
         """Have the agent act for all environments in this process."""

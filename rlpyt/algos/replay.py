@@ -74,6 +74,7 @@ class ReplayAlgorithm(RlAlgorithm):
     OptInfoCls: type
     prefetch_batches = False
     can_be_graphed = True
+    _first_itr_with_replay = 0
 
     @property
     def replay_batch_B(self) -> int:
@@ -122,6 +123,10 @@ class ReplayAlgorithm(RlAlgorithm):
         self.prepare_models()
         self.optim_initialize(rank)
         self.deliver_batches()
+
+    def start_with_empty_replay(self, itr: int) -> None:
+        """Go on at iteration `itr` of a run with nothing to replay: updates begin when as much is there as they began with."""
+        self._first_itr_with_replay = itr + self.min_itr_learn
 
     def deliver_batches(self) -> None:
         """In the process that trains: have batches put into the same memory in turn, and prefetched if `prefetch_batches`.
@@ -320,7 +325,7 @@ class ReplayAlgorithm(RlAlgorithm):
             itr = sampler_itr
         if samples is not None:
             self.replay_buffer.append_samples(self._stored(samples))
-        if itr < self.min_itr_learn:
+        if itr < max(self.min_itr_learn, self._first_itr_with_replay):
             return read_opt_info(self.OptInfoCls, [])
         self.update_itr_hyperparams(itr)
         updates = []

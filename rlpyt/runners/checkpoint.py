@@ -37,6 +37,7 @@ def run_state(runner: Any) -> dict[str, Any]:
         sampler=runner.sampler.state_dict(),
         runner=runner.counters(),
         n_rows=logger.n_rows(),
+        best_score=logger.best_score(),
         rng=rng_states(),  # Last: nothing above may draw random numbers.
     )
 
@@ -89,15 +90,17 @@ def resume(runner: Any, path: Any) -> int:
     runner.agent.load_state_dict(snapshot["agent_state_dict"])
     runner.algo.load_optim_state_dict(snapshot["optimizer_state_dict"])
     runner.algo.load_training_state(run["algo"])
-    _load_replay(runner, file, snapshot.get("replay"))
+    first_itr = snapshot["cum_steps"] // runner.itr_batch_size
+    _load_replay(runner, file, snapshot.get("replay"), first_itr)
     begun_anew = runner.sampler.load_state_dict(run["sampler"])
     runner.load_counters(run["runner"])
     logger.continue_rows(_table_of(file), run["n_rows"])
+    logger.set_best_score(run["best_score"])
     set_rng_states(run["rng"])
     logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {file}.")
     if begun_anew:
         logger.log(f"The state of {len(begun_anew)} environments is not known (they have no get_state): they begin a new episode.")
-    return snapshot["cum_steps"] // runner.itr_batch_size
+    return first_itr
 
 
 def load_snapshot(path: Any) -> tuple[Path, dict[str, Any]]:
@@ -203,12 +206,13 @@ class ReplayFiles:
             (self.directory / name).unlink(missing_ok=True)
 
 
-def _load_replay(runner: Any, file: Path, replay: dict | None) -> None:
+def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -> None:
     buffer = getattr(runner.algo, "replay_buffer", None)
     if buffer is None:
         return
     if replay is None:
         logger.log("The snapshot holds no replay: the buffer starts empty. (save_replay=True of the runner keeps it.)")
+        runner.algo.start_with_empty_replay(first_itr)
         return
     directory = _numbered(file, replay["directory"])
     paths = [directory / name for name in replay["files"]]

@@ -75,6 +75,7 @@ class MinibatchRlBase(BaseRunner):
         self.rank = 0
         self.world_size = 1
         self.first_itr = 0
+        self._score: float | None = None  # Mean return of what was logged last.
         self._replay_files: ReplayFiles | None = None
         self.settings = settings_of(self)  # Now: training changes some of them, such as PPO's ratio_clip.
 
@@ -230,7 +231,7 @@ class MinibatchRlBase(BaseRunner):
         if self.save_replay and buffer is not None:
             self._replay_files = self._replay_files or ReplayFiles(os.path.join(logger.get_snapshot_dir(), "replay"))
             snapshot["replay"] = self._replay_files.save(buffer)
-        logger.save_itr_params(itr, snapshot, force=force)
+        logger.save_itr_params(itr, snapshot, force=force, score=self._score)
         if self._replay_files is not None:
             self._replay_files.delete_old()
 
@@ -259,6 +260,8 @@ class MinibatchRlBase(BaseRunner):
 
     def _log_infos(self, traj_infos: list | None = None) -> None:
         """Record statistics of the trajectories and of the optimization."""
+        returns = [info["Return"] for info in traj_infos or [] if "Return" in info]
+        self._score = sum(returns) / len(returns) if returns else None
         self.diagnostics.record_infos(traj_infos or [])
 
 

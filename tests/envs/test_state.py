@@ -90,9 +90,8 @@ def test_what_cannot_be_told_is_none():
 
 def test_plain_data_comes_back_with_its_types():
     rng, old, python = np.random.default_rng(3), np.random.RandomState(3), __import__("random").Random(3)
-    value = dict(
-        a=[1, 2.5, None, "x", b"y", True], b=(np.float32(0.1), np.bool_(True), np.uint16(7)), c={1: np.arange(6, dtype=np.uint8).reshape(2, 3)}
-    )  # fmt: skip
+    array = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    value = dict(a=[1, 2.5, None, "x", b"y", True], b=(np.float32(0.1), np.bool_(True), np.uint16(7), np.str_("z")), c={1: array})
     back = from_plain(through_a_file(to_plain(value)))
     assert back["a"] == value["a"] and back["b"] == value["b"] and [type(x) for x in back["b"]] == [type(x) for x in value["b"]]
     assert back["c"][1].dtype == np.uint8 and np.array_equal(back["c"][1], value["c"][1])

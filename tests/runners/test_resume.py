@@ -1,6 +1,7 @@
 """A run that stops and is resumed is the run that never stopped, bit for bit."""
 
 import csv
+import os
 import sys
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def run(case, log_dir, evaluate, stop_at=None, sampler_path=None, **settings):
     config = variant(module.configs[key], **changes)
     B, T = config["sampler"]["batch_B"], config["sampler"]["batch_T"]
     unit = max(16, B * T)
-    runner = dict(n_steps=24 * unit, log_interval_steps=6 * unit, save_replay=True, **settings)
+    runner = dict(dict(n_steps=24 * unit, log_interval_steps=6 * unit, save_replay=True), **settings)
     sampler = dict(eval_n_envs=2, eval_max_steps=300, eval_max_trajectories=4) if evaluate else dict(eval_n_envs=0)
     config = variant(config, runner=runner, sampler=dict(sampler, max_decorrelation_steps=20))
     RunnerCls = MinibatchRlEval if evaluate else MinibatchRl
@@ -102,3 +103,87 @@ def test_so_is_a_synchronous_run_with_workers(case, sampler, tmp_path):
     resumed = run(case, tmp_path / "parts", resume_from=tmp_path / "parts" / "run_0", **settings)
     torch.testing.assert_close(final(resumed), expected, rtol=0, atol=0, equal_nan=True)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+def run_dir(tmp_path, **settings):
+    run("dqn", tmp_path, False, **settings)
+    return tmp_path / "run_0"
+
+
+def test_a_resumed_run_may_be_longer_and_in_another_directory(tmp_path):
+    first = run_dir(tmp_path / "a")
+    resumed = run("dqn", tmp_path / "b", False, resume_from=first / "params.pkl", n_steps=30 * 16)
+    assert len(rows(tmp_path / "a")) == 4 and resumed.first_itr == 24
+    assert rows(tmp_path / "b")[:4] == rows(tmp_path / "a") and len(rows(tmp_path / "b")) == 5
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_of_a_damaged_snapshot_the_one_before_is_taken(damage, tmp_path, capsys):
+    directory = run_dir(tmp_path / "a")
+    file = directory / "params.pkl"
+    data = bytearray(file.read_bytes())
+    if damage == "flipped":
+        data[len(data) // 2] ^= 1
+    file.write_bytes(data[: len(data) // 2] if damage == "cut" else data if damage == "flipped" else b"")
+    os.utime(file, ns=(2**62, 2**62))
+    resumed = run("dqn", tmp_path / "b", False, resume_from=directory)
+    assert resumed.first_itr == 18
+    assert "not a readable snapshot" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="No snapshot in .* is readable"):
+        run("dqn", tmp_path / "c", False, resume_from=file)
+
+
+def test_other_settings_are_refused_with_each_difference(tmp_path):
+    directory = run_dir(tmp_path / "a")
+    CASES["other"] = ("cartpole", "dqn", dict(algo=dict(small_replay, eps_steps=300, learning_rate=0.5), sampler=dict(batch_B=8)))
+    try:
+        with pytest.raises(ValueError) as error:
+            run("other", tmp_path / "b", False, resume_from=directory)
+    finally:
+        del CASES["other"]
+    assert "algo.learning_rate: 0.0005 in the snapshot, 0.5 now" in str(error.value)
+    assert "sampler.batch_B: 4 in the snapshot, 8 now" in str(error.value) and "eps_steps" not in str(error.value)
+
+
+def test_what_is_missing_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        run("dqn", tmp_path / "b", False, resume_from=tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="There is no snapshot in"):
+        run("dqn", tmp_path / "b", False, resume_from=tmp_path / "empty")
+    directory = run_dir(tmp_path / "a")
+    for part in (directory / "replay").iterdir():
+        part.unlink()
+    with pytest.raises(ValueError, match="The replay of .* is not complete"):
+        run("dqn", tmp_path / "b", False, resume_from=directory)
+
+
+def test_without_its_replay_a_run_goes_on_with_an_empty_buffer(tmp_path, capsys):
+    directory = run_dir(tmp_path / "a")
+    snapshot = torch.load(directory / "params.pkl", weights_only=True)
+    del snapshot["replay"]
+    torch.save(snapshot, directory / "params.pkl")
+    resumed = run("dqn", tmp_path / "b", False, resume_from=directory / "params.pkl", n_steps=30 * 16)
+    assert "the buffer starts empty" in capsys.readouterr().out
+    assert resumed.algo.replay_buffer.written < 40
+
+
+def test_replay_is_written_piece_by_piece_and_what_is_overwritten_deleted(tmp_path):
+    directory = run_dir(tmp_path / "a", n_steps=60 * 16)
+    parts = sorted(int(file.name.split("-")[0]) for file in (directory / "replay").iterdir())
+    assert len(parts) < 10 and parts[0] > 0, "100 rows of memory, 240 rows written"
+    resumed = run("dqn", tmp_path / "b", False, resume_from=directory, n_steps=66 * 16)
+    assert resumed.algo.replay_buffer.written == 66 * 4
+
+
+def test_the_best_snapshot_is_kept(tmp_path):
+    module = load("cartpole")
+    config = variant(module.configs["ppo"], runner=dict(n_steps=30 * 256, log_interval_steps=256), sampler=dict(eval_n_envs=0))
+    runner = train.build(config, classes_of(module, "ppo"), dict(master_torch_threads=1), seed=3)
+    with logger_context(str(tmp_path), 0, "test", snapshot_mode="best"):
+        runner.train()
+    best = torch.load(tmp_path / "run_0" / "best.pkl", weights_only=True)
+    returns = [float(row["ReturnAverage"]) for row in rows(tmp_path)]
+    assert best["cum_steps"] == 256 * (1 + returns.index(max(returns)))
+    assert (tmp_path / "run_0" / "params.pkl").is_file()

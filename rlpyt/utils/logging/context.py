@@ -54,7 +54,8 @@ def logger_context(
 
     log_params: the configuration; what JSON cannot hold is written as the name of its type.
     snapshot_mode: "none"; "last": params.pkl, overwritten (the default, so that no run ends with nothing to
-        show); "all": itr_N.pkl; "gap": itr_N.pkl every `snapshot_gap` iterations; "last+gap".
+        show); "all": itr_N.pkl; "gap": itr_N.pkl every `snapshot_gap` iterations; "last+gap"; "best": params.pkl, and
+        best.pkl, which is that with the highest mean return (in evaluation if there is any, else of the last episodes).
     use_summary_writer: write for TensorBoard into the same directory.
     tf_step: the x-axis in TensorBoard, "itr" (iteration) or "env_steps" (environment steps).
     """

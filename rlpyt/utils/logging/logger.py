@@ -18,7 +18,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -29,7 +29,7 @@ from rlpyt.utils.logging import console
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
 
-SNAPSHOT_MODES = ("none", "last", "all", "gap", "last+gap")
+SNAPSHOT_MODES = ("none", "last", "all", "gap", "last+gap", "best")
 TF_STEPS = ("itr", "env_steps")
 _LARGEST_ARRAY_IN_JSON = 100  # elements; weights in a configuration are not for reading
 
@@ -55,6 +55,7 @@ class _State:
     snapshot_mode: str = "last"
     snapshot_gap: int = 1  # iterations
     last_gap_itr: int = -1
+    best_score: float = float("-inf")
     tf_summary_dir: str | None = None
     tf_summary_writer: object = None
     tf_step: str = "itr"
@@ -504,21 +505,26 @@ def _snapshot_names(itr: int, force: bool) -> list[str]:
     if _state.snapshot_dir is None:
         return []
     keeps_gap = mode == "gap" and force or "gap" in mode and _is_gap_due(itr)
-    return ["params.pkl"] * mode.startswith("last") + [f"itr_{itr}.pkl"] * (mode == "all" or keeps_gap)
+    return ["params.pkl"] * (mode in ("last", "last+gap", "best")) + [f"itr_{itr}.pkl"] * (mode == "all" or keeps_gap)
 
 
-def save_itr_params(itr: int, params, force: bool = False) -> None:
+def save_itr_params(itr: int, params, force: bool = False, score: float | None = None) -> None:
     """Save `params` as the snapshot of iteration itr, if and as the snapshot mode says.
 
     A file is complete at every moment: a new one takes the place of the old one when it is safely on the
     disk. If the disk refuses it, the old one stays, and a warning is all that happens; the next call tries
     again.
 
+    Where `params.pkl` takes the place of another, that one stays as params_previous.pkl.
+
     force: in mode "gap", save now although none is due, because it is the last chance.
+    score: in mode "best", how good it is (the higher the better; None or NaN if that is not known): best.pkl is the best so far.
     params: dicts, lists and tuples of tensors, arrays, numbers and strings, so that it loads without running
         code, `torch.load(path, weights_only=True)`. Anything else is a TypeError naming the key.
     """
     names = _snapshot_names(itr, force)
+    if _state.snapshot_mode == "best" and names and score is not None and score > _state.best_score:
+        names.append("best.pkl")
     if not names:
         return
     from rlpyt.utils.logging.snapshot import serialize  # imports torch, which not every process that logs has
@@ -526,8 +532,12 @@ def save_itr_params(itr: int, params, force: bool = False) -> None:
     data = serialize(params)
     for name in names:
         path = os.path.join(_state.snapshot_dir, name)
-        if _try_to_write(path, lambda path=path: _write_bytes(path, data)) and name.startswith("itr_"):
+        if not _try_to_write(path, lambda path=path: _write_snapshot(path, data)):
+            continue
+        if name.startswith("itr_"):
             _state.last_gap_itr = itr
+        if name == "best.pkl":
+            _state.best_score = score
 
 
 def _is_gap_due(itr: int) -> bool:
@@ -536,9 +546,26 @@ def _is_gap_due(itr: int) -> bool:
     return itr == 0 or (itr + 1) // gap > (_state.last_gap_itr + 1) // gap
 
 
-def _write_bytes(path: str, data: bytes) -> None:
+def _write_snapshot(path: str, data: bytes) -> None:
     with atomic_write(path) as file:
         file.write(data)
+        file.flush()
+        if path.endswith("params.pkl") and os.path.exists(path):  # Should the disk spoil the new one, there is still this.
+            previous = f"{path.removesuffix('.pkl')}_previous.pkl"
+            with suppress(FileNotFoundError):
+                os.unlink(previous)
+            with suppress(OSError):  # a file system without hard links
+                os.link(path, previous)
+
+
+def best_score() -> float:
+    """The highest score a snapshot of this run has been saved with."""
+    return _state.best_score
+
+
+def set_best_score(score: float) -> None:
+    """Have only snapshots with a higher score replace best.pkl."""
+    _state.best_score = score
 
 
 def _try_to_write(path: str, write) -> bool:

@@ -77,12 +77,12 @@ class MinibatchRlBase(BaseRunner):
         self.first_itr = 0
         self._score: float | None = None  # Mean return of what was logged last.
         self._replay_files: ReplayFiles | None = None
-        self.settings = settings_of(self)  # Now: training changes some of them, such as PPO's ratio_clip.
 
     # Startup and end ------------------------------------------------------------------------------------------------
     def startup(self) -> int:
         """Bind to processors, seed, and initialize sampler, agent, algorithm and logging; return the number of iterations."""
         affinity = self.affinity
+        self.settings = settings_of(self)  # Now: training changes some of them, such as PPO's ratio_clip.
         if affinity.get("master_torch_threads") is not None:
             torch.set_num_threads(int(affinity["master_torch_threads"]))
         if self.seed is None:

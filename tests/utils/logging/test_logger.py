@@ -289,10 +289,10 @@ def test_an_unknown_step_is_refused(tmp_path):
 
 @pytest.mark.parametrize("mode, names", [
     ("none", []),
-    ("last", ["params.pkl"]),
+    ("last", ["params.pkl", "params_previous.pkl"]),
     ("all", [f"itr_{i}.pkl" for i in range(10)]),
     ("gap", ["itr_0.pkl", "itr_3.pkl", "itr_7.pkl"]),
-    ("last+gap", ["itr_0.pkl", "itr_3.pkl", "itr_7.pkl", "params.pkl"]),
+    ("last+gap", ["itr_0.pkl", "itr_3.pkl", "itr_7.pkl", "params.pkl", "params_previous.pkl"]),
 ])
 def test_snapshot_modes(tmp_path, mode, names):
     logger.set_snapshot_dir(tmp_path)
@@ -302,7 +302,7 @@ def test_snapshot_modes(tmp_path, mode, names):
         logger.save_itr_params(itr, {"itr": itr})
     assert sorted(os.listdir(tmp_path)) == names
     for name in names:
-        itr = 9 if name == "params.pkl" else int(re.findall(r"\d+", name)[0])
+        itr = {"params.pkl": 9, "params_previous.pkl": 8}.get(name) or int(re.findall(r"\d+|$", name)[0] or 0)
         assert torch.load(tmp_path / name, weights_only=True) == {"itr": itr}
     assert (logger.get_snapshot_mode(), logger.get_snapshot_gap(), logger.get_snapshot_dir()) == (mode, 4, str(tmp_path))
 

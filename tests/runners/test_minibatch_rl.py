@@ -115,7 +115,10 @@ def test_steps_are_rounded_up_to_whole_logging_intervals(tmp_path):
     assert train(tmp_path, n_steps=101)[1].n_itr == 10
 
 
-@pytest.mark.parametrize("mode, files", [("none", []), ("all", ["itr_19.pkl", "itr_4.pkl", "itr_9.pkl"]), ("last", ["params.pkl", "params_previous.pkl"])])
+@pytest.mark.parametrize(
+    "mode, files",
+    [("none", []), ("all", ["itr_19.pkl", "itr_4.pkl", "itr_9.pkl"]), ("last", ["params.pkl", "params_previous.pkl"])],
+)
 def test_snapshot_modes(tmp_path, mode, files):
     run_dir, _ = train(tmp_path, snapshot_mode=mode)
     assert sorted(name for name in os.listdir(run_dir) if name.endswith(".pkl") and name != "itr_14.pkl") == files

@@ -165,6 +165,12 @@ class BaseAgent:
                     torch.distributed.broadcast(tensor, src=0)
         return device_idx
 
+    def unwrap(self) -> None:
+        """Undo `data_parallel`; nothing to do where that was not called."""
+        for attribute in self.model_names.values():
+            if hasattr(self, attribute):
+                setattr(self, attribute, unwrap_ddp(getattr(self, attribute)))
+
     def async_initialize(self, ctx=None) -> None:
         """Create the lock and the counter for `send_shared_memory` and `recv_shared_memory`.
 

@@ -49,13 +49,17 @@ class Diagnostics:
     def store(self, n_completed_trajs: int, opt_info: Any) -> None:
         """Count one iteration, and keep what it yielded until the next row is logged."""
         self.cum_steps += self.batch_size
-        self.new_completed_trajs += n_completed_trajs
-        self.cum_completed_trajs += n_completed_trajs
+        self.count_trajs(n_completed_trajs)
         for name, values in self.opt_infos.items():
             new = getattr(opt_info, name, [])
             if isinstance(new, torch.Tensor):
                 new = new.detach().cpu().numpy()
             values.extend(new) if isinstance(new, list) or np.ndim(new) else values.append(new)
+
+    def count_trajs(self, n: int) -> None:
+        """Count completed trajectories."""
+        self.new_completed_trajs += n
+        self.cum_completed_trajs += n
 
     def record(self, itr: int, updates: int, eval_time: float = 0.0) -> None:
         """Record the columns that all runners share; `updates` counts the gradient updates so far, `eval_time` is in seconds."""

@@ -87,7 +87,7 @@ class MinibatchRlBase(BaseRunner):
             torch.set_num_threads(int(affinity["master_torch_threads"]))
         if self.seed is None:
             self.seed = make_seed()
-        set_seed(self.seed)
+        set_seed(self.process_seed)
         logger.log(f"Runner {type(self).__name__}: seed {self.seed}, {torch.get_num_threads()} torch threads in the master process.")
         examples = self.sampler.initialize(
             agent=self.agent,
@@ -118,6 +118,11 @@ class MinibatchRlBase(BaseRunner):
         if self.resume_from is not None:
             self.first_itr = resume(self, self.resume_from)
         return n_itr
+
+    @property
+    def process_seed(self) -> int:
+        """Seed of this process's generators."""
+        return self.seed
 
     def get_traj_info_kwargs(self) -> dict:
         """Return what the TrajInfo class must know from elsewhere, e.g. the discount."""
@@ -167,12 +172,16 @@ class MinibatchRlBase(BaseRunner):
     def _until_interrupted(self, n_itr: int, interrupt: Interrupt) -> Iterator[int]:
         self._itr = self.first_itr - 1
         for itr in range(self.first_itr, n_itr):
-            if interrupt.signal is not None:
+            if self._stops(interrupt):
                 return
             logger.set_iteration(itr)
             with logger.prefix(f"itr #{itr} "):
                 yield itr
             self._itr = itr
+
+    def _stops(self, interrupt: Interrupt) -> bool:
+        """Whether to stop before the next iteration."""
+        return interrupt.signal is not None
 
     def run_iteration(self, itr: int) -> None:
         """Sample a batch, optimize on it, and keep what both have to tell."""

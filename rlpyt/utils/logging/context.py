@@ -49,6 +49,8 @@ def logger_context(
     an earlier run left there are kept, renamed progress.1.csv and so on; a directory in which a run is going
     on is refused.
 
+    Of the processes that torchrun started, the first one writes; the others log nothing.
+
     However the block ends, the log is as it was before; an exception is noted in debug.log. Contexts may
     follow one another and nest: the inner run writes to its own files only.
 
@@ -63,6 +65,11 @@ def logger_context(
     run_dir = _run_dir(log_dir, run_ID, override_prefix)
     with ExitStack() as stack:
         stack.enter_context(logger.new_run())
+        if torchrun_rank() > 0:  # Rank 0 writes for all.
+            logger.disable()
+            logger.disable_tabular()
+            yield run_dir
+            return
         logger.set_tf_step(tf_step)
         if snapshot_gap is not None:
             logger.set_snapshot_gap(snapshot_gap)
@@ -90,6 +97,11 @@ def logger_context(
         except BaseException:
             logger.write_text(traceback.format_exc())
             raise
+
+
+def torchrun_rank() -> int:
+    """Number of this process among those that torchrun started; 0 if it did not."""
+    return int(os.environ.get("RANK", 0)) if "LOCAL_WORLD_SIZE" in os.environ else 0
 
 
 def _close(writer) -> None:

@@ -1,0 +1,262 @@
+"""Training in several processes at once, each with a replica of sampler, algorithm and agent, and gradients averaged between them.
+
+The runner starts the replicas by itself, one for each entry of its list of affinities; or it is one of those that ``torchrun`` started,
+on one machine or several, with the script unchanged::
+
+    python train.py                                  # affinity=[dict(cuda_idx=0, ...), dict(cuda_idx=1, ...)]
+    torchrun --nproc-per-node 2 train.py
+
+Ranks talk in two ways: gradients go over NCCL between GPUs and over gloo otherwise, inside DistributedDataParallel; and everything else
+(trajectories, whether to stop) over a second group, which is gloo, between iterations.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool, check_affinity, default_start_method
+from rlpyt.utils.logging import logger
+
+_PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for an evaluation say; deaths are noticed otherwise.
+_GRACE = 5.0  # seconds for the report of a rank that failed, and for an error to come out of a wait for it
+SEED_STEP = 100  # Between the seeds of the processes' own generators; environments have streams of their own in any case.
+
+
+class SyncRlMixin:
+    """In front of a runner: ``class SyncRl(SyncRlMixin, MinibatchRl)``.
+
+    Batch dimensions of sampler and algorithm are those of each process: with n of them, n times as much is sampled and trained on.
+    Rank 0 logs, evaluates and saves.
+
+    Args:
+        affinity: one dictionary per process, as of `MinibatchRl`. Under torchrun, one per process of this machine, or one for all.
+        kwargs: of the runner.
+
+    Raises:
+        ValueError: `affinity` is not such a list, or does not fit torchrun's number of processes.
+    """
+
+    def __init__(self, *args: Any, affinity: Any = None, **kwargs: Any) -> None:
+        self._launched = "TORCHELASTIC_RUN_ID" in os.environ or "LOCAL_WORLD_SIZE" in os.environ
+        affinities = [affinity] if self._launched and (affinity is None or isinstance(affinity, dict)) else affinity
+        if not isinstance(affinities, (list, tuple)) or not affinities:
+            raise ValueError(
+                f"affinity={affinity!r} must be a list with one dictionary for each process, e.g. [dict(cuda_idx=0), dict(cuda_idx=1)]."
+            )
+        for each in affinities:
+            check_affinity(each)
+        rank, world_size, local_rank = 0, len(affinities), 0
+        if self._launched:
+            rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+            if len(affinities) not in (1, int(os.environ["LOCAL_WORLD_SIZE"])):
+                raise ValueError(
+                    f"affinity lists {len(affinities)} processes, but torchrun started {os.environ['LOCAL_WORLD_SIZE']} on this machine: "
+                    "give one entry for each of them, or one for all."
+                )
+        super().__init__(*args, affinity=affinities[local_rank % len(affinities)] or {}, **kwargs)
+        self.affinities = [each or {} for each in affinities]
+        self.rank, self.world_size = rank, world_size
+        self._pool: WorkerPool | None = None
+
+    # Processes ------------------------------------------------------------------------------------------------------
+    def train(self) -> None:
+        """Start the replicas, unless torchrun did, and train together with them."""
+        if self._launched:
+            self._train_in_group(None)
+            return
+        store = dist.TCPStore("127.0.0.1", 0, world_size=self.world_size, is_master=True, wait_for_workers=False)
+        if self.world_size == 1:
+            self._train_in_group(store)
+            return
+        self.launch_workers(store.port)
+        try:
+            with _watching(self._pool):
+                self._train_in_group(store)
+            self._pool.request("leave", "ending")
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._raise_first_failure(error)
+            raise
+        finally:
+            self._pool.kill(grace=0)
+
+    def launch_workers(self, port: int) -> None:
+        """Start a process for each rank but this one; they meet at `port`."""
+        ranks = range(1, self.world_size)
+        self._pool = WorkerPool(
+            _replica,
+            [dict(runner=self, rank=rank, port=port) for rank in ranks],
+            [f"rank {rank} of {self.world_size}" for rank in ranks],
+            start_method=getattr(self.sampler, "start_method", None) or default_start_method(),
+        )
+        self._pool.receive()
+        self._pool.send("train", "training")
+
+    def _raise_first_failure(self, error: BaseException) -> None:
+        """If another rank failed before this one, which then only lost its connection, raise what that rank reported."""
+        ended = threading.Event()
+        ended.wait(0.1)
+        for _ in range(int(_GRACE / 0.1)):
+            for i, process in enumerate(self._pool.processes):
+                if self._pool.pipes[i].poll() or process.exitcode is not None:
+                    try:
+                        self._pool._fail(i)
+                    except WorkerError as failure:
+                        raise failure from error
+            if not isinstance(error, RuntimeError):  # Not a lost connection.
+                return
+            ended.wait(0.1)
+
+    def _train_in_group(self, store: Any) -> None:
+        with _process_group(self, store):
+            super().train()
+            gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
+
+    def be_replica(self, rank: int, port: int) -> None:
+        """In a process of its own: train as this rank."""
+        self.rank, self.affinity = rank, self.affinities[rank]
+        self._train_in_group(dist.TCPStore("127.0.0.1", port, world_size=self.world_size, is_master=False))
+
+    # What ranks do together -----------------------------------------------------------------------------------------
+    def startup(self) -> int:
+        """Extend the base class: ranks have generators of their own, and only rank 0 logs."""
+        if self.rank > 0:
+            logger.disable()
+            logger.disable_tabular()
+            logger.set_snapshot_mode("none")
+        seeds = [self.seed]
+        dist.broadcast_object_list(seeds, src=0, group=self._control)
+        self.seed = seeds[0]
+        return super().startup()
+
+    @property
+    def process_seed(self) -> int:
+        """Seed of this process's generators."""
+        return self.seed + SEED_STEP * self.rank
+
+    def _stops(self, interrupt: Any) -> bool:
+        """Whether any rank was told to stop: all of them do after the same iteration."""
+        flag = torch.tensor([float(interrupt.signal or 0)])
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=self._control)
+        if flag.item() and interrupt.signal is None:
+            interrupt.signal = int(flag.item())
+        return bool(flag.item())
+
+    def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
+        """Extend the base class: trajectories of all ranks count, those of the others when the next row is logged."""
+        if self.rank > 0:
+            self._own_infos.extend(traj_infos)
+            return
+        super().store_diagnostics(itr, traj_infos, opt_info)
+
+    def initialize_logging(self) -> None:
+        """Extend the base class."""
+        self._own_infos: list = []
+        super().initialize_logging()
+
+    def log_diagnostics(self, itr: int, *args: Any, **kwargs: Any) -> None:
+        """Extend the base class: collect what the others have to tell; then all go on together."""
+        gathered = [None] * self.world_size if self.rank == 0 else None
+        own, self._own_infos = self._own_infos, []
+        dist.gather_object(own, gathered, dst=0, group=self._control)
+        if self.rank == 0:
+            self.take_in([info for infos in gathered for info in infos])
+            super().log_diagnostics(itr, *args, **kwargs)
+        dist.barrier(group=self._control)
+
+    def take_in(self, traj_infos: list) -> None:
+        """In rank 0: count trajectories of other ranks."""
+        self.diagnostics.count_trajs(len(traj_infos))
+
+    def shutdown(self) -> None:
+        """Extend the base class: models are not wrapped any more, so that the group can end."""
+        super().shutdown()
+        self.agent.unwrap()
+
+
+class SyncRl(SyncRlMixin, MinibatchRl):
+    """Data-parallel training that measures performance by the trajectories of all processes."""
+
+    def take_in(self, traj_infos: list) -> None:
+        """Extend the base class: they count among the last trajectories."""
+        super().take_in(traj_infos)
+        self._traj_infos.extend(traj_infos)
+
+
+class SyncRlEval(SyncRlMixin, MinibatchRlEval):
+    """Data-parallel training in which rank 0 plays evaluation episodes while the others wait."""
+
+    def evaluate_agent(self, itr: int) -> tuple[list, float]:
+        """In rank 0, play evaluation episodes; see the base class."""
+        return super().evaluate_agent(itr) if self.rank == 0 else ([], 0.0)
+
+
+def _replica(pipe: Any, runner: Any, rank: int, port: int) -> None:
+    """A rank in a process of its own, see `WorkerPool`."""
+    pipe.send(("ok", None))
+    pipe.recv()
+    try:
+        runner.be_replica(rank, port)
+    except SystemExit:  # Interrupted, as all are.
+        pass
+    pipe.send(("ok", None))
+    pipe.recv()  # Nobody leaves before all are done.
+    pipe.send(("ok", None))
+    os._exit(0)  # The interpreter's own end now and then aborts while threads of the group still run.
+
+
+@contextmanager
+def _process_group(runner: Any, store: Any):
+    """Have `runner` be a rank of the group, which meets at `store`, or as torchrun says if that is None."""
+    cuda_idx = runner.affinity.get("cuda_idx")
+    if store is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())  # Nobody outside this machine has to do with it.
+    if cuda_idx is not None:
+        torch.cuda.set_device(cuda_idx)
+    where = dict(init_method="env://") if store is None else dict(store=store, rank=runner.rank, world_size=runner.world_size)
+    dist.init_process_group("gloo" if cuda_idx is None else "nccl", timeout=_PATIENCE, **where)
+    runner._control = dist.group.WORLD if cuda_idx is None else dist.new_group(backend="gloo", timeout=_PATIENCE)
+    try:
+        yield
+        dist.barrier(group=runner._control)  # No rank leaves while another still talks to it.
+    finally:
+        runner._control = None
+        with suppress(RuntimeError):
+            dist.destroy_process_group()
+
+
+def _loopback() -> str:
+    import socket
+
+    names = [name for _, name in socket.if_nameindex()]
+    return next((name for name in names if name.startswith("lo")), names[0])
+
+
+@contextmanager
+def _watching(pool: WorkerPool):
+    """End this process if another rank has died and the wait for it does not end by itself, as with NCCL."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(WATCH_INTERVAL):
+            dead = [i for i, process in enumerate(list(pool.processes)) if process.exitcode not in (None, 0)]
+            if dead and not done.wait(2 * _GRACE):
+                logger.log(f"ERROR: {pool.names[dead[0]]} has died (exit code {pool.processes[dead[0]].exitcode}); the run ends.")
+                pool.kill(grace=0)
+                os._exit(1)
+
+    threading.Thread(target=watch, name="watch ranks", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()

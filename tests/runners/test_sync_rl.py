@@ -1,0 +1,188 @@
+"""Data-parallel training: several ranks, started by the runner or by torchrun."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.envs.gym import make
+from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.samplers.workers import WorkerError
+from rlpyt.utils.logging.context import logger_context
+
+pytestmark = pytest.mark.timeout(120)
+ONE = dict(master_torch_threads=1, workers_cpus=[0], set_affinity=False)
+
+
+def build(RunnerCls=SyncRl, SamplerCls=SerialSampler, EnvCls=make, world_size=2, n_steps=640, **settings):
+    evaluation = dict(eval_n_envs=1, eval_max_steps=200) if RunnerCls is SyncRlEval else {}
+    return RunnerCls(
+        algo=A2C(),
+        agent=MlpFfAgent(),
+        sampler=SamplerCls(EnvCls, dict(id="CartPole-v1"), batch_T=8, batch_B=2, **evaluation),
+        n_steps=n_steps,
+        log_interval_steps=160,
+        seed=5,
+        affinity=[ONE] * world_size,
+        **settings,
+    )
+
+
+def rows(directory):
+    with open(directory / "run_0" / "progress.csv") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("RunnerCls", [SyncRl, SyncRlEval])
+@pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
+def test_ranks_train_together(RunnerCls, SamplerCls, tmp_path):
+    runner = build(RunnerCls, SamplerCls)
+    with logger_context(str(tmp_path), 0, "test"):
+        runner.train()
+    table = rows(tmp_path)
+    assert runner.itr_batch_size == 32 and runner.n_itr == 20
+    assert [int(row["Diagnostics/CumSteps"]) for row in table][-1] == 640
+    assert len(table) == (5 if RunnerCls is SyncRlEval else 4)
+    assert not torch.distributed.is_initialized()
+
+
+class Greedy(MlpFfAgent):
+    """Without chance, so that runs can be compared."""
+
+    @torch.no_grad()
+    def step(self, *args):
+        step = super().step(*args)
+        return step._replace(action=step.agent_info.dist_info.prob.argmax(-1))
+
+
+def test_two_ranks_are_one_process_with_twice_the_batch(tmp_path):
+    parameters = []
+    for world_size, B in ((2, 2), (1, 4)):
+        runner = SyncRl(
+            algo=A2C(learning_rate=0.01),
+            agent=Greedy(),
+            sampler=SerialSampler(make, dict(id="CartPole-v1"), batch_T=8, batch_B=B, max_decorrelation_steps=5),
+            n_steps=320,
+            log_interval_steps=160,
+            seed=5,
+            affinity=[ONE] * world_size,
+        )
+        with logger_context(str(tmp_path / str(world_size)), 0, "test"):
+            runner.train()
+        parameters.append(torch.cat([p.detach().flatten() for p in runner.agent.parameters()]))
+    torch.testing.assert_close(*parameters, rtol=1e-4, atol=1e-5)
+    two, one = (rows(tmp_path / name) for name in "21")
+    for name in ("CumSteps", "CumCompletedTrajs", "CumUpdates"):
+        assert [row[f"Diagnostics/{name}"] for row in two] == [row[f"Diagnostics/{name}"] for row in one]
+    assert [float(row["ReturnAverage"]) for row in two] == pytest.approx([float(row["ReturnAverage"]) for row in one])
+
+
+class FailsInRankOne:
+    """An environment that raises after some steps, in processes other than the first."""
+
+    def __new__(cls, **kwargs):
+        env, n_steps, home = make(**kwargs), [0], HOME
+        step = env.step_into
+
+        def step_into(action, observation):
+            n_steps[0] += 1
+            if os.getpid() != home and n_steps[0] > 60:
+                raise ZeroDivisionError("the pole broke")
+            return step(action, observation)
+
+        env.step_into = step_into
+        return env
+
+
+HOME = os.getpid()
+
+
+def children():
+    return [pid for pid in map(int, subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split())]
+
+
+def assert_nothing_is_left(before):
+    deadline = time.monotonic() + 10
+    while (left := set(children()) - set(before)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    alive = [pid for pid in left if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert not [pid for pid in alive if b"pgrep" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert not torch.distributed.is_initialized()
+
+
+def test_what_a_rank_raises_is_what_one_sees(tmp_path):
+    before = children()
+    with pytest.raises(WorkerError, match="(?s)rank 1 of 2.*ZeroDivisionError: the pole broke"):
+        build(EnvCls=FailsInRankOne).train()
+    assert_nothing_is_left(before)
+
+
+def test_a_killed_rank_ends_the_run(tmp_path):
+    before = children()
+    runner = build(n_steps=10_000_000)
+
+    def kill():
+        while runner._pool is None or getattr(runner, "_itr", 0) < 5:
+            time.sleep(0.05)
+        os.kill(runner._pool.processes[0].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(WorkerError, match="Rank 1 of 2, pid .*, was killed by SIGKILL"):
+        runner.train()
+    killer.join()
+    assert_nothing_is_left(before)
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = [{tests!r}]
+from test_sync_rl import build, logger_context
+if __name__ == "__main__":
+    with logger_context({directory!r}, 0, "test"):
+        build(n_steps={n_steps}).train()
+"""
+
+
+def script(tmp_path, n_steps=640):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT.format(tests=str(Path(__file__).parent), directory=str(tmp_path), n_steps=n_steps))
+    return str(path)
+
+
+def test_torchrun_starts_the_same_script(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script(tmp_path)]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert out.returncode == 0, out.stderr
+    assert [int(row["Diagnostics/CumSteps"]) for row in rows(tmp_path)] == [160, 320, 480, 640]
+    assert out.stdout.count("Training complete") == 1
+
+
+def test_ctrl_c_ends_all_ranks_with_a_snapshot(tmp_path):
+    process = subprocess.Popen([sys.executable, script(tmp_path, 10_000_000)], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    while "itr #9 " not in process.stdout.readline():
+        pass
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(30) == 130
+    process.stdout.close()
+    snapshot = torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)
+    assert snapshot["cum_steps"] == int(rows(tmp_path)[-1]["Diagnostics/CumSteps"])
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+@pytest.mark.parametrize("affinity", [None, [], 3, dict(cuda_idx=0), [dict(cuda=0)]])
+def test_affinities_that_are_no_list_are_refused(affinity):
+    with pytest.raises(ValueError, match="affinity"):
+        SyncRl(algo=None, agent=None, sampler=None, n_steps=10, affinity=affinity)

@@ -159,6 +159,11 @@ class RlAlgorithm:
         self.update_counter = state["update_counter"]
 
     @property
+    def replay_seconds(self) -> float:
+        """Seconds spent so far on the replay buffer, out of those of `optimize_agent`; 0 where there is none."""
+        return 0.0
+
+    @property
     def batch_size(self) -> int:
         """Number of samples of one gradient update."""
         return self._batch_size

@@ -32,6 +32,7 @@ from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, Uniform
 from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.stopwatch import Stopwatch
 
 # What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are.
 SamplesToBuffer = namedarraytuple(
@@ -75,6 +76,11 @@ class ReplayAlgorithm(RlAlgorithm):
     prefetch_batches = False
     can_be_graphed = True
     _first_itr_with_replay = 0
+
+    @property
+    def replay_seconds(self) -> float:
+        """Seconds spent so far on the replay buffer, out of those of `optimize_agent`."""
+        return self._replay_watch.seconds
 
     @property
     def replay_batch_B(self) -> int:
@@ -173,6 +179,7 @@ class ReplayAlgorithm(RlAlgorithm):
         self.sampler_bs = batch_spec.size
         self.update_counter = 0
         self._graphed_update = None
+        self._replay_watch = Stopwatch()
         self._copies: deque = deque(maxlen=2)  # Events, after the copies of the last batches to a GPU.
         self.initialize_replay_buffer(examples, batch_spec, async_)
         min_itr = self.min_steps_learn // self.sampler_bs
@@ -324,16 +331,19 @@ class ReplayAlgorithm(RlAlgorithm):
         if sampler_itr is not None:
             itr = sampler_itr
         if samples is not None:
-            self.replay_buffer.append_samples(self._stored(samples))
+            with self._replay_watch:
+                self.replay_buffer.append_samples(self._stored(samples))
         if itr < max(self.min_itr_learn, self._first_itr_with_replay):
             return read_opt_info(self.OptInfoCls, [])
         self.update_itr_hyperparams(itr)
         updates = []
         for _ in range(self.updates_per_optimize):
-            batch = self._sample_batch()
+            with self._replay_watch:
+                batch = self._sample_batch()
             opt_info, priorities = self._update(batch)
             if priorities is not None:
-                self.replay_buffer.update_batch_priorities(priorities)
+                with self._replay_watch:
+                    self.replay_buffer.update_batch_priorities(priorities)
             self.update_counter += 1
             if self.update_counter % self.target_update_interval == 0:
                 self.agent.update_target(self.target_update_tau)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rlpyt.utils.logging import logger
+from rlpyt.utils.stopwatch import Stopwatch
 
 
 class Diagnostics:
@@ -20,9 +21,12 @@ class Diagnostics:
         opt_info_fields: names of what the algorithm reports per optimization.
         batch_size: environment steps per iteration, all processes together.
         train_batch_size: samples per gradient update, all processes together.
+        waiting_seconds: already spent waiting for workers, while they started.
     """
 
-    def __init__(self, opt_info_fields: Iterable[str], batch_size: int, train_batch_size: int | None) -> None:
+    def __init__(
+        self, opt_info_fields: Iterable[str], batch_size: int, train_batch_size: int | None, waiting_seconds: float = 0.0
+    ) -> None:
         self.batch_size = batch_size
         self.train_batch_size = train_batch_size
         self.opt_infos: dict[str, list] = {name: [] for name in opt_info_fields}
@@ -30,6 +34,8 @@ class Diagnostics:
         self.cum_completed_trajs = 0
         self.cum_steps = 0  # env steps, all processes together
         self.cum_eval_time = 0.0  # seconds
+        self.sampling, self.optimization = Stopwatch(), Stopwatch()
+        self._last_seconds = 0.0, waiting_seconds, 0.0, 0.0
         self._start_time = self._last_time = time.monotonic()
         self._last_steps = 0
         self._last_updates = 0
@@ -84,6 +90,26 @@ class Diagnostics:
             logger.record_tabular(name, value)
         self._last_time, self._last_steps, self._last_updates = now, self.cum_steps, updates
         self.new_completed_trajs = 0
+
+    def record_times(self, eval_time: float, replay_seconds: float, waiting_seconds: float) -> None:
+        """Record where the seconds since the last row went.
+
+        Args:
+            eval_time: seconds of evaluation since the last row.
+            replay_seconds: spent so far on replay, within optimization.
+            waiting_seconds: spent so far waiting for workers, within sampling and evaluation.
+        """
+        now = self.sampling.seconds, waiting_seconds, replay_seconds, self.optimization.seconds
+        sampling, waiting, replay, optimization = (a - b for a, b in zip(now, self._last_seconds))
+        self._last_seconds = now
+        for name, seconds in (
+            ("SamplingTime (s)", sampling),
+            ("WaitingTime (s)", waiting),
+            ("ReplayTime (s)", replay),
+            ("OptimizationTime (s)", optimization - replay),
+            ("EvaluationTime (s)", eval_time),
+        ):
+            logger.record_tabular(name, seconds)
 
     def record_infos(self, traj_infos: list) -> None:
         """Record statistics of the TrajInfos and of what the algorithm reported since the last row, and forget the latter."""

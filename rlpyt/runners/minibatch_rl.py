@@ -139,7 +139,10 @@ class MinibatchRlBase(BaseRunner):
     def initialize_logging(self) -> None:
         """Start counting."""
         self.diagnostics = Diagnostics(
-            self.algo.opt_info_fields, self.itr_batch_size, (getattr(self.algo, "batch_size", None) or 0) * self.world_size
+            self.algo.opt_info_fields,
+            self.itr_batch_size,
+            (getattr(self.algo, "batch_size", None) or 0) * self.world_size,
+            self.sampler.waiting_seconds,
         )
         self.pbar = ProgBarCounter(self.log_interval_itrs)
 
@@ -186,9 +189,11 @@ class MinibatchRlBase(BaseRunner):
     def run_iteration(self, itr: int) -> None:
         """Sample a batch, optimize on it, and keep what both have to tell."""
         self.agent.sample_mode(itr)
-        samples, traj_infos = self.sampler.obtain_samples(itr)
+        with self.diagnostics.sampling:
+            samples, traj_infos = self.sampler.obtain_samples(itr)
         self.agent.train_mode(itr)
-        opt_info = self.algo.optimize_agent(itr, samples)
+        with self.diagnostics.optimization:
+            opt_info = self.algo.optimize_agent(itr, samples)
         self.store_diagnostics(itr, traj_infos, opt_info)
 
     def finish_interrupted(self, itr: int) -> None:
@@ -259,6 +264,7 @@ class MinibatchRlBase(BaseRunner):
             if self._eval:
                 logger.record_tabular("CumTrainTime", self.diagnostics.cum_time - self.diagnostics.cum_eval_time - eval_time)
             self.diagnostics.record(itr, self.algo.update_counter, eval_time)
+            self.diagnostics.record_times(eval_time, getattr(self.algo, "replay_seconds", 0.0), self.sampler.waiting_seconds)
         self._log_infos(traj_infos)
         logger.dump_tabular(with_prefix=False)
         if itr >= self.min_itr_learn - 1:

@@ -139,6 +139,11 @@ class BaseSampler:
         """Close environments and end worker processes. May be called twice."""
 
     @property
+    def waiting_seconds(self) -> float:
+        """Seconds spent so far waiting for worker processes, in sampling and evaluation."""
+        return 0.0
+
+    @property
     def batch_size(self) -> int:
         """Environment steps per batch."""
         return self.batch_spec.size

@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.buffer import SharedMap
+from rlpyt.utils.stopwatch import Stopwatch
 
 WATCH_INTERVAL = 1.0  # seconds between a worker's looks at whether its master is alive
 HANG_WARNING = 60.0  # seconds of silence after which the master warns
@@ -148,6 +149,7 @@ class WorkerPool:
         self.timeout = timeout
         self._progress = np.zeros(len(names)) if progress is None else progress
         self._owner_pid = os.getpid()  # A forked worker holds a copy of this object, and must not act on it.
+        self.waiting = Stopwatch()  # The time in which this process does nothing but wait for the workers.
         self.doing = "starting"  # What the workers do, for messages.
         self.processes: list[multiprocessing.Process] = []
         self.pipes: list[Connection] = []
@@ -195,6 +197,10 @@ class WorkerPool:
         Raises:
             WorkerError: a worker raised, died, or hung. All others have been ended by then.
         """
+        with self.waiting:
+            return self._receive()
+
+    def _receive(self) -> list:
         replies, self._early = self._early, {}
         patience = _Patience(self)
         while len(replies) < len(self.pipes):
@@ -215,7 +221,10 @@ class WorkerPool:
         Raises:
             WorkerError: a worker raised, died, or hung. All others have been ended by then.
         """
-        fd = source.fileno()
+        with self.waiting:
+            self._wait_for(source.fileno())
+
+    def _wait_for(self, fd: int) -> None:
         poller = self._pollers.get(fd) or self._poller(fd)
         patience = None
         while True:

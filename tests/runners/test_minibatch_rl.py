@@ -11,7 +11,9 @@ import pytest
 import torch
 from envs import CountingEnv
 
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
@@ -29,8 +31,13 @@ COMMON = [
     "UpdatesPerSecond",
     "ReplayRatio",
     "CumReplayRatio",
+    "SamplingTime (s)",
+    "WaitingTime (s)",
+    "ReplayTime (s)",
+    "OptimizationTime (s)",
+    "EvaluationTime (s)",
 ]
-TIMES = ("CumTime", "PerSecond", "CumTrainTime", "CumEvalTime")
+TIMES = ("Time", "PerSecond")
 
 
 def train(log_dir, RunnerCls=MinibatchRl, SamplerCls=SerialSampler, n_steps=400, seed=0, snapshot_mode="last"):
@@ -253,3 +260,27 @@ def test_a_worker_that_dies_ends_the_run_with_its_error_and_keeps_the_last_snaps
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1 and "WorkerError" in err and "SIGKILL" in err
     assert "WorkerError" in (tmp_path / "run_0" / "debug.log").read_text()
+
+
+def test_the_log_says_where_the_seconds_go(tmp_path):
+    class Slow(CountingEnv):
+        def step(self, action):
+            time.sleep(0.002)
+            return super().step(action)
+
+    names = [f"Diagnostics/{name}Time (s)" for name in ("Sampling", "Waiting", "Replay", "Optimization", "Evaluation")]
+    for SamplerCls, waits in ((SerialSampler, False), (CpuSampler, True)):
+        sampler = SamplerCls(Slow, {}, batch_T=5, batch_B=2, max_decorrelation_steps=0)
+        algo = DQN(batch_size=4, replay_ratio=4, min_steps_learn=10, replay_size=100)
+        affinity = dict(workers_cpus=[0], set_affinity=False)
+        runner = MinibatchRl(algo=algo, agent=MlpDqnAgent(), sampler=sampler, n_steps=60, log_interval_steps=30, affinity=affinity)
+        with logger_context(str(tmp_path / SamplerCls.__name__), 0, "test") as run_dir:
+            start = time.perf_counter()
+            runner.train()
+            total = time.perf_counter() - start
+        with open(os.path.join(run_dir, "progress.csv")) as file:
+            table = [[float(row[name]) for name in names] for row in csv.DictReader(file)]
+        for sampling, waiting, replay, optimization, evaluation in table:
+            assert sampling > 3 * 5 * 2 * 0.002 and replay > 0 and optimization > 0 and evaluation == 0
+            assert (waiting > 0.9 * 3 * 5 * 2 * 0.002) == waits and waiting <= sampling
+        assert sum(sum(row) - row[1] for row in table) < total

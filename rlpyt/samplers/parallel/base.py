@@ -114,7 +114,7 @@ class ParallelSamplerBase(BaseSampler):
         return dict(
             agent=self.agent.sampling_state() if self.gpu else None,
             columns=self._all_columns(),
-            workers=self._run("save", None, "saving where environments are"),
+            workers=self._ask("save", None, "saving where environments are"),
         )
 
     def load_state_dict(self, state: dict) -> list[int]:
@@ -126,12 +126,20 @@ class ParallelSamplerBase(BaseSampler):
             return list(range(self.batch_spec.B))
         if state["agent"] is not None:
             self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
-        replies = self._run("load", state["workers"], "restoring environments")
+        replies = self._ask("load", state["workers"], "restoring environments")
         begun_anew = [env_rank for ranks in replies for env_rank in ranks]
         if self.gpu:
             for env_rank in begun_anew:
                 self._forget(env_rank - self._first)
         return begun_anew
+
+    def _ask(self, name: str, argument: Any, doing: str) -> list:
+        """Give the workers a command that is not sampling, so that waiting for them does not count as such."""
+        pool = self._running_pool()
+        waited = pool.waiting.seconds
+        replies = pool.request((name, argument), doing)
+        pool.waiting.seconds = waited
+        return replies
 
     def _all_columns(self) -> list:
         return [[r.start, r.stop] for r in (*self._columns, *self._eval_columns)]
@@ -141,6 +149,12 @@ class ParallelSamplerBase(BaseSampler):
         pool, self._pool = getattr(self, "_pool", None), None
         if pool is not None:
             pool.stop()
+
+    @property
+    def waiting_seconds(self) -> float:
+        """Seconds spent so far waiting for worker processes, in sampling and evaluation."""
+        pool = getattr(self, "_pool", None)
+        return 0.0 if pool is None else pool.waiting.seconds
 
     def _running_pool(self) -> WorkerPool:
         if getattr(self, "_pool", None) is None:

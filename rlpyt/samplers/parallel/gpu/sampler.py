@@ -100,8 +100,7 @@ class GpuSamplerBase(ParallelSamplerBase):
         pool = self._running_pool()
         with pool.ending_on_failure():
             pool.send((name, itr), doing)
-            if name in ("collect", "evaluate"):
-                (self.serve_actions if name == "collect" else self.serve_actions_evaluation)(itr)
+            (self.serve_actions if name == "collect" else self.serve_actions_evaluation)(itr)
             return pool.receive()
 
     def _forget(self, b: int) -> None:

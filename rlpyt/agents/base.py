@@ -3,21 +3,20 @@
 import copy
 import functools
 import inspect
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from rlpyt.agents.exchange import ParameterExchange
 from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
 from rlpyt.samplers.collections import AgentInputs
-from rlpyt.utils.buffer import buffer_to, np_mp_array
+from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
-from rlpyt.utils.synchronize import RWLock
 
 # Defined elsewhere, documented as names of this module: AgentInputs and the two mixins.
 __all__ = [
@@ -60,6 +59,7 @@ class BaseAgent:
         initial_model_state_dict: what `state_dict` of such an agent returned.
 
     Attributes: `model`; `shared_model` (the one in shared memory, or None); `distribution`; `device` (of training);
+    `parameters_version` (in asynchronous training: how often parameters were sent to samplers; in a sampler, which of them it has);
     `env_spaces`; `env_model_kwargs`; `acts_on_device` (set by samplers that copy what `step` and `value` return to where
     they need it: outputs then stay on the agent's device, where also the random numbers come from).
     """
@@ -87,11 +87,8 @@ class BaseAgent:
         self.env_spaces = None
         self.env_model_kwargs: dict[str, Any] = {}
         self._mode: str | None = None
-        # Exchange of parameters in asynchronous training, see async_initialize.
-        self._rw_lock: RWLock | None = None
-        self._send_count = None  # [1] in shared memory: how many times parameters were sent
-        self._recv_count = 0
-        self._home_pid: int | None = None
+        self._exchange: ParameterExchange | None = None  # In asynchronous training.
+        self.parameters_version = 0
 
     # --- construction -------------------------------------------------------------------------------------------------
 
@@ -112,7 +109,6 @@ class BaseAgent:
         if share_memory:
             self.model.share_memory()
             self.shared_model = self.model
-            self._home_pid = os.getpid()
 
     def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
         """Keyword arguments to the model which depend on the environment's spaces."""
@@ -171,15 +167,13 @@ class BaseAgent:
             if hasattr(self, attribute):
                 setattr(self, attribute, unwrap_ddp(getattr(self, attribute)))
 
-    def async_initialize(self, ctx=None) -> None:
-        """Create the lock and the counter for `send_shared_memory` and `recv_shared_memory`.
+    def async_initialize(self, ctx: Any = None) -> None:
+        """Get ready for `send_shared_memory` here, and `recv_shared_memory` in processes that are started later.
 
-        To be called after `initialize` and before the processes which use them are started. Other agents have no
-        semaphores. ctx: multiprocessing context which starts the processes (default: the default context).
+        To be called after `initialize`. ctx: not needed; any start method will do.
         """
-        self._rw_lock = RWLock(ctx)
-        self._send_count = np_mp_array(1, "int64")
-        self._recv_count = 0
+        self._exchange = ParameterExchange(_tensors(self.model))
+        self.parameters_version = 0
 
     def async_cpu(self, share_memory: bool = True) -> None:
         """In an asynchronous sampler's process: act with a copy of the model, which `recv_shared_memory` updates.
@@ -187,9 +181,9 @@ class BaseAgent:
         share_memory: share the copy with this sampler's workers.
         """
         self._check_async("async_cpu")
-        with self._rw_lock:
-            self.model = copy.deepcopy(self.shared_model)
-            self._recv_count = int(self._send_count[0])
+        self.shared_model = None
+        self.model = copy.deepcopy(unwrap_ddp(self.model))
+        self.parameters_version = self._exchange.receive(_tensors(self.model))
         if share_memory:
             self.model.share_memory()
 
@@ -205,42 +199,19 @@ class BaseAgent:
             update_state_dict(self.shared_model, self.model.state_dict())
 
     def send_shared_memory(self) -> None:
-        """In asynchronous training: copy the trained parameters to the shared model, under the write lock."""
+        """In asynchronous training: have samplers find the trained parameters in shared memory. It takes one copy, and never waits."""
         self._check_async("send_shared_memory")
-        if self.shared_model is unwrap_ddp(self.model):
-            self._train_privately()
-        state_dict = self.model.state_dict()
-        with self._rw_lock.write_lock:
-            update_state_dict(self.shared_model, state_dict)
-            self._send_count[0] += 1
+        self.parameters_version = self._exchange.send(_tensors(unwrap_ddp(self.model)))
 
     def recv_shared_memory(self) -> None:
-        """In an asynchronous sampler: copy the shared parameters to `model`, if new ones were sent, under the read lock."""
+        """In an asynchronous sampler: take over the parameters that were sent last, if they are new."""
         self._check_async("recv_shared_memory")
-        with self._rw_lock:
-            if self._recv_count < self._send_count[0]:
-                update_state_dict(self.model, self.shared_model.state_dict())
-                self._recv_count = int(self._send_count[0])
-
-    def _train_privately(self) -> None:
-        """Take the trained model out of shared memory, which a new model object holds from now on.
-
-        The optimizer has references to the trained parameters, so it is their storage that is exchanged. Without this,
-        samplers could copy parameters while the optimizer is writing them.
-        """
-        model = unwrap_ddp(self.model)
-        self.shared_model = copy.deepcopy(model)
-        trained, shared = _tensors(model), _tensors(self.shared_model)
-        for mine, theirs in zip(trained, shared):
-            mine.data, theirs.data = theirs.data, mine.data
+        if self.parameters_version < self._exchange.version:
+            self.parameters_version = self._exchange.receive(_tensors(self.model))
 
     def _check_async(self, name: str) -> None:
-        if self.shared_model is None:
-            raise RuntimeError(f"{name} needs shared memory: call initialize(env_spaces, share_memory=True) first.")
-        if self._rw_lock is None:
-            if os.getpid() != self._home_pid:
-                raise RuntimeError(f"{name} needs a lock shared by both processes: call async_initialize() before starting them.")
-            self.async_initialize()
+        if self._exchange is None:
+            raise RuntimeError(f"{name} needs memory that processes share: call async_initialize() before starting them.")
 
     # --- acting and training ------------------------------------------------------------------------------------------
 

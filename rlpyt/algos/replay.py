@@ -313,6 +313,10 @@ class ReplayAlgorithm(RlAlgorithm):
         with self.autocast():
             return self.update(batch)
 
+    def append(self, samples: Any) -> None:
+        """Append a batch [T,B] of the sampler to the replay buffer: what `samples_to_buffer` makes of it."""
+        self.replay_buffer.append_samples(self._stored(samples))
+
     def update_itr_hyperparams(self, itr: int) -> None:
         """Set what follows a schedule to its value at iteration `itr`."""
 
@@ -332,7 +336,7 @@ class ReplayAlgorithm(RlAlgorithm):
             itr = sampler_itr
         if samples is not None:
             with self._replay_watch:
-                self.replay_buffer.append_samples(self._stored(samples))
+                self.append(samples)
         if itr < max(self.min_itr_learn, self._first_itr_with_replay):
             return read_opt_info(self.OptInfoCls, [])
         self.update_itr_hyperparams(itr)

@@ -34,7 +34,7 @@ def run_state(runner: Any) -> dict[str, Any]:
         seed=runner.seed,
         settings=runner.settings,
         algo=runner.algo.training_state(),
-        sampler=runner.sampler.state_dict(),
+        sampler=runner.sampling_state(),
         runner=runner.counters(),
         n_rows=logger.n_rows(),
         best_score=logger.best_score(),
@@ -87,12 +87,10 @@ def resume(runner: Any, path: Any) -> int:
         )
     check_settings(run["settings"], runner.settings, file)
     runner.seed = run["seed"]
-    runner.agent.load_state_dict(snapshot["agent_state_dict"])
-    runner.algo.load_optim_state_dict(snapshot["optimizer_state_dict"])
-    runner.algo.load_training_state(run["algo"])
+    load_training(runner, snapshot)
     first_itr = snapshot["cum_steps"] // runner.itr_batch_size
     _load_replay(runner, file, snapshot.get("replay"), first_itr)
-    begun_anew = runner.sampler.load_state_dict(run["sampler"])
+    begun_anew = runner.sampler.load_state_dict(run["sampler"]) if run["sampler"] is not None else []
     runner.load_counters(run["runner"])
     logger.continue_rows(_table_of(file), run["n_rows"])
     logger.set_best_score(run["best_score"])
@@ -101,6 +99,13 @@ def resume(runner: Any, path: Any) -> int:
     if begun_anew:
         logger.log(f"The state of {len(begun_anew)} environments is not known (they have no get_state): they begin a new episode.")
     return first_itr
+
+
+def load_training(runner: Any, snapshot: dict) -> None:
+    """Put agent and algorithm into the state of a snapshot: what every process that trains must do."""
+    runner.agent.load_state_dict(snapshot["agent_state_dict"])
+    runner.algo.load_optim_state_dict(snapshot["optimizer_state_dict"])
+    runner.algo.load_training_state(snapshot["run"]["algo"])
 
 
 def load_snapshot(path: Any) -> tuple[Path, dict[str, Any]]:

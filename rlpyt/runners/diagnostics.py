@@ -54,8 +54,16 @@ class Diagnostics:
 
     def store(self, n_completed_trajs: int, opt_info: Any) -> None:
         """Count one iteration, and keep what it yielded until the next row is logged."""
+        self.count_batch(n_completed_trajs)
+        self.store_opt_info(opt_info)
+
+    def count_batch(self, n_completed_trajs: int) -> None:
+        """Count one batch of the sampler."""
         self.cum_steps += self.batch_size
         self.count_trajs(n_completed_trajs)
+
+    def store_opt_info(self, opt_info: Any) -> None:
+        """Keep what an optimization yielded until the next row is logged."""
         for name, values in self.opt_infos.items():
             new = getattr(opt_info, name, [])
             if isinstance(new, torch.Tensor):
@@ -67,11 +75,18 @@ class Diagnostics:
         self.new_completed_trajs += n
         self.cum_completed_trajs += n
 
-    def record(self, itr: int, updates: int, eval_time: float = 0.0) -> None:
-        """Record the columns that all runners share; `updates` counts the gradient updates so far, `eval_time` is in seconds."""
+    def record(self, itr: int, updates: int, eval_time: float = 0.0, training_pauses: bool = True) -> None:
+        """Record the columns that all runners share.
+
+        Args:
+            itr: iteration of the runner.
+            updates: gradient updates so far.
+            eval_time: seconds of evaluation since the last row.
+            training_pauses: whether there is no training during an evaluation.
+        """
         now = time.monotonic()
         self.cum_eval_time += eval_time
-        train_time = now - self._last_time - eval_time
+        train_time = now - self._last_time - eval_time * training_pauses
         new_steps = self.cum_steps - self._last_steps
         new_updates = updates - self._last_updates
         timed = new_steps > 0 and train_time > 0

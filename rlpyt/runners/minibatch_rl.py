@@ -42,6 +42,7 @@ class MinibatchRlBase(BaseRunner):
     """
 
     _eval = False
+    _eval_pauses_training = True
 
     def __init__(
         self,
@@ -223,6 +224,10 @@ class MinibatchRlBase(BaseRunner):
             run=run_state(self),
         )
 
+    def sampling_state(self) -> Any:
+        """Return where sampling is, plain data and tensors; None if it goes on with new episodes."""
+        return self.sampler.state_dict()
+
     def counters(self) -> dict:
         """Return what this runner counts, plain data."""
         return dict(diagnostics=self.diagnostics.state_dict())
@@ -252,8 +257,22 @@ class MinibatchRlBase(BaseRunner):
     # Logging --------------------------------------------------------------------------------------------------------
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
         """Keep what iteration `itr` yielded until the next row is logged."""
-        self.diagnostics.store(len(traj_infos), opt_info)
+        self.store_batch(itr, traj_infos)
+        self.diagnostics.store_opt_info(opt_info)
+
+    def store_batch(self, itr: int, traj_infos: list) -> None:
+        """Keep what the sampler's batch `itr` yielded until the next row is logged."""
+        self.diagnostics.count_batch(len(traj_infos))
         self.pbar.update((itr + 1) % self.log_interval_itrs)
+
+    def _iteration(self, itr: int) -> int:
+        """What is logged as iteration in the row of batch `itr`."""
+        return itr
+
+    @property
+    def waiting_seconds(self) -> float:
+        """Seconds spent so far waiting for other processes."""
+        return self.sampler.waiting_seconds
 
     def log_diagnostics(
         self, itr: int, traj_infos: list | None = None, eval_time: float = 0, prefix: str = "Diagnostics/"
@@ -262,9 +281,10 @@ class MinibatchRlBase(BaseRunner):
         self.pbar.stop()
         with logger.tabular_prefix(prefix):
             if self._eval:
-                logger.record_tabular("CumTrainTime", self.diagnostics.cum_time - self.diagnostics.cum_eval_time - eval_time)
-            self.diagnostics.record(itr, self.algo.update_counter, eval_time)
-            self.diagnostics.record_times(eval_time, getattr(self.algo, "replay_seconds", 0.0), self.sampler.waiting_seconds)
+                evaluation = (self.diagnostics.cum_eval_time + eval_time) * self._eval_pauses_training
+                logger.record_tabular("CumTrainTime", self.diagnostics.cum_time - evaluation)
+            self.diagnostics.record(self._iteration(itr), self.algo.update_counter, eval_time, self._eval_pauses_training)
+            self.diagnostics.record_times(eval_time, getattr(self.algo, "replay_seconds", 0.0), self.waiting_seconds)
         self._log_infos(traj_infos)
         logger.dump_tabular(with_prefix=False)
         if itr >= self.min_itr_learn - 1:
@@ -317,10 +337,10 @@ class MinibatchRl(MinibatchRlBase):
         super().load_counters(counters)
         self._traj_infos.extend(infos_from_plain(counters["traj_infos"], self.sampler.TrajInfoCls))
 
-    def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
-        """Keep what iteration `itr` yielded until the next row is logged."""
+    def store_batch(self, itr: int, traj_infos: list) -> None:
+        """Keep what the sampler's batch `itr` yielded until the next row is logged."""
         self._traj_infos.extend(traj_infos)
-        super().store_diagnostics(itr, traj_infos, opt_info)
+        super().store_batch(itr, traj_infos)
 
     def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:
         """Write a row of the log."""

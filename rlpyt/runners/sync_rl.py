@@ -79,13 +79,13 @@ class SyncRlMixin:
             return
         self.launch_workers(store.port)
         try:
-            with _watching(self._pool):
+            with watching(self._pool):
                 self._train_in_group(store)
             self._pool.request("leave", "ending")
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self._raise_first_failure(error)
+            raise_first_failure(self._pool, error)
             raise
         finally:
             self._pool.kill(grace=0)
@@ -102,23 +102,8 @@ class SyncRlMixin:
         self._pool.receive()
         self._pool.send("train", "training")
 
-    def _raise_first_failure(self, error: BaseException) -> None:
-        """If another rank failed before this one, which then only lost its connection, raise what that rank reported."""
-        ended = threading.Event()
-        ended.wait(0.1)
-        for _ in range(int(_GRACE / 0.1)):
-            for i, process in enumerate(self._pool.processes):
-                if self._pool.pipes[i].poll() or process.exitcode is not None:
-                    try:
-                        self._pool._fail(i)
-                    except WorkerError as failure:
-                        raise failure from error
-            if not isinstance(error, RuntimeError):  # Not a lost connection.
-                return
-            ended.wait(0.1)
-
     def _train_in_group(self, store: Any) -> None:
-        with _process_group(self, store):
+        with process_group(self, store):
             super().train()
             gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
 
@@ -215,8 +200,24 @@ def _replica(pipe: Any, runner: Any, rank: int, port: int) -> None:
     os._exit(0)  # The interpreter's own end now and then aborts while threads of the group still run.
 
 
+def raise_first_failure(pool: WorkerPool, error: BaseException) -> None:
+    """If another process failed before this one, which then only lost its connection, raise what that process reported."""
+    ended = threading.Event()
+    ended.wait(0.1)
+    for _ in range(int(_GRACE / 0.1)):
+        for i, process in enumerate(pool.processes):
+            if pool.pipes[i].poll() or process.exitcode is not None:
+                try:
+                    pool._fail(i)
+                except WorkerError as failure:
+                    raise failure from error
+        if not isinstance(error, RuntimeError):  # Not a lost connection.
+            return
+        ended.wait(0.1)
+
+
 @contextmanager
-def _process_group(runner: Any, store: Any):
+def process_group(runner: Any, store: Any):
     """Have `runner` be a rank of the group, which meets at `store`, or as torchrun says if that is None."""
     cuda_idx = runner.affinity.get("cuda_idx")
     if store is not None:
@@ -243,7 +244,7 @@ def _loopback() -> str:
 
 
 @contextmanager
-def _watching(pool: WorkerPool):
+def watching(pool: WorkerPool):
     """End this process if another rank has died and the wait for it does not end by itself, as with NCCL."""
     done = threading.Event()
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.samplers.buffer import build_samples_buffer, checked_spaces
 from rlpyt.samplers.collections import BatchSpec, Samples, TrajInfo
+from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.seed import env_seed
 
 
@@ -38,6 +40,8 @@ class BaseSampler:
 
     alternating = False  # Whether two halves of the environments take turns.
     gpu = False  # Whether an action server acts for worker processes.
+    async_ = False  # Whether it runs beside the process that trains.
+    agent_in_workers = False  # Whether worker processes use the agent's parameters.
     stop: np.ndarray | None = None  # [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 
     def __init__(
@@ -113,6 +117,54 @@ class BaseSampler:
             kinds = "with a pair of recurrent states (an Alternating... class)", "with one recurrent state (not an Alternating... class)"
             needed = kinds[0 if self.alternating else 1]
             raise ValueError(f"{type(self).__name__} needs a recurrent agent {needed}, which {type(agent).__name__} is not.")
+
+    def _allocate(
+        self,
+        agent: Any,
+        seed: int | None,
+        bootstrap_value: bool,
+        traj_info_kwargs: dict | None,
+        world_size: int = 1,
+        rank: int = 0,
+        share_agent: bool = False,
+        share_batch: bool = True,
+        n_batches: int = 1,
+    ) -> dict:
+        """Do the part of `initialize` that concerns the master process alone; return examples of the batch's fields.
+
+        Args:
+            share_agent, share_batch: allocate the agent's parameters, and what is sampled, in shared memory.
+            n_batches: batches to sample into in turn.
+        """
+        self._check_initialize(agent, world_size, rank)
+        B = self.batch_spec.B
+        self.agent, self.seed, self.rank = agent, seed, rank
+        self._global_B, self._env_ranks = B * world_size, np.arange(rank * B, (rank + 1) * B)
+        self._first_eval_env = rank * self.eval_n_envs
+        self._traj_info_kwargs = traj_info_kwargs
+        self.stop = np_mp_array(1, bool)
+        examples: dict = {}
+        env = make_envs(self.EnvCls, self.env_kwargs, seed, "example", [rank])[0]
+        try:
+            agent.initialize(checked_spaces(env), share_memory=share_agent, global_B=self._global_B, env_ranks=self._env_ranks)
+            self._null_action = env.action_space.null_value()
+            self._batches = [
+                build_samples_buffer(
+                    agent, env, self.batch_spec, bootstrap_value, share_batch, share_batch, subprocess=False, examples=examples
+                )[:2]
+                for _ in range(n_batches)
+            ]
+        finally:
+            close_envs([env])
+        self._examples = examples
+        self._use_batch(0)
+        set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
+        return examples
+
+    def _use_batch(self, db_idx: int) -> None:
+        """Sample into this one of the batches from now on."""
+        self._db_idx = db_idx
+        self.samples_pyt, self.samples_np = self._batches[db_idx]
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
         """Run one batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that ended in it."""

@@ -7,7 +7,7 @@ step it makes no array, no namedarraytuple and no tensor.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -205,8 +205,19 @@ class _Row:
         self.traj_done = getattr(env_info, "traj_done", self.done)
 
 
+class _Views(NamedTuple):
+    """What the training loop needs of one batch."""
+
+    batch: Samples
+    rows: list[_Row]
+    first_observation: Any  # structure [1,B,...]
+    actor: BatchActor | RemoteActor
+
+
 class TrainingCollector(DecorrelatingStartCollector):
     """The training loop.
+
+    `samples_np` may be another batch each time, such as the other one of two; what is looked up in one is kept.
 
     An episode as the agent sees it ends with ``done``; the environment is reset, and its TrajInfo finished, with
     ``env_info.traj_done`` (with ``done`` where there is no such field).
@@ -221,16 +232,17 @@ class TrainingCollector(DecorrelatingStartCollector):
 
     def _bind(self, agent_inputs: AgentInputs, traj_infos: list) -> None:
         """Look up everything the loop needs."""
-        B, batch = len(self.envs), self.samples_np
         self._inputs, self._traj_infos = agent_inputs, traj_infos
         self._calls = _EnvCalls(self.envs, self.env_ranks)
-        self._rows = [_Row(batch, t, B) for t in range(self.batch_T)]
-        self._first_observation = batch.env.observation[0:1]
+        self._views: dict[int, _Views] = {}  # By the id of the batch.
         self._all_running = list(enumerate(self._calls.steps))
         self._running, self._standing = self._all_running, []
         self._tracker = episode_tracker(self.TrajInfoCls, traj_infos)
         self._env_info_type = None  # The last type of env_info seen that fits.
-        self.actor = self.make_actor(agent_inputs)
+
+    def _look_up(self, batch: Samples) -> _Views:
+        rows = [_Row(batch, t, len(self.envs)) for t in range(self.batch_T)]
+        return _Views(batch, rows, batch.env.observation[0:1], self.make_actor(self._inputs))
 
     def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor:
         """Return who chooses the actions: the agent in this process, or an action server."""
@@ -247,19 +259,20 @@ class TrainingCollector(DecorrelatingStartCollector):
         """
         if getattr(self, "_inputs", None) is not agent_inputs or self._traj_infos is not traj_infos:
             self._bind(agent_inputs, traj_infos)
-        completed: list = []
-        self._start_batch(itr)
-        self.actor.request(0)
-        for t, row in enumerate(self._rows):
-            action = self.actor.receive(t)
+        views = self._views.get(id(self.samples_np)) or self._views.setdefault(id(self.samples_np), self._look_up(self.samples_np))
+        actor, completed = views.actor, []
+        self._start_batch(itr, views)
+        actor.request(0)
+        for t, row in enumerate(views.rows):
+            action = actor.receive(t)
             self.progress[0] += 1  # Odd: inside the environments.
             outcomes, ended = self._step_envs(t, row, action)
             self._tracker.step(t, self.samples_np, outcomes)
             if ended:
                 self._end_episodes(t, row, ended, completed)
             self.progress[0] += 1
-            self.actor.request(t + 1)
-        self.actor.finish()
+            actor.request(t + 1)
+        actor.finish()
         self._keep_last_observations(row)
         self._check_rewards()
         self._tracker.end_batch(self.samples_np)
@@ -318,12 +331,12 @@ class TrainingCollector(DecorrelatingStartCollector):
                 self._calls.reset(b, observations[b], f"after batch {self._itr}")
         self._running, self._standing = self._all_running, []
 
-    def _start_batch(self, itr: int) -> None:
+    def _start_batch(self, itr: int, views: _Views) -> None:
         """Put the first inputs in place and clear what is written only now and then."""
         self._itr, self._n_timeouts, self.completed_at = itr, [0] * len(self.envs), []
-        self._first_observation[0] = self._inputs.observation
+        views.first_observation[0] = self._inputs.observation
         self.samples_np.env.timeout[...] = False
-        self.actor.begin(itr)
+        views.actor.begin(itr)
 
     def _step_envs(self, t: int, row: _Row, action: Any) -> tuple[list, list[int]]:
         """Step the running environments, writing what they return into `row`.

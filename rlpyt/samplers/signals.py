@@ -45,6 +45,10 @@ class Semaphore:
         """Count down to 0, and return by how much; waits until that is at least 1."""
         return len(os.read(self._read, _AT_ONCE))
 
+    def acquire_waiting(self) -> int:
+        """Count down to 0 without waiting, and return by how much."""
+        return 0 if self.is_empty() else self.acquire_all()
+
     def fileno(self) -> int:
         """Return the descriptor that is readable while the count is above 0."""
         return self._read

@@ -155,7 +155,7 @@ class WorkerPool:
         self.pipes: list[Connection] = []
         self._stacks: list[SharedMap] = []
         self._early: dict[int, Any] = {}  # Replies that came while something else was waited for.
-        self._pollers: dict[int, select.poll] = {}  # By the descriptor of what is waited for.
+        self._pollers: dict[tuple[int, ...], select.poll] = {}  # By the descriptors of what is waited for.
         # At exit, before multiprocessing waits for its children. The pool may be gone by then.
         self._at_exit = _kill_at_exit(weakref.ref(self))
         atexit.register(self._at_exit)
@@ -215,25 +215,25 @@ class WorkerPool:
             patience.check(list(waiting.values()), sign_of_life=bool(ready))
         return [replies[rank] for rank in range(len(self.pipes))]
 
-    def wait_for(self, source: Any) -> None:
-        """Wait until `source` (anything with ``fileno()``) is readable, which some worker is to bring about; watch the workers meanwhile.
+    def wait_for(self, *sources: Any) -> None:
+        """Wait until one of `sources` (anything with ``fileno()``) is readable, which some worker is to bring about; watch the workers.
 
         Raises:
             WorkerError: a worker raised, died, or hung. All others have been ended by then.
         """
         with self.waiting:
-            self._wait_for(source.fileno())
+            self._wait_for(tuple(source.fileno() for source in sources))
 
-    def _wait_for(self, fd: int) -> None:
-        poller = self._pollers.get(fd) or self._poller(fd)
+    def _wait_for(self, fds: tuple[int, ...]) -> None:
+        poller = self._pollers.get(fds) or self._poller(fds)
         patience = None
         while True:
             ready = poller.poll(WATCH_INTERVAL * 1000)
-            if any(ready_fd == fd for ready_fd, _ in ready):
+            if any(fd in fds for fd, _ in ready):
                 return
             patience = patience or _Patience(self)
             for rank, pipe in enumerate(self.pipes):
-                if any(ready_fd == pipe.fileno() for ready_fd, _ in ready):
+                if any(fd == pipe.fileno() for fd, _ in ready):
                     if rank in self._early:  # It has nothing more to say, so it must have ended.
                         self._fail(rank)
                     self._early[rank] = self._read(rank)
@@ -247,9 +247,9 @@ class WorkerPool:
                 )
             patience.check([rank for rank in ranks if self._progress[rank] % 2] or ranks, sign_of_life=bool(ready))
 
-    def _poller(self, fd: int) -> select.poll:
-        poller = self._pollers[fd] = select.poll()
-        for watched in (fd, *self.pipes):
+    def _poller(self, fds: tuple[int, ...]) -> select.poll:
+        poller = self._pollers[fds] = select.poll()
+        for watched in (*fds, *self.pipes):
             poller.register(watched, select.POLLIN)
         return poller
 
@@ -484,6 +484,41 @@ def check_affinity(affinity: Any) -> None:
         elif not _is_count(value) or value < (0 if key == "cuda_idx" else 1):
             lowest = "a GPU number from 0" if key == "cuda_idx" else "a number of threads, at least 1"
             raise ValueError(f"affinity[{key!r}]={value!r} must be {lowest}, or None.")
+
+
+_OF_OPTIMIZER = dict(cpus="master_cpus", torch_threads="master_torch_threads", cuda_idx="cuda_idx", set_affinity="set_affinity")
+
+
+def split_async_affinity(affinity: Any) -> tuple[list[dict], list[dict]]:
+    """Return the affinities, in the form that `check_affinity` describes, of optimizing processes and of sampling processes.
+
+    Args:
+        affinity: of an asynchronous run: ``optimizer`` (a list with one dictionary for each process: ``cpus``, ``cuda_idx``,
+            ``torch_threads``, ``set_affinity``), ``sampler`` (a dictionary, or a list of them for several sampling processes),
+            ``all_cpus``, ``set_affinity``; all optional. Or one without these two, as of a run in one process: both then get what is
+            theirs of it.
+
+    Raises:
+        ValueError: it is no such thing.
+    """
+    affinity = {} if affinity is None else affinity
+    if not isinstance(affinity, dict) or not {"optimizer", "sampler"} & set(affinity):
+        check_affinity(affinity)
+        return [affinity], [{name: value for name, value in affinity.items() if not name.startswith("master_")}]
+    unknown = set(affinity) - {"optimizer", "sampler", "all_cpus", "set_affinity"}
+    if unknown:
+        raise ValueError(f"affinity of an asynchronous run has the unknown keys {sorted(unknown)}: it has optimizer and sampler.")
+    parts = []
+    for name in ("optimizer", "sampler"):
+        given = affinity.get(name, {})
+        given = [given] if isinstance(given, dict) else given
+        if not isinstance(given, (list, tuple)) or not given or not all(isinstance(each, dict) for each in given):
+            raise ValueError(f"affinity[{name!r}]={given!r} must be a dictionary for one process, or a list of them for several.")
+        parts.append([{**{key: affinity[key] for key in ("set_affinity",) if key in affinity}, **each} for each in given])
+    optimizers = [{_OF_OPTIMIZER.get(key, key): value for key, value in each.items()} for each in parts[0]]
+    for each in (*optimizers, *parts[1]):
+        check_affinity(each)
+    return optimizers, parts[1]
 
 
 def _is_cpus(value: Any) -> bool:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.samplers.base import BaseSampler, close_envs, make_envs, set_traj_info_attributes
-from rlpyt.samplers.buffer import build_samples_buffer, checked_spaces
+from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collections import Samples
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
@@ -57,28 +56,17 @@ class ParallelSamplerBase(BaseSampler):
         """
         self.shutdown()
         check_affinity(affinity)
-        self._check_initialize(agent, world_size, rank)
-        B = self.batch_spec.B
+        examples = self._allocate(agent, seed, bootstrap_value, traj_info_kwargs, world_size, rank, self.agent_in_workers)
+        self._start(affinity, worker_process)
+        return examples
+
+    def _start(self, affinity: dict | None, worker_process: Any = None) -> None:
+        """Start the workers and wait until they are ready."""
         self._affinity = affinity = affinity or {}
         cpus = self._workers_cpus(affinity)
-        global_B, first = B * world_size, rank * B
-        self._first = first
-        self.agent, self.seed = agent, seed
-        env = make_envs(self.EnvCls, self.env_kwargs, seed, "example", [rank])[0]
-        try:
-            env_ranks = np.arange(first, first + B)
-            self._agent_init(agent, env, global_B, env_ranks)
-            self._null_action = env.action_space.null_value()
-            self.samples_pyt, self.samples_np, examples = build_samples_buffer(
-                agent, env, self.batch_spec, bootstrap_value, agent_shared=True, env_shared=True, subprocess=False
-            )
-        finally:
-            close_envs([env])
-        self._agent_ready(agent, global_B, env_ranks)
-        set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
-        self.stop = np_mp_array(1, bool)
-        common_kwargs = self._common_kwargs(affinity, traj_info_kwargs, global_B, examples)
-        workers_kwargs = self._workers_kwargs(cpus, first, rank, examples)
+        self._agent_ready()
+        common_kwargs = self._common_kwargs(affinity)
+        workers_kwargs = self._workers_kwargs(cpus)
         self._pool = WorkerPool(
             worker_process or sampling_process,
             [dict(common_kwargs=common_kwargs, worker_kwargs=kwargs) for kwargs in workers_kwargs],
@@ -89,12 +77,11 @@ class ParallelSamplerBase(BaseSampler):
             on_failure=self._on_failure(),
         )
         self._pool.receive()
-        return examples
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
         """Have the workers fill the batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that
         ended in it."""
-        replies = self._run("collect", itr, f"collecting batch {itr}")
+        replies = self._run("collect", (itr, self._db_idx), f"collecting batch {itr}")
         completed = [info for infos, _ in replies for info in infos]
         completed_at = [at for _, ats in replies for at in ats or ()]
         if len(completed_at) == len(completed):  # In the order in which they ended, whatever the number of workers.
@@ -130,7 +117,7 @@ class ParallelSamplerBase(BaseSampler):
         begun_anew = [env_rank for ranks in replies for env_rank in ranks]
         if self.gpu:
             for env_rank in begun_anew:
-                self._forget(env_rank - self._first)
+                self._forget(env_rank - int(self._env_ranks[0]))
         return begun_anew
 
     def _ask(self, name: str, argument: Any, doing: str) -> list:
@@ -161,16 +148,12 @@ class ParallelSamplerBase(BaseSampler):
             raise RuntimeError("The sampler is not running; call initialize() before using it.")
         return self._pool
 
-    def _agent_init(self, agent: Any, env: Any, global_B: int = 1, env_ranks: np.ndarray | None = None) -> None:
-        """Initialize the agent; its parameters are shared if the workers use them."""
-        agent.initialize(checked_spaces(env), share_memory=not self.gpu, global_B=global_B, env_ranks=env_ranks)
-
-    def _agent_ready(self, agent: Any, global_B: int, env_ranks: np.ndarray) -> None:
+    def _agent_ready(self) -> None:
         """Called when the agent is initialized and the batch allocated, before workers start."""
 
-    def _run(self, name: str, itr: int, doing: str) -> list:
+    def _run(self, name: str, argument: Any, doing: str) -> list:
         """Give the workers a command, and return their replies."""
-        return self._running_pool().request((name, itr), doing)
+        return self._running_pool().request((name, argument), doing)
 
     def _on_failure(self) -> Callable[[], None]:
         """Return what makes workers come to an end of what they do; it must not keep the sampler alive."""
@@ -208,7 +191,7 @@ class ParallelSamplerBase(BaseSampler):
         groups = self._group_columns(n)
         return [g[part.start : part.stop] for g in groups for part in split_evenly(len(g), n_workers // self.n_groups)]
 
-    def _common_kwargs(self, affinity: dict, traj_info_kwargs: dict | None, global_B: int, examples: dict) -> dict:
+    def _common_kwargs(self, affinity: dict) -> dict:
         return dict(
             EnvCls=self.EnvCls,
             env_kwargs=self.env_kwargs,
@@ -216,34 +199,34 @@ class ParallelSamplerBase(BaseSampler):
             batch_T=self.batch_spec.T,
             CollectorCls=self.CollectorCls,
             TrajInfoCls=self.TrajInfoCls,
-            traj_info_kwargs=traj_info_kwargs,
+            traj_info_kwargs=self._traj_info_kwargs,
             max_decorrelation_steps=self.max_decorrelation_steps,
             torch_threads=affinity.get("worker_torch_threads"),
             seed=self.seed,
             stop=self.stop,
-            global_B=global_B,
+            global_B=self._global_B,
             eval_CollectorCls=self.eval_CollectorCls,
             eval_env_kwargs=self.eval_env_kwargs,
             eval_max_T=self.eval_max_T if self.eval_n_envs else 0,
-            examples=examples,
+            examples=self._examples,
         )
 
-    def _workers_kwargs(self, cpus: list, first: int, rank: int, examples: dict) -> list[dict]:
+    def _workers_kwargs(self, cpus: list) -> list[dict]:
         """Share environments out among the workers."""
-        n_workers = len(cpus)
+        n_workers, first, first_eval = len(cpus), int(self._env_ranks[0]), self._first_eval_env
         self._progress = np_mp_array(n_workers, np.int64)  # Each worker counts its own time steps.
         self._columns = columns = self._share(self.batch_spec.B, n_workers)
         self._eval_columns = eval_columns = self._share(self.eval_n_envs, n_workers)
         max_episodes = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs) if self.eval_n_envs else None
         return [
             dict(
-                rank=rank * n_workers + i,
+                rank=self.rank * n_workers + i,
                 index=i,
                 cpus=cpus[i],
                 progress=self._progress[i : i + 1],
                 env_ranks=np.arange(first + columns[i].start, first + columns[i].stop),
-                samples_np=self.samples_np[:, columns[i].start : columns[i].stop],
-                eval_env_ranks=[rank * self.eval_n_envs + e for e in eval_columns[i]],
+                batches_np=[samples_np[:, columns[i].start : columns[i].stop] for _, samples_np in self._batches],
+                eval_env_ranks=[first_eval + e for e in eval_columns[i]],
                 eval_max_episodes=None if max_episodes is None else [max_episodes[e] for e in eval_columns[i]],
                 sync=None,  # What follows is for action servers.
                 step_buffer_np=None,

@@ -34,9 +34,10 @@ def initialize_worker(rank: int, seed: int | None = None, cpu: Any = None, torch
 def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict) -> None:
     """Make environments and collectors, then do what the master commands until it says None.
 
-    Commands are ``("collect", itr)`` and ``("evaluate", itr)``. The replies are the TrajInfos of completed episodes, the former as
-    ``(completed, completed_at)``: with the time step and environment at which each ended. For checkpoints there are ``("save", None)``, to
-    which this worker's state is the reply, and ``("load", states)`` with those of all workers; the reply is which environments begin anew.
+    Commands are ``("collect", (itr, which of the batches))`` and ``("evaluate", itr)``. The replies are the TrajInfos of completed
+    episodes, the former as ``(completed, completed_at)``: with the time step and environment at which each ended. For checkpoints there
+    are ``("save", None)``, to which this worker's state is the reply, and ``("load", states)`` with those of all workers; the reply is
+    which environments begin anew.
 
     Args:
         pipe: to the master.
@@ -66,7 +67,7 @@ def _serve(pipe: Connection, c: _Kwargs, w: _Kwargs, all_envs: list) -> None:
     collector = c.CollectorCls(
         rank=w.rank,
         envs=envs,
-        samples_np=w.samples_np,
+        samples_np=w.batches_np[0],
         batch_T=c.batch_T,
         TrajInfoCls=c.TrajInfoCls,
         agent=c.agent,
@@ -100,19 +101,21 @@ def _serve(pipe: Connection, c: _Kwargs, w: _Kwargs, all_envs: list) -> None:
         command = pipe.recv()
         if command is None:
             break
-        name, itr = command
+        name, argument = command
         if name == "save":
             reply = _state(c, w, collector, eval_envs, agent_inputs, traj_infos)
         elif name == "load":
-            reply = _load(itr[w.index], c, w, collector, eval_envs, agent_inputs, traj_infos)
+            reply = _load(argument[w.index], c, w, collector, eval_envs, agent_inputs, traj_infos)
         elif name == "collect":
+            itr, db_idx = argument
+            collector.samples_np = w.batches_np[db_idx]
             agent_inputs, traj_infos, completed = collector.collect_batch(agent_inputs, traj_infos, itr)
             reply = completed, getattr(collector, "completed_at", None)
         else:
             reply = []
             if eval_collector is not None:
                 eval_collector.traj_infos_queue = TrajInfoList()
-                eval_collector.collect_evaluation(itr)
+                eval_collector.collect_evaluation(argument)
                 reply = list(eval_collector.traj_infos_queue)
         pipe.send(("ok", reply))
 
@@ -129,7 +132,7 @@ def _state(c: _Kwargs, w: _Kwargs, collector: Any, eval_envs: list, agent_inputs
 def _load(state: dict, c: _Kwargs, w: _Kwargs, collector: Any, eval_envs: list, agent_inputs: Any, traj_infos: list) -> list:
     """Go on from there; return the numbers of the environments that begin anew."""
     if state["agent"] is not None:
-        c.agent.set_sampling_state(state["agent"], w.samples_np.agent.agent_info)
+        c.agent.set_sampling_state(state["agent"], w.batches_np[0].agent.agent_info)
     for env, env_state in zip(eval_envs, state["eval_envs"], strict=True):
         if env_state is not None:
             set_state(env, env_state)

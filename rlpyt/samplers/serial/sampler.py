@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from rlpyt.envs.state import get_state, set_state
-from rlpyt.samplers.base import BaseSampler, close_envs, make_envs, set_traj_info_attributes
-from rlpyt.samplers.buffer import build_samples_buffer, checked_spaces
+from rlpyt.samplers.base import BaseSampler, close_envs, make_envs
 from rlpyt.samplers.collections import Samples
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
@@ -53,52 +50,44 @@ class SerialSampler(BaseSampler):
         """
         self.shutdown()
         check_affinity(affinity)
-        self._check_initialize(agent, world_size, rank)
-        B = self.batch_spec.B
-        global_B = B * world_size
-        env_ranks = np.arange(rank * B, (rank + 1) * B)
+        examples = self._allocate(agent, seed, bootstrap_value, traj_info_kwargs, world_size, rank, share_batch=False)
+        self._start(affinity)
+        return examples
+
+    def _start(self, affinity: dict | None) -> None:
+        """Make environments and collectors."""
         self._envs = []
-        example_env = make_envs(self.EnvCls, self.env_kwargs, seed, "example", [rank])[0]
-        try:
-            agent.initialize(checked_spaces(example_env), share_memory=False, global_B=global_B, env_ranks=env_ranks)
-            self.samples_pyt, self.samples_np, examples = build_samples_buffer(
-                agent, example_env, self.batch_spec, bootstrap_value, agent_shared=False, env_shared=False, subprocess=False
-            )
-        finally:
-            close_envs([example_env])
-        set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
-        envs = make_envs(self.EnvCls, self.env_kwargs, seed, "train_env", env_ranks, self._envs)
+        envs = make_envs(self.EnvCls, self.env_kwargs, self.seed, "train_env", self._env_ranks, self._envs)
         self.collector = self.CollectorCls(
             rank=0,
             envs=envs,
             samples_np=self.samples_np,
             batch_T=self.batch_spec.T,
             TrajInfoCls=self.TrajInfoCls,
-            agent=agent,
-            global_B=global_B,
-            env_ranks=env_ranks,
+            agent=self.agent,
+            global_B=self._global_B,
+            env_ranks=self._env_ranks,
         )
-        self.collector.seed = seed
+        self.collector.seed = self.seed
         if self.eval_n_envs > 0:
-            eval_ranks = range(rank * self.eval_n_envs, (rank + 1) * self.eval_n_envs)
-            eval_envs = make_envs(self.EnvCls, self.eval_env_kwargs, seed, "eval_env", eval_ranks, self._envs)
+            eval_ranks = range(self._first_eval_env, self._first_eval_env + self.eval_n_envs)
+            eval_envs = make_envs(self.EnvCls, self.eval_env_kwargs, self.seed, "eval_env", eval_ranks, self._envs)
             self.eval_collector = self.eval_CollectorCls(
                 envs=eval_envs,
-                agent=agent,
+                agent=self.agent,
                 TrajInfoCls=self.TrajInfoCls,
                 max_T=self.eval_max_T,
                 max_trajectories=self.eval_max_trajectories,
             )
-            self.eval_collector.stop = self.stop = np.zeros(1, bool)
-            self.eval_collector.examples = examples
-        self.agent = agent
+            self.eval_collector.stop = self.stop
+            self.eval_collector.examples = self._examples
         self._agent_inputs, self._traj_infos = self.collector.start_envs(self.max_decorrelation_steps)
         self.collector.start_agent()
-        return examples
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
         """Run one batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that ended in it."""
         self._check_running()
+        self.collector.samples_np = self.samples_np
         self.collector.reset_if_needed(self._agent_inputs)
         self._agent_inputs, self._traj_infos, completed = self.collector.collect_batch(
             self._agent_inputs, self._traj_infos, itr

@@ -14,21 +14,23 @@ _TRIAL_SECONDS = 5.0
 class CpuSampler(ParallelSamplerBase):
     """Each worker steps its environments and runs the agent for them, on the CPU; the parameters are in shared memory."""
 
+    agent_in_workers = True
+
     def __init__(
         self, *args: Any, CollectorCls: Any = CpuResetCollector, eval_CollectorCls: Any = CpuEvalCollector, **kwargs: Any
     ) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
 
-    def _agent_ready(self, agent: Any, global_B: int, env_ranks: Any) -> None:
+    def _agent_ready(self) -> None:
         """Check that workers can use the threads they are to use."""
         n_threads = self._affinity.get("worker_torch_threads") or 1
         if n_threads > 1 and (self.start_method or default_start_method()) == "fork":
             check_forked_torch_threads(n_threads)
 
-    def _run(self, name: str, itr: int, doing: str) -> list:
+    def _run(self, name: str, argument: Any, doing: str) -> list:
         self._running_pool()
         self.agent.sync_shared_memory()  # Copies only if the trained model is another one, e.g. on a GPU.
-        return super()._run(name, itr, doing)
+        return super()._run(name, argument, doing)
 
 
 def check_forked_torch_threads(n: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from rlpyt.samplers.actors import BatchActor, EvalActor
@@ -42,8 +41,9 @@ class GpuSamplerBase(ParallelSamplerBase):
 
     def training_groups(self) -> list[Group]:
         """Return the groups of workers, for one batch."""
-        if self._actors is None:
-            self._actors = [
+        actors = self._actors.get(self._db_idx)
+        if actors is None:
+            actors = self._actors[self._db_idx] = [
                 BatchActor(
                     self.agent,
                     self.samples_np[:, columns.start : columns.stop],
@@ -55,8 +55,8 @@ class GpuSamplerBase(ParallelSamplerBase):
                 for columns in self._group_columns(self.batch_spec.B)
             ]
             if self.agent.device.type == "cuda":
-                self._pinned = PinnedMemory(self.samples_np._replace(final_observation=None), self.agent.device)
-        return self._groups(self._actors, [signals.n_workers for signals in self._signals])
+                self._pinned.append(PinnedMemory(self.samples_np._replace(final_observation=None), self.agent.device))
+        return self._groups(actors, [signals.n_workers for signals in self._signals])
 
     def evaluation_groups(self) -> list[Group]:
         """Return the groups of workers, for one evaluation; a group may have no evaluation environments."""
@@ -93,14 +93,18 @@ class GpuSamplerBase(ParallelSamplerBase):
 
     def shutdown(self) -> None:
         """Close the environments and end the workers. May be called twice."""
-        self._actors = self._pinned = None
+        self._actors: dict = {}  # By the batch they write into.
+        self._pinned: list = []
         super().shutdown()
 
-    def _run(self, name: str, itr: int, doing: str) -> list:
+    def _run(self, name: str, argument: Any, doing: str) -> list:
         pool = self._running_pool()
         with pool.ending_on_failure():
-            pool.send((name, itr), doing)
-            (self.serve_actions if name == "collect" else self.serve_actions_evaluation)(itr)
+            pool.send((name, argument), doing)
+            if name == "collect":
+                self.serve_actions(argument[0])
+            else:
+                self.serve_actions_evaluation(argument)
             return pool.receive()
 
     def _forget(self, b: int) -> None:
@@ -110,23 +114,24 @@ class GpuSamplerBase(ParallelSamplerBase):
                 turn_to(self.agent, number)
                 self.agent.reset_one(idx=b - columns.start)
 
-    def _agent_ready(self, agent: Any, global_B: int, env_ranks: np.ndarray) -> None:
+    def _agent_ready(self) -> None:
         """Have the agent act for all environments in this process."""
-        agent.collector_initialize(global_B=global_B, env_ranks=env_ranks)
+        self.agent.collector_initialize(global_B=self._global_B, env_ranks=self._env_ranks)
 
-    def _common_kwargs(self, *args: Any) -> dict:
-        return {**super()._common_kwargs(*args), "agent": None, "examples": None}
+    def _common_kwargs(self, affinity: dict) -> dict:
+        return {**super()._common_kwargs(affinity), "agent": None, "examples": None}
 
-    def _workers_kwargs(self, cpus: list, first: int, rank: int, examples: dict) -> list[dict]:
+    def _workers_kwargs(self, cpus: list) -> list[dict]:
         """Extend each worker's share by its signals and its part of the step buffers."""
         n_workers, B = len(cpus), self.batch_spec.B
+        examples = self._examples
         if not self.workers_read_agent_info:
             examples = {**examples, "agent_info": None}
         _, self.step_buffer_np = build_step_buffer(examples, B)
         if self.eval_n_envs:
             _, self.eval_step_buffer_np = build_step_buffer(examples, self.eval_n_envs)
         self._signals = [GroupSignals(n_workers // self.n_groups) for _ in range(self.n_groups)]
-        workers_kwargs = super()._workers_kwargs(cpus, first, rank, examples)
+        workers_kwargs = super()._workers_kwargs(cpus)
         for i, kwargs in enumerate(workers_kwargs):
             group, number = divmod(i, n_workers // self.n_groups)
             columns, eval_columns = self._columns[i], self._eval_columns[i]
@@ -135,8 +140,9 @@ class GpuSamplerBase(ParallelSamplerBase):
             if eval_columns:
                 kwargs["eval_step_buffer_np"] = self.eval_step_buffer_np[eval_columns.start : eval_columns.stop]
             if not self.workers_read_agent_info:  # Its types could make workers import torch.
-                samples = kwargs["samples_np"]
-                kwargs["samples_np"] = samples._replace(agent=samples.agent._replace(agent_info=None))
+                kwargs["batches_np"] = [
+                    samples._replace(agent=samples.agent._replace(agent_info=None)) for samples in kwargs["batches_np"]
+                ]
         return workers_kwargs
 
     def _on_failure(self) -> Callable[[], None]:

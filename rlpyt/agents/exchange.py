@@ -1,0 +1,77 @@
+"""Parameters on their way from the process that trains to those that sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from rlpyt.utils.buffer import np_mp_array, torchify_buffer
+from rlpyt.utils.synchronize import ProcessLock
+
+
+class ParameterExchange:
+    """The latest parameters of a model, in shared memory: one process sends them, any number receive them, and nobody waits for anybody.
+
+    Versions of them are written into two slots in turn, flat. What was overtaken while it was being read is read again::
+
+        sender     [announced = v]   slot[v % 2] = parameters          [published = v]
+        receiver   [v = published]   parameters = slot[v % 2]   again, unless [announced < v + 2]
+
+    A sender is held up for as long as one copy takes, or by nothing but a lock (``[]``) around a single number; and should it be killed
+    halfway, the version before it stays.
+
+    Args:
+        tensors: the parameters, of any dtypes and on any device; they are sent at once, as version 0.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._dtypes = sorted({tensor.dtype for tensor in tensors}, key=str)
+        self._numbers = np_mp_array(2, "int64")  # announced, published
+        self._lock = ProcessLock()
+        sizes = [sum(tensor.numel() for tensor in self._of(dtype, tensors)) for dtype in self._dtypes]
+        self._slots_np = [  # [slot][dtype]
+            [np_mp_array(size, str(dtype).removeprefix("torch.")) for size, dtype in zip(sizes, self._dtypes)] for _ in range(2)
+        ]
+        self._numbers[:] = -1
+        self.send(tensors)
+
+    @property
+    def version(self) -> int:
+        """Of the parameters sent last: how often they have been sent since the first time."""
+        return int(self._numbers[1])
+
+    def send(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Copy parameters to where all can read them; return their version. They must be as those that this object was made with."""
+        version = self.version + 1
+        with self._lock:
+            self._numbers[0] = version
+        for slot, dtype in zip(self._slots(version), self._dtypes):
+            parts = [tensor.detach().reshape(-1) for tensor in self._of(dtype, tensors)]
+            if parts[0].device.type == "cpu":
+                torch.cat(parts, out=slot)
+            else:
+                slot.copy_(torch.cat(parts))  # One copy from the GPU, which is waited for.
+        with self._lock:
+            self._numbers[1] = version
+        return version
+
+    def receive(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Copy the parameters sent last into `tensors`; return their version."""
+        while True:
+            with self._lock:
+                version = int(self._numbers[1])
+            for slot, dtype in zip(self._slots(version), self._dtypes):
+                mine = self._of(dtype, tensors)
+                parts = slot.to(mine[0].device).split([tensor.numel() for tensor in mine])
+                with torch.no_grad():
+                    torch._foreach_copy_(mine, [part.view_as(tensor) for part, tensor in zip(parts, mine)])
+            with self._lock:
+                if self._numbers[0] < version + 2:
+                    return version
+
+    def _slots(self, version: int) -> list[torch.Tensor]:
+        return [torchify_buffer(array) for array in self._slots_np[version % 2]]
+
+    def _of(self, dtype: torch.dtype, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [tensor for tensor in tensors if tensor.dtype == dtype]

@@ -1,0 +1,547 @@
+"""Sampling and training at the same time, in processes of their own.
+
+::
+
+    sampling process(es)  --batch in one of two buffers-->  memory copier  -->  replay buffer  -->  optimizer(s)
+                          <--parameters, each time they have been trained--------------------------  (this process is the first one)
+
+While the copier reads the one buffer, sampling goes on in the other. The copier appends batches in the order in which they were sampled; it
+is one process, because two would have to take turns. All of it works with any number of GPUs, and with none.
+
+Sampling runs at full speed. Optimizing waits whenever it would otherwise train on more than `replay_ratio` samples per sampled step.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import multiprocessing
+import os
+import time
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from rlpyt.runners.checkpoint import load_snapshot, load_training, resume, settings_of
+from rlpyt.runners.interrupt import Interrupt
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.sync_rl import SEED_STEP, process_group, raise_first_failure, watching
+from rlpyt.samplers.signals import Semaphore
+from rlpyt.samplers.workers import WorkerPool, default_start_method, set_cpu_affinity, split_async_affinity
+from rlpyt.utils.buffer import np_mp_array, torchify_buffer
+from rlpyt.utils.logging import logger
+from rlpyt.utils.seed import env_seed, make_seed, set_seed
+from rlpyt.utils.stopwatch import Stopwatch
+from rlpyt.utils.synchronize import ProcessLock
+
+
+class AsyncRlMixin:
+    """In front of a runner: ``class AsyncRl(AsyncRlMixin, MinibatchRl)``.
+
+    The algorithm must be one that learns from replay, the sampler an asynchronous one (`rlpyt.samplers.async_`). Rows of the log come after
+    as many sampled steps as with other runners; `Iteration` counts calls of `optimize_agent`, `SamplerIteration` the sampler's batches.
+
+    Args:
+        affinity: ``optimizer`` (a list with one dictionary for each optimizing process: ``cpus``, ``cuda_idx``, ``torch_threads``,
+            ``set_affinity``) and ``sampler`` (the dictionary of a synchronous run, or a list of them for several sampling processes). Or
+            the dictionary of a synchronous run for both.
+        kwargs: of the runner.
+
+    Raises:
+        ValueError: sampler, algorithm or affinity do not suit.
+    """
+
+    _eval_pauses_training = False
+
+    def __init__(self, algo: Any, agent: Any, sampler: Any, n_steps: int | float, affinity: Any = None, **kwargs: Any) -> None:
+        self.optimizer_affinities, self.sampler_affinities = split_async_affinity(affinity)
+        if not getattr(sampler, "async_", False):
+            raise ValueError(
+                f"{type(self).__name__} needs a sampler from rlpyt.samplers.async_, such as AsyncCpuSampler; "
+                f"{type(sampler).__name__} is for runners that wait for each batch."
+            )
+        if not hasattr(algo, "samples_to_buffer"):
+            raise ValueError(
+                f"{type(algo).__name__} learns from the batch just sampled, so sampling cannot run ahead of it: "
+                f"{type(self).__name__} is for algorithms that learn from replay, such as DQN or SAC."
+            )
+        super().__init__(
+            algo=algo, agent=agent, sampler=sampler, n_steps=n_steps, affinity=self.optimizer_affinities[0], **kwargs
+        )
+        self.world_size = len(self.optimizer_affinities)
+        self._pool: WorkerPool | None = None
+        self._ended = False  # Whether all processes have come to the end of what they do.
+
+    # The run --------------------------------------------------------------------------------------------------------
+    def train(self) -> None:
+        """Optimize as often as the replay ratio allows while other processes sample, logging at the specified interval of samples."""
+        with Interrupt(self._stop_sampling) as interrupt, ExitStack() as stack:
+            stack.callback(self.shutdown)
+            self.startup()
+            try:
+                if self.world_size > 1:
+                    stack.enter_context(watching(self._pool))
+                    stack.enter_context(process_group(self, self._store))
+                self.optim_startup()
+                self.start_sampling()
+                while self.wait_for_samples():
+                    self.optimize()
+                self._end_optimizers()
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except RuntimeError as error:
+                if self.world_size > 1 and self._pool.processes:
+                    raise_first_failure(self._pool, error)
+                raise
+            if interrupt.signal is not None:
+                self.finish_interrupted(self.sampler_itr)
+        if interrupt.signal is not None:
+            raise SystemExit(interrupt.exit_code)
+        logger.log("Training complete.")
+
+    def startup(self) -> int:
+        """Initialize sampler and replay buffer in shared memory, and start all other processes; return the number of batches."""
+        self.settings = settings_of(self)
+        self._lines = _Lines(len(self.sampler_affinities))
+        if self.seed is None:
+            self.seed = make_seed()
+        set_seed(self.seed)
+        logger.log(f"Runner {type(self).__name__}: seed {self.seed}.")
+        _, examples = self.sampler.async_initialize(
+            agent=self.agent,
+            bootstrap_value=getattr(self.algo, "bootstrap_value", False),
+            traj_info_kwargs=self.get_traj_info_kwargs(),
+            seed=self.seed + 1,
+        )
+        self.itr_batch_size = self.sampler.batch_spec.size  # env steps
+        n_itr = self.get_n_itr()
+        self._lines.n_batches[0] = n_itr
+        self.algo.async_initialize(
+            agent=self.agent,
+            sampler_n_itr=n_itr,
+            batch_spec=self.sampler.batch_spec,
+            mid_batch_reset=self.sampler.mid_batch_reset,
+            examples=examples,
+            world_size=self.world_size,
+        )
+        self.launch_workers()
+        return n_itr
+
+    def launch_workers(self) -> None:
+        """Start sampling processes, memory copier, and all optimizing processes but this one."""
+        start_method = self.sampler.start_method or default_start_method()
+        parts = self.sampler.parts(len(self.sampler_affinities))
+        pipes = [multiprocessing.get_context(start_method).Pipe(duplex=False) for _ in parts]
+        self._reports, self._report_ends = [receive for receive, _ in pipes], [send for _, send in pipes]
+        lines, n = self._lines, len(parts)
+        processes = [
+            dict(
+                work=_sample,
+                sampler=part,
+                affinity=affinity,
+                part=i,
+                seed=env_seed(self.seed, "agent", i),
+                lines=lines,
+                report=report,
+                eval_interval=self.log_interval_itrs if self._eval else None,
+                min_itr_learn=self.min_itr_learn,
+            )
+            for i, (part, affinity, report) in enumerate(zip(parts, self.sampler_affinities, self._report_ends))
+        ]
+        names = ["the sampling process" if n == 1 else f"sampling process {i} of {n}" for i in range(n)]
+        batches_np = [samples_np for _, samples_np in self.sampler._batches]
+        processes.append(dict(work=_copy, algo=self.algo, batches_np=batches_np, lines=lines, n_parts=n))
+        names.append("the memory copier")
+        if self.world_size > 1:
+            self._store = dist.TCPStore("127.0.0.1", 0, world_size=self.world_size, is_master=True, wait_for_workers=False)
+        for rank in range(1, self.world_size):
+            processes.append(dict(work=_optimize, optimizer=_Optimizer(self, rank), port=self._store.port))
+            names.append(f"optimizer {rank} of {self.world_size}")
+        self._pool = WorkerPool(_work, [dict(kwargs=kwargs) for kwargs in processes], names, start_method=start_method)
+
+    def optim_startup(self) -> None:
+        """Bind this process, move the agent to its device, and build the optimizer; all else is started by then."""
+        _start_optimizer(self)
+        self.initialize_logging()
+
+    def initialize_logging(self) -> None:
+        """Extend the base class."""
+        super().initialize_logging()
+        self.opt_itr = 0  # Calls of optimize_agent so far.
+        self.sampler_itr = -1  # The latest batch whose TrajInfos are here.
+        self.n_copied = 0  # Batches in the replay buffer.
+        self.sampler_parameters_version = 0
+        self.throttled = Stopwatch()
+        self._pending: dict[int, list] = {}  # Reports on batches on which not all sampling processes have reported yet.
+        self._n_sampling = len(self._reports)
+        self._ratio_since = self.min_itr_learn, 0  # Batch and update from which the replay ratio counts.
+
+    def start_sampling(self) -> None:
+        """Put a run that is resumed into its state, wait until all processes are ready, and let them begin."""
+        if self.resume_from is not None:
+            self.first_itr = resume(self, self.resume_from)
+            self.n_copied, self.sampler_itr = self.first_itr, self.first_itr - 1
+            first_update = max(self.min_itr_learn, getattr(self.algo, "_first_itr_with_replay", 0))
+            if first_update > self.first_itr:
+                self._ratio_since = first_update, self.algo.update_counter
+        self._lines.n_begun[0] = self.first_itr
+        self.agent.send_shared_memory()
+        self._pool.receive()
+        self._pool.send(self.first_itr, "training")
+        self._last_logged = time.monotonic(), 0.0
+
+    def wait_for_samples(self) -> bool:
+        """Wait until one more optimization keeps to the replay ratio; return False if sampling has ended."""
+        while True:
+            self._take_in()
+            if self._n_sampling == 0 and self.n_copied >= self._lines.n_batches[0]:
+                self._ended = True
+                return False
+            if self.n_copied >= self._n_needed():
+                return True
+            with self.throttled:
+                self._pool.wait_for(self._lines.in_replay, *self._reports)
+
+    def _n_needed(self) -> int:
+        """Batches that must be in the replay buffer for one more optimization, so that `replay_ratio` is an upper bound."""
+        first_itr, first_update = self._ratio_since
+        updates = self.algo.update_counter - first_update + self.algo.updates_per_optimize
+        samples = updates * self.algo.batch_size * self.world_size
+        return first_itr + max(1, -int(-samples // (self.itr_batch_size * self.algo.replay_ratio)))
+
+    def optimize(self) -> None:
+        """Train on what is in the replay buffer, and send the parameters to the sampler."""
+        sampler_itr = self.n_copied - 1
+        self._tell_optimizers(sampler_itr)
+        self.agent.train_mode(sampler_itr)
+        with self.diagnostics.optimization:
+            opt_info = self.algo.optimize_agent(self.opt_itr, sampler_itr=sampler_itr)
+            self.agent.send_shared_memory()
+        self.opt_itr += 1
+        self.diagnostics.store_opt_info(opt_info)
+
+    def _tell_optimizers(self, sampler_itr: int) -> None:
+        """Have the other optimizing processes train together with this one; or end, if that is -1."""
+        if self.world_size > 1:
+            dist.broadcast(torch.tensor([sampler_itr]), src=0, group=self._control)
+
+    def _end_optimizers(self) -> None:
+        self._tell_optimizers(-1)
+        self.agent.unwrap()
+        gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
+
+    def _stop_sampling(self) -> None:
+        """Have sampling end after the batches that have begun. Called by a signal handler."""
+        if hasattr(self, "_lines"):
+            self._lines.stop[0] = True
+        self.sampler.stop_evaluation()
+
+    def shutdown(self) -> None:
+        """End all processes."""
+        if hasattr(self, "pbar"):
+            self.pbar.stop()
+        if self._pool is not None and self._ended:
+            self._pool.stop()
+        elif self._pool is not None:
+            self._pool.kill(grace=0)
+        self.agent.unwrap()
+
+    # What other processes report ------------------------------------------------------------------------------------
+    def _take_in(self) -> None:
+        """Take in what has been copied, and what sampling processes report; log what is due."""
+        self.n_copied += self._lines.in_replay.acquire_waiting()
+        for pipe in self._reports:
+            while pipe.poll():
+                report = pipe.recv()
+                if report is None:
+                    self._n_sampling -= 1
+                else:
+                    self._pending.setdefault(report.itr, []).append(report)
+        for itr in sorted(self._pending):
+            if len(self._pending[itr]) == len(self._reports):
+                self._store_reports(itr, self._pending.pop(itr))
+
+    def _store_reports(self, itr: int, reports: list[_Report]) -> None:
+        """Count a batch on which all sampling processes have reported, and log if it is the last of an interval."""
+        evaluated = [report.evaluation for report in reports if report.evaluation is not None]
+        self.diagnostics.sampling.seconds += max(report.sampling_seconds for report in reports)
+        self.sampler_parameters_version = min(report.parameters_version for report in reports)
+        is_batch = itr >= self.first_itr
+        logger.set_iteration(max(itr, 0))
+        with logger.prefix(f"itr #{max(itr, 0)} "):
+            if is_batch:
+                self.sampler_itr = itr
+                self.store_batch(itr, [info for report in reports for info in report.traj_infos])
+            if not is_batch or (itr + 1) % self.log_interval_itrs == 0:
+                infos = [info for infos, _ in evaluated for info in infos]
+                self.log_batch(max(itr, 0), infos, max((seconds for _, seconds in evaluated), default=0.0))
+
+    def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
+        """Write the row of the log that comes after batch `itr`."""
+        raise NotImplementedError
+
+    def record_async(self, eval_time: float) -> None:
+        """Record the columns that only asynchronous runs have."""
+        now = time.monotonic()
+        last, last_throttled = self._last_logged
+        throttled = self.throttled.seconds
+        seconds = max(now - last, 1e-9)
+        new_steps = self.diagnostics.cum_steps - self.diagnostics._last_steps
+        for name, value in (
+            ("SamplerIteration", self.sampler_itr),
+            ("NonEvalSamplesPerSecond", new_steps / max(seconds - eval_time, 1e-9)),
+            ("OptThrottle", 1 - (throttled - last_throttled) / seconds),
+            ("ParametersVersion", self.sampler_parameters_version),
+        ):
+            logger.record_tabular(name, value)
+        self._last_logged = now, throttled
+
+    def _iteration(self, itr: int) -> int:
+        return max(self.opt_itr - 1, 0)
+
+    @property
+    def waiting_seconds(self) -> float:
+        """Seconds for which optimizing has waited so far, because of the replay ratio."""
+        return self.throttled.seconds
+
+    # Snapshots ------------------------------------------------------------------------------------------------------
+    def get_itr_snapshot(self, itr: int) -> dict:
+        """Extend the base class by the sampler's iteration and the number of updates."""
+        snapshot = super().get_itr_snapshot(itr)
+        return dict(snapshot, itr=self._iteration(itr), sampler_itr=self.sampler_itr, cum_updates=self.algo.update_counter)
+
+    def sampling_state(self) -> None:
+        """Environments go on while a snapshot is taken, so that a resumed run begins new episodes."""
+
+    def counters(self) -> dict:
+        """Extend the base class by how far optimizing is."""
+        return dict(super().counters(), opt_itr=self.opt_itr, ratio_since=list(self._ratio_since))
+
+    def load_counters(self, counters: dict) -> None:
+        """Extend the base class by how far optimizing is."""
+        super().load_counters(counters)
+        self.opt_itr, self._ratio_since = counters["opt_itr"], tuple(counters["ratio_since"])
+
+
+class AsyncRl(AsyncRlMixin, MinibatchRl):
+    """Measures performance by the trajectories that are sampled. Args: see `AsyncRlMixin` and `MinibatchRl`."""
+
+    def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
+        """Write the row of the log that comes after batch `itr`."""
+        self.log_diagnostics(itr)
+
+    def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:
+        """Write a row of the log."""
+        with logger.tabular_prefix(prefix):
+            self.record_async(0.0)
+        super().log_diagnostics(itr, prefix=prefix)
+
+
+class AsyncRlEval(AsyncRlMixin, MinibatchRlEval):
+    """Measures performance by evaluation episodes, which the sampling processes play between their batches: training goes on meanwhile.
+
+    Args: see `AsyncRlMixin` and `MinibatchRlEval`.
+    """
+
+    def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
+        """Write the row of the log that comes after batch `itr`."""
+        self.log_diagnostics(itr, eval_traj_infos, eval_time)
+
+    def log_diagnostics(self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/") -> None:
+        """Write a row of the log."""
+        with logger.tabular_prefix(prefix):
+            self.record_async(eval_time)
+        super().log_diagnostics(itr, eval_traj_infos, eval_time, prefix=prefix)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Between processes
+# ---------------------------------------------------------------------------------------------------------------------
+class _Lines:
+    """What the processes of a run tell each other.
+
+    Args:
+        n_parts: sampling processes, each of which fills its columns of every batch.
+
+    Attributes:
+        filled: for each of the two buffers, from the sampling processes to the copier: "my columns are in place".
+        free: for each of the two buffers, one for each sampling process, from the copier: "you may write into it".
+        in_replay: from the copier to the optimizer: "one more batch is in the replay buffer".
+        stop: [1], set by the optimizer: no batch is to be begun any more that no sampling process has begun yet.
+        n_batches: [1], batches of the whole run; fewer than at first once it has been told to stop.
+    """
+
+    def __init__(self, n_parts: int) -> None:
+        self.filled = [Semaphore() for _ in range(2)]
+        self.free = [[Semaphore() for _ in range(n_parts)] for _ in range(2)]
+        self.in_replay = Semaphore()
+        self.stop = np_mp_array(1, bool)
+        self.n_batches = np_mp_array(1, np.int64)
+        self.n_begun = np_mp_array(1, np.int64)
+        self._lock = ProcessLock()
+        for semaphores in self.free:
+            for semaphore in semaphores:
+                semaphore.release()
+
+    def may_begin(self, itr: int) -> bool:
+        """Whether a sampling process is to fill its columns of batch `itr`: what one of them has begun, all of them finish."""
+        with self._lock:
+            if self.stop[0]:
+                self.n_batches[0] = min(self.n_batches[0], self.n_begun[0])
+            if itr >= self.n_batches[0]:
+                return False
+            self.n_begun[0] = max(self.n_begun[0], itr + 1)
+            return True
+
+
+class _Report(NamedTuple):
+    """What a sampling process tells about a batch."""
+
+    itr: int
+    traj_infos: list
+    parameters_version: int  # Which parameters the batch was sampled with.
+    sampling_seconds: float
+    evaluation: tuple[list, float] | None  # TrajInfos, and seconds it took; None if there was none after this batch.
+
+
+def _work(pipe: Any, kwargs: dict) -> None:
+    """What every process but this one does, see `WorkerPool`: its work begins with the command that says which batch is the first one."""
+    kwargs = dict(kwargs)
+    kwargs.pop("work")(pipe, **kwargs)
+
+
+def _sample(
+    pipe: Any,
+    sampler: Any,
+    affinity: dict,
+    part: int,
+    seed: int,
+    lines: _Lines,
+    report: Any,
+    eval_interval: int | None,
+    min_itr_learn: int,
+) -> None:
+    """Fill one part of every batch."""
+    set_seed(seed)
+    sampler.initialize(affinity)
+    pipe.send(("ok", None))
+    first_itr = pipe.recv()
+    if first_itr is not None:
+        if eval_interval and first_itr == 0:
+            report.send(_Report(-1, [], sampler.agent.parameters_version, 0.0, _evaluate(sampler, 0)))
+        _fill_batches(sampler, part, lines, report, eval_interval, min_itr_learn, first_itr)
+        pipe.send(("ok", None))
+        pipe.recv()
+    sampler.shutdown()
+    pipe.send(("ok", None))
+
+
+def _fill_batches(
+    sampler: Any, part: int, lines: _Lines, report: Any, eval_interval: int | None, min_itr_learn: int, itr: int
+) -> None:
+    while True:
+        half = itr % 2
+        lines.free[half][part].acquire()
+        if not lines.may_begin(itr):
+            break
+        start = time.perf_counter()
+        traj_infos = sampler.obtain_samples(itr, half)
+        seconds = time.perf_counter() - start
+        version = sampler.agent.parameters_version
+        lines.filled[half].release()
+        evaluation = None
+        if eval_interval and (itr + 1) % eval_interval == 0 and itr >= min_itr_learn - 1:
+            evaluation = _evaluate(sampler, itr)
+        report.send(_Report(itr, traj_infos, version, seconds, evaluation))
+        itr += 1
+    lines.filled[half].release()  # For the copier to see that this was all.
+    report.send(None)
+
+
+def _evaluate(sampler: Any, itr: int) -> tuple[list, float]:
+    start = time.perf_counter()
+    sampler.agent.eval_mode(itr)
+    traj_infos = sampler.evaluate_agent(itr)
+    sampler.agent.sample_mode(itr)
+    return traj_infos, time.perf_counter() - start
+
+
+def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -> None:
+    """Append batches to the replay buffer, in order."""
+    torch.set_num_threads(1)
+    batches = [torchify_buffer(batch) for batch in batches_np]
+    pipe.send(("ok", None))
+    itr = pipe.recv()
+    if itr is not None:
+        while True:
+            half = itr % 2
+            for _ in range(n_parts):
+                lines.filled[half].acquire()
+            if itr >= lines.n_batches[0]:
+                break
+            algo.append(batches[half])
+            for semaphore in lines.free[half]:
+                semaphore.release()
+            lines.in_replay.release()
+            itr += 1
+        pipe.send(("ok", None))
+        pipe.recv()
+    pipe.send(("ok", None))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several optimizers
+# ---------------------------------------------------------------------------------------------------------------------
+class _Optimizer:
+    """What an optimizing process but the first one has of the runner."""
+
+    def __init__(self, runner: Any, rank: int) -> None:
+        self.algo, self.agent, self.resume_from = runner.algo, runner.agent, runner.resume_from
+        self.affinity, self.rank, self.world_size = runner.optimizer_affinities[rank], rank, runner.world_size
+        self.seed = runner.seed + SEED_STEP * rank
+
+    def train(self, pipe: Any, port: int) -> None:
+        """Train together with the others, until there are no more samples."""
+        set_seed(self.seed)
+        with process_group(self, dist.TCPStore("127.0.0.1", port, world_size=self.world_size, is_master=False)):
+            _start_optimizer(self)
+            if self.resume_from is not None:
+                load_training(self, load_snapshot(self.resume_from)[1])
+            pipe.send(("ok", None))
+            if pipe.recv() is not None:
+                for itr in itertools.count():
+                    sampler_itr = torch.zeros(1, dtype=torch.int64)
+                    dist.broadcast(sampler_itr, src=0, group=self._control)
+                    if sampler_itr < 0:
+                        break
+                    self.agent.train_mode(int(sampler_itr))
+                    self.algo.optimize_agent(itr, sampler_itr=int(sampler_itr))
+            self.agent.unwrap()
+            gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
+
+
+def _start_optimizer(runner: Any) -> None:
+    """Bind this process, move the agent to its device, and build the optimizer of this rank."""
+    affinity = runner.affinity
+    if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
+        set_cpu_affinity(affinity["master_cpus"])
+    if affinity.get("master_torch_threads") is not None:
+        torch.set_num_threads(int(affinity["master_torch_threads"]))
+    runner.agent.to_device(affinity.get("cuda_idx"))
+    if runner.world_size > 1:
+        runner.agent.data_parallel()
+    runner.algo.prepare_models()
+    runner.algo.optim_initialize(runner.rank)
+    runner.algo.deliver_batches()
+
+
+def _optimize(pipe: Any, optimizer: _Optimizer, port: int) -> None:
+    """Train as one of several."""
+    optimizer.train(pipe, port)
+    pipe.send(("ok", None))
+    pipe.recv()
+    pipe.send(("ok", None))
+    os._exit(0)  # The interpreter's own end now and then aborts while threads of the group still run.

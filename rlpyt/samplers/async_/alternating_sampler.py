@@ -1,0 +1,19 @@
+"""Sampling with an action server for two groups of workers, beside the process that trains."""
+
+from __future__ import annotations
+
+from rlpyt.samplers.async_.action_server import AsyncAlternatingActionServer, AsyncNoOverlapAlternatingActionServer
+from rlpyt.samplers.async_.base import AsyncParallelSamplerMixin
+from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSamplerBase
+
+
+class AsyncAlternatingSamplerBase(AsyncParallelSamplerMixin, AlternatingSamplerBase):
+    """Combined with an action server for two groups; see `AsyncGpuSamplerBase`."""
+
+
+class AsyncAlternatingSampler(AsyncAlternatingActionServer, AsyncAlternatingSamplerBase):
+    """An `AlternatingSampler` in a process of its own, or in several."""
+
+
+class AsyncNoOverlapAlternatingSampler(AsyncNoOverlapAlternatingActionServer, AsyncAlternatingSamplerBase):
+    """A `NoOverlapAlternatingSampler` in a process of its own, or in several."""

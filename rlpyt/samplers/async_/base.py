@@ -1,0 +1,120 @@
+"""Where an asynchronous sampler runs: in a process of its own, into two batches in turn."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from rlpyt.samplers.base import set_traj_info_attributes
+from rlpyt.samplers.collections import BatchSpec, Samples
+from rlpyt.samplers.workers import check_affinity, set_cpu_affinity, split_evenly
+from rlpyt.utils.buffer import torchify_buffer
+
+
+class AsyncSamplerMixin:
+    """In front of a sampler: ``class AsyncCpuSampler(AsyncSamplerMixin, CpuSampler)``.
+
+    The process that trains calls `async_initialize`; it may then split the sampler into `parts`. In a process of its own, each part is
+    given its processors by `initialize`, and samples into the one or the other of two batches in shared memory, with the latest parameters
+    that the trained agent has sent (`send_shared_memory`).
+    """
+
+    async_ = True
+
+    def async_initialize(
+        self,
+        agent: Any,
+        bootstrap_value: bool = False,
+        traj_info_kwargs: dict | None = None,
+        seed: int | None = None,
+    ) -> tuple[tuple[Samples, Samples], dict]:
+        """In the process that trains: initialize the agent, allocate two batches; return them, and examples of their fields.
+
+        Args:
+            agent: the agent, which is to be trained in this process.
+            bootstrap_value: record the values that policy gradient methods bootstrap from.
+            traj_info_kwargs: set as class attributes of the TrajInfo class, with an underscore in front.
+            seed: of the run; each environment gets a stream of its own, whichever process it is in.
+        """
+        self.shutdown()
+        examples = self._allocate(agent, seed, bootstrap_value, traj_info_kwargs, n_batches=2)
+        agent.async_initialize()
+        return self.double_buffer, examples
+
+    @property
+    def double_buffer(self) -> tuple[Samples, Samples]:
+        """The two batches, torch tensors in shared memory."""
+        return tuple(samples_pyt for samples_pyt, _ in self._batches)
+
+    def parts(self, n: int) -> list[AsyncSamplerMixin]:
+        """After `async_initialize`: return `n` samplers, each with an even share of environments and columns, for processes of their own.
+
+        Raises:
+            ValueError: there are not enough environments.
+        """
+        if n == 1:
+            return [self]
+        each = 2 if self.alternating else 1
+        B = self.batch_spec.B
+        if B < n * each or (self.alternating and B % 2):
+            raise ValueError(
+                f"batch_B={B} environments cannot be shared out among {n} sampling processes"
+                f"{', an even number each' if self.alternating else ''}: give the sampler more, or affinity['sampler'] fewer entries."
+            )
+        shares = [range(each * share.start, each * share.stop) for share in split_evenly(B // each, n)]
+        return [self._part(*share) for share in zip(shares, split_evenly(self.eval_n_envs, n))]
+
+    def _part(self, columns: range, eval_envs: range) -> AsyncSamplerMixin:
+        part = copy.copy(self)
+        part.batch_spec = BatchSpec(self.batch_spec.T, len(columns))
+        part._env_ranks = self._env_ranks[columns.start : columns.stop]
+        batches_np = [samples_np[:, columns.start : columns.stop] for _, samples_np in self._batches]
+        part._batches = [(torchify_buffer(samples_np), samples_np) for samples_np in batches_np]
+        part._use_batch(0)
+        part.eval_n_envs = len(eval_envs)
+        if eval_envs:
+            part.eval_max_steps = self.eval_max_T * len(eval_envs)
+            if self.eval_max_trajectories is not None:
+                part.eval_max_trajectories = sum(
+                    self.eval_max_trajectories // self.eval_n_envs + (e < self.eval_max_trajectories % self.eval_n_envs) for e in eval_envs
+                )
+        part._first_eval_env = self._first_eval_env + eval_envs.start
+        return part
+
+    def initialize(self, affinity: dict | None = None) -> None:
+        """In the sampling process: bind it to processors, give the agent parameters of its own, start environments and workers.
+
+        Args:
+            affinity: as of `MinibatchRl`. ``cuda_idx`` is where the agent acts, if it does so in this process.
+
+        Raises:
+            WorkerError: a worker raised or died while it started.
+        """
+        check_affinity(affinity)
+        affinity = affinity or {}
+        set_traj_info_attributes(self.TrajInfoCls, self._traj_info_kwargs)  # In a process that was not forked.
+        self.agent.async_cpu(share_memory=self.agent_in_workers)
+        if not self.agent_in_workers:
+            self.agent.to_device(affinity.get("cuda_idx"))
+        torch.set_num_threads(int(affinity.get("master_torch_threads") or 1))
+        self._start(affinity)
+        if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
+            set_cpu_affinity(affinity["master_cpus"])  # Now: workers that are not bound inherit what binds their master.
+
+    def obtain_samples(self, itr: int, db_idx: int) -> list:
+        """Take over the latest parameters, and fill batch `db_idx` (0 or 1); return the TrajInfos of the episodes that ended in it."""
+        self.agent.recv_shared_memory()
+        self._use_batch(db_idx)
+        _, traj_infos = super().obtain_samples(itr)
+        return traj_infos
+
+    def evaluate_agent(self, itr: int) -> list:
+        """Take over the latest parameters, and play evaluation episodes; return their TrajInfos."""
+        self.agent.recv_shared_memory()
+        return super().evaluate_agent(itr) if self.eval_n_envs else []
+
+
+class AsyncParallelSamplerMixin(AsyncSamplerMixin):
+    """For samplers with worker processes."""

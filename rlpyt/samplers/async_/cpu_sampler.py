@@ -1,0 +1,10 @@
+"""Sampling with agents in worker processes, beside the process that trains."""
+
+from __future__ import annotations
+
+from rlpyt.samplers.async_.base import AsyncParallelSamplerMixin
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+
+
+class AsyncCpuSampler(AsyncParallelSamplerMixin, CpuSampler):
+    """A `CpuSampler` in a process of its own, which has workers of its own."""

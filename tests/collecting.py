@@ -7,6 +7,10 @@ import numpy as np
 from agents_for_tests import AlternatingRnnAgent, BulkyAgent, RecordingAgent, RnnAgent, StructuredAgent
 from envs import CountingEnv
 
+from rlpyt.samplers.async_.alternating_sampler import AsyncAlternatingSampler, AsyncNoOverlapAlternatingSampler
+from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler
+from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSampler
+from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler, NoOverlapAlternatingSampler
@@ -66,8 +70,18 @@ KINDS = {
     "alternating, forkserver": Kind(AlternatingSampler, 2, "forkserver"),
     "no overlap, spawn": Kind(NoOverlapAlternatingSampler, 2, "spawn"),
 }
+ASYNC_KINDS = {
+    "async serial": Kind(AsyncSerialSampler),
+    "async CPU": Kind(AsyncCpuSampler, 2),
+    "async GPU": Kind(AsyncGpuSampler, 2),
+    "async alternating": Kind(AsyncAlternatingSampler, 2),
+    "async no overlap": Kind(AsyncNoOverlapAlternatingSampler, 2),
+    "async CPU, spawn": Kind(AsyncCpuSampler, 2, "spawn"),
+    "async GPU, forkserver": Kind(AsyncGpuSampler, 2, "forkserver"),
+}
 FORKED = [name for name, kind in KINDS.items() if kind.n_workers and kind.start_method == "fork"]
 STARTED_ANEW = [name for name, kind in KINDS.items() if kind.start_method != "fork"]
+ANY_KIND = {**KINDS, **ASYNC_KINDS}
 ONE_OF_EACH = ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 2 workers", "no overlap, 4 workers"]
 
 AGENTS = {"recording": RecordingAgent, "bulky": BulkyAgent, "recurrent": RnnAgent, "structured": StructuredAgent}
@@ -75,12 +89,12 @@ AGENTS = {"recording": RecordingAgent, "bulky": BulkyAgent, "recurrent": RnnAgen
 
 def make_agent(name, kind):
     """Return an agent by name, the alternating twin where the sampler needs one."""
-    return (AlternatingRnnAgent if name == "recurrent" and KINDS[kind].alternating else AGENTS[name])()
+    return (AlternatingRnnAgent if name == "recurrent" and ANY_KIND[kind].alternating else AGENTS[name])()
 
 
 def make_sampler(kind, EnvCls=CountingEnv, env=ENV, T=6, B=6, wait_reset=False, decorrelation=8, change_collector=None, **kwargs):
     """Return a sampler that is not initialized; `change_collector` makes one collector class out of another."""
-    kind = KINDS[kind]
+    kind = ANY_KIND[kind]
     CpuCollectorCls, GpuCollectorCls = (
         (CpuWaitResetCollector, GpuWaitResetCollector) if wait_reset else (CpuResetCollector, GpuResetCollector)
     )
@@ -159,6 +173,29 @@ def collect(
                 assert_signals_are_empty(sampler)
     finally:
         sampler.shutdown()
+    return Collected(batches, infos, evals, examples)
+
+
+def collect_in_parts(kind, n_parts=1, agent="recording", n_batches=4, seed=3, bootstrap_value=True, evaluate_after=(1,), **kwargs):
+    """As `collect`, with an asynchronous sampler in `n_parts` parts, all of them in this process, one after the other."""
+    if isinstance(agent, str):
+        agent = make_agent(agent, kind)
+    sampler = make_sampler(kind, **kwargs)
+    double_buffer, examples = sampler.async_initialize(agent, bootstrap_value, dict(discount=0.5), seed)
+    parts = sampler.parts(n_parts)
+    batches, infos, evals = [], [], []
+    try:
+        for part in parts:
+            part.agent = copy.copy(agent)
+            part.initialize(ASYNC_KINDS[kind].affinity)
+        for itr in range(n_batches):
+            infos.append([copy.deepcopy(info) for part in parts for info in part.obtain_samples(itr, itr % 2)])
+            batches.append(buffer_func(numpify_buffer(double_buffer[itr % 2]), np.copy))
+            if itr in evaluate_after:
+                evals.append([copy.deepcopy(info) for part in parts for info in part.evaluate_agent(itr)])
+    finally:
+        for part in parts:
+            part.shutdown()
     return Collected(batches, infos, evals, examples)
 
 

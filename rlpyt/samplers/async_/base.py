@@ -68,6 +68,7 @@ class AsyncSamplerMixin:
 
     def _part(self, columns: range, eval_envs: range) -> AsyncSamplerMixin:
         part = copy.copy(self)
+        part.shutdown()  # Nothing has been started; what will be is its own.
         part.batch_spec = BatchSpec(self.batch_spec.T, len(columns))
         part._env_ranks = self._env_ranks[columns.start : columns.stop]
         batches_np = [samples_np[:, columns.start : columns.stop] for _, samples_np in self._batches]

@@ -1,0 +1,381 @@
+"""Asynchronous training: nothing lost, nothing twice, within the replay ratio, with new parameters, and with an end."""
+
+import csv
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.r2d1 import R2D1
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.envs.gym import make
+from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.async_.alternating_sampler import AsyncAlternatingSampler, AsyncNoOverlapAlternatingSampler
+from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler
+from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSampler
+from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.samplers.workers import WorkerError
+from rlpyt.utils.buffer import buffer_leaves
+from rlpyt.utils.logging.context import logger_context
+
+pytestmark = pytest.mark.timeout(120)
+SAMPLERS = {
+    "serial": AsyncSerialSampler,
+    "cpu": AsyncCpuSampler,
+    "gpu": AsyncGpuSampler,
+    "alternating": AsyncAlternatingSampler,
+    "no overlap": AsyncNoOverlapAlternatingSampler,
+}
+B, T = 4, 5
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    shm = set(os.listdir("/dev/shm"))
+    yield
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline and (descendants() or set(os.listdir("/dev/shm")) - shm):
+        time.sleep(0.1)
+    assert not descendants()
+    assert not set(os.listdir("/dev/shm")) - shm
+    assert not torch.distributed.is_initialized()
+
+
+def descendants():
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            line = " ".join(process.cmdline())
+            if process.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in line and "forkserver" not in line:
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+class SlowEnv:
+    """CartPole with steps that take some milliseconds."""
+
+    def __new__(cls, seconds=0.002, **kwargs):
+        env = make(**kwargs)
+        step = env.step_into
+
+        def step_into(action, observation):
+            time.sleep(seconds)
+            return step(action, observation)
+
+        env.step_into = step_into
+        return env
+
+
+def dqn(**settings):
+    kwargs = dict(min_steps_learn=100, replay_size=2000, batch_size=16, replay_ratio=2, eps_steps=200, target_update_interval=20)
+    return DQN(**{**kwargs, **settings})
+
+
+def build(
+    sampler="serial", RunnerCls=AsyncRl, algo=None, agent=None, EnvCls=make, n_optimizers=1, n_sampling=1, n_steps=800, env=None,
+    start_method=None, **settings,
+):  # fmt: skip
+    evaluation = dict(eval_n_envs=2, eval_max_steps=400, eval_max_trajectories=4) if RunnerCls is AsyncRlEval else {}
+    SamplerCls = SAMPLERS.get(sampler, SerialSampler)
+    is_async = SamplerCls is not SerialSampler
+    affinity = dict(
+        optimizer=[dict(torch_threads=1, set_affinity=False)] * n_optimizers,
+        sampler=[dict(workers_cpus=[0, 1], set_affinity=False)] * n_sampling,
+    )
+    return RunnerCls(
+        algo=algo or dqn(),
+        agent=agent or MlpDqnAgent(),
+        sampler=SamplerCls(
+            EnvCls, env or dict(id="CartPole-v1"), batch_T=T, batch_B=B, max_decorrelation_steps=10, start_method=start_method,
+            **evaluation,
+        ),
+        n_steps=n_steps,
+        **{**dict(log_interval_steps=200, seed=5, affinity=affinity if is_async else dict(master_torch_threads=1)), **settings},
+    )  # fmt: skip
+
+
+def train(runner, log_dir, **kwargs):
+    with logger_context(str(log_dir), 0, "test", **kwargs):
+        runner.train()
+    with open(Path(log_dir) / "run_0" / "progress.csv") as file:
+        return list(csv.DictReader(file))
+
+
+def column(table, name):
+    return [float(row[f"Diagnostics/{name}"]) for row in table]
+
+
+# --- Runs -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("RunnerCls", [AsyncRl, AsyncRlEval])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_run_logs_as_others_do(sampler, RunnerCls, tmp_path):
+    runner = build(sampler, RunnerCls, EnvCls=SlowEnv)
+    table = train(runner, tmp_path)
+    first = RunnerCls is AsyncRlEval
+    assert column(table, "CumSteps") == [0] * first + [200, 400, 600, 800]
+    assert column(table, "SamplerIteration")[first:] == [9, 19, 29, 39]
+    assert runner.n_copied == runner.n_itr == 40
+    updates, versions = column(table, "CumUpdates"), column(table, "ParametersVersion")
+    assert updates == sorted(updates) and updates[-1] > 10
+    assert versions == sorted(versions) and 1 < versions[-1] <= runner.opt_itr + 1
+    assert all(0 <= value <= 1 for value in column(table, "OptThrottle"))
+    for name in ("SamplingTime (s)", "OptimizationTime (s)"):
+        assert sum(column(table, name)) > 0
+    if first:
+        assert column(table, "TrajsInEval")[0] == column(table, "TrajsInEval")[-1] == 4
+        assert column(table, "EvaluationTime (s)")[-1] > 0
+
+
+@pytest.mark.parametrize("sampler", ["cpu", "gpu"])
+def test_processes_may_be_spawned(sampler, tmp_path):
+    table = train(build(sampler, start_method="spawn", n_steps=400, EnvCls=SlowEnv), tmp_path)
+    assert column(table, "CumSteps") == [200, 400] and column(table, "ParametersVersion")[-1] >= 1
+
+
+@pytest.mark.parametrize("n_sampling", [1, 2])
+def test_several_optimizers(n_sampling, tmp_path):
+    runner = build(EnvCls=SlowEnv, n_optimizers=2, n_sampling=n_sampling, algo=dqn(updates_per_sync=2))
+    table = train(runner, tmp_path)
+    assert column(table, "CumSteps")[-1] == 800 and column(table, "CumUpdates")[-1] > 4
+    assert runner.algo.update_counter == 2 * runner.opt_itr
+    assert column(table, "CumReplayRatio")[-1] == pytest.approx(column(table, "CumUpdates")[-1] * 2 * 16 / 800)
+
+
+# --- Samples ----------------------------------------------------------------------------------------------------------
+def greedy(AgentCls):
+    return AgentCls(eps_init=0.0, eps_final=0.0)
+
+
+@pytest.mark.parametrize("n_sampling", [1, 2])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_no_batch_is_lost_or_doubled(sampler, n_sampling, tmp_path):
+    """With parameters that do not change, and actions that chance has no part in, it is clear what must be in the replay buffer."""
+    kinds = dict(algo=lambda: dqn(learning_rate=0.0, prioritized_replay=True), agent=lambda: greedy(MlpDqnAgent))
+    ours, theirs = (
+        build(kind, RunnerCls, algo=kinds["algo"](), agent=kinds["agent"](), n_sampling=n)
+        for kind, RunnerCls, n in ((sampler, AsyncRl, n_sampling), ("synchronous", MinibatchRl, 1))
+    )
+    train(ours, tmp_path / "ours")
+    train(theirs, tmp_path / "theirs")
+    assert ours.algo.replay_buffer.written == theirs.algo.replay_buffer.written == 40 * T
+    assert_same(ours.algo.replay_buffer.samples, theirs.algo.replay_buffer.samples, 40 * T)
+
+
+def assert_same(a, b, n):
+    for x, y in zip(buffer_leaves(a), buffer_leaves(b), strict=True):
+        assert x[:n].any() or not y[:n].any()
+        np.testing.assert_array_equal(x[:n], y[:n])
+
+
+@pytest.mark.parametrize("sampler", ["serial", "cpu"])
+def test_input_priorities_are_those_of_a_synchronous_run(sampler, tmp_path):
+    trees = []
+    for kind, RunnerCls in ((sampler, AsyncRl), ("synchronous", MinibatchRl)):
+        algo = R2D1(
+            batch_T=5, warmup_T=5, batch_B=4, store_rnn_state_interval=5, min_steps_learn=10**6, replay_size=2000, n_step_return=2,
+            prioritized_replay=True, input_priorities=True, input_priority_shift=1,
+        )  # fmt: skip
+        runner = build(kind, RunnerCls, algo=algo, agent=greedy(MlpR2d1Agent))
+        train(runner, tmp_path / RunnerCls.__name__)
+        trees.append(np.array(runner.algo.replay_buffer.priority_tree.tree))
+    assert len(set(trees[0].tolist())) > 20
+    np.testing.assert_allclose(trees[0], trees[1], rtol=1e-6)  # Batches of another size round otherwise.
+
+
+@pytest.mark.parametrize("n_optimizers", [1, 2])
+@pytest.mark.parametrize("replay_ratio", [0.5, 4])
+def test_the_replay_ratio_is_an_upper_bound_and_reached_by_who_is_fast(replay_ratio, n_optimizers, tmp_path):
+    runner = build(
+        EnvCls=SlowEnv, algo=dqn(replay_ratio=replay_ratio, batch_size=8), n_optimizers=n_optimizers, n_steps=600, log_interval_steps=100
+    )
+    seen, optimize = [], runner.optimize
+
+    def watched():
+        n_copied = runner.n_copied
+        optimize()
+        seen.append((n_copied, runner.algo.update_counter))
+
+    runner.optimize = watched
+    table = train(runner, tmp_path)
+    per_batch = replay_ratio * T * B / (8 * n_optimizers)
+    first = runner.algo.min_itr_learn
+    assert first == 5
+    for n_copied, updates in seen:
+        assert n_copied > first and updates <= (n_copied - first) * per_batch
+    assert seen[-1][1] >= (runner.n_itr - first - 2) * per_batch - 1
+    assert min(column(table, "OptThrottle")[2:]) < 0.9 and sum(column(table, "WaitingTime (s)")) > 0.1
+
+
+# --- Failures ---------------------------------------------------------------------------------------------------------
+def kill_when_running(runner, choose):
+    def kill():
+        while runner._pool is None or getattr(runner, "opt_itr", 0) < 3:
+            time.sleep(0.02)
+        time.sleep(random.random() * 0.2)
+        os.kill(choose(runner._pool), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("sampler", ["serial", "gpu"])
+@pytest.mark.parametrize("who, name", [(0, "sampling process 0 of 2"), (1, "sampling process 1 of 2"), (2, "memory copier")])
+def test_a_process_that_is_killed_ends_the_run_and_is_named(sampler, who, name):
+    runner = build(sampler, n_sampling=2, n_steps=10**8)
+    kill_when_running(runner, lambda pool: pool.processes[who].pid)
+    with pytest.raises(WorkerError, match=f"{name[1:]}, pid .*, was killed by SIGKILL"):
+        runner.train()
+
+
+def test_an_optimizer_that_is_killed_ends_the_run_and_is_named():
+    runner = build(n_optimizers=2, n_steps=10**8)
+    kill_when_running(runner, lambda pool: pool.processes[-1].pid)
+    with pytest.raises(WorkerError, match="Optimizer 1 of 2, pid .*, was killed by SIGKILL"):
+        runner.train()
+
+
+@pytest.mark.parametrize("sampler", ["cpu", "gpu", "alternating"])
+def test_a_worker_of_the_sampler_that_is_killed_ends_the_run_and_is_named(sampler):
+    runner = build(sampler, n_steps=10**8)
+    kill_when_running(runner, lambda pool: psutil.Process(pool.processes[0].pid).children()[0].pid)
+    with pytest.raises(WorkerError, match="(?s)Sampler worker . .*was killed by SIGKILL.*Raised by the sampling process"):
+        runner.train()
+
+
+class FailingEnv:
+    """CartPole that breaks after some steps."""
+
+    def __new__(cls, **kwargs):
+        env, n_steps = make(**kwargs), [0]
+        step = env.step_into
+
+        def step_into(action, observation):
+            n_steps[0] += 1
+            if n_steps[0] > 60:
+                raise ZeroDivisionError("the pole broke")
+            return step(action, observation)
+
+        env.step_into = step_into
+        return env
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_what_an_environment_raises_is_what_one_sees(sampler):
+    with pytest.raises(WorkerError, match="(?s)ZeroDivisionError: the pole broke.*This was in environment"):
+        build(sampler, EnvCls=FailingEnv).train()
+
+
+class FailingToStart:
+    def __new__(cls, **kwargs):
+        if FAIL[0]:
+            raise OSError("no such game")
+        FAIL[0] = True  # The first one is the example.
+        return make(**kwargs)
+
+
+FAIL = [False]
+
+
+def test_failing_to_start_is_told():
+    FAIL[0] = False
+    with pytest.raises(WorkerError, match="(?s)OSError: no such game.*Raised by the sampling process.*while starting"):
+        build(EnvCls=FailingToStart).train()
+
+
+class FailingDqn(DQN):
+    def samples_to_buffer(self, samples):
+        raise ArithmeticError("planned failure")
+
+
+def test_what_the_copier_raises_is_what_one_sees():
+    with pytest.raises(WorkerError, match="(?s)ArithmeticError: planned failure.*Raised by the memory copier"):
+        build(algo=FailingDqn(replay_size=2000)).train()
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = [{tests!r}, {root!r}]
+from runners.test_async_rl import AsyncRlEval, build, logger_context
+with logger_context({log_dir!r}, 0, "test", snapshot_mode="last"):
+    build({sampler!r}, AsyncRlEval, n_sampling=2, n_steps=10**8).train()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("sampler", ["serial", "alternating"])
+def test_a_run_that_is_told_to_end_saves_and_leaves_nothing_behind(sampler, number, tmp_path):
+    tests = str(Path(__file__).parents[1])
+    script = SCRIPT.format(tests=tests, root=str(Path(tests).parent), log_dir=str(tmp_path), sampler=sampler)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    table = tmp_path / "run_0" / "progress.csv"
+    deadline = time.monotonic() + 60
+    while not (table.exists() and len(table.read_text().splitlines()) > 5) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 3
+    os.kill(process.pid, number)
+    output = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), output
+    assert not psutil.wait_procs(family, timeout=10)[1]
+    snapshot = torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)
+    assert {"itr", "sampler_itr", "cum_steps", "cum_updates", "agent_state_dict", "optimizer_state_dict"} <= set(snapshot)
+    if number != signal.SIGKILL:
+        with open(table) as file:
+            steps = column(list(csv.DictReader(file)), "CumSteps")
+        assert steps[-1] == snapshot["cum_steps"] == (snapshot["sampler_itr"] + 1) * T * B
+
+
+# --- Resume -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("save_replay", [False, True])
+def test_a_resumed_run_goes_on_counting(save_replay, tmp_path):
+    first = build("cpu", AsyncRlEval, EnvCls=SlowEnv, save_replay=save_replay)
+    before = train(first, tmp_path, snapshot_mode="last")
+    resumed = build("cpu", AsyncRlEval, EnvCls=SlowEnv, save_replay=save_replay, resume_from=tmp_path / "run_0", n_steps=1400)
+    table = train(resumed, tmp_path, snapshot_mode="last")
+    assert table[: len(before)] == before
+    assert column(table, "CumSteps") == [0, 200, 400, 600, 800, 1000, 1200, 1400]
+    updates, snapshot = column(table, "CumUpdates"), torch.load(tmp_path / "run_0" / "params.pkl", weights_only=True)
+    assert updates == sorted(updates) and updates[-1] > updates[4] == first.algo.update_counter
+    assert snapshot["cum_updates"] == updates[-1] and snapshot["cum_steps"] == 1400
+    rows = resumed.algo.replay_buffer.written
+    assert rows == (1400 if save_replay else 600) // B
+
+
+# --- Misuse -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (dict(sampler="synchronous"), "needs a sampler from rlpyt.samplers.async_, such as AsyncCpuSampler; SerialSampler is for"),
+        (dict(algo=A2C(), agent=MlpFfAgent()), "A2C learns from the batch just sampled, so sampling cannot run ahead of it"),
+        (dict(affinity=dict(optimiser=[{}], sampler={})), r"unknown keys \['optimiser'\]"),
+        (dict(affinity=dict(optimizer=[], sampler={})), r"affinity\['optimizer'\]=\[\] must be a dictionary for one process, or a list"),
+        (dict(affinity=dict(sampler=dict(worker_cpus=[0]))), "unknown key 'worker_cpus'; did you mean 'workers_cpus'"),
+        (dict(affinity=[dict(cuda_idx=0)]), "must be a dictionary"),
+    ],
+)
+def test_what_does_not_suit_is_refused_before_anything_starts(settings, message):
+    with pytest.raises(ValueError, match=message):
+        build(**settings)
+
+
+def test_a_synchronous_affinity_will_do(tmp_path):
+    runner = build("cpu", affinity=dict(workers_cpus=[0, 1], master_torch_threads=1, set_affinity=False), n_steps=200)
+    assert len(train(runner, tmp_path)) == 1

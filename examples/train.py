@@ -12,6 +12,7 @@ import ast
 import importlib
 
 from rlpyt.experiments.configs import classes_of, load, look_up, variant
+from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.utils.logging.context import logger_context
 from rlpyt.utils.quick_args import arguments_of, takes
@@ -21,7 +22,17 @@ SAMPLERS = dict(
     cpu="rlpyt.samplers.parallel.cpu.sampler.CpuSampler",
     gpu="rlpyt.samplers.parallel.gpu.sampler.GpuSampler",
     alternating="rlpyt.samplers.parallel.gpu.alternating_sampler.AlternatingSampler",
+    async_serial="rlpyt.samplers.async_.serial_sampler.AsyncSerialSampler",
+    async_cpu="rlpyt.samplers.async_.cpu_sampler.AsyncCpuSampler",
+    async_gpu="rlpyt.samplers.async_.gpu_sampler.AsyncGpuSampler",
+    async_alternating="rlpyt.samplers.async_.alternating_sampler.AsyncAlternatingSampler",
 )
+RUNNERS = {  # by whether the sampler is asynchronous, and whether it evaluates
+    (False, False): MinibatchRl,
+    (False, True): MinibatchRlEval,
+    (True, False): AsyncRl,
+    (True, True): AsyncRlEval,
+}
 CONSTANTS = dict(true=True, false=False, none=None)  # as written on a command line, in any case
 SMOKE = dict(  # No setting is larger than this in a tiny run.
     algo=dict(batch_T=8, warmup_T=4, store_rnn_state_interval=4, epochs=2, minibatches=4, min_steps_learn=128, replay_size=2048),
@@ -40,24 +51,25 @@ def build_and_train(
     n_parallel=2,
     sampler=None,
     settings=(),
+    affinity=None,
     smoke=False,
 ):
     """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works.
 
+    `affinity` goes to the runner; if it is None, it is made from `cuda_idx` and `n_parallel`.
     ValueError, before anything starts, for names that do not exist.
     """
     config_module = load(module)
     config = config_module.configs[look_up(key, config_module.configs, f"configuration in {module}")]
     paths = classes_of(config_module, key)
-    if key.startswith("async_"):
-        print(f"{key} was made for asynchronous sampling; here, sampling and training take turns.")
     if sampler is not None:
         paths["sampler"] = SAMPLERS[sampler]
     config = {"accelerate": {}, **config}
     config = variant(config, **changes(config, settings))
     if smoke:
         config = limited(config, dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase, sampler=load_class(paths["sampler"])))
-    affinity = dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), set_affinity=False)
+    if affinity is None:
+        affinity = dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), set_affinity=False)
     runner = build(config, paths, affinity, seed)
     log_dir = f"{module}_{key}" if log_dir is None else log_dir
     with logger_context(log_dir, run_ID, name=f"{module}_{key}", log_params=dict(config, classes=paths, seed=seed)) as run_dir:
@@ -68,7 +80,7 @@ def build_and_train(
 def build(config, paths, affinity, seed, RunnerCls=None):
     """Put the parts together: the sections of `config` are the settings of the classes at `paths`. Returns the runner.
 
-    By default that is MinibatchRlEval if the sampler evaluates, MinibatchRl otherwise.
+    By default that is MinibatchRlEval if the sampler evaluates, MinibatchRl otherwise; for asynchronous samplers, AsyncRlEval or AsyncRl.
 
     ValueError if a class does not take a setting.
     """
@@ -94,7 +106,7 @@ def build(config, paths, affinity, seed, RunnerCls=None):
     AgentCls = classes["alternating_agent"] if sampler.alternating and "alternating_agent" in classes else classes["agent"]
     agent = AgentCls(**{**config["agent"], **given(model_kwargs=config.get("model"))})
     check_names(config, "model", agent.ModelCls)
-    RunnerCls = RunnerCls or (MinibatchRlEval if sampler.eval_n_envs else MinibatchRl)
+    RunnerCls = RunnerCls or RUNNERS[sampler.async_, sampler.eval_n_envs > 0]
     check_names(config, "runner", RunnerCls)
     settings = {**config["runner"], "affinity": {**config["runner"].get("affinity", {}), **affinity}}
     return RunnerCls(algo=algo, agent=agent, sampler=sampler, seed=seed, **settings)
@@ -110,6 +122,26 @@ def check_names(config, section, make):
     for name in config.get(section, {}):
         if not takes(make, name):
             look_up(name, arguments_of(make), f"setting of {make.__name__} (section {section}) named")
+
+
+def command_line(build_and_train, description):
+    """Call a function with what the command line says; its options are the function's arguments."""
+    helps = dict(
+        game="Atari game",
+        run_ID="number of the run, part of its directory",
+        cuda_idx="GPU that trains; default: none",
+        sample_cuda_idxs="GPUs that act, each with a process and workers of its own; default: none, one process",
+        n_parallel="worker processes of each sampling process",
+        seed="the same seed gives the same environments and first parameters; default: a new one",
+    )
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, argument in arguments_of(build_and_train).items():
+        if name == "smoke":
+            parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
+        elif name in helps:
+            kind = dict(nargs="*", type=int) if name.endswith("s") else dict(type=str if name == "game" else int)
+            parser.add_argument(f"--{name}", help=helps[name], default=argument.default, **kind)
+    build_and_train(**vars(parser.parse_args()))
 
 
 def load_class(path):

@@ -34,11 +34,12 @@ from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.stopwatch import Stopwatch
 
-# What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are.
+# What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are;
+# observation_after [1,B,...] follows the last step.
 SamplesToBuffer = namedarraytuple(
     "SamplesToBuffer",
-    ["observation", "action", "reward", "done", "timeout", "final_observation", "valid"],
-    defaults=(None, None, None),
+    ["observation", "action", "reward", "done", "timeout", "final_observation", "valid", "observation_after"],
+    defaults=(None, None, None, None),
 )
 
 # Buffers of transitions by (frames stored once, prioritized, shared by processes).
@@ -260,6 +261,7 @@ class ReplayAlgorithm(RlAlgorithm):
             timeout=self._timeout(env),
             final_observation=samples.final_observation,
             valid=None if self.mid_batch_reset else valid_from_done(env.done).bool(),
+            observation_after=None if env.next_observation is None else env.next_observation[-1:],
         )
 
     def _stored(self, samples: Any) -> Any:

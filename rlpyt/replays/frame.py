@@ -57,6 +57,8 @@ class FrameBufferMixin:
         """
         if getattr(samples, "final_observation", None) is not None:
             samples = samples._replace(final_observation=samples.final_observation[:, :, -1])
+        if getattr(samples, "observation_after", None) is not None:
+            samples = samples._replace(observation_after=samples.observation_after[:, :, -1])
         super().append_samples(samples)
 
     def _expected_samples(self, example: Any) -> list[tuple[str, tuple, np.dtype]]:

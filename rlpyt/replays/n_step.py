@@ -20,7 +20,7 @@ from rlpyt.utils.lazy import LazyModule
 kernels = LazyModule("rlpyt.utils.kernels")
 
 # Fields of samples that are not stored row by row.
-_NOT_IN_ROWS = ("final_observation", "priorities", "prev_rnn_state")
+_NOT_IN_ROWS = ("final_observation", "observation_after", "priorities", "prev_rnn_state")
 _NO_OBSERVATION = -1
 
 
@@ -36,6 +36,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     * `timeout` [T,B], bool: the episode was truncated with the step (`done` is True as well). They bring a field
       `final_observation` [K,B,...] then, whose slot [k,b] is the observation that ended the k-th truncated episode of
       environment b in them (None if nothing was truncated). These are kept as long as the step is.
+    * `observation_after` [1,B,...]: what follows the last step, for `end_episodes`.
     * `valid` [T,B], bool (or 0 and 1): False for the rows that a sampler leaves blank after the end of an episode; they are never drawn.
 
     Processes may share a buffer of an asynchronous class. An append then announces which rows it will overwrite, writes,
@@ -139,7 +140,9 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self._timeout, self._valid = (none if x is None else x for x in (getattr(self._rows, name, None) for name in ("timeout", "valid")))
         self._own_observations = is_ours(self, "extract_observation")  # Otherwise a subclass knows how to make them.
         self._final_observations = None
+        self._after, self._knows_after = None, buffer_from_example(np.bool_(False), 1, self.async_)
         if keeps_final:
+            self._after = buffer_from_example(stored.observation, self.B, self.async_)  # [B,...], what follows the newest row.
             self._final_observations = FinalObservations(stored.observation, self.size, share_memory=self.async_)
             self._final_slot = buffer_from_example(np.int32(0), self.size, self.async_)  # [T*B], where in that store.
             self._final_slot[:] = _NO_OBSERVATION
@@ -256,6 +259,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.compute_returns(n)
         with self.lock:
             self._publish(n, samples)
+        self._keep_after(samples)
 
     def _check_samples(self, samples: Any, n: int) -> None:
         """Check that what would be stored has the shapes of the example, and dtypes that can be stored, before anything is.
@@ -354,6 +358,29 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             new[ended] = self._final_observations.append(observations, np.count_nonzero(ended))
             slot[rows] = new
 
+    def _keep_after(self, samples: Any) -> None:
+        after = getattr(samples, "observation_after", None)
+        self._knows_after[0] = self._after is not None and after is not None
+        if self._knows_after[0]:
+            self._after[:] = after[-1]
+
+    def end_episodes(self, B_idxs: Any = None) -> None:
+        """Have the newest step of environments `B_idxs` (None: of all) be the last one of its episode, as by a time limit.
+
+        To be called if what comes next does not follow: when a run is resumed, and its environments cannot be.
+        """
+        if self.written == 0:
+            return
+        newest = (self.t - 1) % self.T
+        b = np.arange(self.B) if B_idxs is None else np.asarray(B_idxs, np.int64)
+        b = b[~self.samples.done[newest, b].astype(bool)]
+        self.samples.done[newest, b] = True
+        if self.written >= self.n_step_return:  # The others are computed when samples are appended.
+            self.samples_done_n[(self.t - self.n_step_return) % self.T, b] = True
+        if self._knows_after[0] and len(b):
+            self.samples.timeout[newest, b] = True
+            self._final_slot.reshape(self.T, self.B)[newest, b] = self._final_observations.append(self._after[b], len(b))
+
     # -----------------------------------------------------------------------------------------------------------------
     # Checkpoints
     # -----------------------------------------------------------------------------------------------------------------
@@ -379,7 +406,10 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
                 chunk |= {f"final_{name}": torchify_buffer(leaf) for name, leaf in named_leaves(final, "observation")}
             chunks.append(chunk)
         counts = {"first": first, "written": written, "claimed": claimed, "complete": first == oldest}
-        return {**self._state_settings(), **counts, "chunks": chunks}
+        after = None
+        if self._knows_after[0]:
+            after = {name: torchify_buffer(leaf) for name, leaf in named_leaves(self._after, "observation")}
+        return {**self._state_settings(), **counts, "chunks": chunks, "after": after}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned.
@@ -401,6 +431,10 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             self.compute_returns(n)
             self.ring.advance(n)
         self.ring.move_to(s["written"], s["claimed"])
+        self._knows_after[0] = s["after"] is not None and self._after is not None
+        if self._knows_after[0]:
+            for name, leaf in named_leaves(self._after, "observation"):
+                leaf[:] = numpify_buffer(s["after"][name])
 
     def _check_state(self, s: dict[str, Any]) -> None:
         """Raise ValueError if a state cannot be loaded, before anything is."""

@@ -183,6 +183,9 @@ class AsyncRlMixin:
         """Put a run that is resumed into its state, wait until all processes are ready, and let them begin."""
         if self.resume_from is not None:
             self.first_itr = resume(self, self.resume_from)
+            if self.algo.replay_buffer.written:  # It may hold batches that had not been counted yet.
+                self.first_itr = max(self.first_itr, self.algo.replay_buffer.written // self.sampler.batch_spec.T)
+                self.diagnostics.cum_steps = self.diagnostics._last_steps = self.first_itr * self.itr_batch_size
             self.n_copied, self.sampler_itr = self.first_itr, self.first_itr - 1
             first_update = max(self.min_itr_learn, getattr(self.algo, "_first_itr_with_replay", 0))
             if first_update > self.first_itr:
@@ -315,6 +318,10 @@ class AsyncRlMixin:
 
     def sampling_state(self) -> None:
         """Environments go on while a snapshot is taken, so that a resumed run begins new episodes."""
+
+    def restore_sampling(self, state: Any) -> list[int]:
+        """Return that all environments begin new episodes."""
+        return list(range(self.sampler.batch_spec.B))
 
     def counters(self) -> dict:
         """Extend the base class by how far optimizing is."""

@@ -33,11 +33,18 @@ def run_state(runner: Any) -> dict[str, Any]:
         format=FORMAT,
         seed=runner.seed,
         settings=runner.settings,
-        algo=runner.algo.training_state(),
-        sampler=runner.sampling_state(),
         runner=runner.counters(),
         n_rows=logger.n_rows(),
         best_score=logger.best_score(),
+        **process_state(runner),
+    )
+
+
+def process_state(runner: Any) -> dict[str, Any]:
+    """Return the part of it of which each process that trains has its own."""
+    return dict(
+        algo=runner.algo.training_state(),
+        sampler=runner.sampling_state(),
         rng=rng_states(),  # Last: nothing above may draw random numbers.
     )
 
@@ -46,6 +53,7 @@ def settings_of(runner: Any) -> dict[str, Any]:
     """Return the settings that must be the same when a run is resumed, as JSON would hold them. For a runner that has just been made."""
     sampler = runner.sampler
     return {
+        "world_size": runner.world_size,
         "algo": _arguments_of(runner.algo),
         "agent": _arguments_of(runner.agent),
         "sampler": {
@@ -87,16 +95,20 @@ def resume(runner: Any, path: Any) -> int:
         )
     check_settings(run["settings"], runner.settings, file)
     runner.seed = run["seed"]
+    mine = dict(run, replay=snapshot.get("replay")) if runner.rank == 0 else run["ranks"][runner.rank]
     load_training(runner, snapshot)
     first_itr = snapshot["cum_steps"] // runner.itr_batch_size
-    _load_replay(runner, file, snapshot.get("replay"), first_itr)
-    begun_anew = runner.sampler.load_state_dict(run["sampler"]) if run["sampler"] is not None else []
+    _load_replay(runner, file, mine["replay"], first_itr)
+    begun_anew = runner.restore_sampling(mine["sampler"])
+    if begun_anew and hasattr(getattr(runner.algo, "replay_buffer", None), "end_episodes"):
+        runner.algo.replay_buffer.end_episodes(begun_anew)  # What will be appended does not follow what is there.
     runner.load_counters(run["runner"])
-    logger.continue_rows(_table_of(file), run["n_rows"])
-    logger.set_best_score(run["best_score"])
-    set_rng_states(run["rng"])
+    if runner.rank == 0:
+        logger.continue_rows(_table_of(file), run["n_rows"])
+        logger.set_best_score(run["best_score"])
+    set_rng_states(mine["rng"])
     logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {file}.")
-    if begun_anew:
+    if begun_anew and mine["sampler"] is not None:
         logger.log(f"The state of {len(begun_anew)} environments is not known (they have no get_state): they begin a new episode.")
     return first_itr
 

@@ -228,6 +228,10 @@ class MinibatchRlBase(BaseRunner):
         """Return where sampling is, plain data and tensors; None if it goes on with new episodes."""
         return self.sampler.state_dict()
 
+    def restore_sampling(self, state: Any) -> list[int]:
+        """Go on from what `sampling_state` returned; return the columns of the batch whose environments begin new episodes."""
+        return self.sampler.load_state_dict(state)
+
     def counters(self) -> dict:
         """Return what this runner counts, plain data."""
         return dict(diagnostics=self.diagnostics.state_dict())
@@ -246,13 +250,19 @@ class MinibatchRlBase(BaseRunner):
         if not logger.is_snapshot_due(itr, force):
             return
         snapshot = self.get_itr_snapshot(itr)
-        buffer = getattr(self.algo, "replay_buffer", None)
-        if self.save_replay and buffer is not None:
-            self._replay_files = self._replay_files or ReplayFiles(os.path.join(logger.get_snapshot_dir(), "replay"))
-            snapshot["replay"] = self._replay_files.save(buffer)
+        snapshot["replay"] = self.write_replay(logger.get_snapshot_dir())
         logger.save_itr_params(itr, snapshot, force=force, score=self._score)
         if self._replay_files is not None:
             self._replay_files.delete_old()
+
+    def write_replay(self, snapshot_dir: Any) -> dict | None:
+        """Write what is new in the replay buffer, if it is to be saved; return what belongs into the snapshot."""
+        buffer = getattr(self.algo, "replay_buffer", None)
+        if not self.save_replay or buffer is None:
+            return None
+        if self._replay_files is None:
+            self._replay_files = ReplayFiles(os.path.join(snapshot_dir, f"replay_{self.rank}" if self.rank else "replay"))
+        return self._replay_files.save(buffer)
 
     # Logging --------------------------------------------------------------------------------------------------------
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:

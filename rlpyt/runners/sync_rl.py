@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from rlpyt.runners.checkpoint import process_state
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool, check_affinity, default_start_method
 from rlpyt.utils.logging import logger
@@ -157,7 +158,30 @@ class SyncRlMixin:
         if self.rank == 0:
             self.take_in([info for infos in gathered for info in infos])
             super().log_diagnostics(itr, *args, **kwargs)
+        elif itr >= self.min_itr_learn - 1:
+            self.save_itr_snapshot(itr)
         dist.barrier(group=self._control)
+
+    def _save(self, itr: int, force: bool = False) -> None:
+        """Extend the base class: the snapshot, which rank 0 saves, holds what each rank has of its own, but what each replays."""
+        where = [logger.get_snapshot_dir() if self.rank == 0 and logger.is_snapshot_due(itr, force) else None]
+        dist.broadcast_object_list(where, src=0, group=self._control)
+        if where[0] is None:
+            return
+        mine = {} if self.rank == 0 else dict(process_state(self), replay=self.write_replay(where[0]))
+        self._states = [None] * self.world_size if self.rank == 0 else None
+        dist.gather_object(mine, self._states, dst=0, group=self._control)
+        if self.rank == 0:
+            super()._save(itr, force)
+        dist.barrier(group=self._control)
+        if self._replay_files is not None:
+            self._replay_files.delete_old()
+
+    def get_itr_snapshot(self, itr: int) -> dict:
+        """Extend the base class by the states of the other ranks."""
+        snapshot = super().get_itr_snapshot(itr)
+        snapshot["run"]["ranks"] = self._states
+        return snapshot
 
     def take_in(self, traj_infos: list) -> None:
         """In rank 0: count trajectories of other ranks."""

@@ -184,7 +184,7 @@ class BaseSampler:
         raise NotImplementedError
 
     def load_state_dict(self, state: dict) -> list[int]:
-        """After `initialize`: go on from what `state_dict` returned; return the numbers of the environments that begin a new episode."""
+        """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
         raise NotImplementedError
 
     def shutdown(self) -> None:

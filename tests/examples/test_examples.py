@@ -25,6 +25,12 @@ RUNS = {
     "example_4 alternating": ["--sample_mode", "alternating", "--game", "breakout"],
     "example_5": [],
     "example_5 rainbow": ["--config", "rainbow"],
+    "example_7": [],
+    "atari_dqn_async_serial": [],
+    "atari_dqn_async_cpu": [],
+    "atari_dqn_async_gpu": [],
+    "atari_r2d1_async_gpu": [],
+    "atari_r2d1_async_alternating": ["--n_parallel", "1"],
 }
 
 

@@ -16,6 +16,7 @@ sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
 import train  # noqa: E402
 
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
+small_networks = dict(model_kwargs=dict(hidden_sizes=[16, 16]), q_model_kwargs=dict(hidden_sizes=[16, 16]))
 CASES = {
     "a2c": ("cartpole", "a2c", {}),
     "ppo": ("cartpole", "ppo", {}),
@@ -30,7 +31,7 @@ CASES = {
     "ddpg": ("pendulum", "ddpg", dict(algo=small_replay)),
     "td3": ("pendulum", "td3", dict(algo=small_replay)),
     "sac": ("pendulum", "sac", dict(algo=small_replay)),
-    "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=small_replay)),
+    "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=small_replay, agent=small_networks)),
 }  # fmt: skip
 
 

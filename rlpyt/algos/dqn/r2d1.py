@@ -33,7 +33,7 @@ _MANY_IDLE_ITRS = 10  # More than can be an accident.
 
 # As in DQN, and the recurrent state before each step, [T,B,...]; None if none is stored.
 SamplesToBufferRnn = namedarraytuple(
-    "SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",), defaults=(None, None, None, None)
+    "SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",), defaults=(None, None, None, None, None)
 )
 
 #   priorities  [B], of the sequences that the samples belong to

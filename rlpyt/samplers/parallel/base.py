@@ -105,7 +105,7 @@ class ParallelSamplerBase(BaseSampler):
         )
 
     def load_state_dict(self, state: dict) -> list[int]:
-        """After `initialize`: go on from what `state_dict` returned; return the numbers of the environments that begin a new episode.
+        """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode.
 
         Those are all if environments are shared out among workers in another way than they were.
         """
@@ -114,10 +114,10 @@ class ParallelSamplerBase(BaseSampler):
         if state["agent"] is not None:
             self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
         replies = self._ask("load", state["workers"], "restoring environments")
-        begun_anew = [env_rank for ranks in replies for env_rank in ranks]
+        begun_anew = [int(env_rank) - int(self._env_ranks[0]) for env_ranks in replies for env_rank in env_ranks]
         if self.gpu:
-            for env_rank in begun_anew:
-                self._forget(env_rank - int(self._env_ranks[0]))
+            for b in begun_anew:
+                self._forget(b)
         return begun_anew
 
     def _ask(self, name: str, argument: Any, doing: str) -> list:

@@ -110,7 +110,7 @@ class SerialSampler(BaseSampler):
         )
 
     def load_state_dict(self, state: dict) -> list[int]:
-        """After `initialize`: go on from what `state_dict` returned; return the numbers of the environments that begin a new episode."""
+        """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
         if state["agent"] is not None:
             self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
         for env, env_state in zip(self.eval_collector.envs if self.eval_n_envs else [], state["eval_envs"], strict=True):

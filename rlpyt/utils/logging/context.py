@@ -118,7 +118,7 @@ def _run_dir(log_dir, run_ID, override_prefix: bool) -> str:
 
 
 def _files_of_run(run_dir: str) -> list[str]:
-    own = re.compile(r"debug\.log|progress\.csv|params\.json|(params|best|itr_\d+)(_previous)?\.pkl|replay")
+    own = re.compile(r"debug\.log|progress\.csv|params\.json|(params|best|itr_\d+)(_previous)?\.pkl|replay(_\d+)?")
     return [os.path.join(run_dir, name) for name in sorted(os.listdir(run_dir)) if own.fullmatch(name)]
 
 

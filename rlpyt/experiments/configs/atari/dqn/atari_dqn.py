@@ -23,6 +23,7 @@ classes_by_key = dict(
     cpu=cpu,
     debug=serial,
     debug_vec_eps=cpu,
+    async_big=dict(sampler="rlpyt.samplers.async_.gpu_sampler.AsyncGpuSampler"),
 )
 
 dqn = dict(

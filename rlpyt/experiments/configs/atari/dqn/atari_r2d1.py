@@ -10,8 +10,15 @@ classes = dict(
     sampler="rlpyt.samplers.parallel.gpu.sampler.GpuSampler",
     traj_info="rlpyt.envs.atari.atari_env.AtariTrajInfo",
 )
-alternating = dict(sampler="rlpyt.samplers.parallel.gpu.alternating_sampler.AlternatingSampler")
-classes_by_key = dict(async_alt_pabti=alternating, async_alt_dgx=alternating, async_alt_got=alternating)
+async_gpu = dict(sampler="rlpyt.samplers.async_.gpu_sampler.AsyncGpuSampler")
+async_alternating = dict(sampler="rlpyt.samplers.async_.alternating_sampler.AsyncAlternatingSampler")
+classes_by_key = dict(
+    async_gpu=async_gpu,
+    async_gpu_dgx=async_gpu,
+    async_alt_pabti=async_alternating,
+    async_alt_dgx=async_alternating,
+    async_alt_got=async_alternating,
+)
 
 r2d1 = dict(
     agent=dict(),

@@ -4,6 +4,7 @@ from rlpyt.experiments.configs import variant
 from rlpyt.experiments.configs.mujoco import qpg
 
 classes = dict(qpg.classes, agent="rlpyt.agents.qpg.ddpg_agent.DdpgAgent", algo="rlpyt.algos.qpg.ddpg.DDPG")
+classes_by_key = dict(async_serial=dict(sampler="rlpyt.samplers.async_.serial_sampler.AsyncSerialSampler"))
 
 ddpg_from_td3_1M_serial = variant(
     qpg.base,

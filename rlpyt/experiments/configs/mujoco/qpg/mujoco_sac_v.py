@@ -4,7 +4,7 @@ from rlpyt.experiments.configs import variant
 from rlpyt.experiments.configs.mujoco import qpg
 
 classes = dict(qpg.classes, agent="rlpyt.agents.qpg.sac_v_agent.SacAgent", algo="rlpyt.algos.qpg.sac_v.SAC_V")
-classes_by_key = dict(async_gpu=dict(sampler="rlpyt.samplers.parallel.gpu.sampler.GpuSampler"))
+classes_by_key = dict(async_gpu=dict(sampler="rlpyt.samplers.async_.gpu_sampler.AsyncGpuSampler"))
 
 sac_1M_serial = variant(
     qpg.base,

@@ -4,7 +4,7 @@ from rlpyt.experiments.configs import variant
 from rlpyt.experiments.configs.mujoco import qpg
 
 classes = dict(qpg.classes, agent="rlpyt.agents.qpg.td3_agent.Td3Agent", algo="rlpyt.algos.qpg.td3.TD3")
-classes_by_key = dict(async_cpu=dict(sampler="rlpyt.samplers.parallel.cpu.sampler.CpuSampler"))
+classes_by_key = dict(async_cpu=dict(sampler="rlpyt.samplers.async_.cpu_sampler.AsyncCpuSampler"))
 
 td3_1M_serial = variant(
     qpg.base,

@@ -1,0 +1,35 @@
+"""DQN on an Atari game, with sampling, by one or several action servers, and training at the same time.
+
+What it teaches: one GPU trains while others act. `--cuda_idx 0 --sample_cuda_idxs 1 2` trains on the first one and shares the
+environments out among two processes that act on the others; without GPUs, it all runs on the CPU.
+
+    python examples/atari_dqn_async_gpu.py --game pong --n_parallel 2
+"""
+
+import train
+
+
+def build_and_train(game="pong", run_ID=0, cuda_idx=None, sample_cuda_idxs=(), n_parallel=2, seed=None, smoke=False):
+    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+    affinity = dict(
+        optimizer=[dict(cuda_idx=cuda_idx)],  # One dictionary for each process that trains; several share each update.
+        sampler=[  # One dictionary for each process that acts, on its own GPU, for its own workers and its share of the environments.
+            dict(cuda_idx=idx, workers_cpus=list(range(n_parallel))) for idx in sample_cuda_idxs or [None]
+        ],
+        set_affinity=False,  # True binds processes to the processors listed.
+    )
+    return train.build_and_train(
+        "atari_dqn",
+        "double_pri_duel",
+        log_dir="atari_dqn_async_gpu",
+        run_ID=run_ID,
+        seed=seed,
+        sampler="async_gpu",
+        settings=[f"env.game={game}", "sampler.batch_T=4", "sampler.batch_B=32"],
+        affinity=affinity,
+        smoke=smoke,
+    )
+
+
+if __name__ == "__main__":
+    train.command_line(build_and_train, __doc__)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
+from rlpyt.utils.buffer import cloned
 from rlpyt.utils.synchronize import ProcessLock
 
 # After so many batches in a row that were overwritten while they were read, writers have to wait for the next one.
@@ -58,18 +57,9 @@ class AsyncReplayBufferMixin:
     def state_dict(self, since: int = 0) -> dict[str, Any]:
         """Return a copy of the contents, between two appends; see that of the buffer."""
         with self.writer_lock:
-            return _cloned(super().state_dict(since))
+            return cloned(super().state_dict(since))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned; no process may sample meanwhile."""
         with self.writer_lock:
             super().load_state_dict(state_dict)
-
-
-def _cloned(state: Any) -> Any:
-    """Copy all tensors in dictionaries and lists."""
-    if isinstance(state, dict):
-        return {key: _cloned(value) for key, value in state.items()}
-    if isinstance(state, list):
-        return [_cloned(value) for value in state]
-    return state.clone() if isinstance(state, torch.Tensor) else state

@@ -251,6 +251,7 @@ class AsyncRlMixin:
         elif self._pool is not None:
             self._pool.kill(grace=0)
         self.agent.unwrap()
+        self._saving.wait()
 
     # What other processes report ------------------------------------------------------------------------------------
     def _take_in(self) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import threading
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,32 +197,90 @@ def _table_of(file: Path) -> Path:
 class ReplayFiles:
     """The contents of a replay buffer in files, each with what was stored since the one before.
 
-    A file whose steps have all been overwritten in the buffer is deleted when the snapshot after that is safe.
+    A file whose steps have all been overwritten in the buffer is deleted when two snapshots without it are safe: the last one, and the one
+    before, which is kept as well.
     """
 
     def __init__(self, directory: Any) -> None:
         self.directory = Path(directory)
         self._parts: list[tuple[str, int]] = []  # (name, rows written by its end)
+        self._dropped: list[tuple[str, int]] = []  # What the part written last has made needless,
+        self._dropped_before: list[tuple[str, int]] = []  # and those before it.
 
-    def save(self, buffer: Any) -> dict[str, Any]:
-        """Write what is new in `buffer`; return what belongs into the snapshot."""
+    def prepare(self, buffer: Any) -> ReplayPart:
+        """Return what is new in `buffer`, to be written to a file."""
         since = self._parts[-1][1] if self._parts else 0
-        self.directory.mkdir(exist_ok=True)
         state = buffer.state_dict(since)
-        written = state["written"]
-        name = f"{state['first']}-{written}-{time.time_ns()}.pt"
-        with atomic_write(self.directory / name) as file:
-            torch.save(loadable(state), file)
-        self._parts.append((name, written))
+        part = f"{state['first']}-{state['written']}-{time.time_ns()}.pt", state["written"]
         oldest = state["claimed"] - state["T"]
-        self._old = [part for part in self._parts if part[1] <= oldest]
-        self._parts = [part for part in self._parts if part not in self._old]
-        return dict(directory=self.directory.name, files=[name for name, _ in self._parts])
+        parts = [(name, written) for name, written in [*self._parts, part] if written > oldest or name == part[0]]
+        return ReplayPart(self, buffer, state, parts)
+
+    def keep_to(self, part: ReplayPart) -> None:
+        """Take note that `part` has been written."""
+        self._dropped += [each for each in self._parts if each not in part.parts]
+        self._parts = part.parts
 
     def delete_old(self) -> None:
-        """Delete what no snapshot needs any more; to be called when the one with what `save` returned is safe."""
-        for name, _ in self._old:
+        """Delete what no snapshot needs any more; to be called when the one with the part written last is safe."""
+        for name, _ in self._dropped_before:
             (self.directory / name).unlink(missing_ok=True)
+        self._dropped_before, self._dropped = self._dropped, []
+
+
+class ReplayPart:
+    """What is to be written of a buffer: views of its memory, while training goes on.
+
+    Attributes:
+        manifest: what belongs into the snapshot.
+        parts: name of this file and of those before that are still needed, each with the rows written by its end.
+        lasts: whether it will stay in the buffer for long, so that there is no hurry to write it.
+    """
+
+    def __init__(self, files: ReplayFiles, buffer: Any, state: dict, parts: list) -> None:
+        self._files, self._buffer, self._state, self.parts = files, buffer, state, parts
+        self.path = files.directory / parts[-1][0]
+        self.manifest = dict(directory=files.directory.name, files=[name for name, _ in parts])
+        self.lasts = state["written"] - state["first"] <= state["T"] // 2
+
+    def write(self) -> None:
+        """Write it; OSError if the disk refuses, or it was overwritten meanwhile: then the next part begins where this one does."""
+        files, state = self._files, self._state
+        files.directory.mkdir(exist_ok=True)
+        with atomic_write(self.path) as file:
+            torch.save(loadable(state), file)
+            if self._buffer.ring.claimed - state["T"] > state["first"]:
+                raise OSError("writing took so long that part of it was overwritten in the replay buffer.")
+        files.keep_to(self)
+
+
+class Background:
+    """Does one thing at a time in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Begin with `work`, after what was begun before has come to its end."""
+        self.wait()
+        self._thread = threading.Thread(target=self._run, args=(work,), name="save")
+        self._thread.start()
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait for the end of what was begun; raise what that raised."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
 
 def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -> None:

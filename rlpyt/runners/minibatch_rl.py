@@ -9,15 +9,26 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 
 from rlpyt.runners.base import BaseRunner
-from rlpyt.runners.checkpoint import ReplayFiles, infos_from_plain, plain_infos, resume, run_state, settings_of
+from rlpyt.runners.checkpoint import (
+    Background,
+    ReplayFiles,
+    ReplayPart,
+    infos_from_plain,
+    plain_infos,
+    resume,
+    run_state,
+    settings_of,
+)
 from rlpyt.runners.diagnostics import Diagnostics
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.samplers.workers import check_affinity, set_cpu_affinity
+from rlpyt.utils.buffer import cloned
 from rlpyt.utils.logging import logger
 from rlpyt.utils.prog_bar import ProgBarCounter
 from rlpyt.utils.seed import make_seed, set_seed
@@ -78,6 +89,7 @@ class MinibatchRlBase(BaseRunner):
         self.first_itr = 0
         self._score: float | None = None  # Mean return of what was logged last.
         self._replay_files: ReplayFiles | None = None
+        self._saving, self._is_saved = Background(), False
 
     # Startup and end ------------------------------------------------------------------------------------------------
     def startup(self) -> int:
@@ -148,10 +160,11 @@ class MinibatchRlBase(BaseRunner):
         self.pbar = ProgBarCounter(self.log_interval_itrs)
 
     def shutdown(self) -> None:
-        """End the progress bar and the sampler."""
+        """End the progress bar and the sampler; wait until the last snapshot is safe."""
         if hasattr(self, "pbar"):
             self.pbar.stop()
         self.sampler.shutdown()
+        self._saving.wait()
 
     @property
     def min_itr_learn(self) -> int:
@@ -249,20 +262,31 @@ class MinibatchRlBase(BaseRunner):
     def _save(self, itr: int, force: bool = False) -> None:
         if not logger.is_snapshot_due(itr, force):
             return
+        self._saving.wait()
         snapshot = self.get_itr_snapshot(itr)
-        snapshot["replay"] = self.write_replay(logger.get_snapshot_dir())
-        logger.save_itr_params(itr, snapshot, force=force, score=self._score)
-        if self._replay_files is not None:
+        replay = self.replay_part(logger.get_snapshot_dir())
+        snapshot["replay"] = None if replay is None else replay.manifest
+        if replay is None or not replay.lasts:
+            self._write_snapshot(itr, snapshot, replay, force, self._score)
+        else:  # Training goes on meanwhile, and changes parameters.
+            snapshot = cloned(snapshot)
+            self._saving.start(partial(self._write_snapshot, itr, snapshot, replay, force, self._score))
+
+    def _write_snapshot(self, itr: int, snapshot: dict, replay: ReplayPart | None, force: bool, score: float | None) -> None:
+        if replay is not None and not logger.try_to_write(str(replay.path.parent), replay.write):
+            return
+        self._is_saved = logger.save_itr_params(itr, snapshot, force=force, score=score)
+        if replay is not None and self._is_saved:
             self._replay_files.delete_old()
 
-    def write_replay(self, snapshot_dir: Any) -> dict | None:
-        """Write what is new in the replay buffer, if it is to be saved; return what belongs into the snapshot."""
+    def replay_part(self, snapshot_dir: Any) -> ReplayPart | None:
+        """Return what is new in the replay buffer, if it is to be saved."""
         buffer = getattr(self.algo, "replay_buffer", None)
         if not self.save_replay or buffer is None:
             return None
         if self._replay_files is None:
             self._replay_files = ReplayFiles(os.path.join(snapshot_dir, f"replay_{self.rank}" if self.rank else "replay"))
-        return self._replay_files.save(buffer)
+        return self._replay_files.prepare(buffer)
 
     # Logging --------------------------------------------------------------------------------------------------------
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:

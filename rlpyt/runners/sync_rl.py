@@ -168,13 +168,20 @@ class SyncRlMixin:
         dist.broadcast_object_list(where, src=0, group=self._control)
         if where[0] is None:
             return
-        mine = {} if self.rank == 0 else dict(process_state(self), replay=self.write_replay(where[0]))
+        mine = None
+        if self.rank > 0:
+            mine, replay = process_state(self), self.replay_part(where[0])
+            is_written = replay is None or logger.try_to_write(str(replay.path.parent), replay.write)
+            mine = dict(mine, replay=None if replay is None else replay.manifest) if is_written else None
         self._states = [None] * self.world_size if self.rank == 0 else None
         dist.gather_object(mine, self._states, dst=0, group=self._control)
-        if self.rank == 0:
+        self._is_saved = False
+        if self.rank == 0 and None not in self._states[1:]:
             super()._save(itr, force)
-        dist.barrier(group=self._control)
-        if self._replay_files is not None:
+            self._saving.wait()
+        is_saved = [self._is_saved]
+        dist.broadcast_object_list(is_saved, src=0, group=self._control)
+        if is_saved[0] and self.rank > 0 and self._replay_files is not None:
             self._replay_files.delete_old()
 
     def get_itr_snapshot(self, itr: int) -> dict:

@@ -243,6 +243,15 @@ def numpify_buffer(buffer_: Any) -> Any:
     return buffer_func(buffer_, lambda leaf: leaf.detach().cpu().numpy() if _is_tensor(leaf) else leaf)
 
 
+def cloned(state: Any) -> Any:
+    """Return a copy of nested dictionaries and lists, tensors included."""
+    if isinstance(state, dict):
+        return type(state)((key, cloned(value)) for key, value in state.items())
+    if isinstance(state, list):
+        return [cloned(value) for value in state]
+    return state.detach().clone() if _is_tensor(state) else state
+
+
 def buffer_to(buffer_: Any, device: Any = None, non_blocking: bool = False) -> Any:
     """Return the structure of torch tensors on `device`. Raises TypeError for numpy arrays.
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.gym import make
 from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
@@ -25,11 +27,13 @@ pytestmark = pytest.mark.timeout(120)
 ONE = dict(master_torch_threads=1, workers_cpus=[0], set_affinity=False)
 
 
-def build(RunnerCls=SyncRl, SamplerCls=SerialSampler, EnvCls=make, world_size=2, n_steps=640, **settings):
+def build(
+    RunnerCls=SyncRl, SamplerCls=SerialSampler, EnvCls=make, world_size=2, n_steps=640, algo=None, agent=None, **settings
+):
     evaluation = dict(eval_n_envs=1, eval_max_steps=200) if RunnerCls is SyncRlEval else {}
     return RunnerCls(
-        algo=A2C(),
-        agent=MlpFfAgent(),
+        algo=algo or A2C(),
+        agent=agent or MlpFfAgent(),
         sampler=SamplerCls(EnvCls, dict(id="CartPole-v1"), batch_T=8, batch_B=2, **evaluation),
         n_steps=n_steps,
         log_interval_steps=160,
@@ -86,6 +90,31 @@ def test_two_ranks_are_one_process_with_twice_the_batch(tmp_path):
     for name in ("CumSteps", "CumCompletedTrajs", "CumUpdates"):
         assert [row[f"Diagnostics/{name}"] for row in two] == [row[f"Diagnostics/{name}"] for row in one]
     assert [float(row["ReturnAverage"]) for row in two] == pytest.approx([float(row["ReturnAverage"]) for row in one])
+
+
+@pytest.mark.parametrize("name", ["a2c", "dqn"])
+def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
+    def run(log_dir, **settings):
+        algo, agent = A2C(), MlpFfAgent()
+        if name == "dqn":
+            algo = DQN(min_steps_learn=64, replay_size=400, batch_size=16, prioritized_replay=True, eps_steps=300)
+            agent = MlpDqnAgent()
+        runner = build(algo=algo, agent=agent, save_replay=True, **settings)
+        with logger_context(str(tmp_path / log_dir), 0, "test"):
+            runner.train()
+        return runner
+
+    whole = run("whole")
+    run("parts", n_steps=320)
+    resumed = run("parts", resume_from=tmp_path / "parts" / "run_0")
+    assert resumed.first_itr == 10
+    expected = whole.agent.state_dict(), whole.algo.optim_state_dict()
+    torch.testing.assert_close((resumed.agent.state_dict(), resumed.algo.optim_state_dict()), expected, rtol=0, atol=0)
+    for ours, theirs in zip(rows(tmp_path / "parts"), rows(tmp_path / "whole"), strict=True):
+        same = [key for key in ours if "Time" not in key and "PerSecond" not in key]
+        assert [ours[key] for key in same] == [theirs[key] for key in same]
+    with pytest.raises(ValueError, match="world_size: 2 in the snapshot, 1 now"):
+        run("parts", resume_from=tmp_path / "parts" / "run_0", world_size=1)
 
 
 class FailsInRankOne:

@@ -90,7 +90,7 @@ def new_run() -> Iterator[None]:
         yield
     finally:
         for path in _state.tabular_outputs:
-            _try_to_write(path, _state.tabular_outputs[path].write_pending)
+            try_to_write(path, _state.tabular_outputs[path].write_pending)
         _state = outer
 
 
@@ -159,7 +159,7 @@ def log(s, with_prefix: bool = True, with_timestamp: bool = True, color: str | N
         line = f"{datetime.now().isoformat(sep=' ', timespec='milliseconds')} | {line}"
     if not _state.log_tabular_only:
         shown = console.colorize(line, color) if color is not None and sys.stdout.isatty() else line
-        _try_to_write("stdout", lambda: console.log(shown))
+        try_to_write("stdout", lambda: console.log(shown))
     write_text(line)
 
 
@@ -177,7 +177,7 @@ def _warn_once(trouble: str, s) -> None:
 def write_text(text: str) -> None:
     """Append `text` to the text outputs, without printing it."""
     for path in _state.text_outputs:
-        _try_to_write(path, lambda path=path: _append_line(path, text))
+        try_to_write(path, lambda path=path: _append_line(path, text))
 
 
 def _append_line(path: str, text: str) -> None:
@@ -279,11 +279,11 @@ def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color:
     if not row or _state.tabular_disabled:
         return
     for path, table in list(_state.tabular_outputs.items()):
-        _try_to_write(path, lambda table=table: table.write(row))
+        try_to_write(path, lambda table=table: table.write(row))
     for line in format_tabular(row):
         log(line, with_prefix, with_timestamp, color)
     if _state.log_tabular_only and not _state.disabled:
-        _try_to_write("stdout", lambda: _state.table_printer.print_tabular(row))
+        try_to_write("stdout", lambda: _state.table_printer.print_tabular(row))
     _write_tf_summary(row)
 
 
@@ -305,7 +305,7 @@ def add_tabular_output(file_name) -> None:
 def remove_tabular_output(file_name) -> None:
     """Stop writing rows to this file, for good."""
     table = _tabular_output(file_name)
-    _try_to_write(table.path, table.write_pending)
+    try_to_write(table.path, table.write_pending)
     del _state.tabular_outputs[table.path]
 
 
@@ -326,7 +326,7 @@ def continue_rows(path, n: int) -> None:
         warn(f"{path} is missing: the table of this run begins with the resumed part.")
         return
     for table in _state.tabular_outputs.values():
-        _try_to_write(table.path, lambda table=table: table.continue_from(path, n))
+        try_to_write(table.path, lambda table=table: table.continue_from(path, n))
 
 
 def _tabular_output(file_name) -> CsvTable:
@@ -438,7 +438,7 @@ def _write_tf_summary(row: Mapping) -> None:
                        "recorded: rows before the first one are not shown there.")
             return
         step = _state.env_steps
-    _try_to_write("TensorBoard's files", lambda: _add_scalars(_state.tf_summary_writer, row, step))
+    try_to_write("TensorBoard's files", lambda: _add_scalars(_state.tf_summary_writer, row, step))
 
 
 def _add_scalars(writer, row: Mapping, step: int) -> None:
@@ -508,8 +508,8 @@ def _snapshot_names(itr: int, force: bool) -> list[str]:
     return ["params.pkl"] * (mode in ("last", "last+gap", "best")) + [f"itr_{itr}.pkl"] * (mode == "all" or keeps_gap)
 
 
-def save_itr_params(itr: int, params, force: bool = False, score: float | None = None) -> None:
-    """Save `params` as the snapshot of iteration itr, if and as the snapshot mode says.
+def save_itr_params(itr: int, params, force: bool = False, score: float | None = None) -> bool:
+    """Save `params` as the snapshot of iteration itr, if and as the snapshot mode says; return whether it is safe.
 
     A file is complete at every moment: a new one takes the place of the old one when it is safely on the
     disk. If the disk refuses it, the old one stays, and a warning is all that happens; the next call tries
@@ -526,18 +526,20 @@ def save_itr_params(itr: int, params, force: bool = False, score: float | None =
     if _state.snapshot_mode == "best" and names and score is not None and score > _state.best_score:
         names.append("best.pkl")
     if not names:
-        return
+        return False
     from rlpyt.utils.logging.snapshot import serialize  # imports torch, which not every process that logs has
 
-    data = serialize(params)
+    data, is_safe = serialize(params), True
     for name in names:
         path = os.path.join(_state.snapshot_dir, name)
-        if not _try_to_write(path, lambda path=path: _write_snapshot(path, data)):
+        if not try_to_write(path, lambda path=path: _write_snapshot(path, data)):
+            is_safe = False
             continue
         if name.startswith("itr_"):
             _state.last_gap_itr = itr
         if name == "best.pkl":
             _state.best_score = score
+    return is_safe
 
 
 def _is_gap_due(itr: int) -> bool:
@@ -568,7 +570,7 @@ def set_best_score(score: float) -> None:
     _state.best_score = score
 
 
-def _try_to_write(path: str, write) -> bool:
+def try_to_write(path: str, write) -> bool:
     """Call `write`; if the disk or terminal refuses, say so (once until it succeeds). Returns success."""
     try:
         write()

@@ -31,22 +31,26 @@ class Stream:
         wait_reset: whether an environment stands still after the end of an episode until the chunk ends, and steps say so.
         rnn: whether steps have the agent's recurrent state.
         p_done: probability that an episode ends with a step; p_timeout: that it is then a timeout.
+        tells_after: whether a chunk brings the observation that follows it.
         script: what happens at every step instead, again and again: 0 nothing, 1 termination, 2 timeout. Environment b is b steps ahead.
 
     Every action is a number of its own, from 1 on, except that it is 0 where an environment stands still.
     """
 
     def __init__(
-        self, naive, seed=0, frames=False, timeouts=False, finals=1.0, wait_reset=False, rnn=False, p_done=0.15, p_timeout=0.5, script=None
-    ):
+        self, naive, seed=0, frames=False, timeouts=False, finals=1.0, wait_reset=False, rnn=False, p_done=0.15, p_timeout=0.5, script=None,
+        tells_after=False,
+    ):  # fmt: skip
         self.naive, self.B, self.frames, self.timeouts, self.finals = naive, naive.B, frames, timeouts, finals
         self.wait_reset, self.rnn, self.p_done, self.p_timeout, self.script = wait_reset, rnn, p_done, p_timeout, script
+        self.tells_after = tells_after
         self.rng = np.random.default_rng(seed)
         self.observation = [self.next_observation(None) for _ in range(self.B)]
         self.starting = [True] * self.B
         self.waiting = [False] * self.B
         fields = ["observation", "action", "reward", "done"]
         fields += timeouts * ["timeout", "final_observation"] + wait_reset * ["valid"] + rnn * ["prev_rnn_state"]
+        fields += tells_after * ["observation_after"]
         self.fields = fields
 
     def samples_type(self, *more):
@@ -63,6 +67,7 @@ class Stream:
             final_observation=None,
             valid=np.bool_(True),
             prev_rnn_state=self.rnn_state(0),
+            observation_after=None,
             **more,
         )
         samples_type = self.samples_type(*more)
@@ -106,6 +111,7 @@ class Stream:
             timeout=tensor("timeout", bool),
             valid=tensor("valid", bool),
             final_observation=self.final_observations(rows) if with_finals else None,
+            observation_after=torch.from_numpy(np.stack(self.observation)[None]),
             **more,
         )
         if self.rnn:
@@ -122,6 +128,15 @@ class Stream:
             for k, observation in enumerate(observations):
                 final[k, b] = observation
         return torch.from_numpy(final)
+
+    def end_episodes(self, environments, as_timeouts, with_finals):
+        """Have the last step be the last one of its episode, if it is not; what follows is another one."""
+        for b in environments:
+            last = self.naive.history[b][-1]
+            if not last.done:
+                final = self.observation[b] if as_timeouts and with_finals else None
+                last.done, last.timeout, last.final_observation = True, as_timeouts, final
+                self.observation[b], self.starting[b] = self.next_observation(None), True
 
     def step(self, b, with_finals):
         observation, state = self.observation[b], None
@@ -329,6 +344,13 @@ class Game:
                     self.priorities.write(k, b, priorities[j, b])
         self.buffer.append_samples(samples)
         return samples
+
+    def end_episodes(self, environments=None):
+        """Have episodes end with the newest step."""
+        knows = self.stream.timeouts and self.stream.tells_after and not self.kind.sequence
+        as_timeouts = self.stream.timeouts and (knows or self.kind.sequence or self.kind.time_limit)
+        self.stream.end_episodes(range(self.B) if environments is None else environments, as_timeouts, knows)
+        self.buffer.end_episodes(environments)
 
     def sample(self, n):
         """Draw a batch, compare it with the oracle, and return it."""

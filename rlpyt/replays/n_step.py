@@ -377,9 +377,12 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.samples.done[newest, b] = True
         if self.written >= self.n_step_return:  # The others are computed when samples are appended.
             self.samples_done_n[(self.t - self.n_step_return) % self.T, b] = True
-        if self._knows_after[0] and len(b):
-            self.samples.timeout[newest, b] = True
+        if getattr(self.samples, "timeout", None) is None or not len(b):
+            return
+        if self._knows_after[0]:
             self._final_slot.reshape(self.T, self.B)[newest, b] = self._final_observations.append(self._after[b], len(b))
+        needed = self._final_observations is not None and self.requires_final_observations
+        self.samples.timeout[newest, b] = bool(self._knows_after[0]) or not needed  # Else it counts as a termination.
 
     # -----------------------------------------------------------------------------------------------------------------
     # Checkpoints

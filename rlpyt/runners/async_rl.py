@@ -30,7 +30,14 @@ from rlpyt.runners.interrupt import Interrupt
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.sync_rl import SEED_STEP, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
-from rlpyt.samplers.workers import WorkerPool, default_start_method, set_cpu_affinity, split_async_affinity
+from rlpyt.samplers.workers import (
+    WATCH_INTERVAL,
+    WorkerPool,
+    check_forked_torch_threads,
+    default_start_method,
+    set_cpu_affinity,
+    split_async_affinity,
+)
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.logging import logger
 from rlpyt.utils.seed import env_seed, make_seed, set_seed
@@ -133,6 +140,9 @@ class AsyncRlMixin:
     def launch_workers(self) -> None:
         """Start sampling processes, memory copier, and all optimizing processes but this one."""
         start_method = self.sampler.start_method or default_start_method()
+        for default, affinities in ((1, self.sampler_affinities), (torch.get_num_threads(), self.optimizer_affinities[1:])):
+            for affinity in affinities:
+                check_forked_torch_threads(affinity.get("master_torch_threads") or default, start_method, "master_torch_threads")
         parts = self.sampler.parts(len(self.sampler_affinities))
         pipes = [multiprocessing.get_context(start_method).Pipe(duplex=False) for _ in parts]
         self._reports, self._report_ends = [receive for receive, _ in pipes], [send for _, send in pipes]
@@ -195,6 +205,7 @@ class AsyncRlMixin:
         self._pool.receive()
         self._pool.send(self.first_itr, "training")
         self._last_logged = time.monotonic(), 0.0
+        self._next_check = 0.0
 
     def wait_for_samples(self) -> bool:
         """Wait until one more optimization keeps to the replay ratio; return False if sampling has ended."""
@@ -256,6 +267,9 @@ class AsyncRlMixin:
     # What other processes report ------------------------------------------------------------------------------------
     def _take_in(self) -> None:
         """Take in what has been copied, and what sampling processes report; log what is due."""
+        if time.monotonic() > self._next_check:  # Training may be so far behind that it never waits.
+            self._pool.check()
+            self._next_check = time.monotonic() + WATCH_INTERVAL
         self.n_copied += self._lines.in_replay.acquire_waiting()
         for pipe in self._reports:
             while pipe.poll():

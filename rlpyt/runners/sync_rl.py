@@ -24,7 +24,14 @@ import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import process_state
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
-from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool, check_affinity, default_start_method
+from rlpyt.samplers.workers import (
+    WATCH_INTERVAL,
+    WorkerError,
+    WorkerPool,
+    check_affinity,
+    check_forked_torch_threads,
+    default_start_method,
+)
 from rlpyt.utils.logging import logger
 
 _PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for an evaluation say; deaths are noticed otherwise.
@@ -94,11 +101,15 @@ class SyncRlMixin:
     def launch_workers(self, port: int) -> None:
         """Start a process for each rank but this one; they meet at `port`."""
         ranks = range(1, self.world_size)
+        start_method = getattr(self.sampler, "start_method", None) or default_start_method()
+        for rank in ranks:
+            n_threads = self.affinities[rank].get("master_torch_threads") or torch.get_num_threads()
+            check_forked_torch_threads(n_threads, start_method, "master_torch_threads")
         self._pool = WorkerPool(
             _replica,
             [dict(runner=self, rank=rank, port=port) for rank in ranks],
             [f"rank {rank} of {self.world_size}" for rank in ranks],
-            start_method=getattr(self.sampler, "start_method", None) or default_start_method(),
+            start_method=start_method,
         )
         self._pool.receive()
         self._pool.send("train", "training")

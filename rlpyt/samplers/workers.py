@@ -49,6 +49,7 @@ HANG_WARNING = 60.0  # seconds of silence after which the master warns
 STOP_GRACE = 5.0  # seconds a worker has to close its environments
 FAILURE_GRACE = 1.0  # seconds, where the run ends because of a failure
 _STACK_BYTES = 64 * 1024
+_TRIAL_SECONDS = 5.0
 
 
 class WorkerError(RuntimeError):
@@ -246,6 +247,16 @@ class WorkerPool:
                     "overrides its loop has to take all its steps, or to call `leave` of its actor."
                 )
             patience.check([rank for rank in ranks if self._progress[rank] % 2] or ranks, sign_of_life=bool(ready))
+
+    def check(self) -> None:
+        """Raise WorkerError if a worker has raised or died: for a master that has other things to do than to wait.
+
+        All others have been ended by then. Replies are kept for `receive`.
+        """
+        for rank, pipe in enumerate(self.pipes):
+            if rank not in self._early and pipe.poll():
+                self._early[rank] = self._read(rank)
+        self._check_alive([rank for rank in range(len(self.pipes)) if rank not in self._early], ())
 
     def _poller(self, fds: tuple[int, ...]) -> select.poll:
         poller = self._pollers[fds] = select.poll()
@@ -552,6 +563,34 @@ def set_cpu_affinity(cpus: Any) -> None:
             "affinity=dict(..., set_affinity=False) avoids this warning.",
             stacklevel=2,
         )
+
+
+def check_forked_torch_threads(n: int, start_method: str, key: str) -> None:
+    """Raise ValueError if a forked process would hang with `n` torch threads: they do, once their parent has used several.
+
+    That is so with GNU's OpenMP, and cannot be asked for, only tried. `key` of the affinity is what to change.
+    """
+    if n <= 1 or start_method != "fork":
+        return
+    name = f"a process that tries torch with {n} threads"
+    pool = WorkerPool(_use_torch_threads, [dict(n=n)], [name], start_method="fork", timeout=_TRIAL_SECONDS)
+    try:
+        pool.receive()
+    except WorkerError as error:
+        raise ValueError(
+            f"affinity[{key!r}]={n}: workers would hang, since this process has used several torch threads already, and "
+            "workers are forked from it. Use start_method='spawn' or 'forkserver' of the sampler, or 1 thread for each worker."
+        ) from error
+    finally:
+        pool.kill(grace=0)
+
+
+def _use_torch_threads(pipe: Any, n: int) -> None:
+    import torch
+
+    torch.set_num_threads(n)
+    (torch.ones(512, 512) @ torch.ones(512, 512)).exp().sum()
+    pipe.send(("ok", None))
 
 
 def yield_to_waker() -> None:

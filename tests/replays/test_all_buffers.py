@@ -489,3 +489,28 @@ def test_a_state_that_does_not_fit_is_refused(kind):
     for other in (dict(spare=32), dict(B=3), dict(wait_reset=True)):
         with pytest.raises(ValueError):
             Game(kind, **{**dict(spare=30, n_step=2, interval=2), **other}).buffer.load_state_dict(states[0])
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# What does not follow
+# ------------------------------------------------------------------------------------------------------------------
+@every_kind
+@pytest.mark.parametrize("timeouts", [False, True])
+@pytest.mark.parametrize("tells_after", [False, True])
+@pytest.mark.parametrize("n_step, chunk", [(1, 1), (3, 1), (3, 2), (2, 5)])
+def test_episodes_can_be_ended_with_the_newest_step(kind, timeouts, tells_after, n_step, chunk):
+    game = Game(kind, n_step=n_step, B=3, timeouts=timeouts, tells_after=tells_after, spare=9, p_done=0.1, interval=2)
+    rng = np.random.default_rng(n_step + chunk)
+    game.buffer.end_episodes()  # There is none yet.
+    for i in range(24):
+        game.append(chunk)
+        if i % 4 == 2:
+            game.end_episodes(None if i % 8 == 2 else [int(rng.integers(3))])
+        if i % 3 == 0:  # As after loading.
+            state = io.BytesIO()
+            torch.save(game.buffer.state_dict(), state)
+            state.seek(0)
+            twin = game.new_buffer()
+            twin.load_state_dict(torch.load(state, weights_only=True))
+            game.buffer = twin
+        game.check()

@@ -245,6 +245,13 @@ def test_a_process_that_is_killed_ends_the_run_and_is_named(sampler, who, name):
         runner.train()
 
 
+def test_a_death_is_noticed_by_who_never_waits():
+    runner = build(algo=dqn(replay_ratio=10**6), n_steps=10**8)
+    kill_when_running(runner, lambda pool: pool.processes[0].pid)
+    with pytest.raises(WorkerError, match="he sampling process, pid .*, was killed by SIGKILL"):
+        runner.train()
+
+
 def test_an_optimizer_that_is_killed_ends_the_run_and_is_named():
     runner = build(n_optimizers=2, n_steps=10**8)
     kill_when_running(runner, lambda pool: pool.processes[-1].pid)
@@ -374,6 +381,29 @@ def test_a_resumed_run_goes_on_counting(save_replay, tmp_path):
 def test_what_does_not_suit_is_refused_before_anything_starts(settings, message):
     with pytest.raises(ValueError, match=message):
         build(**settings)
+
+
+THREADS = """
+import sys, torch
+sys.path[:0] = [{tests!r}, {root!r}]
+from runners.test_async_rl import build
+torch.set_num_threads(2)
+(torch.ones(512, 512) @ torch.ones(512, 512)).exp().sum()
+runner = build("gpu", affinity=dict(sampler=dict(master_torch_threads=2, workers_cpus=[0], set_affinity=False)), n_steps=200)
+try:
+    runner.train()
+    print("ran")
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_forked_processes_do_not_hang_with_several_threads():
+    tests = str(Path(__file__).parents[1])
+    script = THREADS.format(tests=tests, root=str(Path(tests).parent))
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    last = result.stdout.splitlines()[-1]
+    assert last == "ran" or "affinity['master_torch_threads']=2: workers would hang" in last, result.stdout + result.stderr
 
 
 def test_a_synchronous_affinity_will_do(tmp_path):

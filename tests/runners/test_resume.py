@@ -2,14 +2,20 @@
 
 import csv
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from rlpyt.experiments.configs import classes_of, load, variant
+from rlpyt.runners import checkpoint
+from rlpyt.runners.checkpoint import load_snapshot
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.samplers import collectors
 from rlpyt.utils.logging.context import logger_context
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
@@ -188,3 +194,78 @@ def test_the_best_snapshot_is_kept(tmp_path):
     returns = [float(row["ReturnAverage"]) for row in rows(tmp_path)]
     assert best["cum_steps"] == 256 * (1 + returns.index(max(returns)))
     assert (tmp_path / "run_0" / "params.pkl").is_file()
+
+
+# --- Mishaps ----------------------------------------------------------------------------------------------------------
+SCRIPT = """
+import sys
+sys.path[:0] = [{tests!r}]
+from pathlib import Path
+from runners.test_resume import run
+run("dqn_prioritized", Path({log_dir!r}), False, n_steps=10**7, log_interval_steps=32)
+"""
+
+
+def test_killed_at_any_moment_a_run_can_be_resumed_with_its_replay(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(8):
+        log_dir = tmp_path / str(i)
+        script = SCRIPT.format(tests=str(Path(__file__).parents[1]), log_dir=str(log_dir))
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while not (log_dir / "run_0" / "params.pkl").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 1))
+        process.kill()
+        process.wait()
+        saved = load_snapshot(log_dir / "run_0")[1]["cum_steps"]
+        resumed = run("dqn_prioritized", log_dir, False, resume_from=log_dir / "run_0", n_steps=saved + 64, log_interval_steps=32)
+        assert resumed.first_itr * 16 == saved
+        assert resumed.algo.replay_buffer.written * 4 == saved + 64
+
+
+def test_a_full_disk_costs_a_warning_and_what_could_not_be_written_is_written_next_time(tmp_path, monkeypatch, capsys):
+    n_calls, atomic_write = [0], checkpoint.atomic_write
+
+    def full(path):
+        n_calls[0] += 1
+        if n_calls[0] in (2, 3):
+            raise OSError(28, "No space left on device")
+        return atomic_write(path)
+
+    monkeypatch.setattr(checkpoint, "atomic_write", full)
+    directory = run_dir(tmp_path / "a")
+    assert n_calls[0] == 4 and capsys.readouterr().out.count("could not be written, training goes on without: [Errno 28]") == 1
+    assert len(list((directory / "replay").iterdir())) == 2
+    monkeypatch.undo()
+    longer = run("dqn", tmp_path / "b", False, resume_from=directory, n_steps=30 * 16)
+    expected = final(run("dqn", tmp_path / "c", False, n_steps=30 * 16))
+    torch.testing.assert_close(final(longer), expected, rtol=0, atol=0)
+
+
+class Payload:
+    def __reduce__(self):
+        return os.mkdir, (str(MARKER),)
+
+
+MARKER = Path("executed")
+
+
+def test_what_would_have_to_be_executed_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    directory = run_dir(tmp_path / "a")
+    snapshot = torch.load(directory / "params.pkl", weights_only=True)
+    torch.save(dict(snapshot, extra=Payload()), directory / "params.pkl")
+    with pytest.raises(ValueError, match="is not a readable snapshot"):
+        run("dqn", tmp_path / "b", False, resume_from=directory / "params.pkl")
+    assert not MARKER.exists()
+
+
+def test_what_does_not_follow_in_the_replay_is_cut(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(collectors, "get_state", lambda env: None)
+    directory = run_dir(tmp_path / "a")
+    resumed = run("dqn", tmp_path / "b", False, resume_from=directory, n_steps=30 * 16)
+    assert "The state of 4 environments is not known" in capsys.readouterr().out
+    samples, seam = resumed.algo.replay_buffer.samples, 24 * 4 - 1
+    assert samples.done[seam].all() and samples.timeout[seam].any()
+    assert not samples.done[seam + 1].any()

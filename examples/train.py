@@ -131,6 +131,7 @@ def command_line(build_and_train, description):
         run_ID="number of the run, part of its directory",
         cuda_idx="GPU that trains; default: none",
         sample_cuda_idxs="GPUs that act, each with a process and workers of its own; default: none, one process",
+        sample_mode="gpu, or alternating: two groups of workers in turn",
         n_parallel="worker processes of each sampling process",
         seed="the same seed gives the same environments and first parameters; default: a new one",
     )
@@ -139,7 +140,7 @@ def command_line(build_and_train, description):
         if name == "smoke":
             parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
         elif name in helps:
-            kind = dict(nargs="*", type=int) if name.endswith("s") else dict(type=str if name == "game" else int)
+            kind = dict(nargs="*", type=int) if name.endswith("s") else dict(type=str if isinstance(argument.default, str) else int)
             parser.add_argument(f"--{name}", help=helps[name], default=argument.default, **kind)
     build_and_train(**vars(parser.parse_args()))
 

@@ -29,8 +29,8 @@ RUNS = {
     "atari_dqn_async_serial": [],
     "atari_dqn_async_cpu": [],
     "atari_dqn_async_gpu": [],
-    "atari_r2d1_async_gpu": [],
-    "atari_r2d1_async_alternating": ["--n_parallel", "1"],
+    "atari_r2d1_async": [],
+    "atari_r2d1_async alternating": ["--sample_mode", "alternating", "--n_parallel", "1"],
 }
 
 

@@ -1,15 +1,17 @@
-"""R2D1 on an Atari game, with sampling, by one or several action servers, and training at the same time.
+"""R2D1 on an Atari game, with sampling and training at the same time.
 
-What it teaches: a recurrent agent samples asynchronously like any other; priorities of new sequences are computed where they are copied
-into the replay buffer.
+What it teaches: a recurrent agent samples asynchronously like any other; priorities of new sequences are computed where they are copied into
+the replay buffer. `--sample_mode alternating` has it act for one half of the environments while the other half is stepped.
 
-    python examples/atari_r2d1_async_gpu.py --game pong --n_parallel 2
+    python examples/atari_r2d1_async.py --game pong --sample_mode alternating
 """
 
 import train
 
 
-def build_and_train(game="pong", run_ID=0, cuda_idx=None, sample_cuda_idxs=(), n_parallel=2, seed=None, smoke=False):
+def build_and_train(
+    game="pong", run_ID=0, cuda_idx=None, sample_cuda_idxs=(), sample_mode="gpu", n_parallel=2, seed=None, smoke=False
+):
     """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
     affinity = dict(
         optimizer=[dict(cuda_idx=cuda_idx)],  # One dictionary for each process that trains; several share each update.
@@ -21,10 +23,10 @@ def build_and_train(game="pong", run_ID=0, cuda_idx=None, sample_cuda_idxs=(), n
     return train.build_and_train(
         "atari_r2d1",
         "r2d1",
-        log_dir="atari_r2d1_async_gpu",
+        log_dir="atari_r2d1_async",
         run_ID=run_ID,
         seed=seed,
-        sampler="async_gpu",
+        sampler=f"async_{sample_mode}",
         settings=[f"env.game={game}"],
         affinity=affinity,
         smoke=smoke,

@@ -1,7 +1,7 @@
 """R2D1 on an Atari game, with sampling and training at the same time.
 
-What it teaches: a recurrent agent samples asynchronously like any other; priorities of new sequences are computed where they are copied into
-the replay buffer. `--sample_mode alternating` has it act for one half of the environments while the other half is stepped.
+What it teaches: a recurrent agent samples asynchronously like any other; priorities of new sequences are computed where they are copied
+into the replay buffer. `--sample_mode alternating` has it act for one half of the environments while the other half is stepped.
 
     python examples/atari_r2d1_async.py --game pong --sample_mode alternating
 """

@@ -135,6 +135,15 @@ class ReplayAlgorithm(RlAlgorithm):
         """Go on at iteration `itr` of a run with nothing to replay: updates begin when as much is there as they began with."""
         self._first_itr_with_replay = itr + self.min_itr_learn
 
+    def training_state(self) -> dict[str, Any]:
+        """Extend the base class by when there is enough to replay."""
+        return dict(super().training_state(), first_itr_with_replay=self._first_itr_with_replay)
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        """Restore what `training_state` returned."""
+        super().load_training_state(state)
+        self._first_itr_with_replay = state["first_itr_with_replay"]
+
     def deliver_batches(self) -> None:
         """In the process that trains: have batches put into the same memory in turn, and prefetched if `prefetch_batches`.
 

@@ -411,7 +411,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         counts = {"first": first, "written": written, "claimed": claimed, "complete": first == oldest}
         after = None
         if self._knows_after[0]:
-            after = {name: torchify_buffer(leaf) for name, leaf in named_leaves(self._after, "observation")}
+            after = {name: torchify_buffer(leaf.copy()) for name, leaf in named_leaves(self._after, "observation")}
         return {**self._state_settings(), **counts, "chunks": chunks, "after": after}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

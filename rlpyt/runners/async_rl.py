@@ -13,10 +13,12 @@ Sampling runs at full speed. Optimizing waits whenever it would otherwise train 
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 import multiprocessing
 import os
+import tempfile
 import time
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -27,8 +29,8 @@ import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import load_snapshot, load_training, resume, settings_of
 from rlpyt.runners.interrupt import Interrupt
-from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
-from rlpyt.runners.sync_rl import SEED_STEP, process_group, raise_first_failure, watching
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
+from rlpyt.runners.sync_rl import SEED_STEP, leave, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import (
     WATCH_INTERVAL,
@@ -80,6 +82,7 @@ class AsyncRlMixin:
         )
         self.world_size = len(self.optimizer_affinities)
         self._pool: WorkerPool | None = None
+        self._meeting: tempfile.TemporaryDirectory | None = None  # Where optimizers meet.
         self._ended = False  # Whether all processes have come to the end of what they do.
 
     # The run --------------------------------------------------------------------------------------------------------
@@ -121,7 +124,7 @@ class AsyncRlMixin:
             agent=self.agent,
             bootstrap_value=getattr(self.algo, "bootstrap_value", False),
             traj_info_kwargs=self.get_traj_info_kwargs(),
-            seed=self.seed + 1,
+            seed=self._sampling_seed(),
         )
         self.itr_batch_size = self.sampler.batch_spec.size  # env steps
         n_itr = self.get_n_itr()
@@ -137,13 +140,23 @@ class AsyncRlMixin:
         self.launch_workers()
         return n_itr
 
+    def _sampling_seed(self) -> int:
+        """Seed of the environments: another one for a run that is resumed, which would meet the same episodes again."""
+        if self.resume_from is None:
+            return self.seed + 1
+        _, snapshot = load_snapshot(self.resume_from)
+        return env_seed(snapshot.get("run", {}).get("seed", self.seed), "algo", snapshot["cum_steps"])
+
     def launch_workers(self) -> None:
         """Start sampling processes, memory copier, and all optimizing processes but this one."""
         start_method = self.sampler.start_method or default_start_method()
         for default, affinities in ((1, self.sampler_affinities), (torch.get_num_threads(), self.optimizer_affinities[1:])):
             for affinity in affinities:
                 check_forked_torch_threads(affinity.get("master_torch_threads") or default, start_method, "master_torch_threads")
-        parts = self.sampler.parts(len(self.sampler_affinities))
+        parts = [copy.copy(part) for part in self.sampler.parts(len(self.sampler_affinities))]
+        if self.resume_from is not None:
+            for part in parts:
+                part.max_decorrelation_steps = 0  # What is appended to the replay that was saved begins with new episodes.
         pipes = [multiprocessing.get_context(start_method).Pipe(duplex=False) for _ in parts]
         self._reports, self._report_ends = [receive for receive, _ in pipes], [send for _, send in pipes]
         lines, n = self._lines, len(parts)
@@ -153,7 +166,7 @@ class AsyncRlMixin:
                 sampler=part,
                 affinity=affinity,
                 part=i,
-                seed=env_seed(self.seed, "agent", i),
+                seed=env_seed(self._sampling_seed(), "agent", i),
                 lines=lines,
                 report=report,
                 eval_interval=self.log_interval_itrs if self._eval else None,
@@ -165,10 +178,13 @@ class AsyncRlMixin:
         batches_np = [samples_np for _, samples_np in self.sampler._batches]
         processes.append(dict(work=_copy, algo=self.algo, batches_np=batches_np, lines=lines, n_parts=n))
         names.append("the memory copier")
+        meeting_place = None
         if self.world_size > 1:
-            self._store = dist.TCPStore("127.0.0.1", 0, world_size=self.world_size, is_master=True, wait_for_workers=False)
+            self._meeting = tempfile.TemporaryDirectory()
+            meeting_place = os.path.join(self._meeting.name, "ranks")
+            self._store = dist.FileStore(meeting_place, self.world_size)
         for rank in range(1, self.world_size):
-            processes.append(dict(work=_optimize, optimizer=_Optimizer(self, rank), port=self._store.port))
+            processes.append(dict(work=_optimize, optimizer=_Optimizer(self, rank), meeting_place=meeting_place))
             names.append(f"optimizer {rank} of {self.world_size}")
         self._pool = WorkerPool(_work, [dict(kwargs=kwargs) for kwargs in processes], names, start_method=start_method)
 
@@ -193,9 +209,6 @@ class AsyncRlMixin:
         """Put a run that is resumed into its state, wait until all processes are ready, and let them begin."""
         if self.resume_from is not None:
             self.first_itr = resume(self, self.resume_from)
-            if self.algo.replay_buffer.written:  # It may hold batches that had not been counted yet.
-                self.first_itr = max(self.first_itr, self.algo.replay_buffer.written // self.sampler.batch_spec.T)
-                self.diagnostics.cum_steps = self.diagnostics._last_steps = self.first_itr * self.itr_batch_size
             self.n_copied, self.sampler_itr = self.first_itr, self.first_itr - 1
             first_update = max(self.min_itr_learn, getattr(self.algo, "_first_itr_with_replay", 0))
             if first_update > self.first_itr:
@@ -261,6 +274,8 @@ class AsyncRlMixin:
             self._pool.stop()
         elif self._pool is not None:
             self._pool.kill(grace=0)
+        if self._meeting is not None:
+            self._meeting.cleanup()
         self.agent.unwrap()
         self._saving.wait()
 
@@ -279,7 +294,7 @@ class AsyncRlMixin:
                 else:
                     self._pending.setdefault(report.itr, []).append(report)
         for itr in sorted(self._pending):
-            if len(self._pending[itr]) == len(self._reports):
+            if itr < self.n_copied and len(self._pending[itr]) == len(self._reports):
                 self._store_reports(itr, self._pending.pop(itr))
 
     def _store_reports(self, itr: int, reports: list[_Report]) -> None:
@@ -348,6 +363,10 @@ class AsyncRlMixin:
         self.opt_itr, self._ratio_since = counters["opt_itr"], tuple(counters["ratio_since"])
 
 
+class AsyncRlBase(AsyncRlMixin, MinibatchRlBase):
+    """For runners that log in a way of their own: they define `log_batch`."""
+
+
 class AsyncRl(AsyncRlMixin, MinibatchRl):
     """Measures performance by the trajectories that are sampled. Args: see `AsyncRlMixin` and `MinibatchRl`."""
 
@@ -394,6 +413,7 @@ class _Lines:
         in_replay: from the copier to the optimizer: "one more batch is in the replay buffer".
         stop: [1], set by the optimizer: no batch is to be begun any more that no sampling process has begun yet.
         n_batches: [1], batches of the whole run; fewer than at first once it has been told to stop.
+        n_begun: [1], batches that some sampling process has begun.
     """
 
     def __init__(self, n_parts: int) -> None:
@@ -447,6 +467,7 @@ def _sample(
     min_itr_learn: int,
 ) -> None:
     """Fill one part of every batch."""
+    torch.set_num_threads(1)  # Before anything else: forked, it cannot use those of its parent.
     set_seed(seed)
     sampler.initialize(affinity)
     pipe.send(("ok", None))
@@ -525,10 +546,10 @@ class _Optimizer:
         self.affinity, self.rank, self.world_size = runner.optimizer_affinities[rank], rank, runner.world_size
         self.seed = runner.seed + SEED_STEP * rank
 
-    def train(self, pipe: Any, port: int) -> None:
+    def train(self, pipe: Any, meeting_place: str) -> None:
         """Train together with the others, until there are no more samples."""
         set_seed(self.seed)
-        with process_group(self, dist.TCPStore("127.0.0.1", port, world_size=self.world_size, is_master=False)):
+        with process_group(self, dist.FileStore(meeting_place, self.world_size)):
             _start_optimizer(self)
             if self.resume_from is not None:
                 load_training(self, load_snapshot(self.resume_from)[1])
@@ -560,10 +581,7 @@ def _start_optimizer(runner: Any) -> None:
     runner.algo.deliver_batches()
 
 
-def _optimize(pipe: Any, optimizer: _Optimizer, port: int) -> None:
+def _optimize(pipe: Any, optimizer: _Optimizer, meeting_place: str) -> None:
     """Train as one of several."""
-    optimizer.train(pipe, port)
-    pipe.send(("ok", None))
-    pipe.recv()
-    pipe.send(("ok", None))
-    os._exit(0)  # The interpreter's own end now and then aborts while threads of the group still run.
+    optimizer.train(pipe, meeting_place)
+    leave(pipe)

@@ -25,6 +25,7 @@ from rlpyt.utils.plain import from_plain, to_plain
 from rlpyt.utils.seed import rng_states, set_rng_states
 
 FORMAT = 1
+_SAMPLER_SETTINGS = ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls", "eval_n_envs")
 _SNAPSHOT = re.compile(r"(params|best|itr_\d+)(_previous)?(\.\d+)?\.pkl")
 
 
@@ -60,7 +61,7 @@ def settings_of(runner: Any) -> dict[str, Any]:
         "agent": _arguments_of(runner.agent),
         "sampler": {
             "class": type(sampler).__name__,
-            **{name: _as_text(getattr(sampler, name)) for name in ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls")},
+            **{name: _as_text(getattr(sampler, name)) for name in _SAMPLER_SETTINGS},
         },
     }
 
@@ -88,7 +89,7 @@ def resume(runner: Any, path: Any) -> int:
         FileNotFoundError: there is no snapshot.
         ValueError: no snapshot is readable, or it is of a run with other settings, which are listed.
     """
-    file, snapshot = load_snapshot(path)
+    file, snapshot = load_snapshot(path, replay_needed=runner.save_replay)
     run = snapshot.get("run")
     if run is None:
         raise ValueError(
@@ -96,6 +97,8 @@ def resume(runner: Any, path: Any) -> int:
             "(initial_model_state_dict of the agent, initial_optim_state_dict of the algorithm)."
         )
     check_settings(run["settings"], runner.settings, file)
+    if runner.seed_given not in (None, run["seed"]):
+        raise ValueError(f"{file} is of a run with seed {run['seed']}, and is resumed with it: leave seed={runner.seed_given} out.")
     runner.seed = run["seed"]
     mine = dict(run, replay=snapshot.get("replay")) if runner.rank == 0 else run["ranks"][runner.rank]
     load_training(runner, snapshot)
@@ -111,7 +114,10 @@ def resume(runner: Any, path: Any) -> int:
     set_rng_states(mine["rng"])
     logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {file}.")
     if begun_anew and mine["sampler"] is not None:
-        logger.log(f"The state of {len(begun_anew)} environments is not known (they have no get_state): they begin a new episode.")
+        logger.log(
+            f"{len(begun_anew)} environments begin a new episode: their states are not known (they have no get_state), or they are shared "
+            "out among workers in another way than they were."
+        )
     return first_itr
 
 
@@ -122,21 +128,28 @@ def load_training(runner: Any, snapshot: dict) -> None:
     runner.algo.load_training_state(snapshot["run"]["algo"])
 
 
-def load_snapshot(path: Any) -> tuple[Path, dict[str, Any]]:
+def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[str, Any]]:
     """Return the file and the contents of a snapshot: of a file, or the newest readable one in the directory of a run.
+
+    Args:
+        path: of the file or directory.
+        replay_needed: take no snapshot whose files of replay are damaged, or are not there any more.
 
     Raises:
         FileNotFoundError: there is none.
         ValueError: none is readable.
     """
-    path = Path(path)
+    path = _put_aside(Path(path))
     files = [path] if path.is_file() else _snapshots_in(path)
     if not files:
         raise FileNotFoundError(f"There is no snapshot in {path}: give the directory of a run (run_<ID>), or a snapshot file.")
     problems = []
     for file in files:
         try:
-            return file, read_snapshot(file)
+            snapshot = read_snapshot(file)
+            for part in _parts_of(file, snapshot.get("replay")) if replay_needed else ():
+                check_archive(part)
+            return file, snapshot
         except ValueError as error:
             problems.append(str(error))
             logger.warn(f"{error} Trying the one before it." if file != files[-1] else str(error))
@@ -145,14 +158,32 @@ def load_snapshot(path: Any) -> tuple[Path, dict[str, Any]]:
 
 def read_snapshot(file: Path) -> dict[str, Any]:
     """Return the contents of a snapshot file; ValueError if it is damaged, or holds what would have to be executed."""
+    check_archive(file)
     try:
-        with zipfile.ZipFile(file) as archive:
-            damaged = archive.testzip()  # Checksums, which torch does not look at.
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"{damaged} does not fit its checksum")
         return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # Damaged files fail in many ways.
         raise ValueError(f"{file} is not a readable snapshot: {error}") from error
+
+
+def check_archive(file: Path) -> None:
+    """Raise ValueError if a file is missing, or does not fit its checksums, which torch does not look at."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"{damaged} does not fit its checksum")
+    except FileNotFoundError as error:
+        raise ValueError(f"{file} does not exist any more: replay is kept for the last two snapshots.") from error
+    except Exception as error:  # Damaged files fail in many ways.
+        raise ValueError(f"{file} is not a readable snapshot: {error}") from error
+
+
+def _put_aside(path: Path) -> Path:
+    """Where a snapshot is by now: a new run in its directory puts it aside, as ``params.2.pkl`` say."""
+    if path.exists() or path.suffix != ".pkl" or not path.parent.is_dir():
+        return path
+    pattern = re.compile(rf"{re.escape(path.stem)}\.(\d+)\.pkl")
+    return max(((int(m[1]), file) for file in path.parent.iterdir() if (m := pattern.fullmatch(file.name))), default=(0, path))[1]
 
 
 def _snapshots_in(directory: Path) -> list[Path]:
@@ -241,7 +272,8 @@ class ReplayPart:
         self._files, self._buffer, self._state, self.parts = files, buffer, state, parts
         self.path = files.directory / parts[-1][0]
         self.manifest = dict(directory=files.directory.name, files=[name for name, _ in parts])
-        self.lasts = state["written"] - state["first"] <= state["T"] // 2
+        self._is_copy = buffer.async_
+        self.lasts = self._is_copy or state["written"] - state["first"] <= state["T"] // 2
 
     def write(self) -> None:
         """Write it; OSError if the disk refuses, or it was overwritten meanwhile: then the next part begins where this one does."""
@@ -249,7 +281,7 @@ class ReplayPart:
         files.directory.mkdir(exist_ok=True)
         with atomic_write(self.path) as file:
             torch.save(loadable(state), file)
-            if self._buffer.ring.claimed - state["T"] > state["first"]:
+            if not self._is_copy and self._buffer.ring.claimed - state["T"] > state["first"]:
                 raise OSError("writing took so long that part of it was overwritten in the replay buffer.")
         files.keep_to(self)
 
@@ -283,6 +315,11 @@ class Background:
             raise error
 
 
+def _parts_of(file: Path, replay: dict | None) -> list[Path]:
+    """The files of replay that a snapshot names."""
+    return [] if replay is None else [_numbered(file, replay["directory"]) / name for name in replay["files"]]
+
+
 def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -> None:
     buffer = getattr(runner.algo, "replay_buffer", None)
     if buffer is None:
@@ -291,11 +328,17 @@ def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -
         logger.log("The snapshot holds no replay: the buffer starts empty. (save_replay=True of the runner keeps it.)")
         runner.algo.start_with_empty_replay(first_itr)
         return
-    directory = _numbered(file, replay["directory"])
-    paths = [directory / name for name in replay["files"]]
+    paths = _parts_of(file, replay)
     missing = [path for path in paths if not path.is_file()]
+    if missing and not runner.save_replay:
+        logger.log("The replay of the snapshot is not there any more: the buffer starts empty.")
+        runner.algo.start_with_empty_replay(first_itr)
+        return
     if missing:
-        raise ValueError(f"The replay of {file} is not complete: {', '.join(map(str, missing))} are missing.")
+        raise ValueError(
+            f"The replay of {file} is not complete: {', '.join(map(str, missing))} are missing (it is kept for the last two snapshots). "
+            "With save_replay=False, a run goes on from it with an empty buffer."
+        )
     for i, path in enumerate(paths):
         state = read_snapshot(path)
         if i == 0:

@@ -79,7 +79,7 @@ class MinibatchRlBase(BaseRunner):
         self.agent = agent
         self.sampler = sampler
         self.n_steps = int(n_steps)
-        self.seed = seed
+        self.seed = self.seed_given = seed
         self.affinity = {} if affinity is None else affinity
         self.log_interval_steps = int(log_interval_steps)
         self.resume_from = resume_from
@@ -257,12 +257,14 @@ class MinibatchRlBase(BaseRunner):
         """Hand the snapshot to the logger, which saves it according to its snapshot mode."""
         logger.log("saving snapshot...")
         self._save(itr)
-        logger.log("saved")
+        if self._is_saved:
+            logger.log("saved")
 
     def _save(self, itr: int, force: bool = False) -> None:
         if not logger.is_snapshot_due(itr, force):
             return
         self._saving.wait()
+        self._is_saved = False
         snapshot = self.get_itr_snapshot(itr)
         replay = self.replay_part(logger.get_snapshot_dir())
         snapshot["replay"] = None if replay is None else replay.manifest

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+import tempfile
 import threading
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -70,6 +72,12 @@ class SyncRlMixin:
                     f"affinity lists {len(affinities)} processes, but torchrun started {os.environ['LOCAL_WORLD_SIZE']} on this machine: "
                     "give one entry for each of them, or one for all."
                 )
+            n_local, cuda_idx = int(os.environ["LOCAL_WORLD_SIZE"]), (affinities[0] or {}).get("cuda_idx")
+            if len(affinities) < n_local and cuda_idx is not None:
+                raise ValueError(
+                    f"affinity has cuda_idx={cuda_idx} for all {n_local} processes of this machine, which need a GPU each: give a list "
+                    "with one entry for each of them."
+                )
         super().__init__(*args, affinity=affinities[local_rank % len(affinities)] or {}, **kwargs)
         self.affinities = [each or {} for each in affinities]
         self.rank, self.world_size = rank, world_size
@@ -81,14 +89,18 @@ class SyncRlMixin:
         if self._launched:
             self._train_in_group(None)
             return
-        store = dist.TCPStore("127.0.0.1", 0, world_size=self.world_size, is_master=True, wait_for_workers=False)
+        with tempfile.TemporaryDirectory() as directory:
+            self._launch_and_train(os.path.join(directory, "ranks"))
+
+    def _launch_and_train(self, meeting_place: str) -> None:
+        """Start the other ranks, if there are any, which meet this one at a file."""
         if self.world_size == 1:
-            self._train_in_group(store)
+            self._train_in_group(dist.FileStore(meeting_place, 1))
             return
-        self.launch_workers(store.port)
+        self.launch_workers(meeting_place)
         try:
             with watching(self._pool):
-                self._train_in_group(store)
+                self._train_in_group(dist.FileStore(meeting_place, self.world_size))
             self._pool.request("leave", "ending")
         except (SystemExit, KeyboardInterrupt):
             raise
@@ -98,8 +110,8 @@ class SyncRlMixin:
         finally:
             self._pool.kill(grace=0)
 
-    def launch_workers(self, port: int) -> None:
-        """Start a process for each rank but this one; they meet at `port`."""
+    def launch_workers(self, meeting_place: str) -> None:
+        """Start a process for each rank but this one."""
         ranks = range(1, self.world_size)
         start_method = getattr(self.sampler, "start_method", None) or default_start_method()
         for rank in ranks:
@@ -107,7 +119,7 @@ class SyncRlMixin:
             check_forked_torch_threads(n_threads, start_method, "master_torch_threads")
         self._pool = WorkerPool(
             _replica,
-            [dict(runner=self, rank=rank, port=port) for rank in ranks],
+            [dict(runner=self, rank=rank, meeting_place=meeting_place) for rank in ranks],
             [f"rank {rank} of {self.world_size}" for rank in ranks],
             start_method=start_method,
         )
@@ -119,10 +131,10 @@ class SyncRlMixin:
             super().train()
             gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
 
-    def be_replica(self, rank: int, port: int) -> None:
+    def be_replica(self, rank: int, meeting_place: str) -> None:
         """In a process of its own: train as this rank."""
         self.rank, self.affinity = rank, self.affinities[rank]
-        self._train_in_group(dist.TCPStore("127.0.0.1", port, world_size=self.world_size, is_master=False))
+        self._train_in_group(dist.FileStore(meeting_place, self.world_size))
 
     # What ranks do together -----------------------------------------------------------------------------------------
     def startup(self) -> int:
@@ -228,16 +240,19 @@ class SyncRlEval(SyncRlMixin, MinibatchRlEval):
         return super().evaluate_agent(itr) if self.rank == 0 else ([], 0.0)
 
 
-def _replica(pipe: Any, runner: Any, rank: int, port: int) -> None:
+def _replica(pipe: Any, runner: Any, rank: int, meeting_place: str) -> None:
     """A rank in a process of its own, see `WorkerPool`."""
     pipe.send(("ok", None))
     pipe.recv()
-    try:
-        runner.be_replica(rank, port)
-    except SystemExit:  # Interrupted, as all are.
-        pass
+    with suppress(SystemExit):  # Interrupted, as all are.
+        runner.be_replica(rank, meeting_place)
+    leave(pipe)
+
+
+def leave(pipe: Any) -> None:
+    """End this process, a rank of a group, when all are done."""
     pipe.send(("ok", None))
-    pipe.recv()  # Nobody leaves before all are done.
+    pipe.recv()
     pipe.send(("ok", None))
     os._exit(0)  # The interpreter's own end now and then aborts while threads of the group still run.
 
@@ -263,7 +278,8 @@ def process_group(runner: Any, store: Any):
     """Have `runner` be a rank of the group, which meets at `store`, or as torchrun says if that is None."""
     cuda_idx = runner.affinity.get("cuda_idx")
     if store is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())  # Nobody outside this machine has to do with it.
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(name, _loopback())  # Nobody outside this machine has to do with it.
     if cuda_idx is not None:
         torch.cuda.set_device(cuda_idx)
     where = dict(init_method="env://") if store is None else dict(store=store, rank=runner.rank, world_size=runner.world_size)
@@ -294,8 +310,10 @@ def watching(pool: WorkerPool):
         while not done.wait(WATCH_INTERVAL):
             dead = [i for i, process in enumerate(list(pool.processes)) if process.exitcode not in (None, 0)]
             if dead and not done.wait(2 * _GRACE):
-                logger.log(f"ERROR: {pool.names[dead[0]]} has died (exit code {pool.processes[dead[0]].exitcode}); the run ends.")
+                logger.log(f"ERROR: the run ends. {pool.last_words(dead[0])}")
                 pool.kill(grace=0)
+                sys.stdout.flush()
+                sys.stderr.flush()
                 os._exit(1)
 
     threading.Thread(target=watch, name="watch ranks", daemon=True).start()

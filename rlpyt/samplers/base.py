@@ -41,6 +41,8 @@ class BaseSampler:
     alternating = False  # Whether two halves of the environments take turns.
     gpu = False  # Whether an action server acts for worker processes.
     async_ = False  # Whether it runs beside the process that trains.
+    itr = -1  # The batch sampled last.
+    _db_idx = 0  # In which of the batches' memories.
     agent_in_workers = False  # Whether worker processes use the agent's parameters.
     stop: np.ndarray | None = None  # [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 

@@ -20,7 +20,7 @@ from rlpyt.samplers.episodes import episode_tracker, has_own_step
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
-from rlpyt.utils.seed import rng, rng_states, set_rng_states
+from rlpyt.utils.seed import env_seed, rng, rng_states, set_rng_states
 
 
 def env_rows(buffer_: Any, B: int) -> list:
@@ -292,19 +292,24 @@ class TrainingCollector(DecorrelatingStartCollector):
             rng=rng_states(),
         )
 
-    def load_state_dict(self, state: dict, agent_inputs: AgentInputs, traj_infos: list) -> list[int]:
-        """Go on from what `state_dict` returned, changing the inputs and TrajInfos that `start_envs` returned in place.
+    def load_state_dict(self, state: dict | None, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
+        """Go on from what `state_dict` returned after batch `itr`, changing the inputs and TrajInfos that `start_envs` returned in place.
 
         Returns:
-            The environments whose state is not known, which begin a new episode.
+            The environments whose state is not known (all, if `state` is None), which begin a new episode, with other random numbers than
+            when the run began.
         """
-        for leaf, saved in zip(buffer_leaves(agent_inputs), state["inputs"], strict=True):
+        nothing = [None] * len(self.envs)
+        state = state or dict(inputs=[], envs=nothing, traj_infos=nothing, standing=[], rng=None)
+        for leaf, saved in zip(buffer_leaves(agent_inputs), state["inputs"]):
             leaf[...] = from_plain(saved)
         self._bind(agent_inputs, traj_infos)
         observations, begun_anew = env_rows(agent_inputs.observation, len(self.envs)), []
         for b, (env, env_state, info) in enumerate(zip(self.envs, state["envs"], state["traj_infos"], strict=True)):
             traj_infos[b] = self.TrajInfoCls()
             if env_state is None or info is None:
+                if self.seed is not None and hasattr(env, "seed"):
+                    env.seed(env_seed(env_seed(self.seed, "algo", itr + 1), "train_env", self._calls.env_ranks[b]))
                 self._calls.reset(b, observations[b], "when the run was resumed")
                 agent_inputs.prev_action[b] = env.action_space.null_value()
                 agent_inputs.prev_reward[b] = 0
@@ -318,7 +323,8 @@ class TrainingCollector(DecorrelatingStartCollector):
         if self.agent is not None:
             for b in begun_anew:
                 self.agent.reset_one(idx=b)
-        set_rng_states(state["rng"])
+        if state["rng"] is not None:
+            set_rng_states(state["rng"])
         return begun_anew
 
     def reset_if_needed(self, agent_inputs: AgentInputs) -> None:

@@ -371,15 +371,17 @@ class WorkerPool:
 
     def _fail(self, rank: int) -> None:
         """Raise for a worker that ended, with its own report if it left one."""
-        try:
+        message = self.last_words(rank)
+        self.kill()
+        raise WorkerError(message)
+
+    def last_words(self, rank: int) -> str:
+        """Return the report of a worker that ended, or else how it did."""
+        with suppress(EOFError, OSError):
             while self.pipes[rank].poll():
                 kind, content = self.pipes[rank].recv()
                 if kind == "error":
-                    message = self._error_text(rank, content)
-                    self.kill()
-                    raise WorkerError(message)
-        except (EOFError, OSError):
-            pass
+                    return self._error_text(rank, content)
         process = self.processes[rank]
         process.join(STOP_GRACE)
         code = process.exitcode
@@ -393,8 +395,7 @@ class WorkerPool:
         message = message[0].upper() + message[1:]
         if code == -signal.SIGKILL:
             message += " If nobody killed it, the system may have run out of memory."
-        self.kill()
-        raise WorkerError(message)
+        return message
 
     def _give_up(self, ranks: list[int], seconds: float) -> None:
         """Raise for workers that do not answer, showing where they are."""

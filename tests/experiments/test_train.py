@@ -15,7 +15,8 @@ import train  # noqa: E402
 
 from rlpyt.algos.base import has_bf16  # noqa: E402
 from rlpyt.experiments.configs import classes_of, load, variant  # noqa: E402
-from rlpyt.runners.minibatch_rl import MinibatchRl  # noqa: E402
+from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval  # noqa: E402
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval  # noqa: E402
 from rlpyt.samplers.serial.sampler import SerialSampler  # noqa: E402
 
 RUNS = [
@@ -132,15 +133,16 @@ def test_what_cannot_be_imported_is_an_import_error(tmp_path, monkeypatch):
     assert train.load_class("torch.optim.RMSprop") is torch.optim.RMSprop
 
 
-@pytest.mark.parametrize("key, said", [("async_serial", True), ("ddpg_from_td3_1M_serial", False)])
-def test_it_is_said_if_what_was_made_for_asynchronous_sampling_runs_without(key, said, monkeypatch, capsys):
-    def stop(*args):
-        raise StopIteration
-
-    monkeypatch.setattr(train, "build", stop)
-    with pytest.raises(StopIteration):
-        train.build_and_train("mujoco_ddpg", key)
-    assert ("sampling and training take turns" in capsys.readouterr().out) == said
+@pytest.mark.parametrize(
+    "sampler, eval_n_envs, RunnerCls",
+    [("serial", 0, MinibatchRl), ("cpu", 1, MinibatchRlEval), ("async_serial", 0, AsyncRl), ("async_gpu", 1, AsyncRlEval)],
+)
+def test_the_runner_is_the_one_for_the_sampler(sampler, eval_n_envs, RunnerCls):
+    module = load("mujoco_ddpg")
+    config = variant(module.configs["async_serial"], sampler=dict(eval_n_envs=eval_n_envs))
+    assert "async_" in classes_of(module, "async_serial")["sampler"]
+    paths = dict(classes_of(module, "async_serial"), sampler=train.SAMPLERS[sampler])
+    assert type(train.build(config, paths, affinity={}, seed=0)) is RunnerCls
 
 
 def test_evaluation_is_in_the_same_environment_but_for_the_settings_of_eval_env():

@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners import checkpoint
 from rlpyt.runners.checkpoint import load_snapshot
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import collectors
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.utils.logging.context import logger_context
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
@@ -162,8 +166,60 @@ def test_what_is_missing_is_said(tmp_path):
     directory = run_dir(tmp_path / "a")
     for part in (directory / "replay").iterdir():
         part.unlink()
-    with pytest.raises(ValueError, match="The replay of .* is not complete"):
+    with pytest.raises(ValueError, match="No snapshot in .* is readable.*does not exist any more"):
         run("dqn", tmp_path / "b", False, resume_from=directory)
+    resumed = run("dqn", tmp_path / "b", False, resume_from=directory, save_replay=False, n_steps=30 * 16)
+    assert resumed.first_itr == 24 and resumed.algo.replay_buffer.written == 6 * 4
+
+
+def test_of_a_damaged_replay_the_one_before_is_taken(tmp_path, capsys):
+    directory = run_dir(tmp_path / "a")
+    newest = max((directory / "replay").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes(data)
+    assert run("dqn", tmp_path / "b", False, resume_from=directory).first_itr == 18
+    assert f"{newest} is not a readable snapshot" in capsys.readouterr().out
+
+
+def test_another_seed_is_refused(tmp_path):
+    directory = run_dir(tmp_path / "a")
+    module = load("cartpole")
+    config = variant(module.configs["dqn"], **CASES["dqn"][2], runner=dict(n_steps=500, resume_from=directory), sampler=dict(eval_n_envs=0))
+    runner = train.build(config, classes_of(module, "dqn"), dict(master_torch_threads=1), seed=77)
+    with pytest.raises(ValueError, match="is of a run with seed 3, and is resumed with it: leave seed=77 out"):
+        runner.train()
+
+
+def test_a_snapshot_that_a_new_run_puts_aside_is_found(tmp_path):
+    directory = run_dir(tmp_path / "a")
+    resumed = run("dqn", tmp_path / "a", False, resume_from=directory / "params.pkl", n_steps=30 * 16)
+    assert resumed.first_itr == 24 and len(rows(tmp_path / "a")) == 5
+
+
+@pytest.mark.parametrize("workers_cpus", [[0], [0, 1, 2]])
+def test_with_another_number_of_workers_new_episodes_begin(workers_cpus, tmp_path, capsys):
+    """Also with frames, of which the replay wants to know that they are the first ones."""
+
+    def resume(n_workers, **settings):
+        sampler = CpuSampler(
+            AtariEnv, dict(game="breakout", frame_shape=(12, 10)), batch_T=4, batch_B=3, max_decorrelation_steps=50
+        )
+        algo = DQN(min_steps_learn=24, replay_size=600, batch_size=8, replay_ratio=1)
+        agent = AtariDqnAgent(model_kwargs=dict(channels=[2], kernel_sizes=[3], strides=[2], paddings=[0], fc_sizes=8))
+        affinity = dict(workers_cpus=list(range(n_workers)), set_affinity=False, master_torch_threads=1)
+        parts = dict(algo=algo, agent=agent, sampler=sampler, affinity=affinity)
+        runner = MinibatchRl(**parts, log_interval_steps=48, save_replay=True, **settings)
+        with logger_context(str(tmp_path), 0, "test"):
+            runner.train()
+        return runner
+
+    first = resume(2, n_steps=96, seed=1)
+    resumed = resume(len(workers_cpus), n_steps=144, resume_from=tmp_path / "run_0")
+    assert "3 environments begin a new episode" in capsys.readouterr().out
+    ours, theirs = (np.array(runner.algo.replay_buffer.samples.observation) for runner in (resumed, first))
+    assert (ours[:32] == theirs[:32]).all() and resumed.algo.replay_buffer.samples.done[31].all()
+    assert (ours[32] != theirs[0]).any(), "the same episodes again"
 
 
 def test_without_its_replay_a_run_goes_on_with_an_empty_buffer(tmp_path, capsys):
@@ -265,7 +321,7 @@ def test_what_does_not_follow_in_the_replay_is_cut(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(collectors, "get_state", lambda env: None)
     directory = run_dir(tmp_path / "a")
     resumed = run("dqn", tmp_path / "b", False, resume_from=directory, n_steps=30 * 16)
-    assert "The state of 4 environments is not known" in capsys.readouterr().out
+    assert "4 environments begin a new episode: their states are not known" in capsys.readouterr().out
     samples, seam = resumed.algo.replay_buffer.samples, 24 * 4 - 1
     assert samples.done[seam].all() and samples.timeout[seam].any()
     assert not samples.done[seam + 1].any()

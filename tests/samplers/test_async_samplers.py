@@ -8,7 +8,9 @@ import pytest
 import torch
 from agents_for_tests import RecordingAgent
 from collecting import ASYNC_KINDS, assert_same, collect, collect_in_parts, make_sampler
+from envs import CountingEnv
 
+from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.utils.buffer import buffer_leaves
 
 pytestmark = pytest.mark.timeout(120)
@@ -88,10 +90,42 @@ def test_a_batch_is_sampled_with_the_parameters_sent_before(kind):
         sampler.shutdown()
 
 
-def test_environments_of_workers_are_closed_by_shutdown():
-    sampler = make_sampler("async CPU")
+class ClosedEnv(CountingEnv):
+    """Leaves a file behind when it is closed."""
+
+    def __init__(self, directory, **kwargs):
+        super().__init__(**kwargs)
+        self.directory = directory
+
+    def close(self):
+        (self.directory / f"{os.getpid()}-{id(self)}").touch()
+
+
+@pytest.mark.parametrize("kind", FORKED)
+def test_environments_are_closed_by_shutdown(kind, tmp_path):
+    sampler = make_sampler(kind, EnvCls=ClosedEnv, env=dict(directory=tmp_path), B=4)
     sampler.async_initialize(RecordingAgent(), seed=0)
-    sampler.initialize(ASYNC_KINDS["async CPU"].affinity)
-    pids = [process.pid for process in sampler._pool.processes]
+    n_examples = len(list(tmp_path.iterdir()))
+    sampler.initialize(ASYNC_KINDS[kind].affinity)
     sampler.shutdown()
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    assert len(list(tmp_path.iterdir())) == n_examples + 4 + 3
+
+
+def test_workers_of_all_parts_draw_other_random_numbers():
+    sampler = make_sampler("async CPU", change_collector=lambda Cls: DrawingCollector, B=4)
+    sampler.async_initialize(RecordingAgent(), seed=0)
+    for part in sampler.parts(2):
+        part.agent = copy.copy(sampler.agent)
+        part.initialize(ASYNC_KINDS["async CPU"].affinity)
+        part.obtain_samples(0, 0)
+        part.shutdown()
+    assert len(set(sampler.double_buffer[0].env.reward[0].tolist())) == 4
+
+
+class DrawingCollector(CpuResetCollector):
+    """Writes a random number in place of each environment's first reward."""
+
+    def collect_batch(self, *args):
+        result = super().collect_batch(*args)
+        self.samples_np.env.reward[0] = torch.rand(len(self.envs))
+        return result

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rlpyt.samplers.async_.action_server import AsyncAlternatingActionServer, AsyncNoOverlapAlternatingActionServer
-from rlpyt.samplers.async_.base import AsyncParallelSamplerMixin
+from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSamplerBase
 from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSamplerBase
 
 
-class AsyncAlternatingSamplerBase(AsyncParallelSamplerMixin, AlternatingSamplerBase):
+class AsyncAlternatingSamplerBase(AsyncGpuSamplerBase, AlternatingSamplerBase):
     """Combined with an action server for two groups; see `AsyncGpuSamplerBase`."""
 
 

@@ -95,11 +95,11 @@ class AsyncSamplerMixin:
         """
         check_affinity(affinity)
         affinity = affinity or {}
+        torch.set_num_threads(int(affinity.get("master_torch_threads") or 1))  # First: forked, it cannot use those of its parent.
         set_traj_info_attributes(self.TrajInfoCls, self._traj_info_kwargs)  # In a process that was not forked.
         self.agent.async_cpu(share_memory=self.agent_in_workers)
         if not self.agent_in_workers:
             self.agent.to_device(affinity.get("cuda_idx"))
-        torch.set_num_threads(int(affinity.get("master_torch_threads") or 1))
         self._start(affinity)
         if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
             set_cpu_affinity(affinity["master_cpus"])  # Now: workers that are not bound inherit what binds their master.

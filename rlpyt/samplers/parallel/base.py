@@ -81,6 +81,7 @@ class ParallelSamplerBase(BaseSampler):
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
         """Have the workers fill the batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that
         ended in it."""
+        self.itr = itr
         replies = self._run("collect", (itr, self._db_idx), f"collecting batch {itr}")
         completed = [info for infos, _ in replies for info in infos]
         completed_at = [at for _, ats in replies for at in ats or ()]
@@ -101,6 +102,7 @@ class ParallelSamplerBase(BaseSampler):
         return dict(
             agent=self.agent.sampling_state() if self.gpu else None,
             columns=self._all_columns(),
+            itr=self.itr,
             workers=self._ask("save", None, "saving where environments are"),
         )
 
@@ -109,11 +111,11 @@ class ParallelSamplerBase(BaseSampler):
 
         Those are all if environments are shared out among workers in another way than they were.
         """
-        if state["columns"] != self._all_columns():
-            return list(range(self.batch_spec.B))
-        if state["agent"] is not None:
+        fits = state["columns"] == self._all_columns()
+        if fits and state["agent"] is not None:
             self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
-        replies = self._ask("load", state["workers"], "restoring environments")
+        workers = state["workers"] if fits else [None] * len(self._columns)
+        replies = self._ask("load", (state["itr"], workers), "restoring environments")
         begun_anew = [int(env_rank) - int(self._env_ranks[0]) for env_ranks in replies for env_rank in env_ranks]
         if self.gpu:
             for b in begun_anew:

@@ -36,8 +36,8 @@ def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict)
 
     Commands are ``("collect", (itr, which of the batches))`` and ``("evaluate", itr)``. The replies are the TrajInfos of completed
     episodes, the former as ``(completed, completed_at)``: with the time step and environment at which each ended. For checkpoints there
-    are ``("save", None)``, to which this worker's state is the reply, and ``("load", states)`` with those of all workers; the reply is
-    which environments begin anew.
+    are ``("save", None)``, to which this worker's state is the reply, and ``("load", (itr, states))`` with those of all workers (or None)
+    after batch `itr`; the reply is which environments begin anew.
 
     Args:
         pipe: to the master.
@@ -45,7 +45,7 @@ def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict)
         worker_kwargs: this worker's share.
     """
     c, w = _Kwargs(common_kwargs), _Kwargs(worker_kwargs)
-    seed = None if c.seed is None else env_seed(c.seed, "agent", w.rank)
+    seed = None if c.seed is None else env_seed(c.seed, "agent", int(w.env_ranks[0]))
     initialize_worker(w.rank, seed, w.cpus, c.torch_threads)
     if w.sync is not None:
         yield_to_waker()
@@ -105,7 +105,7 @@ def _serve(pipe: Connection, c: _Kwargs, w: _Kwargs, all_envs: list) -> None:
         if name == "save":
             reply = _state(c, w, collector, eval_envs, agent_inputs, traj_infos)
         elif name == "load":
-            reply = _load(argument[w.index], c, w, collector, eval_envs, agent_inputs, traj_infos)
+            reply = _load(argument[0], argument[1][w.index], c, w, collector, eval_envs, agent_inputs, traj_infos)
         elif name == "collect":
             itr, db_idx = argument
             collector.samples_np = w.batches_np[db_idx]
@@ -129,14 +129,17 @@ def _state(c: _Kwargs, w: _Kwargs, collector: Any, eval_envs: list, agent_inputs
     )
 
 
-def _load(state: dict, c: _Kwargs, w: _Kwargs, collector: Any, eval_envs: list, agent_inputs: Any, traj_infos: list) -> list:
+def _load(
+    itr: int, state: dict | None, c: _Kwargs, w: _Kwargs, collector: Any, eval_envs: list, agent_inputs: Any, traj_infos: list
+) -> list:
     """Go on from there; return the numbers of the environments that begin anew."""
+    state = state or dict(agent=None, eval_envs=[None] * len(eval_envs), collector=None)
     if state["agent"] is not None:
         c.agent.set_sampling_state(state["agent"], w.batches_np[0].agent.agent_info)
     for env, env_state in zip(eval_envs, state["eval_envs"], strict=True):
         if env_state is not None:
             set_state(env, env_state)
-    return [int(w.env_ranks[b]) for b in collector.load_state_dict(state["collector"], agent_inputs, traj_infos)]
+    return [int(w.env_ranks[b]) for b in collector.load_state_dict(state["collector"], agent_inputs, traj_infos, itr)]
 
 
 class _Kwargs:

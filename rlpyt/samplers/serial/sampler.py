@@ -87,6 +87,7 @@ class SerialSampler(BaseSampler):
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
         """Run one batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that ended in it."""
         self._check_running()
+        self.itr = itr
         self.collector.samples_np = self.samples_np
         self.collector.reset_if_needed(self._agent_inputs)
         self._agent_inputs, self._traj_infos, completed = self.collector.collect_batch(
@@ -105,6 +106,7 @@ class SerialSampler(BaseSampler):
         """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None."""
         return dict(
             agent=self.agent.sampling_state(),
+            itr=self.itr,
             collector=self.collector.state_dict(self._agent_inputs, self._traj_infos),
             eval_envs=[get_state(env) for env in self.eval_collector.envs] if self.eval_n_envs else [],
         )
@@ -116,7 +118,7 @@ class SerialSampler(BaseSampler):
         for env, env_state in zip(self.eval_collector.envs if self.eval_n_envs else [], state["eval_envs"], strict=True):
             if env_state is not None:
                 set_state(env, env_state)
-        return self.collector.load_state_dict(state["collector"], self._agent_inputs, self._traj_infos)
+        return self.collector.load_state_dict(state["collector"], self._agent_inputs, self._traj_infos, state["itr"])
 
     def shutdown(self) -> None:
         """Close the environments. May be called twice."""

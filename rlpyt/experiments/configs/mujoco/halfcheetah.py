@@ -29,7 +29,7 @@ base = dict(
 
 configs = dict(
     sac_100k=variant(base, algo=dict(min_steps_learn=5000)),
-    td3_100k=variant(base, algo=dict(min_steps_learn=5000, batch_size=256, replay_ratio=256)),
+    td3_100k=variant(base, agent=networks(400, 300), algo=dict(min_steps_learn=10_000, batch_size=256, replay_ratio=256)),
     ppo_300k=dict(
         base,
         agent=dict(deterministic_eval=True),

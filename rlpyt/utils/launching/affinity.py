@@ -1,0 +1,458 @@
+"""Affinity: which processors and GPUs each of several runs uses that share a machine, and each process of a run.
+
+A launch script says what there is and what each run gets, in a code that fits in a command line; each run finds its share from its slot::
+
+    code = encode_affinity(n_cpu_core=40, n_gpu=8)              # "40cpu_8gpu": 8 runs at a time
+    affinity = affinity_from_code(prepend_run_slot(3, code))    # dict(cuda_idx=3, workers_cpus=((15, 55), (16, 56), ...), ...)
+
+Cores are logical: they are mapped onto the processors which this process may really use, hyperthreads and sockets included, and GPUs onto
+the visible ones (`rlpyt.utils.launching.machine`). How they are shared out is in `rlpyt.utils.launching.resources`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from rlpyt.utils.collections import AttrDict
+from rlpyt.utils.launching.machine import Core, Machine, read_machine
+from rlpyt.utils.launching.resources import Resources, processors, workers_processors
+
+# The code is a list of numbers, each followed by three letters that say what it is: 8gpu_40cpu_2gpr.
+N_CPU_CORE = "cpu"
+N_GPU = "gpu"
+CONTEXTS_PER_GPU = "cxg"
+GPU_PER_RUN = "gpr"
+CPU_PER_RUN = "cpr"
+CPU_PER_WORKER = "cpw"
+CPU_RESERVED = "res"
+HYPERTHREAD_OFFSET = "hto"
+N_SOCKET = "skt"
+ASYNC_SAMPLE = "ass"
+SAMPLE_GPU_PER_RUN = "sgr"
+OPTIM_SAMPLE_SHARE_GPU = "oss"
+ALTERNATING = "alt"
+SET_AFFINITY = "saf"
+RUN_SLOT = "slt"
+
+_FIELDS = {  # In the order of the code.
+    N_CPU_CORE: "n_cpu_core",
+    N_GPU: "n_gpu",
+    CONTEXTS_PER_GPU: "contexts_per_gpu",
+    GPU_PER_RUN: "gpu_per_run",
+    CPU_PER_RUN: "cpu_per_run",
+    CPU_PER_WORKER: "cpu_per_worker",
+    CPU_RESERVED: "cpu_reserved",
+    HYPERTHREAD_OFFSET: "hyperthread_offset",
+    N_SOCKET: "n_socket",
+    ASYNC_SAMPLE: "async_sample",
+    SAMPLE_GPU_PER_RUN: "sample_gpu_per_run",
+    OPTIM_SAMPLE_SHARE_GPU: "optim_sample_share_gpu",
+    ALTERNATING: "alternating",
+    SET_AFFINITY: "set_affinity",
+}
+ABBREVS = (*_FIELDS, RUN_SLOT)
+_DEFAULTS = {field.name: field.default for field in fields(Resources)}
+AUTO = "auto"  # In place of an affinity, makes a runner use `auto_affinity`.
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Codes
+# ---------------------------------------------------------------------------------------------------------------------
+def encode_affinity(
+    n_cpu_core: int = 1,
+    n_gpu: int = 0,
+    contexts_per_gpu: int = 1,
+    gpu_per_run: int = 1,
+    cpu_per_run: int = 1,
+    cpu_per_worker: int = 1,
+    cpu_reserved: int = 0,
+    hyperthread_offset: int | None = None,
+    n_socket: int | None = None,
+    run_slot: int | None = None,
+    async_sample: bool = False,
+    sample_gpu_per_run: int = 0,
+    optim_sample_share_gpu: bool = False,
+    alternating: bool = False,
+    set_affinity: bool = True,
+) -> str:
+    """Return the code for the processors and GPUs that runs may use, and for how they use them, e.g. for `run_experiments`.
+
+    Args:
+        n_cpu_core: physical processor cores (not hyperthreads) for all runs together.
+        n_gpu: GPUs for all runs together.
+        contexts_per_gpu: runs that share each GPU.
+        gpu_per_run: GPUs on which each run optimizes; with 2 or more, for `SyncRl` or `AsyncRl`.
+        cpu_per_run: cores of each run, if there are no GPUs.
+        cpu_per_worker: cores of each worker process; 1 unless environments have several threads.
+        cpu_reserved: cores per optimizing process that no worker gets; at least 1 in asynchronous runs.
+        hyperthread_offset: None uses the hyperthreads that the system tells of, 0 one hyperthread per core only (or, with an `n_cpu_core`
+            above the number of physical cores, each as if it were a core). A number is for machines that do not tell: how many places
+            after the first hyperthread of a core its second one comes.
+        n_socket: sockets that processes do not straddle if it can be avoided; None for those that the system tells of.
+        run_slot: which of the runs; leave it out for `run_experiments`, which fills it in.
+        async_sample: the runs are asynchronous (`AsyncRl`).
+        sample_gpu_per_run: asynchronous runs: GPUs of each run's action servers; 0 to sample without.
+        optim_sample_share_gpu: asynchronous runs: sampling uses the same GPUs as optimization.
+        alternating: for alternating samplers: twice the workers, which share cores in pairs.
+        set_affinity: False not to bind processes to processors, e.g. on shared machines. `n_cpu_core` may then be more than there are.
+
+    Raises:
+        TypeError, ValueError: values are out of range, or do not fit together.
+    """
+    values = {name: value for name, value in locals().items() if name != "run_slot"}
+    code = _encode(Resources(**values))
+    return code if run_slot is None else prepend_run_slot(run_slot, code)
+
+
+def _encode(resources: Resources) -> str:
+    values = {letters: getattr(resources, name) for letters, name in _FIELDS.items()}
+    tokens = [(int(value), letters) for letters, value in values.items() if letters == N_CPU_CORE or value != _DEFAULTS[_FIELDS[letters]]]
+    return "_".join(f"{value}{letters}" for value, letters in tokens)
+
+
+def decode_affinity(affinity_code: str) -> dict[str, int]:
+    """Return the numbers of a code by their letters, e.g. ``dict(gpu=8, cpu=40)``: those that it has. A run slot is left out.
+
+    Raises:
+        ValueError: the code is malformed.
+    """
+    tokens = _tokens(affinity_code)
+    tokens.pop(RUN_SLOT, None)
+    return tokens
+
+
+def prepend_run_slot(run_slot: int, affinity_code: str) -> str:
+    """Return the code with the slot of a run, in place of the one it has, if any.
+
+    Raises:
+        ValueError: the code is malformed, or has no such slot.
+    """
+    code = remove_run_slot(affinity_code)[1]
+    slots = get_n_run_slots(code)
+    if isinstance(run_slot, bool) or run_slot not in range(slots):
+        raise ValueError(f"run_slot={run_slot!r} is none of the slots of affinity code {code!r}, which are 0 to {slots - 1}.")
+    return f"{int(run_slot)}{RUN_SLOT}_{code}"
+
+
+def remove_run_slot(run_slot_affinity_code: str) -> tuple[int | None, str]:
+    """Return the slot of a run, None if the code has none, and the code without it.
+
+    Raises:
+        ValueError: the code is malformed.
+    """
+    slot = _tokens(run_slot_affinity_code).get(RUN_SLOT)
+    return slot, run_slot_affinity_code if slot is None else run_slot_affinity_code.partition("_")[2]
+
+
+def get_n_run_slots(affinity_code: str) -> int:
+    """Return how many runs there are at the same time.
+
+    Raises:
+        ValueError: the code is malformed.
+    """
+    return _resources(affinity_code).n_run_slots
+
+
+def affinity_from_code(run_slot_affinity_code: str, *, machine: Machine | None = None) -> AttrDict | list[AttrDict]:
+    """Return the affinity of a run, for its runner.
+
+    A run in one process has ``all_cpus``, ``master_cpus``, ``workers_cpus`` (one group of processors for each worker),
+    ``master_torch_threads``, ``worker_torch_threads``, ``alternating``, ``set_affinity``, and ``cuda_idx`` if it has a GPU. One that
+    optimizes on several GPUs has a list of those. An asynchronous one has ``all_cpus``, ``set_affinity``, ``optimizer`` (a list of
+    ``cpus``, ``cuda_idx``, ``torch_threads``, ``set_affinity``), and ``sampler`` (as of a run in one process; a list if action servers
+    have GPUs).
+
+    Args:
+        run_slot_affinity_code: as `run_experiments` gives it to a train script; the slot is 0 if it has none.
+        machine: what may be used; None for what this process may use.
+
+    Raises:
+        ValueError: the code is malformed, or asks for more than there is.
+    """
+    slot = remove_run_slot(run_slot_affinity_code)[0]
+    resources = _resources(run_slot_affinity_code)
+    if machine is None:
+        machine = read_machine(n_gpu=None if resources.n_gpu else 0)
+    return resources.affinity(machine, slot or 0)
+
+
+def make_affinity(run_slot: int = 0, *, machine: Machine | None = None, **kwargs: Any) -> AttrDict | list[AttrDict]:
+    """Return the affinity of a run, as `affinity_from_code` does, from the arguments of `encode_affinity`.
+
+    Raises:
+        TypeError: an argument is unknown, or not a whole number.
+        ValueError: values are out of range, do not fit together, or ask for more than there is.
+    """
+    known = list(inspect.signature(encode_affinity).parameters)
+    for name in kwargs:
+        if name not in known:
+            raise TypeError(f"make_affinity() has no argument {name!r}. {_nearest(name, known)}")
+    return affinity_from_code(encode_affinity(run_slot=run_slot, **kwargs), machine=machine)
+
+
+def _tokens(code: str) -> dict[str, int]:
+    """The numbers of a code by their letters, its slot included, if the code is well-formed."""
+    if not isinstance(code, str) or not code:
+        raise ValueError(f"affinity code {code!r} must be a text such as 8{N_CPU_CORE}_2{N_GPU}; encode_affinity() makes one.")
+    numbers: dict[str, int] = {}
+    for i, token in enumerate(code.split("_")):
+        match = re.fullmatch(r"([0-9]+)([A-Za-z]+)", token)
+        where = f"affinity code {code!r}: {token!r}"
+        if match is None:
+            raise ValueError(f"{where} must be a number and three letters, e.g. 4{N_CPU_CORE}.")
+        letters = match[2]
+        if letters not in ABBREVS:
+            raise ValueError(f"{where} has unknown letters. {_nearest(letters, ABBREVS)}")
+        if letters in numbers:
+            raise ValueError(f"{where} comes after another number of {letters!r}.")
+        if letters == RUN_SLOT and i > 0:
+            raise ValueError(f"{where} must be at the front.")
+        numbers[letters] = int(match[1])
+    return numbers
+
+
+def _resources(code: str) -> Resources:
+    try:
+        return Resources(**{_FIELDS[letters]: number for letters, number in decode_affinity(code).items()})
+    except ValueError as error:
+        if str(error).startswith("affinity code"):
+            raise
+        raise ValueError(f"affinity code {code!r}: {error}") from None
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    names = list(names)
+    near = difflib.get_close_matches(name, names)
+    near.sort(key=lambda other: sorted(other) != sorted(name))  # Letters of a code are so few that interchanged ones count most.
+    return f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(names)}."
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What suits this machine
+# ---------------------------------------------------------------------------------------------------------------------
+def quick_affinity_code(
+    n_parallel: int | None = None, use_gpu: bool = True, contexts_per_gpu: int = 1, *, machine: Machine | None = None
+) -> str:
+    """Return a code that shares this whole machine out among runs at the same time, each with at most one GPU.
+
+    Processes are not bound to processors where others use them, too (there is a cgroup quota), where there are fewer cores than runs, or
+    where the system does not do so.
+
+    Args:
+        n_parallel: runs at the same time; with GPUs, the greatest number up to this one that gives every GPU as many runs as the
+            others. None for `contexts_per_gpu` on each GPU, or without GPUs for one on each processor core.
+        use_gpu: use the GPUs, if there are any.
+        contexts_per_gpu: runs on each GPU, at most.
+        machine: what may be used; None for what this process may use.
+
+    Raises:
+        ValueError: `n_parallel` runs are more than GPUs x `contexts_per_gpu`, or a number is less than 1.
+    """
+    for name, value in (("n_parallel", n_parallel), ("contexts_per_gpu", contexts_per_gpu)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value} must be at least 1.")
+    machine = read_machine(n_gpu=None if use_gpu else 0) if machine is None else machine
+    n_core, n_gpu = machine.n_cores, machine.n_gpu if use_gpu else 0
+    shares = machine.can_bind and not machine.is_limited
+    if not n_gpu:
+        n_parallel = n_core if n_parallel is None else n_parallel
+        each = max(n_core // n_parallel, 1)
+        return encode_affinity(n_cpu_core=each * n_parallel, cpu_per_run=each, set_affinity=shares and n_parallel <= n_core)
+    if n_parallel is not None and n_parallel > n_gpu * contexts_per_gpu:
+        raise ValueError(
+            f"n_parallel={n_parallel} runs are more than contexts_per_gpu={contexts_per_gpu} on each of {n_gpu} visible GPUs: raise "
+            "contexts_per_gpu, or pass use_gpu=False."
+        )
+    layouts = [(gpu, context) for gpu in range(1, n_gpu + 1) for context in range(1, contexts_per_gpu + 1)]
+    possible = [(gpu * context, gpu, context) for gpu, context in layouts if n_parallel is None or gpu * context <= n_parallel]
+    n_runs, n_gpu, contexts = max(possible)  # Of equal numbers of runs, on as many GPUs as possible.
+    return encode_affinity(
+        n_cpu_core=max(n_core, n_runs), n_gpu=n_gpu, contexts_per_gpu=contexts, set_affinity=shares and n_runs <= n_core
+    )
+
+
+def auto_affinity(
+    n_parallel: int | None = None,
+    use_gpu: bool = True,
+    n_process: int | None = None,
+    async_sample: bool = False,
+    set_affinity: bool = False,
+    *,
+    max_parallel: int | None = None,
+    machine: Machine | None = None,
+) -> AttrDict | list[AttrDict]:
+    """Return an affinity for a single run that has this machine for itself; ``affinity="auto"`` of a runner is this.
+
+    Args:
+        n_parallel: worker processes of each sampler; None for one per core, less what an asynchronous run optimizes with: one core,
+            or half of them if there is no GPU.
+        use_gpu: use a GPU, if there are any: the first one, and if sampling is asynchronous the second one for it, if there is one.
+        n_process: for `SyncRl`, the number of processes, each with a GPU of its own if there are GPUs; 0 for one per GPU. The result is
+            then a list. None for one process.
+        async_sample: for `AsyncRl`.
+        set_affinity: bind processes to processors. Two runs that did so would be bound to the same ones.
+        max_parallel: worker processes of each sampler at most, where `n_parallel` is None; None for no limit.
+        machine: what may be used; None for what this process may use.
+
+    Raises:
+        ValueError: more is asked for than there is.
+    """
+    machine = read_machine(n_gpu=None if use_gpu else 0) if machine is None else machine
+    n_gpu = machine.n_gpu if use_gpu else 0
+    n_runs = 1 if n_process is None else n_process or max(n_gpu, 1)
+    each = machine.n_cores // n_runs
+    reserved = 0 if not async_sample else 1 if n_gpu else max(each // 2, 1)
+    if n_parallel is None:
+        n_parallel = max(min(each - reserved, max_parallel or each), 1)
+    sample_gpus = min(n_gpu - 1, 1) if async_sample and n_gpu else 0
+    resources = Resources(
+        n_cpu_core=n_runs * (n_parallel + reserved),
+        cpu_per_run=1 if n_gpu else n_parallel + reserved,
+        n_gpu=(n_runs + sample_gpus) if n_gpu else 0,
+        cpu_reserved=reserved,
+        async_sample=async_sample,
+        sample_gpu_per_run=sample_gpus,
+        optim_sample_share_gpu=bool(async_sample and n_gpu and not sample_gpus),
+        set_affinity=set_affinity,
+    )
+    affinities = [resources.affinity(machine, slot) for slot in range(n_runs)]
+    for affinity in affinities:
+        if not machine.is_limited:  # torch and samplers know better, unless they would count processors for which there is no time.
+            affinity.pop("master_torch_threads", None)
+    return affinities[0] if n_process is None else affinities
+
+
+def for_runner(affinity: Any, sampler: Any, **kwargs: Any) -> Any:
+    """Return the affinity given to a runner, or if that is "auto", one made for its sampler.
+
+    Args:
+        affinity: as given.
+        sampler: with no more workers than environments.
+        kwargs: of `auto_affinity`.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    if not isinstance(affinity, str):
+        return affinity
+    if affinity != AUTO:
+        raise ValueError(f'affinity={affinity!r} must be "{AUTO}" or a dictionary; affinity_from_code() makes one of an affinity code.')
+    batch_B = getattr(getattr(sampler, "batch_spec", None), "B", None)
+    return auto_affinity(max_parallel=batch_B and batch_B // getattr(sampler, "n_groups", 1), **kwargs)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Parts of the above by their old names
+# ---------------------------------------------------------------------------------------------------------------------
+# Their arguments are the letters of the code; `slt` and `run_slot` are the slot.
+def build_cpu_affinity(
+    slt: int,
+    cpu: int,
+    cpr: int,
+    cpw: int = 1,
+    hto: int | None = None,
+    res: int = 0,
+    skt: int | None = 1,
+    gpu: int = 0,
+    alt: int = 0,
+    saf: int = 1,
+) -> AttrDict:
+    """Return the affinity of a run without GPU."""
+    if gpu:
+        raise ValueError(f"gpu={gpu}: build_cpu_affinity() is for runs without GPU.")
+    return _build(slt, cpu=cpu, cpr=cpr, cpw=cpw, hto=hto, res=res, skt=skt, alt=alt, saf=saf)
+
+
+def build_gpu_affinity(
+    slt: int,
+    gpu: int,
+    cpu: int,
+    cxg: int = 1,
+    cpw: int = 1,
+    hto: int | None = None,
+    res: int = 0,
+    skt: int | None = 1,
+    alt: int = 0,
+    saf: int = 1,
+) -> AttrDict:
+    """Return the affinity of a run with one GPU."""
+    return _build(slt, gpu=gpu, cpu=cpu, cxg=cxg, cpw=cpw, hto=hto, res=res, skt=skt, alt=alt, saf=saf)
+
+
+def build_multigpu_affinity(
+    run_slot: int,
+    gpu: int,
+    cpu: int,
+    gpr: int = 1,
+    cpw: int = 1,
+    hto: int | None = None,
+    res: int = 0,
+    skt: int | None = 1,
+    alt: int = 0,
+    saf: int = 1,
+) -> list[AttrDict]:
+    """Return the affinities of a run that optimizes on several GPUs, one for each."""
+    affinity = _build(run_slot, gpu=gpu, cpu=cpu, gpr=gpr, cpw=cpw, hto=hto, res=res, skt=skt, alt=alt, saf=saf)
+    return affinity if isinstance(affinity, list) else [affinity]
+
+
+def build_async_affinity(
+    run_slot: int,
+    gpu: int,
+    cpu: int,
+    gpr: int = 1,
+    sgr: int = 0,
+    oss: int = 0,
+    cpw: int = 1,
+    hto: int | None = None,
+    res: int = 1,
+    skt: int | None = 1,
+    alt: int = 0,
+    saf: int = 1,
+) -> AttrDict:
+    """Return the affinity of an asynchronous run; without GPUs it is the only one, on all cores."""
+    kwargs = dict(gpu=gpu, gpr=gpr, sgr=sgr, oss=oss) if gpu else dict(cpr=cpu)
+    return _build(run_slot, cpu=cpu, ass=1, cpw=cpw, hto=hto, res=res, skt=skt, alt=alt, saf=saf, **kwargs)
+
+
+def build_affinities_gpu_1cpu_drive(
+    slt: int, gpu: int, cpu: int, cxg: int = 1, gpr: int = 1, cpw: int = 1, hto: int | None = None, skt: int | None = 1
+) -> list[AttrDict]:
+    """Return one affinity for each GPU of a run; one core for each GPU has no worker, but drives it."""
+    affinity = _build(slt, gpu=gpu, cpu=cpu, cxg=cxg, gpr=gpr, cpw=cpw, hto=hto, res=1, skt=skt)
+    return affinity if isinstance(affinity, list) else [affinity]
+
+
+def _build(slot: int, **letters: int | None) -> AttrDict | list[AttrDict]:
+    resources = Resources(**{_FIELDS[name]: value for name, value in letters.items()})
+    return resources.affinity(read_machine(n_gpu=None if resources.n_gpu else 0), slot)
+
+
+def get_n_socket() -> int:
+    """Return the number of processor sockets that this process may use."""
+    return len(read_machine(n_gpu=0).sockets)
+
+
+def get_hyperthread_offset() -> int:
+    """Return the difference between the numbers of a core's two hyperthreads; 0 if cores have one."""
+    cpus = read_machine(n_gpu=0).cores[0].cpus
+    return cpus[1] - cpus[0] if len(cpus) > 1 else 0
+
+
+def get_master_cpus(cores: Iterable[int], hto: int | None) -> tuple[int, ...]:
+    """Return the processors of `cores`, with the hyperthreads that come `hto` after them; 0 or None for none."""
+    return processors(_offset_cores(cores, hto))
+
+
+def get_workers_cpus(cores: Iterable[int], cpw: int, hto: int | None, alt: int | bool) -> tuple[tuple[int, ...], ...]:
+    """Return the processors of each worker with `cpw` of the `cores`, with hyperthreads as of `get_master_cpus`."""
+    return workers_processors(_offset_cores(cores, hto), cpw, bool(alt))
+
+
+def _offset_cores(cores: Iterable[int], hto: int | None) -> list[Core]:
+    return [Core((core, core + hto) if hto else (core,)) for core in cores]

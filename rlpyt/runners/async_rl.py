@@ -41,6 +41,7 @@ from rlpyt.samplers.workers import (
     split_async_affinity,
 )
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
+from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.seed import env_seed, make_seed, set_seed
 from rlpyt.utils.stopwatch import Stopwatch
@@ -56,7 +57,7 @@ class AsyncRlMixin:
     Args:
         affinity: ``optimizer`` (a list with one dictionary for each optimizing process: ``cpus``, ``cuda_idx``, ``torch_threads``,
             ``set_affinity``) and ``sampler`` (the dictionary of a synchronous run, or a list of them for several sampling processes). Or
-            the dictionary of a synchronous run for both.
+            the dictionary of a synchronous run for both. Or "auto".
         kwargs: of the runner.
 
     Raises:
@@ -66,6 +67,7 @@ class AsyncRlMixin:
     _eval_pauses_training = False
 
     def __init__(self, algo: Any, agent: Any, sampler: Any, n_steps: int | float, affinity: Any = None, **kwargs: Any) -> None:
+        affinity = for_runner(affinity, sampler, async_sample=True)
         self.optimizer_affinities, self.sampler_affinities = split_async_affinity(affinity)
         if not getattr(sampler, "async_", False):
             raise ValueError(

@@ -29,6 +29,7 @@ from rlpyt.runners.diagnostics import Diagnostics
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.samplers.workers import check_affinity, set_cpu_affinity
 from rlpyt.utils.buffer import cloned
+from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.prog_bar import ProgBarCounter
 from rlpyt.utils.seed import make_seed, set_seed
@@ -44,7 +45,7 @@ class MinibatchRlBase(BaseRunner):
         n_steps: environment steps of the whole run.
         seed: of the run; None draws one.
         affinity: processors, GPU and threads: ``master_cpus``, ``workers_cpus``, ``cuda_idx``, ``master_torch_threads``,
-            ``worker_torch_threads``, ``set_affinity``; all optional.
+            ``worker_torch_threads``, ``set_affinity``; all optional. "auto" is what suits a run that has the machine for itself.
         log_interval_steps: environment steps between two rows of the log.
         resume_from: directory of a run, or a snapshot, from which to go on; None starts a new run. All other settings must be the same as
             then, but for `n_steps`, `log_interval_steps` and `affinity`.
@@ -62,7 +63,7 @@ class MinibatchRlBase(BaseRunner):
         sampler: Any,
         n_steps: int | float,
         seed: int | None = None,
-        affinity: dict | None = None,
+        affinity: dict | str | None = None,
         log_interval_steps: int | float = 1e5,
         resume_from: Any = None,
         save_replay: bool = False,
@@ -72,6 +73,7 @@ class MinibatchRlBase(BaseRunner):
                 raise ValueError(f"{name}={value!r} must be a number of environment steps, at least 1.")
         if seed is not None and (not isinstance(seed, numbers.Integral) or seed < 0):
             raise ValueError(f"seed={seed!r} must be an integer of at least 0, or None for a new one.")
+        affinity = for_runner(affinity, sampler)
         check_affinity(affinity)
         if self._eval and not getattr(sampler, "eval_n_envs", 0):
             raise ValueError(f"{type(self).__name__} evaluates the agent: give the sampler eval_n_envs and eval_max_steps.")

@@ -34,6 +34,7 @@ from rlpyt.samplers.workers import (
     check_forked_torch_threads,
     default_start_method,
 )
+from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 
 _PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for an evaluation say; deaths are noticed otherwise.
@@ -48,7 +49,8 @@ class SyncRlMixin:
     Rank 0 logs, evaluates and saves.
 
     Args:
-        affinity: one dictionary per process, as of `MinibatchRl`. Under torchrun, one per process of this machine, or one for all.
+        affinity: one dictionary per process, as of `MinibatchRl`. Under torchrun, one per process of this machine, or one for all. "auto"
+            starts a process for each GPU.
         kwargs: of the runner.
 
     Raises:
@@ -57,6 +59,8 @@ class SyncRlMixin:
 
     def __init__(self, *args: Any, affinity: Any = None, **kwargs: Any) -> None:
         self._launched = "TORCHELASTIC_RUN_ID" in os.environ or "LOCAL_WORLD_SIZE" in os.environ
+        n_process = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # 0 is one per GPU.
+        affinity = for_runner(affinity, kwargs.get("sampler", args[2] if len(args) > 2 else None), n_process=n_process)
         affinities = [affinity] if self._launched and (affinity is None or isinstance(affinity, dict)) else affinity
         if not isinstance(affinities, (list, tuple)) or not affinities:
             raise ValueError(

@@ -6,20 +6,23 @@ A launch script says what there is and what each run gets, in a code that fits i
     affinity = affinity_from_code(prepend_run_slot(3, code))    # dict(cuda_idx=3, workers_cpus=((15, 55), (16, 56), ...), ...)
 
 Cores are logical: they are mapped onto the processors which this process may really use, hyperthreads and sockets included, and GPUs onto
-the visible ones (`rlpyt.utils.launching.machine`). How they are shared out is in `rlpyt.utils.launching.resources`.
+the visible ones (`rlpyt.utils.launching.machine`). How they are shared out is in `rlpyt.utils.launching.resources`. A launcher that binds
+each run to the processors of its slot tells it, by `launcher_environment`, out of which ones the slots are.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
+from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.collections import AttrDict
-from rlpyt.utils.launching.machine import Core, Machine, read_machine
+from rlpyt.utils.launching.machine import Core, Machine, cpu_list, parse_cpu_list, read_machine
 from rlpyt.utils.launching.resources import Resources, processors, workers_processors
 
 # The code is a list of numbers, each followed by three letters that say what it is: 8gpu_40cpu_2gpr.
@@ -57,6 +60,7 @@ _FIELDS = {  # In the order of the code.
 }
 ABBREVS = (*_FIELDS, RUN_SLOT)
 _DEFAULTS = {field.name: field.default for field in fields(Resources)}
+LAUNCHER_CPUS = "RLPYT_LAUNCHER_CPUS"  # Environment variable, see `launcher_environment`.
 AUTO = "auto"  # In place of an affinity, makes a runner use `auto_affinity`.
 
 
@@ -177,8 +181,22 @@ def affinity_from_code(run_slot_affinity_code: str, *, machine: Machine | None =
     slot = remove_run_slot(run_slot_affinity_code)[0]
     resources = _resources(run_slot_affinity_code)
     if machine is None:
-        machine = read_machine(n_gpu=None if resources.n_gpu else 0)
+        machine = read_machine(cpus=None if slot is None else _launcher_cpus(), n_gpu=None if resources.n_gpu else 0)
     return resources.affinity(machine, slot or 0)
+
+
+def launcher_environment() -> dict[str, str]:
+    """Return the environment variables that a launcher adds to those of the runs which it binds to the processors of their slots.
+
+    Such a run may use no others any more; but `affinity_from_code` has to share out those that the launcher may use.
+    """
+    return {LAUNCHER_CPUS: cpu_list(allowed_cpus())} if hasattr(os, "sched_setaffinity") else {}
+
+
+def _launcher_cpus() -> list[int] | None:
+    """The processors that the launcher of this run may use; None if it was not launched."""
+    cpus = parse_cpu_list(os.environ.get(LAUNCHER_CPUS, ""))
+    return cpus if set(allowed_cpus()) <= set(cpus) else None  # Otherwise something else has bound this process.
 
 
 def make_affinity(run_slot: int = 0, *, machine: Machine | None = None, **kwargs: Any) -> AttrDict | list[AttrDict]:
@@ -188,11 +206,13 @@ def make_affinity(run_slot: int = 0, *, machine: Machine | None = None, **kwargs
         TypeError: an argument is unknown, or not a whole number.
         ValueError: values are out of range, do not fit together, or ask for more than there is.
     """
-    known = list(inspect.signature(encode_affinity).parameters)
+    known = [name for name in inspect.signature(encode_affinity).parameters if name != "run_slot"]
     for name in kwargs:
         if name not in known:
             raise TypeError(f"make_affinity() has no argument {name!r}. {_nearest(name, known)}")
-    return affinity_from_code(encode_affinity(run_slot=run_slot, **kwargs), machine=machine)
+    code = encode_affinity(**kwargs)
+    machine = read_machine(n_gpu=None if _resources(code).n_gpu else 0) if machine is None else machine
+    return affinity_from_code(prepend_run_slot(run_slot, code), machine=machine)
 
 
 def _tokens(code: str) -> dict[str, int]:
@@ -274,6 +294,18 @@ def quick_affinity_code(
     return encode_affinity(
         n_cpu_core=max(n_core, n_runs), n_gpu=n_gpu, contexts_per_gpu=contexts, set_affinity=shares and n_runs <= n_core
     )
+
+
+def describe_machine(machine: Machine | None = None) -> str:
+    """Return a few lines on processors, GPUs and memory that this process may use, and an affinity code for them.
+
+    Args:
+        machine: None for this one.
+    """
+    machine = read_machine() if machine is None else machine
+    code = quick_affinity_code(machine=machine)
+    n = get_n_run_slots(code)
+    return f"{machine.describe()}\nAffinity code: {code}, for {n} run{'' if n == 1 else 's'} at a time"
 
 
 def auto_affinity(

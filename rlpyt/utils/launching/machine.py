@@ -71,6 +71,26 @@ class Machine:
         text += f"{', hyperthreads included' if self.has_hyperthreads else ''}) in {_count(len(self.sockets), 'socket')}"
         return text + ("" if self.cpu_quota is None else f", with processor time for {self.cpu_quota:.3g} CPUs (cgroup quota)")
 
+    def describe(self) -> str:
+        """Return a few lines on processors, GPUs and memory."""
+        lines = [f"Processors: {self.describe_cpus()}"]
+        if len(self.sockets) > 1:
+            for cores in self.sockets:
+                cpus = cpu_list(cpu for core in cores for cpu in core.cpus)
+                lines.append(f"  socket {cores[0].socket}: {_count(len(cores), 'core')}, CPUs {cpus}")
+        if self.has_hyperthreads:
+            widest = max(self.cores, key=lambda core: len(core.cpus))
+            lines.append(f"  {len(widest.cpus)} hyperthreads per core, e.g. CPUs {cpu_list(widest.cpus)}")
+        if not self.can_bind:
+            lines.append("  This system does not bind processes to processors.")
+        lines.append(f"GPUs: {self.n_gpu or 'none'} visible")
+        for socket in sorted({socket for socket in self.gpu_sockets if socket is not None}):
+            gpus = [gpu for gpu, near in enumerate(self.gpu_sockets) if near == socket]
+            lines.append(f"  next to socket {socket}: {cpu_list(gpus)}")
+        if self.memory is not None:
+            lines.append(f"Memory: {self.memory / _GIB:.1f} GiB")
+        return "\n".join(lines)
+
 
 def read_machine(
     root: str | os.PathLike = "/",
@@ -104,36 +124,6 @@ def read_machine(
         memory=_memory(root),
         can_bind=can_bind,
     )
-
-
-def describe_machine(machine: Machine | None = None) -> str:
-    """Return a few lines on processors, GPUs and memory that this process may use, and an affinity code for them.
-
-    Args:
-        machine: None for this one.
-    """
-    from rlpyt.utils.launching.affinity import get_n_run_slots, quick_affinity_code
-
-    machine = read_machine() if machine is None else machine
-    code = quick_affinity_code(machine=machine)
-    lines = [f"Processors: {machine.describe_cpus()}"]
-    if len(machine.sockets) > 1:
-        for cores in machine.sockets:
-            cpus = cpu_list(cpu for core in cores for cpu in core.cpus)
-            lines.append(f"  socket {cores[0].socket}: {_count(len(cores), 'core')}, CPUs {cpus}")
-    if machine.has_hyperthreads:
-        widest = max(machine.cores, key=lambda core: len(core.cpus))
-        lines.append(f"  {len(widest.cpus)} hyperthreads per core, e.g. CPUs {cpu_list(widest.cpus)}")
-    if not machine.can_bind:
-        lines.append("  This system does not bind processes to processors.")
-    lines.append(f"GPUs: {machine.n_gpu or 'none'} visible")
-    for socket in sorted({socket for socket in machine.gpu_sockets if socket is not None}):
-        gpus = [gpu for gpu, near in enumerate(machine.gpu_sockets) if near == socket]
-        lines.append(f"  next to socket {socket}: {cpu_list(gpus)}")
-    if machine.memory is not None:
-        lines.append(f"Memory: {machine.memory / _GIB:.1f} GiB")
-    lines.append(f"Affinity code: {code}, for {_count(get_n_run_slots(code), 'run')} at a time")
-    return "\n".join(lines)
 
 
 def cpu_list(cpus: Iterable[int]) -> str:

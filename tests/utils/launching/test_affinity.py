@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from itertools import chain
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from machines import NAMES, recorded
 
@@ -31,6 +31,7 @@ from rlpyt.utils.launching.affinity import (
     get_n_run_slots,
     get_n_socket,
     get_workers_cpus,
+    launcher_environment,
     make_affinity,
     prepend_run_slot,
     quick_affinity_code,
@@ -39,6 +40,9 @@ from rlpyt.utils.launching.affinity import (
 from rlpyt.utils.launching.machine import Core, Machine
 from rlpyt.utils.launching.resources import Resources, place
 
+unhurried = settings(
+    deadline=None, max_examples=60, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)  # Machines may be busy.
 SINGLE_KEYS = {
     "all_cpus", "master_cpus", "workers_cpus", "master_torch_threads", "worker_torch_threads", "alternating", "set_affinity"
 }  # fmt: skip
@@ -127,6 +131,7 @@ def all_slots(asked, machine):
 
 
 # Codes ----------------------------------------------------------------------------------------------------------------
+@unhurried
 @given(resources(), st.none() | st.integers(0, 100))
 def test_a_code_is_decoded_to_what_was_encoded(asked, slot):
     if slot is not None:
@@ -139,6 +144,7 @@ def test_a_code_is_decoded_to_what_was_encoded(asked, slot):
         assert prepend_run_slot(slot, remove_run_slot(code)[1]) == code == prepend_run_slot(slot, code)
 
 
+@unhurried
 @given(layouts())
 def test_a_code_gives_what_its_arguments_give(layout):
     asked, machine = layout
@@ -260,6 +266,7 @@ def test_settings_that_do_not_fit_are_refused_in_a_sentence(kwargs, error, said)
 
 
 # Slots ----------------------------------------------------------------------------------------------------------------
+@unhurried
 @given(resources())
 def test_the_number_of_slots_is_right(asked):
     """Deal out what there is, run by run, until it is not enough."""
@@ -277,6 +284,7 @@ def test_the_number_of_slots_is_right(asked):
     assert get_n_run_slots(encode_affinity(**asdict(asked))) == asked.n_run_slots == n_slots
 
 
+@unhurried
 @given(layouts())
 def test_slots_share_no_core_and_stay_within_what_is_allowed(layout):
     asked, machine = layout
@@ -286,6 +294,7 @@ def test_slots_share_no_core_and_stay_within_what_is_allowed(layout):
     assert len({len(cores) for cores in used}) == 1  # All runs have the same number.
 
 
+@unhurried
 @given(layouts())
 def test_processes_of_a_run_share_no_core(layout):
     asked, machine = layout
@@ -295,6 +304,7 @@ def test_processes_of_a_run_share_no_core(layout):
     assert sum(map(len, used)) == len(set().union(*used)) <= asked.cores_in_run
 
 
+@unhurried
 @given(layouts())
 def test_gpus_are_shared_as_said_only(layout):
     asked, machine = layout
@@ -308,6 +318,7 @@ def test_gpus_are_shared_as_said_only(layout):
         assert twice == (min(asked.gpu_per_run, n_samplers) if asked.optim_sample_share_gpu else 0)
 
 
+@unhurried
 @given(layouts())
 def test_every_affinity_is_one_that_runners_take(layout):
     asked, machine = layout
@@ -327,6 +338,7 @@ def test_every_affinity_is_one_that_runners_take(layout):
         assert set((affinity[0] if isinstance(affinity, list) else affinity)["all_cpus"]) == cpus_of(affinity)
 
 
+@unhurried
 @given(layouts())
 def test_workers_have_their_number_of_cores(layout):
     asked, machine = layout
@@ -350,6 +362,7 @@ def test_workers_have_their_number_of_cores(layout):
                 assert all(len(set(worker)) == asked.cpu_per_worker for worker in workers)
 
 
+@unhurried
 @given(st.data())
 def test_whoever_fits_into_one_socket_is_in_one(data):
     """In its home, if all that have the same home fit there."""
@@ -367,6 +380,7 @@ def test_whoever_fits_into_one_socket_is_in_one(data):
                 assert home != socket or {core.socket for core in cores} == {socket}
 
 
+@unhurried
 @given(resources(), st.integers(1, 3))
 def test_without_binding_there_may_be_fewer_processors_than_asked_for(asked, n):
     asked = Resources(**{**asdict(asked), "set_affinity": False})
@@ -379,6 +393,7 @@ def test_without_binding_there_may_be_fewer_processors_than_asked_for(asked, n):
             assert a["set_affinity"] is False and len(a.get("workers_cpus", ())) == len(b.get("workers_cpus", ()))
 
 
+@unhurried
 @given(layouts(), st.integers(1, 5))
 def test_asking_for_more_than_there_is_is_one_clear_error(layout, n):
     asked, machine = layout
@@ -629,3 +644,36 @@ def test_slots_are_within_the_processors_this_process_is_bound_to():
         "else: raise AssertionError\n"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system does not bind processes")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("told", [True, False])
+def test_a_run_that_is_bound_to_its_slot_is_told_out_of_which_processors_the_slots_are(told):
+    n = len(os.sched_getaffinity(0))
+    if n < 2:
+        pytest.skip("one processor has no slot besides the first")
+    code = prepend_run_slot(1, encode_affinity(n_cpu_core=2, hyperthread_offset=0))
+    mine = affinity_from_code(code)
+    run = (
+        f"import os; os.sched_setaffinity(0, {mine.all_cpus})\n"
+        "from rlpyt.utils.launching.affinity import affinity_from_code\n"
+        f"print(dict(affinity_from_code('{code}')))\n"
+    )
+    env = {**os.environ, **(launcher_environment() if told else {})}
+    ended = subprocess.run([sys.executable, "-c", run], env=env, capture_output=True, text=True)
+    if told:
+        assert ended.stdout.strip() == str(dict(mine))
+    else:
+        assert "asks for n_cpu_core=2 physical cores, but this process may use 1 core" in ended.stderr
+
+
+def test_a_launcher_with_other_processors_is_not_the_one_of_this_run(monkeypatch):
+    machine_cpus = []
+    monkeypatch.setattr(affinity_module, "allowed_cpus", lambda: [4, 5])
+    monkeypatch.setattr(affinity_module, "read_machine", lambda cpus, n_gpu: machine_cpus.append(cpus) or Machine((Core((4,)), Core((5,)))))
+    for told in ("0-7", "0-3", "5-7", ""):
+        monkeypatch.setenv("RLPYT_LAUNCHER_CPUS", told)
+        affinity_from_code("1slt_2cpu")
+    affinity_from_code("2cpu")  # Of no launcher.
+    assert machine_cpus == [list(range(8)), None, None, None, None]

@@ -6,12 +6,12 @@ import sys
 
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMES, lay_out, recorded
 
-import rlpyt.utils.launching.machine as machine_module
-from rlpyt.utils.launching.machine import Core, cpu_list, describe_machine, parse_cpu_list, read_machine
+from rlpyt.utils.launching.affinity import describe_machine
+from rlpyt.utils.launching.machine import Core, cpu_list, parse_cpu_list, read_machine
 
 GIB = 2**30
 
@@ -140,10 +140,11 @@ def test_no_torch_is_imported_where_gpus_need_not_be_counted():
 
 
 def test_gpus_are_counted_by_torch(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine_module, "count_gpus", lambda: 2)
+    monkeypatch.setattr("rlpyt.utils.launching.machine.count_gpus", lambda: 2)
     assert read_machine(tmp_path, cpus=[0]).n_gpu == 2
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 200)))
 def test_lists_of_processors_are_read_as_they_are_written(cpus):
     assert parse_cpu_list(cpu_list(cpus)) == sorted(cpus)

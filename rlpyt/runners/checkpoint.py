@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.context import snapshots_in
 from rlpyt.utils.logging.snapshot import loadable
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.plain import from_plain, to_plain
@@ -26,7 +27,6 @@ from rlpyt.utils.seed import rng_states, set_rng_states
 
 FORMAT = 1
 _SAMPLER_SETTINGS = ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls", "eval_n_envs")
-_SNAPSHOT = re.compile(r"(params|best|itr_\d+)(_previous)?(\.\d+)?\.pkl")
 
 
 # --- What is saved ----------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[st
         ValueError: none is readable.
     """
     path = _put_aside(Path(path))
-    files = [path] if path.is_file() else _snapshots_in(path)
+    files = [path] if path.is_file() else snapshots_in(path)
     if not files:
         raise FileNotFoundError(f"There is no snapshot in {path}: give the directory of a run (run_<ID>), or a snapshot file.")
     problems = []
@@ -184,14 +184,6 @@ def _put_aside(path: Path) -> Path:
         return path
     pattern = re.compile(rf"{re.escape(path.stem)}\.(\d+)\.pkl")
     return max(((int(m[1]), file) for file in path.parent.iterdir() if (m := pattern.fullmatch(file.name))), default=(0, path))[1]
-
-
-def _snapshots_in(directory: Path) -> list[Path]:
-    """Snapshots of a run, the newest first."""
-    if not directory.is_dir():
-        raise FileNotFoundError(f"{directory} does not exist.")
-    files = [file for file in directory.iterdir() if _SNAPSHOT.fullmatch(file.name)]
-    return sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)
 
 
 def check_settings(saved: dict, now: dict, file: Any) -> None:

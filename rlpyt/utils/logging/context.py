@@ -15,6 +15,7 @@ from rlpyt.utils.misc import atomic_write
 _CODE_ROOT = Path(__file__).resolve().parents[3]
 # In a clone beside the code, where git ignores data/local/; otherwise in the directory one works in.
 LOG_DIR = str((_CODE_ROOT if (_CODE_ROOT / "setup.py").is_file() else Path.cwd()) / "data")
+_SNAPSHOT = r"(params|best|itr_\d+)(_previous)?"  # Name of a snapshot, without the number it gets when moved aside, and .pkl
 
 
 def get_log_dir(experiment_name: str, root_log_dir=None, date: bool = True) -> str:
@@ -75,7 +76,8 @@ def logger_context(
             logger.set_snapshot_gap(snapshot_gap)
         SummaryWriter = logger.get_tf_summary_writer_class() if use_summary_writer else None
         os.makedirs(run_dir, exist_ok=True)
-        stack.enter_context(_sole_writer(run_dir))
+        message = f"Another run is writing to {run_dir}: give this one another run_ID or log_dir."
+        stack.enter_context(sole_writer(run_dir, message))
         logger.move_aside(_files_of_run(run_dir))
         logger.add_text_output(os.path.join(run_dir, "debug.log"))
         logger.add_tabular_output(os.path.join(run_dir, "progress.csv"))
@@ -118,32 +120,41 @@ def _run_dir(log_dir, run_ID, override_prefix: bool) -> str:
 
 
 def _files_of_run(run_dir: str) -> list[str]:
-    own = re.compile(r"debug\.log|progress\.csv|params\.json|(params|best|itr_\d+)(_previous)?\.pkl|replay(_\d+)?")
+    own = re.compile(rf"debug\.log|progress\.csv|params\.json|{_SNAPSHOT}\.pkl|replay(_\d+)?")
     return [os.path.join(run_dir, name) for name in sorted(os.listdir(run_dir)) if own.fullmatch(name)]
 
 
+def snapshots_in(run_dir) -> list[Path]:
+    """Snapshots of a run, those that were moved aside among them, the newest first; FileNotFoundError without such a directory."""
+    run_dir = Path(run_dir)
+    if not run_dir.is_dir():
+        raise FileNotFoundError(f"{run_dir} does not exist.")
+    name = re.compile(rf"{_SNAPSHOT}(\.\d+)?\.pkl")
+    files = [file for file in run_dir.iterdir() if name.fullmatch(file.name)]
+    return sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)
+
+
 @contextmanager
-def _sole_writer(run_dir: str) -> Iterator[None]:
-    """Refuse a directory which another run is writing to. The lock ends with the processes of that run."""
+def sole_writer(directory, message: str) -> Iterator[None]:
+    """RuntimeError with that message, if another process does the same to the directory. The lock ends with the processes that hold it."""
     try:
         import fcntl
     except ImportError:  # no such locks on this platform
         yield
         return
-    directory = os.open(run_dir, os.O_RDONLY)
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            message = f"Another run is writing to {run_dir}: give this one another run_ID or log_dir."
             raise RuntimeError(message) from None
         except OSError:  # a file system without locks
             pass
         yield
     finally:
         with suppress(OSError):
-            fcntl.flock(directory, fcntl.LOCK_UN)  # closing would not do: forked processes hold it too
-        os.close(directory)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do: forked processes hold it too
+        os.close(descriptor)
 
 
 def add_exp_param(param_name: str, param_val, exp_dir=None, overwrite: bool = False) -> None:

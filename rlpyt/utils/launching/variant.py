@@ -6,10 +6,89 @@ import copy
 import difflib
 import json
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlpyt.utils.misc import atomic_write
 
 VARIANT = "variant_config.json"
+
+
+class VariantLevel(NamedTuple):
+    """Settings that change together, and the values that they take together: one of the dimensions of a sweep.
+
+        VariantLevel(
+            keys=[("algo", "learning_rate"), ("sampler", "batch_B")],
+            values=[(1e-3, 16), (3e-3, 32)],
+            dir_names=["lr_1e-3_16_envs", "lr_3e-3_32_envs"],
+        )
+
+    Attributes:
+        keys: for each setting, the keys that lead to it in the configuration.
+        values: combinations, each with a value for every setting, in the order of `keys`.
+        dir_names: a directory for each combination, all different.
+    """
+
+    keys: Sequence[tuple]
+    values: Sequence[Sequence]
+    dir_names: Sequence[str]
+
+
+def make_variants(*variant_levels: VariantLevel) -> tuple[list[dict], list[str]]:
+    """Cross levels: every combination of the first one with every combination of the second, and so on.
+
+    Returns:
+        The variants, each a dictionary like the configuration, with only what it changes; and the directory of each, in which those of the
+        first level hold those of the second.
+
+    Raises:
+        ValueError: numbers of keys, values and dir_names do not fit, a directory appears twice, or keys contradict each other.
+    """
+    variants, log_dirs = [{}], [""]
+    for variant_level in variant_levels:
+        variants, log_dirs = _cross_variants(variants, log_dirs, variant_level)
+    return variants, log_dirs
+
+
+def _cross_variants(
+    prev_variants: Sequence[Mapping], prev_log_dirs: Sequence[str], variant_level: VariantLevel
+) -> tuple[list[dict], list[str]]:
+    """For every previous variant, make all combinations with the values of another level."""
+    keys, values, dir_names = (list(part) for part in variant_level)
+    for key in keys:
+        if not isinstance(key, (tuple, list)) or not key:
+            raise ValueError(f"The key {key!r} must be a tuple of the keys that lead to the setting, e.g. ('algo', 'learning_rate').")
+    for combination in values:
+        is_sequence = isinstance(combination, (Sequence, np.ndarray)) and not isinstance(combination, str)
+        if not is_sequence or len(combination) != len(keys):
+            hint = " values=list(zip(values)) makes such tuples." if len(keys) == 1 else ""
+            raise ValueError(f"{combination!r} in values must be a tuple with one value for each of the {len(keys)} keys {keys}.{hint}")
+    if not values:
+        raise ValueError(f"There are no values for the keys {keys}.")
+    if len(values) != len(dir_names):
+        raise ValueError(f"There are {len(values)} combinations of values for the keys {keys}, but {len(dir_names)} dir_names.")
+    variants = [_with_values(variant, keys, combination) for variant in prev_variants for combination in values]
+    log_dirs = [os.path.join(log_dir, dir_name) for log_dir in prev_log_dirs for dir_name in dir_names]
+    places = [os.path.normpath(log_dir) for log_dir in log_dirs]
+    for place in places:
+        if places.count(place) > 1:
+            raise ValueError(f"Two variants have the same directory, {place!r}: dir_names must all be different.")
+    return variants, log_dirs
+
+
+def _with_values(variant: Mapping, keys: Sequence[Sequence], values: Sequence) -> dict:
+    """A copy of `variant`, with values at the places that keys lead to."""
+    new = copy.deepcopy(dict(variant))
+    for path, value in zip(keys, values):
+        section = new
+        for key in path[:-1]:
+            section = section.setdefault(key, {})
+            if not isinstance(section, dict):
+                raise ValueError(f"The key {tuple(path)} leads into {section!r}, which another key has set and is no dictionary.")
+        section[path[-1]] = copy.deepcopy(value)
+    return new
 
 
 def update_config(default: Mapping, variant: Mapping) -> dict:
@@ -44,11 +123,27 @@ def _nearest(key: Any, names: Mapping) -> str:
 
 
 def save_variant(variant: Mapping, log_dir: str | os.PathLike) -> None:
-    """Write `variant` as variant_config.json into `log_dir`, which is made if need be."""
-    text = json.dumps(variant)  # Before anything is overwritten: it fails for what JSON does not know.
+    """Write `variant` as variant_config.json into `log_dir`, which is made if need be.
+
+    Raises:
+        TypeError: it holds what JSON cannot hold. (Scalars of numpy are saved as numbers.)
+    """
+    text = json.dumps(as_saved(variant))  # Before anything is written.
     os.makedirs(log_dir, exist_ok=True)
-    with open(os.path.join(log_dir, VARIANT), "w") as file:
+    with atomic_write(os.path.join(log_dir, VARIANT), "w") as file:
         file.write(text)
+
+
+def as_saved(variant: Mapping) -> dict:
+    """Return what `load_variant` will return of a variant; TypeError as for `save_variant`."""
+    return json.loads(json.dumps(dict(variant), default=_number))
+
+
+def _number(value: Any) -> Any:
+    """A scalar of numpy as a number of Python."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"A variant holds numbers, texts, lists and dictionaries, not {value!r}, of type {type(value).__name__}.")
 
 
 def load_variant(log_dir: str | os.PathLike) -> dict:

@@ -1,0 +1,354 @@
+"""Experiments: many learning runs, queued on the hardware of one machine.
+
+    variants, log_dirs = make_variants(VariantLevel(...), VariantLevel(...))
+    run_experiments("train.py", encode_affinity(n_cpu_core=8, cpu_per_run=2), "my_experiment", 2, variants, log_dirs)
+
+Each run is ``python train.py <slot_affinity_code> <log_dir> <run_ID> ...``, a program of its own, which finds its settings with
+``load_variant(log_dir)``, its hardware with ``affinity_from_code(slot_affinity_code)``, and with `resume_from` whether it is to go on with
+what an earlier launch left. `rlpyt.utils.launching.status` shows what is written, `rlpyt.utils.launching.sweep` how runs are watched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlpyt.samplers.workers import SHARED_CPUS, allowed_cpus, shared_cpus
+from rlpyt.utils.launching.affinity import affinity_from_code, get_n_run_slots, prepend_run_slot
+from rlpyt.utils.launching.status import (
+    EXPERIMENT,
+    RunStatus,
+    experiment_status,
+    format_status,
+    planned_run_dirs,
+    read_mark,
+    run_status,
+)
+from rlpyt.utils.launching.sweep import RESUME_FROM, Run, Sweep, start_process
+from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_variant
+from rlpyt.utils.logging.context import get_log_dir, sole_writer
+from rlpyt.utils.logging.logger import try_to_write
+from rlpyt.utils.misc import atomic_write
+
+
+def run_experiments(
+    script: str | os.PathLike,
+    affinity_code: str,
+    experiment_title: str | os.PathLike,
+    runs_per_setting: int,
+    variants: Sequence[Mapping],
+    log_dirs: Sequence[str | os.PathLike],
+    common_args: Sequence | None = None,
+    runs_args: Sequence[Sequence] | None = None,
+    set_egl_device: bool = False,
+) -> list[RunStatus]:
+    """Run an experiment on this machine: every variant several times, as many runs at once as the affinity code has slots.
+
+    Its directory, which has everything that it writes, is data/local/YYYYMMDD/HHMMSS/<experiment_title>; see `status` for what is in
+    there. An experiment_title that is an absolute path is that directory itself: launched again with the same one, runs that have
+    finished are skipped, and the others go on from their last snapshot if the script uses `resume_from`, or else begin anew; variants may
+    be added. `rerun_experiments` does that for any directory.
+
+    The first runs of all variants are launched first, then the second ones. One that fails does not keep others from running. Ctrl-C,
+    SIGTERM and SIGHUP end all of them, with time to save. In the end, a table is printed.
+
+    Args:
+        script: of a run, which is called as `launch_experiment` says.
+        affinity_code: from `encode_affinity`, without a run slot.
+        experiment_title: name, or absolute path, of the directory.
+        runs_per_setting: runs of each variant; they have the run_IDs 0, 1, ...
+        variants: for each setting, what is different in the configuration; see `make_variants`.
+        log_dirs: for each of them, its directory in that of the experiment.
+        common_args: arguments of the script for all runs, after the documented three.
+        runs_args: for each variant, further arguments, after those.
+        set_egl_device: see `launch_experiment`.
+
+    Returns:
+        The state of each run, if all have finished.
+
+    Raises:
+        ValueError, TypeError, FileNotFoundError: something is wrong with the arguments; nothing has been started or written.
+        RuntimeError: the same experiment is running.
+        SystemExit: with the code 1 if any run has failed, or 128 + n after signal n.
+    """
+    experiment = Experiment(
+        script=os.fspath(script),
+        affinity_code=affinity_code,
+        runs_per_setting=runs_per_setting,
+        variants=[as_saved(variant) for variant in variants],
+        log_dirs=[os.fspath(log_dir) for log_dir in log_dirs],
+        common_args=[str(arg) for arg in _no_text(common_args or (), "common_args")],
+        runs_args=[[str(arg) for arg in _no_text(args, "runs_args[i]")] for args in runs_args or [()] * len(variants)],
+        set_egl_device=set_egl_device,
+        cwd=os.getcwd(),
+    )
+    return _run(experiment, Path(get_log_dir(os.fspath(experiment_title))))
+
+
+def rerun_experiments(exp_dir: str | os.PathLike, affinity_code: str | None = None) -> list[RunStatus]:
+    """Launch again what has not finished of the experiment in a directory, as it was launched by `run_experiments`.
+
+    Args:
+        exp_dir: directory of the experiment.
+        affinity_code: instead of the one it was launched with, e.g. on another machine.
+
+    Returns, Raises:
+        See `run_experiments`. ValueError if there is no experiment in `exp_dir`.
+    """
+    exp_dir = Path(exp_dir).absolute()
+    try:
+        asked = json.loads((exp_dir / EXPERIMENT).read_text(encoding="utf-8"))
+        experiment = Experiment(**{field.name: asked[field.name] for field in fields(Experiment)})
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{exp_dir} is not the directory of an experiment: its {EXPERIMENT} cannot be read ({error!r}).") from None
+    if affinity_code is not None:
+        experiment.affinity_code = affinity_code
+    return _run(experiment, exp_dir)
+
+
+def launch_experiment(
+    script: str | os.PathLike,
+    run_slot: int,
+    affinity_code: str,
+    log_dir: str | os.PathLike,
+    variant: Mapping,
+    run_ID: int,
+    args: Sequence,
+    python_executable: str | None = None,
+    set_egl_device: bool = False,
+) -> subprocess.Popen:
+    """Start one run in a process of its own, and return that.
+
+        python {script} {slot_affinity_code} {log_dir} {run_ID} {*args}
+
+    It is bound to all CPUs of its slot, with all processes it starts, unless the code says not to (``set_affinity=False``).
+
+    Args:
+        script: Python script of the run.
+        run_slot: number of the slot, from 0.
+        affinity_code: without a run slot.
+        log_dir: directory of the run's setting; the variant is saved there.
+        variant: for the script, which reads it with ``load_variant(log_dir)``.
+        run_ID: number of the run among those with its setting.
+        args: further arguments.
+        python_executable: the interpreter; default: the one that runs this.
+        set_egl_device: set the environment variable EGL_DEVICE_ID to the number of the GPU that trains, for environments which render on
+            it.
+    """
+    save_variant(variant, log_dir)
+    return _start(script, affinity_code, log_dir, run_ID, args, python_executable, set_egl_device, run_slot, {})
+
+
+def resume_from() -> str | None:
+    """Return the directory of the run that this script is to go on with, for a runner's argument of that name; None for a new run.
+
+    It was launched by `run_experiments`, and an earlier launch has left a snapshot.
+    """
+    return os.environ.get(RESUME_FROM) or None
+
+
+def log_exps_tree(exp_dir: str | os.PathLike, log_dirs: Iterable[str | os.PathLike], runs_per_setting: int) -> None:
+    """Write the directories of all runs as a tree into experiments_tree.txt."""
+    tree: dict[str, dict] = {}
+    for log_dir in log_dirs:
+        branch = tree
+        for part in Path(log_dir).parts:
+            branch = branch.setdefault(part, {})
+        branch.update({f"run_{run_ID}": {} for run_ID in range(runs_per_setting)})
+    lines = [str(exp_dir), *_branches(tree, "")]
+    os.makedirs(exp_dir, exist_ok=True)
+    with atomic_write(Path(exp_dir, "experiments_tree.txt"), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def log_num_launched(exp_dir: str | os.PathLike, n: int, total: int) -> None:
+    """Write how many runs have been launched into num_launched.txt."""
+    with atomic_write(Path(exp_dir, "num_launched.txt"), "w", encoding="utf-8") as file:
+        file.write(f"{n} of {total} runs launched.\n")
+
+
+@dataclass
+class Experiment:
+    """What `run_experiments` is asked for, as it is kept in the experiment's directory.
+
+    `cwd` is the directory in which the script is called.
+    """
+
+    script: str
+    affinity_code: str
+    runs_per_setting: int
+    variants: list[dict]
+    log_dirs: list[str]
+    common_args: list[str]
+    runs_args: list[list[str]]
+    set_egl_device: bool
+    cwd: str
+
+    def check(self) -> None:
+        """Raise, in a sentence, for what cannot be run."""
+        if not Path(self.cwd, self.script).is_file():
+            raise FileNotFoundError(f"There is no script {self.script!r} in {self.cwd}: give the path of the script that trains.")
+        if isinstance(self.runs_per_setting, bool) or not isinstance(self.runs_per_setting, int) or self.runs_per_setting < 1:
+            raise ValueError(f"runs_per_setting={self.runs_per_setting!r} must be an integer of at least 1.")
+        n = len(self.variants)
+        if n == 0:
+            raise ValueError("variants is empty: give at least one, which may be an empty dictionary.")
+        for name, values in dict(log_dirs=self.log_dirs, runs_args=self.runs_args).items():
+            if len(values) != n:
+                raise ValueError(f"There are {n} variants, but {len(values)} {name}: there must be one for each.")
+        places: dict[str, str] = {}
+        for log_dir in self.log_dirs:
+            place = os.path.normpath(log_dir)
+            if os.path.isabs(place) or place.split(os.sep)[0] == "..":
+                raise ValueError(f"The log_dir {log_dir!r} must be relative, inside the directory of the experiment.")
+            if place in places:
+                raise ValueError(f"Two variants have the same log_dir, {log_dir!r}: their runs would overwrite each other.")
+            places[place] = log_dir
+        for arg in [*self.common_args, *(arg for args in self.runs_args for arg in args)]:
+            if "\0" in arg:
+                raise ValueError(f"The argument {arg!r} has a zero character, which no program can be given.")
+
+    def n_slots(self) -> int:
+        """Return how many runs there can be at a time; ValueError if this machine has less than the code asks for."""
+        n_slots = get_n_run_slots(self.affinity_code)
+        for slot in range(n_slots):
+            affinity = affinity_from_code(prepend_run_slot(slot, self.affinity_code))
+            if self.set_egl_device:
+                _training_gpu(affinity)
+        return n_slots
+
+
+def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
+    """Run what has not finished yet of an experiment, print its table, and return its runs; SystemExit unless all have finished."""
+    experiment.check()
+    n_slots = experiment.n_slots()
+    _check_what_is_there(experiment, exp_dir)
+    exp_dir.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        stack.enter_context(sole_writer(exp_dir, f"The experiment in {exp_dir} is running already, by another launcher."))
+        _write(experiment, exp_dir)
+        runs = [
+            Run(
+                name=os.path.relpath(run_dir, exp_dir),
+                run_dir=run_dir,
+                start=partial(
+                    _start,
+                    experiment.script,
+                    experiment.affinity_code,
+                    run_dir.parent,
+                    i // len(experiment.variants),
+                    [*experiment.common_args, *experiment.runs_args[i % len(experiment.variants)]],
+                    None,
+                    experiment.set_egl_device,
+                    cwd=experiment.cwd,
+                ),
+            )
+            for i, run_dir in enumerate(planned_run_dirs(exp_dir))
+        ]
+        n_now = min(n_slots, len(runs))
+        print(f"Experiment {exp_dir}: {len(runs)} runs, {n_now} at a time.", flush=True)
+        progress = exp_dir / "num_launched.txt"
+        sweep = Sweep(runs, n_slots, lambda n: try_to_write(str(progress), lambda: log_num_launched(exp_dir, n, len(runs))))
+        number = sweep.run()
+    states = [run_status(run.run_dir, exp_dir) for run in runs]
+    print(f"\n{format_status(states)}", flush=True)
+    if number or any(state.state != "finished" for state in states):
+        if sweep.stopped_because:
+            print(f"Stopped: {sweep.stopped_because}", flush=True)
+        print(f"To go on with what has not finished: rerun_experiments({str(exp_dir)!r})", flush=True)
+        raise SystemExit(128 + number if number else 1)
+    return states
+
+
+def _check_what_is_there(experiment: Experiment, exp_dir: Path) -> None:
+    """Refuse a directory whose runs are not those of this experiment, or are running."""
+    for log_dir, variant in zip(experiment.log_dirs, experiment.variants):
+        try:
+            before = load_variant(exp_dir / log_dir)
+        except FileNotFoundError:
+            continue
+        if before != variant:
+            raise ValueError(
+                f"{exp_dir / log_dir / VARIANT} is of another variant, {before!r}, than this one, {variant!r}: its runs would be mixed up "
+                "with these. Give the variant another log_dir, or the experiment another directory."
+            )
+    for status in experiment_status(exp_dir) if exp_dir.is_dir() else []:
+        if status.state == "running":
+            process = read_mark(status.run_dir)[1].get("pid", "unknown")
+            raise RuntimeError(f"{status.run_dir} is still running, as process {process}: wait until it has ended, or end it.")
+
+
+def _write(experiment: Experiment, exp_dir: Path) -> None:
+    """Write everything about an experiment, before it is launched."""
+    for log_dir, variant in zip(experiment.log_dirs, experiment.variants):
+        save_variant(variant, exp_dir / log_dir)
+    log_exps_tree(exp_dir, experiment.log_dirs, experiment.runs_per_setting)
+    with atomic_write(exp_dir / EXPERIMENT, "w", encoding="utf-8") as file:
+        json.dump(asdict(experiment), file, indent=2)
+        file.write("\n")
+
+
+def _start(
+    script: str | os.PathLike,
+    affinity_code: str,
+    log_dir: str | os.PathLike,
+    run_ID: int,
+    args: Sequence,
+    python_executable: str | None,
+    set_egl_device: bool,
+    run_slot: int,
+    environment: Mapping[str, str],
+    **options: Any,
+) -> subprocess.Popen:
+    """Start the process of a run; `options` are those of `start_process`."""
+    slot_affinity_code = prepend_run_slot(run_slot, affinity_code)
+    affinity = affinity_from_code(slot_affinity_code)
+    cpus = _cpus(affinity) if hasattr(os, "sched_setaffinity") else set()
+    environment = dict(environment)
+    if cpus:  # It will be allowed no others, but has to know those of all slots to find its own.
+        environment[SHARED_CPUS] = ",".join(map(str, shared_cpus() or allowed_cpus()))
+    if set_egl_device:
+        environment["EGL_DEVICE_ID"] = str(_training_gpu(affinity))
+    command = [python_executable or sys.executable, script, slot_affinity_code, log_dir, run_ID, *args]
+    return start_process([str(part) for part in command], cpus=cpus, environment=environment, **options)
+
+
+def _cpus(affinity: Mapping | Sequence[Mapping]) -> set[int]:
+    """All CPUs of a run's affinity, as `affinity_from_code` gives it; none if it is not to be bound."""
+    if not isinstance(affinity, Mapping):
+        return set().union(*(_cpus(each) for each in affinity))
+    return set(affinity.get("all_cpus") or ()) if affinity.get("set_affinity", True) else set()
+
+
+def _training_gpu(affinity: Mapping | Sequence[Mapping]) -> int:
+    """The GPU that trains, the first of them if there are several; ValueError without one."""
+    parts = affinity.get("optimizer", [affinity]) if isinstance(affinity, Mapping) else affinity
+    cuda_idx = parts[0].get("cuda_idx")
+    if cuda_idx is None:
+        raise ValueError("set_egl_device=True is for runs with a GPU, but the affinity code gives them none.")
+    return cuda_idx
+
+
+def _branches(tree: Mapping[str, Mapping], indent: str) -> list[str]:
+    """Lines of a tree of names."""
+    lines = []
+    for i, (name, branch) in enumerate(tree.items()):
+        is_last = i == len(tree) - 1
+        lines.append(f"{indent}{'└── ' if is_last else '├── '}{name}")
+        lines += _branches(branch, indent + ("    " if is_last else "│   "))
+    return lines
+
+
+def _no_text(values: Sequence, name: str) -> Sequence:
+    """The values; TypeError for a single text, whose characters would be taken for them."""
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"{name}={values!r} must be a list or tuple, e.g. ({values!r},).")
+    return values

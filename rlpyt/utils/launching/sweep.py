@@ -1,0 +1,382 @@
+"""Runs that share the slots of a machine: started when a slot is free, watched, ended together.
+
+    waiting ──► slot 0: script 0slt_... log_dir run_ID args ──► FINISHED.json | FAILED.json | INTERRUPTED.json
+            ──► slot 1: script 1slt_...                     ──► (the slot takes the next one at once)
+
+One process and one thread: the launcher waits until a run ends, or a second has passed, in which case it looks what the runs have logged.
+
+Each run is the leader of a session of its own. What the terminal sends to all (Ctrl-C) therefore reaches only the launcher, which passes it
+on, once; and when a run has ended, whatever it left behind is ended as well, before its slot is used again. If the launcher is killed, the
+system sends its runs SIGTERM (on Linux).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import psutil
+
+from rlpyt.runners.interrupt import Interrupt
+from rlpyt.utils.launching.status import (
+    RunStatus,
+    format_progress,
+    format_seconds,
+    identity,
+    last_lines,
+    last_row,
+    mark,
+    read_mark,
+    run_status,
+    says_complete,
+)
+from rlpyt.utils.logging.context import snapshots_in
+from rlpyt.utils.logging.logger import try_to_write
+
+RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to go on with.
+REFRESH = 1.0  # seconds between two looks at what the runs have logged
+SAVE_GRACE = 60.0  # seconds that a run has to save, after SIGINT
+LEFTOVER_GRACE = 1.5  # seconds that processes have which a run has left behind; sampler workers look for their master each second
+END_GRACE = 10.0  # seconds that it has to end, after SIGTERM; then it is killed
+MAX_IMMEDIATE_FAILURES = 3  # in a row: then something is wrong with all of them
+_TRACEBACK_LINES = 40
+_POLL = 0.1  # seconds, where the system cannot wait for several processes
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One learning run.
+
+    Attributes:
+        name: of it among those of its experiment.
+        run_dir: directory for what it logs.
+        start: starts it, given its slot, environment variables that it is to have besides, and options of `start_process`.
+    """
+
+    name: str
+    run_dir: Path
+    start: Callable[..., subprocess.Popen]
+
+
+def start_process(
+    command: Sequence[str],
+    cpus: Iterable[int] = (),
+    environment: Mapping[str, str] | None = None,
+    ends_with_parent: bool = False,
+    **popen: Any,
+) -> subprocess.Popen:
+    """Start a program, without a shell.
+
+    Args:
+        command: program and arguments, each as it is.
+        cpus: processors to which it is bound, with everything that it starts; none where it is not, or systems cannot do that.
+        environment: variables that it is to have besides those of this process.
+        ends_with_parent: whether it gets SIGTERM when the thread that started it has ended (on Linux).
+        popen: for `subprocess.Popen`.
+    """
+    cpus = set(cpus)
+    libc = ctypes.CDLL(None) if ends_with_parent and sys.platform == "linux" else None
+    parent = os.getpid()
+
+    def in_child() -> None:  # Between fork and exec: as little as possible.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Jobs in the background ignore it, and so would what they start.
+        if cpus:
+            with suppress(OSError):
+                os.sched_setaffinity(0, cpus)
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:  # It is too late for that.
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    return subprocess.Popen(list(command), env={**os.environ, **(environment or {})}, preexec_fn=in_child, **popen)
+
+
+class _Attempt:
+    """A run in a slot: its process, from start to end."""
+
+    def __init__(self, run: Run, slot: int) -> None:
+        self.run, self.slot = run, slot
+        self.started = time.time()
+        self.is_stopped = False  # by the launcher
+        self.process: subprocess.Popen | None = None
+        self.error: str | None = None  # Why there is no process.
+        self.pidfd: int | None = None
+        self.resumes = run.run_dir.is_dir() and bool(snapshots_in(run.run_dir))
+        self.outputs = {name: run.run_dir / f"{name}.log" for name in ("stdout", "stderr")}
+        self.output_starts = {name: path.stat().st_size if path.exists() else 0 for name, path in self.outputs.items()}
+
+    def start(self) -> None:
+        """Start the process, or note why that cannot be."""
+        environment = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}  # What it said is in the file, whatever becomes of it.
+        environment[RESUME_FROM] = str(self.run.run_dir) if self.resumes else ""
+        try:
+            self.run.run_dir.mkdir(parents=True, exist_ok=True)
+            with open(self.outputs["stdout"], "ab") as out, open(self.outputs["stderr"], "ab") as err:
+                self.process = self.run.start(
+                    self.slot,
+                    environment,
+                    ends_with_parent=True,
+                    start_new_session=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self.error = f"It could not be started: {error}"
+            return
+        with suppress(AttributeError, OSError):  # not on this system
+            self.pidfd = os.pidfd_open(self.process.pid)
+        self._mark("running", **identity(self.process.pid))
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended. Where the system allows, it is not reaped, so that its number is not given to another one."""
+        if self.process is None or self.process.returncode is not None:
+            return True
+        if not hasattr(os, "waitid"):
+            return self.process.poll() is not None
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return True
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process and all of its group, as the terminal does."""
+        if self.process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+
+    def finish(self) -> RunStatus:
+        """End what the process has left behind, and write how it ended. To be called when it has."""
+        if self.process is not None:
+            deadline = time.monotonic() + LEFTOVER_GRACE
+            while self._leftovers() and time.monotonic() < deadline and not self.is_stopped:
+                time.sleep(_POLL / 5)
+            self.send(signal.SIGKILL)
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+        exit_code = None
+        if self.process is not None:
+            exit_code = self.process.wait()
+            exit_code = 128 - exit_code if exit_code < 0 else exit_code
+        if exit_code == 0 and (not self.is_stopped or says_complete(self.run.run_dir)):
+            self._mark("finished", exit_code=exit_code)
+        elif self.is_stopped or exit_code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+            self._mark("interrupted", exit_code=exit_code)
+        else:
+            self._mark("failed", exit_code=exit_code, **self._what_it_said(exit_code))
+        return run_status(self.run.run_dir)
+
+    def _leftovers(self) -> list[int]:
+        """Processes of its group, besides itself."""
+        found = []
+        for pid in psutil.pids():
+            with suppress(OSError):
+                if pid != self.process.pid and os.getpgid(pid) == self.process.pid:
+                    found.append(pid)
+        return found
+
+    def _mark(self, state: str, **facts: Any) -> None:
+        facts.update(started=self.started, seconds=round(time.time() - self.started, 3), slot=self.slot)
+        run_dir = self.run.run_dir
+        try_to_write(str(run_dir), lambda: mark(run_dir, state, **facts))  # A full disk is no reason to end other runs.
+
+    def _what_it_said(self, exit_code: int | None) -> dict:
+        lines = [] if exit_code is None else last_lines(self.outputs["stderr"], _TRACEBACK_LINES, self.output_starts["stderr"])
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        if exit_code is None:
+            error = self.error
+        elif exit_code > 128 and exit_code - 128 in set(signal.Signals):
+            name = signal.Signals(exit_code - 128).name
+            error = f"ended by {name}" + (", sent by somebody, or by the system for lack of memory" if name == "SIGKILL" else "")
+        else:
+            error = last or f"exit code {exit_code}, and nothing in stderr.log"
+        return dict(error=error, traceback=lines, stdout=str(self.outputs["stdout"]), stderr=str(self.outputs["stderr"]))
+
+    @property
+    def failed_immediately(self) -> bool:
+        """Whether it has not logged a single row. For a run that failed."""
+        _, age = last_row(self.run.run_dir)
+        return age is None or time.time() - age < self.started
+
+
+class Sweep:
+    """Runs that take turns in the slots of a machine.
+
+    Args:
+        runs: all of them; those that are marked as finished are skipped.
+        n_slots: how many run at the same time.
+        on_launch: called with the number of runs that have been launched so far, those that are skipped among them.
+        stream: where the state is shown: line by line; and, if it is a terminal, a line for each running run below.
+    """
+
+    def __init__(self, runs: Sequence[Run], n_slots: int, on_launch: Callable[[int], None], stream: TextIO | None = None) -> None:
+        self.runs = list(runs)
+        self.n_launched = 0
+        self.stopped_because: str | None = None
+        self._on_launch = on_launch
+        self._waiting = deque(self.runs)
+        self._free = list(range(n_slots))
+        self._running: list[_Attempt] = []
+        self._immediate_failures = 0
+        self._display = _Display(stream or sys.stdout)
+
+    def run(self) -> int:
+        """Launch all runs, and wait for their ends; return the number of the signal that ended the sweep, or 0.
+
+        After SIGINT, SIGTERM or SIGHUP it is passed on to the runs as SIGINT, so that they save, then as SIGTERM, then they are killed; at
+        a second signal at once. After several immediate failures in a row no more runs are launched, and `stopped_because` says why.
+        """
+        signals = [signal.SIGINT, signal.SIGTERM]
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # It is, under nohup.
+            signals.append(signal.SIGHUP)
+        with Interrupt(lambda: None, says=None, signals=signals) as interrupt:
+            try:
+                while (self._waiting or self._running) and interrupt.signal is None:
+                    self._fill_slots()
+                    self._wait(REFRESH)
+                    self._show()
+                if self._running:
+                    name = signal.Signals(interrupt.signal).name
+                    self._display.line(f"{name}: {len(self._running)} runs end now, and save before. Ctrl-C again ends them at once.")
+                self._end(SAVE_GRACE, signal.SIGINT)
+                self._end(END_GRACE, signal.SIGTERM)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                self._end(None, signal.SIGKILL)
+                self._display.clear()
+        return interrupt.signal or 0
+
+    def _fill_slots(self) -> None:
+        while self._waiting and self._free:
+            run = self._waiting.popleft()
+            self.n_launched += 1
+            self._on_launch(self.n_launched)
+            if read_mark(run.run_dir)[0] == "finished":
+                self._say(run, "has finished before, and is skipped")
+                continue
+            attempt = _Attempt(run, self._free.pop(0))
+            self._running.append(attempt)  # Before it starts: whatever happens, it will be ended.
+            attempt.start()
+            self._say(run, f"{'resumed' if attempt.resumes else 'launched'} in slot {attempt.slot} ({self.n_launched} of {len(self.runs)})")
+
+    def _wait(self, seconds: float) -> None:
+        """Wait until a run has ended, at most so long, and take note of those that have."""
+        fds = [attempt.pidfd for attempt in self._running]
+        if any(attempt.process is None for attempt in self._running):
+            pass
+        elif None in fds:
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline and not any(attempt.has_ended() for attempt in self._running):
+                time.sleep(_POLL)
+        else:
+            poller = select.poll()
+            for fd in fds:
+                poller.register(fd, select.POLLIN)
+            poller.poll(seconds * 1000)
+        for attempt in [attempt for attempt in self._running if attempt.has_ended()]:
+            self._finish(attempt)
+
+    def _finish(self, attempt: _Attempt) -> None:
+        status = attempt.finish()
+        self._running.remove(attempt)
+        self._free = sorted([*self._free, attempt.slot])
+        facts = [f"after {format_seconds(status.seconds)}"]
+        facts += [f"{format_progress(status)} steps"] if status.steps is not None else []
+        facts += [f"return {status.return_:.4g}"] if status.return_ is not None else []
+        reason = f". {status.error}. See {attempt.outputs['stderr']}" if status.state == "failed" else ""
+        self._say(attempt.run, f"{status.state} {', '.join(facts)}{reason}")
+        if status.state != "failed" or not attempt.failed_immediately:
+            self._immediate_failures = 0
+            return
+        self._immediate_failures += 1
+        if self._immediate_failures == MAX_IMMEDIATE_FAILURES and self._waiting:
+            self.stopped_because = (
+                f"{MAX_IMMEDIATE_FAILURES} runs in a row failed before they logged anything, so no more are launched. "
+                f"The last one, {attempt.run.name}: {status.error}"
+            )
+            self._waiting.clear()
+            self._display.line(f"{self.stopped_because}{' The runs that go on are waited for.' if self._running else ''}")
+
+    def _end(self, grace: float | None, number: int) -> None:
+        """Send a signal to all running runs, and give them so many seconds to end; None for as long as it takes."""
+        for attempt in self._running:
+            attempt.is_stopped = attempt.is_stopped or not attempt.has_ended()
+            attempt.send(number)
+        deadline = float("inf") if grace is None else time.monotonic() + grace
+        while self._running and time.monotonic() < deadline:
+            self._wait(min(REFRESH, deadline - time.monotonic()))
+            self._show()
+
+    # What is shown --------------------------------------------------------------------------------------------------
+    def _say(self, run: Run, text: str) -> None:
+        self._display.line(f"{datetime.now():%H:%M:%S} {run.name} {text}")
+
+    def _show(self) -> None:
+        if not self._display.is_live:
+            return
+        n_ended = self.n_launched - len(self._running)
+        lines = [f"{n_ended} of {len(self.runs)} runs ended, {len(self._running)} running"]
+        for attempt in self._running:
+            status = run_status(attempt.run.run_dir)
+            progress = format_progress(status) if attempt.started <= time.time() - (status.age or 0) else ""
+            parts = [f"slot {attempt.slot}", attempt.run.name, format_seconds(time.time() - attempt.started)]
+            parts += [f"{progress} steps" if progress and status.steps is not None else "no row logged yet"]
+            parts += [f"return {status.return_:.4g}"] if progress and status.return_ is not None else []
+            lines.append(f"{_bar(status)} {'  '.join(parts)}")
+        self._display.update(lines)
+
+
+def _bar(status: RunStatus, width: int = 20) -> str:
+    done = min(status.steps / status.n_steps, 1.0) if status.steps and status.n_steps else 0.0
+    return f"[{'#' * int(done * width):{width}}]"
+
+
+class _Display:
+    """Lines that stay; and on a terminal, lines below them that are drawn anew each time."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.is_live = hasattr(stream, "isatty") and stream.isatty()
+        self._shown: list[str] = []
+
+    def line(self, text: str) -> None:
+        """Print a line above those that change."""
+        shown = self._shown
+        self.clear()
+        self._write(f"{text}\n")
+        self.update(shown)
+
+    def update(self, lines: list[str]) -> None:
+        """Show these lines in place of those before."""
+        self.clear()
+        if self.is_live and lines:
+            columns, rows = shutil.get_terminal_size()
+            fitting = lines[: max(rows - 1, 1)]  # What wraps or scrolls cannot be taken back.
+            self._shown = [line[: max(columns - 1, 20)] for line in fitting]
+            self._write("".join(f"{line}\n" for line in self._shown))
+
+    def clear(self) -> None:
+        """Take them away."""
+        if self._shown:
+            self._write(f"\x1b[{len(self._shown)}F\x1b[J")
+            self._shown = []
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError):  # The terminal is gone: no reason to end the runs.
+            self.stream.write(text)
+            self.stream.flush()

@@ -5,6 +5,10 @@ What it teaches: experiments as data. A configuration names the classes of a run
     python examples/train.py atari_ff_ppo pong_2M --n_parallel 2
     python examples/train.py mujoco_sac sac_1M_serial --set env.id=HalfCheetah-v5 algo.learning_rate=1e-3
     python examples/train.py atari_ff_ppo pong_2M --set accelerate.bf16=True
+
+As a run of an experiment (see launch.py), it is told its hardware, directory and number, and finds what is different in this run there:
+
+    python examples/train.py {slot_affinity_code} {log_dir} {run_ID} {config_key}
 """
 
 import argparse
@@ -14,6 +18,10 @@ import importlib
 from rlpyt.experiments.configs import classes_of, load, look_up, variant
 from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
+from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
+from rlpyt.utils.launching.affinity import affinity_from_code
+from rlpyt.utils.launching.exp_launcher import resume_from
+from rlpyt.utils.launching.variant import load_variant
 from rlpyt.utils.logging.context import logger_context
 from rlpyt.utils.quick_args import arguments_of, takes
 
@@ -33,6 +41,8 @@ RUNNERS = {  # by whether the sampler is asynchronous, and whether it evaluates
     (True, False): AsyncRl,
     (True, True): AsyncRlEval,
 }
+SYNC_RUNNERS = {False: SyncRl, True: SyncRlEval}  # for several processes, by whether the sampler evaluates
+OPTIONAL_CLASSES = ("traj_info", "optim", "replay_buffer", "collector", "alternating_agent")
 CONSTANTS = dict(true=True, false=False, none=None)  # as written on a command line, in any case
 SMOKE = dict(  # No setting is larger than this in a tiny run.
     algo=dict(batch_T=8, warmup_T=4, store_rnn_state_interval=4, epochs=2, minibatches=4, min_steps_learn=128, replay_size=2048),
@@ -53,34 +63,63 @@ def build_and_train(
     settings=(),
     affinity=None,
     smoke=False,
+    sections=None,
+    resume_from=None,
 ):
     """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works.
 
     `affinity` goes to the runner; if it is None, it is made from `cuda_idx` and `n_parallel`.
+    `sections` are settings to change, by section; besides those of the configuration, "classes" has import paths, or names of samplers.
+    `resume_from` is the directory of a run to go on with.
     ValueError, before anything starts, for names that do not exist.
     """
     config_module = load(module)
     config = config_module.configs[look_up(key, config_module.configs, f"configuration in {module}")]
     paths = classes_of(config_module, key)
+    sections = dict(sections or {})
+    for part, path in sections.pop("classes", {}).items():
+        paths[look_up(part, [*paths, *OPTIONAL_CLASSES], "part of a run named")] = path
     if sampler is not None:
-        paths["sampler"] = SAMPLERS[sampler]
+        paths["sampler"] = sampler
+    paths["sampler"] = SAMPLERS.get(paths["sampler"], paths["sampler"])
     config = {"accelerate": {}, **config}
+    config = variant(config, **sections)
     config = variant(config, **changes(config, settings))
     if smoke:
         config = limited(config, dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase, sampler=load_class(paths["sampler"])))
     if affinity is None:
         affinity = dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), set_affinity=False)
     runner = build(config, paths, affinity, seed)
+    runner.resume_from = resume_from
     log_dir = f"{module}_{key}" if log_dir is None else log_dir
     with logger_context(log_dir, run_ID, name=f"{module}_{key}", log_params=dict(config, classes=paths, seed=seed)) as run_dir:
         runner.train()
     return run_dir
 
 
+def build_and_train_in_slot(slot_affinity_code, log_dir, run_ID, config_key, **settings):
+    """Train as a run of an experiment: `config_key` is module:key, the variant is in `log_dir`, and `run_ID` is the seed as well."""
+    module, colon, key = config_key.partition(":")
+    if not colon:
+        raise ValueError(f"config_key={config_key!r} must be a configuration module and a key in it, e.g. cartpole:ppo.")
+    return build_and_train(
+        module,
+        key,
+        log_dir,
+        int(run_ID),
+        seed=int(run_ID),
+        affinity=affinity_from_code(slot_affinity_code),
+        sections=load_variant(log_dir),
+        resume_from=resume_from(),
+        **settings,
+    )
+
+
 def build(config, paths, affinity, seed, RunnerCls=None):
     """Put the parts together: the sections of `config` are the settings of the classes at `paths`. Returns the runner.
 
-    By default that is MinibatchRlEval if the sampler evaluates, MinibatchRl otherwise; for asynchronous samplers, AsyncRlEval or AsyncRl.
+    By default that is MinibatchRlEval if the sampler evaluates, MinibatchRl otherwise; for asynchronous samplers, AsyncRlEval or AsyncRl;
+    for an affinity that is a list, SyncRlEval or SyncRl.
 
     ValueError if a class does not take a setting.
     """
@@ -106,10 +145,18 @@ def build(config, paths, affinity, seed, RunnerCls=None):
     AgentCls = classes["alternating_agent"] if sampler.alternating and "alternating_agent" in classes else classes["agent"]
     agent = AgentCls(**{**config["agent"], **given(model_kwargs=config.get("model"))})
     check_names(config, "model", agent.ModelCls)
-    RunnerCls = RunnerCls or RUNNERS[sampler.async_, sampler.eval_n_envs > 0]
+    evaluates = sampler.eval_n_envs > 0
+    RunnerCls = RunnerCls or (SYNC_RUNNERS[evaluates] if isinstance(affinity, list) else RUNNERS[sampler.async_, evaluates])
     check_names(config, "runner", RunnerCls)
-    settings = {**config["runner"], "affinity": {**config["runner"].get("affinity", {}), **affinity}}
+    settings = {**config["runner"], "affinity": with_defaults(affinity, config["runner"].get("affinity", {}))}
     return RunnerCls(algo=algo, agent=agent, sampler=sampler, seed=seed, **settings)
+
+
+def with_defaults(affinity, defaults):
+    """An affinity, of one process or a list for several, with what it leaves open. Those of asynchronous runs leave nothing open."""
+    if isinstance(affinity, list):
+        return [with_defaults(each, defaults) for each in affinity]
+    return affinity if "optimizer" in affinity else {**defaults, **affinity}
 
 
 def given(**settings):
@@ -185,15 +232,25 @@ def limited(config, classes):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("module", help="configuration module, e.g. atari_ff_ppo")
-    parser.add_argument("key", help="key of the configuration")
-    parser.add_argument("--log_dir", help="directory of the experiment; default: made from module and key", default=None)
-    parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
-    parser.add_argument("--seed", help="the same seed gives the same run", type=int, default=0)
-    parser.add_argument("--cuda_idx", help="GPU to use; default: none", type=int, default=None)
-    parser.add_argument("--n_parallel", help="worker processes of parallel samplers, in each group", type=int, default=2)
+    parser.add_argument(
+        "names",
+        help="configuration module and key, e.g. cartpole ppo; or slot_affinity_code, log_dir, run_ID and config_key, module:key",
+        nargs="+",
+    )
+    single = parser.add_argument_group("only with module and key")
+    single.add_argument("--log_dir", help="directory of the experiment; default: made from module and key", default=None)
+    single.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
+    single.add_argument("--seed", help="the same seed gives the same run", type=int, default=0)
+    single.add_argument("--cuda_idx", help="GPU to use; default: none", type=int, default=None)
+    single.add_argument("--n_parallel", help="worker processes of parallel samplers, in each group", type=int, default=2)
     parser.add_argument("--sampler", help="instead of the configuration's", choices=list(SAMPLERS), default=None)
     parser.add_argument("--set", help="settings to change: section.name=value", nargs="+", default=[], dest="settings")
     parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
-    args = parser.parse_args()
-    build_and_train(**vars(args))
+    args = vars(parser.parse_args())
+    names = args.pop("names")
+    if len(names) == 2:
+        build_and_train(*names, **args)
+    elif len(names) == 4:
+        build_and_train_in_slot(*names, **{name: args[name] for name in ("sampler", "settings", "smoke")})
+    else:
+        parser.error(f"give module and key, or slot_affinity_code, log_dir, run_ID and config_key, not {' '.join(names)}")

@@ -1,0 +1,87 @@
+"""Launch an experiment: many runs of train.py, with several settings and seeds, on all of this machine.
+
+What it teaches: experiments as data. Each is an entry of the table below: a configuration, and levels of variants of it.
+
+    python examples/launch.py cartpole_ppo --n_cpu_core 2
+    python examples/launch.py cartpole_ppo --affinity_code 2cpu_1cpr --runs_per_setting 5 --log_dir /data/cartpole
+
+Everything is in data/local/<date>/<time>/<name>/, or in --log_dir. Launched again with the same --log_dir, an absolute path, runs that have
+finished are skipped, and the others go on where they stopped. All that the experiment has is printed by
+
+    python -c "from rlpyt.utils.launching.status import print_status; print_status('/data/cartpole')"
+"""
+
+import argparse
+import difflib
+from pathlib import Path
+
+from rlpyt.utils.launching.affinity import encode_affinity
+from rlpyt.utils.launching.exp_launcher import run_experiments
+from rlpyt.utils.launching.variant import VariantLevel, make_variants
+
+TRAIN = Path(__file__).with_name("train.py")
+
+
+def level(*keys, **values):
+    """A level whose directories are named by keyword: ``level("algo.learning_rate", lr_1e3=1e-3)``; tuples are for several keys."""
+    paths = [tuple(key.split(".")) for key in keys]
+    combinations = [value if isinstance(value, tuple) else (value,) for value in values.values()]
+    return VariantLevel(keys=paths, values=combinations, dir_names=list(values))
+
+
+EXPERIMENTS = {  # name: (configuration of train.py, levels of variants)
+    "cartpole_ppo": (
+        "cartpole:ppo",
+        [
+            level("algo.learning_rate", "algo.epochs", slow=(1e-3, 20), fast=(3e-3, 10)),
+            level("sampler.batch_B", B8=8, B16=16),
+        ],
+    ),
+    "cartpole_dqn": (
+        "cartpole:dqn",
+        [
+            level("algo.double_dqn", single=False, double=True),
+            level("model.dueling", plain=False, dueling=True),
+        ],
+    ),
+    "pendulum_sac": (
+        "pendulum:sac",
+        [level("algo.learning_rate", lr_3e4=3e-4, lr_1e3=1e-3)],
+    ),
+    "atari_ppo": (
+        "atari_ff_ppo:pong_2M",
+        [level("env.game", pong="pong", breakout="breakout", qbert="qbert")],
+    ),
+}
+
+
+def launch(name, affinity_code, runs_per_setting=2, log_dir=None, smoke=False):
+    """Launch all runs of an experiment, and wait for them."""
+    config_key, levels = EXPERIMENTS[name]
+    variants, log_dirs = make_variants(*levels)
+    run_experiments(
+        script=TRAIN,
+        affinity_code=affinity_code,
+        experiment_title=log_dir or name,
+        runs_per_setting=runs_per_setting,
+        variants=variants,
+        log_dirs=log_dirs,
+        common_args=[config_key, *(["--smoke"] if smoke else [])],
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help=f"experiment: {', '.join(EXPERIMENTS)}")
+    parser.add_argument("--n_cpu_core", help="physical cores to use", type=int, default=2)
+    parser.add_argument("--n_gpu", help="GPUs to use, each for one run at a time; without any, cores are", type=int, default=0)
+    parser.add_argument("--affinity_code", help="instead of these: code from encode_affinity, e.g. 8cpu_2gpu", default=None)
+    parser.add_argument("--runs_per_setting", help="runs of each variant, with different seeds", type=int, default=2)
+    parser.add_argument("--log_dir", help="directory of the experiment", default=None)
+    parser.add_argument("--smoke", help="tiny runs, to see whether everything works", action="store_true")
+    args = parser.parse_args()
+    if args.name not in EXPERIMENTS:
+        near = difflib.get_close_matches(args.name, EXPERIMENTS)
+        parser.error(f"there is no experiment {args.name!r}: {'did you mean' if near else 'there are'} {', '.join(near or EXPERIMENTS)}?")
+    code = args.affinity_code or encode_affinity(n_cpu_core=args.n_cpu_core, n_gpu=args.n_gpu)
+    launch(args.name, code, args.runs_per_setting, args.log_dir, args.smoke)

@@ -461,7 +461,6 @@ def default_start_method() -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Processors and threads
 # ---------------------------------------------------------------------------------------------------------------------
-SHARED_CPUS = "RLPYT_SHARED_CPUS"  # Environment variable, from the launcher of experiments: see `shared_cpus`.
 AFFINITY_KEYS = (
     "all_cpus",
     "master_cpus",
@@ -550,16 +549,6 @@ def allowed_cpus() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def shared_cpus() -> list[int] | None:
-    """Return the processors which all runs of an experiment share: those that its launcher may use; None without a launcher.
-
-    It binds each run to the share of its slot, and to tell which share that is, a run needs to know all of them.
-    """
-    numbers = os.environ.get(SHARED_CPUS, "").split(",")
-    shared = sorted({int(number) for number in numbers if number.isdecimal()})
-    return shared if set(allowed_cpus()) <= set(shared) else None
 
 
 def set_cpu_affinity(cpus: Any) -> None:

@@ -21,8 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlpyt.samplers.workers import SHARED_CPUS, allowed_cpus, shared_cpus
-from rlpyt.utils.launching.affinity import affinity_from_code, get_n_run_slots, prepend_run_slot
+from rlpyt.utils.launching.affinity import affinity_from_code, get_n_run_slots, launcher_environment, prepend_run_slot
 from rlpyt.utils.launching.status import (
     EXPERIMENT,
     RunStatus,
@@ -312,9 +311,7 @@ def _start(
     slot_affinity_code = prepend_run_slot(run_slot, affinity_code)
     affinity = affinity_from_code(slot_affinity_code)
     cpus = _cpus(affinity) if hasattr(os, "sched_setaffinity") else set()
-    environment = dict(environment)
-    if cpus:  # It will be allowed no others, but has to know those of all slots to find its own.
-        environment[SHARED_CPUS] = ",".join(map(str, shared_cpus() or allowed_cpus()))
+    environment = {**(launcher_environment() if cpus else {}), **environment}
     if set_egl_device:
         environment["EGL_DEVICE_ID"] = str(_training_gpu(affinity))
     command = [python_executable or sys.executable, script, slot_affinity_code, log_dir, run_ID, *args]

@@ -305,12 +305,12 @@ def count_states(runs: Iterable[RunStatus]) -> str:
     return f"{len(states)} run{'s' * (len(states) != 1)}: {counts or 'none'}"
 
 
-def format_progress(run: RunStatus) -> str:
-    """"20,000 (40%)": environment steps, with their part of those planned, if there is more to come."""
+def format_progress(run: RunStatus, unit: str = "") -> str:
+    """"20,000 steps (40%)": environment steps with their unit, and their part of those planned, if there is more to come."""
     if run.steps is None:
         return ""
     part = f" ({100 * run.steps // run.n_steps}%)" if run.n_steps and run.state != "finished" else ""
-    return f"{run.steps:,}{part}"
+    return f"{run.steps:,}{unit}{part}"
 
 
 def format_seconds(seconds: float | None) -> str:

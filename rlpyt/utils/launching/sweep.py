@@ -296,7 +296,7 @@ class Sweep:
         self._running.remove(attempt)
         self._free = sorted([*self._free, attempt.slot])
         facts = [f"after {format_seconds(status.seconds)}"]
-        facts += [f"{format_progress(status)} steps"] if status.steps is not None else []
+        facts += [format_progress(status, " steps")] if status.steps is not None else []
         facts += [f"return {status.return_:.4g}"] if status.return_ is not None else []
         reason = f". {status.error}. See {attempt.outputs['stderr']}" if status.state == "failed" else ""
         self._say(attempt.run, f"{status.state} {', '.join(facts)}{reason}")
@@ -333,9 +333,10 @@ class Sweep:
         lines = [f"{n_ended} of {len(self.runs)} runs ended, {len(self._running)} running"]
         for attempt in self._running:
             status = run_status(attempt.run.run_dir)
-            progress = format_progress(status) if attempt.started <= time.time() - (status.age or 0) else ""
+            is_new = attempt.started <= time.time() - (status.age or 0)  # Not of an earlier attempt.
+            progress = format_progress(status, " steps") if is_new else ""
             parts = [f"slot {attempt.slot}", attempt.run.name, format_seconds(time.time() - attempt.started)]
-            parts += [f"{progress} steps" if progress and status.steps is not None else "no row logged yet"]
+            parts += [progress or "no row logged yet"]
             parts += [f"return {status.return_:.4g}"] if progress and status.return_ is not None else []
             lines.append(f"{_bar(status)} {'  '.join(parts)}")
         self._display.update(lines)

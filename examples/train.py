@@ -12,38 +12,17 @@ As a run of an experiment (see launch.py), it is told its hardware, directory an
 """
 
 import argparse
-import ast
-import importlib
 
+from rlpyt.experiments.build import SAMPLERS, build, load_class, read_value
 from rlpyt.experiments.configs import classes_of, load, look_up, variant
-from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
-from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
-from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
+from rlpyt.runners.minibatch_rl import MinibatchRlBase
 from rlpyt.utils.launching.affinity import affinity_from_code
 from rlpyt.utils.launching.exp_launcher import resume_from
 from rlpyt.utils.launching.variant import load_variant
 from rlpyt.utils.logging.context import logger_context
-from rlpyt.utils.quick_args import arguments_of, takes
+from rlpyt.utils.quick_args import arguments_of
 
-SAMPLERS = dict(
-    serial="rlpyt.samplers.serial.sampler.SerialSampler",
-    cpu="rlpyt.samplers.parallel.cpu.sampler.CpuSampler",
-    gpu="rlpyt.samplers.parallel.gpu.sampler.GpuSampler",
-    alternating="rlpyt.samplers.parallel.gpu.alternating_sampler.AlternatingSampler",
-    async_serial="rlpyt.samplers.async_.serial_sampler.AsyncSerialSampler",
-    async_cpu="rlpyt.samplers.async_.cpu_sampler.AsyncCpuSampler",
-    async_gpu="rlpyt.samplers.async_.gpu_sampler.AsyncGpuSampler",
-    async_alternating="rlpyt.samplers.async_.alternating_sampler.AsyncAlternatingSampler",
-)
-RUNNERS = {  # by whether the sampler is asynchronous, and whether it evaluates
-    (False, False): MinibatchRl,
-    (False, True): MinibatchRlEval,
-    (True, False): AsyncRl,
-    (True, True): AsyncRlEval,
-}
-SYNC_RUNNERS = {False: SyncRl, True: SyncRlEval}  # for several processes, by whether the sampler evaluates
 OPTIONAL_CLASSES = ("traj_info", "optim", "replay_buffer", "collector", "alternating_agent")
-CONSTANTS = dict(true=True, false=False, none=None)  # as written on a command line, in any case
 SMOKE = dict(  # No setting is larger than this in a tiny run.
     algo=dict(batch_T=8, warmup_T=4, store_rnn_state_interval=4, epochs=2, minibatches=4, min_steps_learn=128, replay_size=2048),
     runner=dict(n_steps=512, log_interval_steps=256),
@@ -92,7 +71,8 @@ def build_and_train(
     runner = build(config, paths, affinity, seed)
     runner.resume_from = resume_from
     log_dir = f"{module}_{key}" if log_dir is None else log_dir
-    with logger_context(log_dir, run_ID, name=f"{module}_{key}", log_params=dict(config, classes=paths, seed=seed)) as run_dir:
+    params = dict(config, classes=paths, seed=seed, affinity=affinity)  # All it takes to build the run again: rlpyt resume, rlpyt eval.
+    with logger_context(log_dir, run_ID, name=f"{module}_{key}", log_params=params) as run_dir:
         runner.train()
     return run_dir
 
@@ -113,62 +93,6 @@ def build_and_train_in_slot(slot_affinity_code, log_dir, run_ID, config_key, **s
         resume_from=resume_from(),
         **settings,
     )
-
-
-def build(config, paths, affinity, seed, RunnerCls=None):
-    """Put the parts together: the sections of `config` are the settings of the classes at `paths`. Returns the runner.
-
-    By default that is MinibatchRlEval if the sampler evaluates, MinibatchRl otherwise; for asynchronous samplers, AsyncRlEval or AsyncRl;
-    for an affinity that is a list, SyncRlEval or SyncRl.
-
-    ValueError if a class does not take a setting.
-    """
-    classes = {part: load_class(path) for part, path in paths.items()}
-    for section, part in dict(env="env", eval_env="env", sampler="sampler", algo="algo", agent="agent").items():
-        check_names(config, section, classes[part])
-    env = config["env"]
-    identity = {name: env[name] for name in ("game", "id") if name in env}
-    sampler = classes["sampler"](
-        EnvCls=classes["env"],
-        env_kwargs=env,
-        eval_env_kwargs={**env, **config.get("eval_env", {}), **identity},  # the same environment, but for the settings of eval_env
-        **given(TrajInfoCls=classes.get("traj_info"), CollectorCls=classes.get("collector")),
-        **config["sampler"],
-    )
-    check_names(config, "accelerate", classes["algo"].accelerate)
-    algo = classes["algo"](
-        **given(OptimCls=classes.get("optim"), ReplayBufferCls=classes.get("replay_buffer")),
-        **given(optim_kwargs=config.get("optim")),
-        **config["algo"],
-    ).accelerate(**config.get("accelerate", {}))
-    check_names(config, "optim", algo.OptimCls)
-    AgentCls = classes["alternating_agent"] if sampler.alternating and "alternating_agent" in classes else classes["agent"]
-    agent = AgentCls(**{**config["agent"], **given(model_kwargs=config.get("model"))})
-    check_names(config, "model", agent.ModelCls)
-    evaluates = sampler.eval_n_envs > 0
-    RunnerCls = RunnerCls or (SYNC_RUNNERS[evaluates] if isinstance(affinity, list) else RUNNERS[sampler.async_, evaluates])
-    check_names(config, "runner", RunnerCls)
-    settings = {**config["runner"], "affinity": with_defaults(affinity, config["runner"].get("affinity", {}))}
-    return RunnerCls(algo=algo, agent=agent, sampler=sampler, seed=seed, **settings)
-
-
-def with_defaults(affinity, defaults):
-    """An affinity, of one process or a list for several, with what it leaves open. Those of asynchronous runs leave nothing open."""
-    if isinstance(affinity, list):
-        return [with_defaults(each, defaults) for each in affinity]
-    return affinity if "optimizer" in affinity else {**defaults, **affinity}
-
-
-def given(**settings):
-    """The settings which are neither None nor empty."""
-    return {name: value for name, value in settings.items() if value}
-
-
-def check_names(config, section, make):
-    """ValueError, with the nearest name, if a setting of a section is none of the class or function that the section is for."""
-    for name in config.get(section, {}):
-        if not takes(make, name):
-            look_up(name, arguments_of(make), f"setting of {make.__name__} (section {section}) named")
 
 
 def command_line(build_and_train, description):
@@ -192,31 +116,15 @@ def command_line(build_and_train, description):
     build_and_train(**vars(parser.parse_args()))
 
 
-def load_class(path):
-    """The class at an import path; its module is imported only now. ImportError if there is none, or what it needs is not installed."""
-    module, _, name = path.rpartition(".")
-    found = importlib.import_module(module)
-    if not hasattr(found, name):
-        raise ImportError(f"There is no {name} in {module}.")
-    return getattr(found, name)
-
-
 def changes(config, settings):
-    """Read settings such as "algo.learning_rate=1e-3" into sections; ValueError if they are not of that form, or the section is none.
-
-    Values are read as Python does, also true, false and none in any case; what is nothing to Python is text.
-    """
+    """Read settings such as "algo.learning_rate=1e-3" into sections; ValueError if they are not of that form, or the section is none."""
     sections = {}
     for setting in settings:
         name, is_, text = setting.partition("=")
         section, dot, name = name.partition(".")
         if not (is_ and dot):
             raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=1e-3.")
-        try:
-            value = CONSTANTS[text.lower()] if text.lower() in CONSTANTS else ast.literal_eval(text)
-        except (SyntaxError, ValueError):
-            value = text
-        sections.setdefault(look_up(section, config, "section"), {})[name] = value
+        sections.setdefault(look_up(section, config, "section"), {})[name] = read_value(text)
     return sections
 
 

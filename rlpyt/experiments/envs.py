@@ -57,16 +57,16 @@ class ScaledReward(gymnasium.Wrapper):
         return observation, reward, terminated, truncated, info
 
 
-def make_partial(id: str, components: Sequence[int]) -> GymEnvWrapper:
+def make_partial(id: str, components: Sequence[int], render_mode: str | None = None) -> GymEnvWrapper:
     """Make the environment `id` with only some `components` of its observations, e.g. CartPole without velocities, [0, 2]."""
-    return GymEnvWrapper(SomeComponents(gymnasium.make(id, disable_env_checker=True), components))
+    return GymEnvWrapper(SomeComponents(gymnasium.make(id, render_mode=render_mode, disable_env_checker=True), components))
 
 
-def make_scaled(id: str, discount: float | None = None) -> GymEnvWrapper:
+def make_scaled(id: str, discount: float | None = None, render_mode: str | None = None) -> GymEnvWrapper:
     """Make the environment `id` for a Gaussian policy, whose actions it clips to their bounds, with rewards of about size 1.
 
     So a value function has targets of the same size in every environment, see `ScaledReward`. With discount None, for evaluation,
     rewards are as they are.
     """
-    env = gymnasium.wrappers.ClipAction(gymnasium.make(id, disable_env_checker=True))
+    env = gymnasium.wrappers.ClipAction(gymnasium.make(id, render_mode=render_mode, disable_env_checker=True))
     return GymEnvWrapper(env if discount is None else ScaledReward(env, discount))

@@ -205,15 +205,15 @@ def _differences(a: Any, b: Any, where: str) -> list[tuple[str, Any, Any]]:
     return [(where, a, b)] if a != b else []
 
 
-def _numbered(file: Path, name: str) -> Path:
-    """The file of that name that was put aside together with a snapshot: ``progress.2.csv`` for ``params.2.pkl``."""
+def beside(file: Path, name: str) -> Path:
+    """Return the file of that name that belongs to a snapshot, also when both were put aside: ``progress.2.csv`` for ``params.2.pkl``."""
     number = re.search(r"(\.\d+)?\.pkl$", file.name).group(1) or ""
     stem, extension = os.path.splitext(name)
     return file.parent / f"{stem}{number}{extension}"
 
 
 def _table_of(file: Path) -> Path:
-    return _numbered(file, "progress.csv")
+    return beside(file, "progress.csv")
 
 
 # --- Replay -----------------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class Background:
 
 def _parts_of(file: Path, replay: dict | None) -> list[Path]:
     """The files of replay that a snapshot names."""
-    return [] if replay is None else [_numbered(file, replay["directory"]) / name for name in replay["files"]]
+    return [] if replay is None else [beside(file, replay["directory"]) / name for name in replay["files"]]
 
 
 def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -> None:

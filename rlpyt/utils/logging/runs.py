@@ -1,0 +1,133 @@
+"""Reading what runs have left in their directories. Nothing here writes, and nothing is imported that takes time."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+RETURN_COLUMNS = ("GameScoreAverage", "ReturnAverage")  # for Atari: the score, not the sum of clipped rewards
+STEPS_COLUMN = "CumSteps"  # env steps
+_RUN_FILES = frozenset(("progress.csv", "debug.log", "FAILED.json"))  # what only the directory of a run has
+
+
+def find_runs(paths: Iterable[Any], files: Iterable[str] = _RUN_FILES) -> list[Path]:
+    """Return the directories at and below some paths in which there is any of some files, each once, run_2 before run_10.
+
+    Args:
+        paths: directories, or such files themselves.
+        files: names; by default what every run has.
+
+    Raises:
+        FileNotFoundError: one of the paths does not exist, or has no such directory.
+    """
+    files, found = set(files), {}
+    for path in map(Path, paths):
+        if path.is_file() and path.name in files:
+            path = path.parent
+        if not path.is_dir():
+            raise FileNotFoundError(f"There is no directory {path}.")
+        below = [Path(directory) for directory, _, names in os.walk(path) if files & set(names)]
+        if not below:
+            raise FileNotFoundError(f"There is no run in {path}: no directory with {' or '.join(sorted(files))}.")
+        found.update((directory.resolve(), directory) for directory in sorted(below, key=_natural))
+    return list(found.values())
+
+
+def _natural(path: Path) -> list:
+    """Sorts by the parts of the path, and numbers in them by their values."""
+    return [[(int(text), "") if text.isdigit() else (-1, text) for text in re.split(r"(\d+)", part)] for part in path.parts]
+
+
+def variant_dir(run_dir: Path) -> Path:
+    """Return the directory which a run has in common with those that differ by the number only: without run_<ID>."""
+    run_dir = Path(run_dir).resolve()
+    return run_dir.parent if re.fullmatch(r"run_\w+", run_dir.name) else run_dir
+
+
+def read_params(params_file: Any) -> dict[str, Any]:
+    """Return the contents of a run's params.json.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is damaged.
+    """
+    path = Path(params_file)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no {path}, which tells the settings of a run.")
+    return _read_dict(path)
+
+
+def read_settings(run_dir: Any) -> dict[str, Any]:
+    """Return the settings of a run by their dotted names, such as "algo.learning_rate": of params.json, and of the variant of a sweep.
+
+    The variant is variant_config.json in the run's directory, or in the one above.
+    """
+    run_dir, settings = Path(run_dir), {}
+    for path in (run_dir / "params.json", run_dir.parent / "variant_config.json", run_dir / "variant_config.json"):
+        if path.is_file():
+            settings.update(_flat(_read_dict(path)))
+    return settings
+
+
+def _read_dict(path: Path) -> dict[str, Any]:
+    try:
+        contents = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(contents, dict):
+        raise ValueError(f"{path} is damaged: it holds no dictionary.")
+    return contents
+
+
+def _flat(nested: Mapping, prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in nested.items():
+        flat.update(_flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {f"{prefix}{name}": value})
+    return flat
+
+
+def read_columns(progress_file: Any) -> dict[str, list[float]]:
+    """Return the columns of a progress.csv as floats, NaN where the text is no number. A file which is being written to is fine."""
+    with open(progress_file, newline="", encoding="utf-8") as file:
+        header, *rows = list(csv.reader(file)) or [[]]
+    columns = zip_longest(*rows, fillvalue="nan") if rows else [()] * len(header)
+    return {name: [_as_float(text) for text in column] for name, column in zip(header, columns, strict=False)}
+
+
+def _as_float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def find_column(columns: Iterable[str], *names: str) -> str:
+    """Return the first of `names` which is a column.
+
+    "CumSteps" is also the name of a column "Diagnostics/CumSteps", and "ReturnAverage" that of "Return/Average".
+
+    Raises:
+        ValueError: none is; the message lists the columns.
+    """
+    for name in names:
+        for column in columns:
+            if name in (column, column.replace("/", ""), column.rpartition("/")[2]):
+                return column
+    available = ", ".join(columns) or "(it is empty)"
+    raise ValueError(f"progress.csv has no column {' or '.join(names)}: choose among {available}.")
+
+
+def has_column(columns: Iterable[str], *names: str) -> bool:
+    """Whether any of `names` is a column, as `find_column` finds them."""
+    try:
+        find_column(columns, *names)
+    except ValueError:
+        return False
+    return True

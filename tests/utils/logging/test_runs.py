@@ -1,0 +1,65 @@
+"""Reading the directories of runs."""
+
+import json
+import math
+
+import pytest
+
+from rlpyt.utils.logging.runs import find_column, find_runs, has_column, read_columns, read_params, read_settings, variant_dir
+
+
+def touch(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def test_runs_are_found_at_any_depth_each_once_in_the_order_of_their_numbers(tmp_path):
+    for name in ("b/run_10/progress.csv", "b/run_9/progress.csv", "a2/run_0/debug.log", "a/x/y/run_0/FAILED.json", "b/params.json"):
+        touch(tmp_path / name)
+    touch(tmp_path / "b" / "run_9" / "debug.log")
+    found = [str(path.relative_to(tmp_path)) for path in find_runs([tmp_path, tmp_path / "b"])]
+    assert found == ["a/x/y/run_0", "a2/run_0", "b/run_9", "b/run_10"]
+    assert find_runs([tmp_path / "b" / "run_9"]) == [tmp_path / "b" / "run_9"]
+    assert find_runs([tmp_path / "b" / "run_9" / "progress.csv"], ["progress.csv"]) == [tmp_path / "b" / "run_9"]
+
+
+def test_where_there_are_none_it_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no run in .*: no directory with progress.csv"):
+        find_runs([tmp_path], ["progress.csv"])
+    with pytest.raises(FileNotFoundError, match="There is no directory"):
+        find_runs([tmp_path / "nowhere"])
+
+
+def test_the_directory_of_a_variant_is_that_of_its_runs(tmp_path):
+    assert variant_dir(tmp_path / "lr1" / "run_3") == tmp_path.resolve() / "lr1" and variant_dir(tmp_path) == tmp_path.resolve()
+
+
+def test_settings_have_dotted_names_and_those_of_a_variant_win(tmp_path):
+    run_dir = tmp_path / "run_0"
+    touch(run_dir / "progress.csv")
+    assert read_settings(run_dir) == {}
+    (run_dir / "params.json").write_text(json.dumps(dict(algo=dict(lr=1, optim={}), seed=3)))
+    assert read_settings(run_dir) == {"algo.lr": 1, "algo.optim": {}, "seed": 3}
+    (tmp_path / "variant_config.json").write_text(json.dumps(dict(algo=dict(lr=2))))
+    assert read_settings(run_dir)["algo.lr"] == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]"])
+def test_damaged_parameters_are_an_error_that_names_the_file(tmp_path, text):
+    (tmp_path / "params.json").write_text(text)
+    with pytest.raises(ValueError, match="params.json is damaged"):
+        read_params(tmp_path / "params.json")
+
+
+def test_rows_that_are_not_complete_are_nan_to_the_end(tmp_path):
+    (tmp_path / "progress.csv").write_text("a,b\n1,2\n3,x\n4")
+    columns = read_columns(tmp_path / "progress.csv")
+    assert columns["a"] == [1, 3, 4] and columns["b"][0] == 2 and all(map(math.isnan, columns["b"][1:]))
+
+
+def test_columns_are_found_by_their_last_name_and_without_slashes():
+    columns = ["Diagnostics/CumSteps", "Return/Average", "lossAverage"]
+    assert find_column(columns, "CumSteps") == "Diagnostics/CumSteps" and find_column(columns, "ReturnAverage") == "Return/Average"
+    assert find_column(columns, "GameScoreAverage", "lossAverage") == "lossAverage"
+    assert has_column(columns, "CumSteps") and not has_column(columns, "Steps")

@@ -1,35 +1,60 @@
-"""Pictures of a run. matplotlib (the extra "plot") is imported only when one is made."""
+"""Pictures of runs. matplotlib (the extra "plot") is imported only when one is made."""
 
-import csv
-import json
+from __future__ import annotations
+
+import difflib
 import math
-from itertools import zip_longest
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from rlpyt.utils.logging.runs import (
+    RETURN_COLUMNS,
+    STEPS_COLUMN,
+    find_column,
+    find_runs,
+    has_column,
+    read_columns,
+    read_params,
+    read_settings,
+    variant_dir,
+)
 from rlpyt.utils.misc import atomic_write
 
-RETURN_COLUMNS = ("GameScoreAverage", "ReturnAverage")  # for Atari: the score, not the sum of clipped rewards
+FORMATS = ("png", "svg", "pdf")
+X_LABELS = {
+    "CumSteps": "environment steps",
+    "CumTime": "time (s)",
+    "CumTrainTime": "training time (s)",
+    "CumEvalTime": "evaluation time (s)",
+    "CumUpdates": "gradient updates",
+    "CumCompletedTrajs": "episodes",
+    "Iteration": "iteration",
+}
+_FIGURE_CHARACTERS = 88  # About so many characters of a legend are as wide as the figure.
 
 
-def plot_learning_curve(run_dir, y: str | None = None, x: str = "Diagnostics/CumSteps", path=None) -> str:
+def plot_learning_curve(run_dir: Any, y: str | None = None, x: str = STEPS_COLUMN, path: Any = None) -> str:
     """Draw a column of a run's progress.csv over another one; returns the path of the PNG.
 
     Around an average, a band shows one standard deviation (or minimum to maximum where there is none).
 
-    run_dir: the directory with progress.csv.
-    y: column; default the first there is of RETURN_COLUMNS. A column "Return/Average" also answers to
-        "ReturnAverage".
-    path: of the picture; default <run_dir>/learning_curve.png.
+    Args:
+        run_dir: the directory with progress.csv.
+        y: column; default the first there is of RETURN_COLUMNS. A column "Return/Average" also answers to "ReturnAverage".
+        x: column of the other axis.
+        path: of the picture; default <run_dir>/learning_curve.png.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: there is no such column.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import EngFormatter
-    except ImportError as error:
-        raise ImportError('Plotting needs matplotlib: pip install "rlpyt[plot]"') from error
+    make_figure = _figure_maker()
     run_dir = Path(run_dir)
-    columns = _read_columns(run_dir / "progress.csv")
-    x, y = _find_column(columns, x), _find_column(columns, *((y,) if y else RETURN_COLUMNS))
+    columns = read_columns(run_dir / "progress.csv")
+    x, y = find_column(columns, x), find_column(columns, *((y,) if y else RETURN_COLUMNS))
     band_label, low, high = _band(columns, y)
     points = zip(columns[x], columns[y], strict=True)
     shown = [i for i, point in enumerate(points) if all(map(math.isfinite, point))]
@@ -37,50 +62,251 @@ def plot_learning_curve(run_dir, y: str | None = None, x: str = "Diagnostics/Cum
     def values(column: list[float]) -> list[float]:
         return [column[i] for i in shown]
 
-    figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")  # not pyplot: no global state, no window
-    FigureCanvasAgg(figure)
+    figure = make_figure(figsize=(7, 4.2), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    xs, color, marker = values(columns[x]), "tab:blue", "." if len(shown) < 20 else ""
-    axes.plot(xs, values(columns[y]), color=color, linewidth=1.6, marker=marker, label=_label(y))
+    xs, color = values(columns[x]), "tab:blue"
+    axes.plot(xs, values(columns[y]), color=color, linewidth=1.6, marker=_marker(xs, few=20), label=_label(y))
     if band_label:
         axes.fill_between(xs, values(low), values(high), color=color, alpha=0.2, lw=0, label=band_label)
         axes.legend(frameon=False, loc="best")
     if not shown:
         axes.text(0.5, 0.5, f"no values of {y} yet", ha="center", transform=axes.transAxes, color="gray")
     axes.set_title(_run_name(run_dir))
-    axes.set_xlabel("environment steps" if x.endswith("CumSteps") else x)
+    _finish_axes(axes, x, y)
+    return _save(figure, Path(path or run_dir / "learning_curve.png"))
+
+
+def plot_learning_curves(
+    dirs: Iterable[Any],
+    keys: Sequence[str] = (),
+    x: str = STEPS_COLUMN,
+    group_by: Sequence[str] = ("directory",),
+    statistic: str = "mean",
+    path: Any = "learning_curves",
+    title: str | None = None,
+    n_resamples: int = 2000,
+    confidence: float = 0.95,
+    note: Callable[[str], None] = print,
+) -> list[str]:
+    """Draw curves of many runs, one for each group of them, with bootstrap confidence bands over the runs of a group.
+
+    Between the rows of a run there are straight lines. Where some runs of a group end before others, the curve goes on, dashed, with those
+    that are left.
+
+    Args:
+        dirs: directories of runs or of experiments; runs are searched for below.
+        keys: columns, each in a panel of its own; default the first there is of RETURN_COLUMNS.
+        x: column of the other axis.
+        group_by: what the runs of a group have in common: names of settings, such as "algo.learning_rate" or just "learning_rate", in
+            params.json or in the variant of a sweep; or "directory" without run_<ID>; or "run", each on its own.
+        statistic: "mean", or "IQM" (see `rlpyt.utils.aggregate.interquartile_mean`).
+        path: of the pictures. With an extension of FORMATS, that picture is made; with none, a PNG and an SVG.
+        title: of the picture; default what the directories have in common.
+        n_resamples: how often runs are drawn for the bands; with a fixed seed, so that a picture repeats.
+        confidence: of the bands.
+        note: called with sentences about what is left out.
+
+    Returns:
+        The paths of the pictures.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        FileNotFoundError: there are no runs.
+        ValueError: no run has such a column or setting, or the extension is none of a picture.
+    """
+    from rlpyt.utils.aggregate import STATISTICS, bootstrap, on_common_grid
+
+    if statistic not in STATISTICS:
+        raise ValueError(f"statistic={statistic!r} is unknown: choose one of {', '.join(STATISTICS)}.")
+    paths = _picture_paths(path)
+    make_figure = _figure_maker()
+    tables = {run_dir: read_columns(run_dir / "progress.csv") for run_dir in find_runs(dirs, ["progress.csv"])}
+    names = list(dict.fromkeys(column for table in tables.values() for column in table))
+    begun = [table for table in tables.values() if table]
+    common = [column for column in RETURN_COLUMNS if all(has_column(table, column) for table in begun)]
+    keys = keys or [find_column(names, *common, *RETURN_COLUMNS)]
+    for key in (*keys, x):
+        find_column(names, key)
+    groups = group_runs(list(tables), group_by)
+    colors, largest = _colors(len(groups)), max(map(len, groups.values()))
+
+    figure = make_figure(figsize=(7.2, 1 + 3.4 * len(keys)), dpi=150, layout="constrained")
+    panels = figure.subplots(len(keys), 1, squeeze=False, sharex=True)[:, 0]
+    handles = {}
+    for axes, key in zip(panels, keys, strict=True):
+        without = [str(run_dir) for run_dir, table in tables.items() if not _curve(table, x, key)]
+        if without:
+            some = f"{', '.join(without[:3])}{', ...' if len(without) > 3 else ''}"
+            note(f"{len(without)} of {len(tables)} runs have no values of {key} yet, and are left out: {some}.")
+        for (group, runs), color in zip(groups.items(), colors, strict=True):
+            curves = [curve for run_dir in runs if (curve := _curve(tables[run_dir], x, key))]
+            if not curves:
+                continue
+            xs, values = on_common_grid(curves)
+            band = bootstrap(values, STATISTICS[statistic], n_resamples, confidence)
+            label = f"{group} (n={len(curves)})" if largest > 1 else group
+            handles.setdefault(group, _draw_band(axes, xs, band, color, label))
+        _finish_axes(axes, x, find_column(names, key))
+        if not axes.lines:
+            axes.text(0.5, 0.5, f"no values of {key} yet", ha="center", transform=axes.transAxes, color="gray")
+    for axes in panels[:-1]:
+        axes.set_xlabel("")
+    figure.suptitle(title if title is not None else _common_name(list(tables)), fontsize=12)
+    if largest > 1:
+        what = f"{statistic} over runs (n); bands: {confidence:.0%} bootstrap intervals, {n_resamples:,} resamples"
+        panels[0].set_title(what, fontsize=8, color="0.4", loc="left")
+    if len(groups) > 1 or largest > 1:
+        _add_legend(figure, handles)
+    return [_save(figure, each) for each in paths]
+
+
+def group_runs(run_dirs: Sequence[Path], group_by: Sequence[str] = ("directory",)) -> dict[str, list[Path]]:
+    """Return the runs of each group by its label, in the order in which they come; `group_by` as in `plot_learning_curves`.
+
+    Raises:
+        ValueError: no run has such a setting, or its name may mean several.
+    """
+    labels = [_Labels(run_dirs, key) for key in group_by]
+    groups: dict[str, list[Path]] = {}
+    for run_dir in run_dirs:
+        groups.setdefault(", ".join(label(run_dir) for label in labels), []).append(run_dir)
+    return groups
+
+
+class _Labels:
+    """What runs are called by one of the things that they are grouped by."""
+
+    def __init__(self, run_dirs: Sequence[Path], key: str) -> None:
+        if key in ("directory", "run"):
+            directories = {run: variant_dir(run) if key == "directory" else Path(run).resolve() for run in run_dirs}
+            common = Path(os.path.commonpath(directories.values())) if directories else Path()
+            self._labels = {
+                run: str(path.relative_to(common)) if path != common else path.name for run, path in directories.items()
+            }
+            return
+        settings = {run: read_settings(run) for run in run_dirs}
+        name = _find_setting(sorted({name for each in settings.values() for name in each}), key)
+        short = name.rpartition(".")[2]
+        self._labels = {run: f"{short}={_text(each[name])}" if name in each else f"no {short}" for run, each in settings.items()}
+
+    def __call__(self, run_dir: Path) -> str:
+        return self._labels[run_dir]
+
+
+def _find_setting(names: Sequence[str], key: str) -> str:
+    if key in names:
+        return key
+    fitting = [name for name in names if name.endswith(f".{key}")]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ValueError(f"{key!r} may be any of {', '.join(fitting)}: give the full name.")
+    near = difflib.get_close_matches(key, [*names, *(name.rpartition(".")[2] for name in names), "directory", "run"])
+    hint = f"Did you mean {' or '.join(map(repr, dict.fromkeys(near)))}?" if near else f"There are: directory, run, {', '.join(names)}."
+    raise ValueError(f"The runs have no setting {key!r}. {hint}")
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _curve(table: Mapping[str, list[float]], x: str, y: str) -> tuple[list[float], list[float]] | None:
+    """The points of a run; None if it has none."""
+    if not (has_column(table, x) and has_column(table, y)):
+        return None
+    points = list(zip(table[find_column(table, x)], table[find_column(table, y)], strict=True))
+    finite = [point for point in points if all(map(math.isfinite, point))]
+    return tuple(map(list, zip(*finite, strict=True))) if finite else None
+
+
+def _draw_band(axes: Any, xs: Any, band: Any, color: Any, label: str) -> Any:
+    """Draw a curve, solid as far as all runs go and dashed beyond, and its band; return the handle for the legend."""
+    n_runs = band.n_runs.max()
+    is_full = band.n_runs == n_runs
+    first, last = is_full.nonzero()[0][[0, -1]]
+    solid = slice(first, last + 1)
+    (handle,) = axes.plot(xs[solid], band.center[solid], color=color, linewidth=1.6, marker=_marker(xs, few=5), label=label)
+    for part in (slice(0, first + 1), slice(last, None)):
+        if len(xs[part]) > 1:
+            axes.plot(xs[part], band.center[part], color=color, linewidth=1.2, linestyle=(0, (3, 2)))
+    axes.fill_between(xs, band.low, band.high, color=color, alpha=0.2, lw=0)
+    return handle
+
+
+def _add_legend(figure: Any, handles: Mapping[str, Any]) -> None:
+    """Put the legend outside the panels, so that it hides no curve: below them, or to the right if it is long."""
+    longest = max((len(handle.get_label()) for handle in handles.values()), default=1)
+    n_columns = max(_FIGURE_CHARACTERS // (longest + 7), 1)
+    n_lines = -(-len(handles) // n_columns)
+    width, height = figure.get_size_inches()
+    if n_lines > 5:
+        figure.set_size_inches(width * (1 + (longest + 7) / _FIGURE_CHARACTERS), max(height, 0.2 * len(handles) + 0.6))
+        where = dict(loc="outside right upper")
+    else:
+        figure.set_size_inches(width, height + 0.2 * n_lines)
+        where = dict(loc="outside lower center", ncols=-(-len(handles) // max(n_lines, 1)) or 1)
+    figure.legend(handles=list(handles.values()), frameon=False, fontsize=9, **where)
+
+
+def _colors(n: int) -> list:
+    from matplotlib import colormaps
+
+    if n <= 10:
+        return [colormaps["tab10"](i) for i in range(n)]
+    return [colormaps["turbo"](0.05 + 0.9 * i / (n - 1)) for i in range(n)]
+
+
+def _figure_maker() -> Callable:
+    """What makes a Figure of matplotlib with a canvas for files: not pyplot, so there is neither global state nor a window."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('Plotting needs matplotlib: pip install "rlpyt[plot]"') from error
+
+    def make(**kwargs: Any) -> Figure:
+        figure = Figure(**kwargs)
+        FigureCanvasAgg(figure)
+        return figure
+
+    return make
+
+
+def _finish_axes(axes: Any, x: str, y: str) -> None:
+    """Label the axes."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter
+
+    name = x.rpartition("/")[2]
+    axes.set_xlabel(X_LABELS.get(name, x))
     axes.set_ylabel(_label(y))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if axes.lines and max(map(abs, axes.get_ylim())) >= 1000:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.grid(alpha=0.3, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    path = Path(path or run_dir / "learning_curve.png")
+
+
+def _marker(xs: Sequence, few: int) -> str:
+    return "." if len(xs) < few else ""
+
+
+def _picture_paths(path: Any) -> list[Path]:
+    path = Path(path)
+    extension = path.suffix.removeprefix(".").lower()
+    if extension in FORMATS:
+        return [path]
+    if extension:
+        near = difflib.get_close_matches(extension, FORMATS, n=1)
+        hint = f"Did you mean .{near[0]}?" if near else f"Choose one of {', '.join(FORMATS)}."
+        raise ValueError(f"{path} is no picture. {hint} (Without an extension, a PNG and an SVG are made.)")
+    return [path.with_suffix(".png"), path.with_suffix(".svg")]
+
+
+def _save(figure: Any, path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
-        figure.savefig(file, format="png")
+        figure.savefig(file, format=path.suffix.removeprefix(".").lower() or "png")
     return str(path)
-
-
-def _read_columns(progress_file: Path) -> dict[str, list[float]]:
-    """The columns of a CSV file as floats, NaN where the text is no number."""
-    with open(progress_file, newline="", encoding="utf-8") as file:
-        header, *rows = list(csv.reader(file)) or [[]]
-    columns = zip_longest(*rows, fillvalue="nan") if rows else [()] * len(header)
-    return {name: [_as_float(text) for text in column] for name, column in zip(header, columns, strict=False)}
-
-
-def _as_float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _find_column(columns: dict[str, list[float]], *names: str) -> str:
-    for name in names:
-        for column in columns:
-            if column == name or column.replace("/", "") == name:
-                return column
-    available = ", ".join(columns) or "(it is empty)"
-    raise ValueError(f"progress.csv has no column {' or '.join(names)}: choose among {available}.")
 
 
 def _band(columns: dict[str, list[float]], y: str) -> tuple[str, list[float], list[float]]:
@@ -97,16 +323,36 @@ def _band(columns: dict[str, list[float]], y: str) -> tuple[str, list[float], li
 
 
 def _label(column: str) -> str:
-    """'ReturnAverage' -> 'average return', 'GameScoreAverage' -> 'average game score'."""
-    base = column.removesuffix("Average").rstrip("/")
-    if base == column:
-        return column
-    return "average" + "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in base)
+    """'ReturnAverage' -> 'average return', 'Diagnostics/StepsPerSecond' -> 'steps per second'."""
+    name = column.removeprefix("Diagnostics/")
+    for statistic, word in (("Average", "average"), ("Std", "standard deviation of"), ("Median", "median")):
+        if name.endswith(statistic) and name != statistic:
+            return f"{word} {_words(name.removesuffix(statistic).rstrip('/'))}"
+    return _words(name)
+
+
+def _words(name: str) -> str:
+    """'GameScore' -> 'game score', 'qLoss' -> 'q loss', 'KLDivergence' -> 'KL divergence'."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]", name)
+    return " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name
 
 
 def _run_name(run_dir: Path) -> str:
     try:
-        params = json.loads((run_dir / "params.json").read_text(encoding="utf-8"))
+        params = read_params(run_dir / "params.json")
         return f"{params['name']} (run {params['run_ID']})"
     except (OSError, ValueError, KeyError):
         return run_dir.resolve().name
+
+
+def _common_name(run_dirs: Sequence[Path]) -> str:
+    """The name that all runs have, or that of the innermost directory which they are all in."""
+    names = set()
+    for run_dir in run_dirs:
+        try:
+            names.add(read_params(run_dir / "params.json").get("name"))
+        except (OSError, ValueError):
+            names.add(None)
+    if len(names) == 1 and None not in names:
+        return str(names.pop())
+    return Path(os.path.commonpath([variant_dir(run_dir) for run_dir in run_dirs])).name

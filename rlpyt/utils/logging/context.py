@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.writers import WandbWriter, Writers, import_wandb
 from rlpyt.utils.misc import atomic_write
 
 _CODE_ROOT = Path(__file__).resolve().parents[3]
@@ -38,6 +39,7 @@ def logger_context(
     use_summary_writer: bool = False,
     snapshot_gap: int | None = None,
     tf_step: str = "itr",
+    use_wandb: bool | dict = False,
 ) -> Iterator[str]:
     """Open the log of a run around `runner.train()`; yields the run's directory.
 
@@ -60,7 +62,8 @@ def logger_context(
         show); "all": itr_N.pkl; "gap": itr_N.pkl every `snapshot_gap` iterations; "last+gap"; "best": params.pkl, and
         best.pkl, which is that with the highest mean return (in evaluation if there is any, else of the last episodes).
     use_summary_writer: write for TensorBoard into the same directory.
-    tf_step: the x-axis in TensorBoard, "itr" (iteration) or "env_steps" (environment steps).
+    tf_step: the x-axis in TensorBoard and Weights & Biases, "itr" (iteration) or "env_steps" (environment steps).
+    use_wandb: write for Weights & Biases, too; a dictionary has arguments of wandb.init, e.g. dict(project="atari", mode="offline").
     """
     logger.check_snapshot_mode(snapshot_mode)
     run_dir = _run_dir(log_dir, run_ID, override_prefix)
@@ -75,6 +78,8 @@ def logger_context(
         if snapshot_gap is not None:
             logger.set_snapshot_gap(snapshot_gap)
         SummaryWriter = logger.get_tf_summary_writer_class() if use_summary_writer else None
+        if use_wandb:
+            import_wandb()  # or an error, now that nothing has been made
         os.makedirs(run_dir, exist_ok=True)
         message = f"Another run is writing to {run_dir}: give this one another run_ID or log_dir."
         stack.enter_context(sole_writer(run_dir, message))
@@ -85,11 +90,16 @@ def logger_context(
         logger.log_parameters_lite(os.path.join(run_dir, "params.json"), params)
         logger.set_snapshot_mode(snapshot_mode)
         logger.set_snapshot_dir(run_dir)
+        writers = []
         if use_summary_writer:
-            writer = SummaryWriter(run_dir)
-            stack.callback(_close, writer)
+            writers.append(SummaryWriter(run_dir))
+            stack.callback(_close, writers[0])
             logger.set_tf_summary_dir(run_dir)
-            logger.set_tf_summary_writer(writer)
+        if use_wandb:
+            settings = use_wandb if isinstance(use_wandb, dict) else {}
+            writers.append(stack.enter_context(WandbWriter(run_dir, f"{name}_{run_ID}", logger.stub_to_json(params), settings)))
+        if writers:
+            logger.set_tf_summary_writer(writers[0] if len(writers) == 1 else Writers(writers))
         logger.push_prefix(f"{name}_{run_ID} ")
         logger.log(f"Logging to {run_dir}")
         try:

@@ -1,0 +1,113 @@
+"""Curves of several runs as one: a mean or interquartile mean, and how far to trust it. Arrays in, arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+_LARGEST_CHUNK = 2_000_000  # resampled numbers in memory at once
+
+
+class Band(NamedTuple):
+    """A curve with a confidence interval, all of shape [G].
+
+    `low` and `high` are NaN where there is only one run, and `n_runs` is the number of runs that the point is made of.
+    """
+
+    center: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    n_runs: np.ndarray
+
+
+def mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Return the arithmetic mean along an axis."""
+    return np.mean(values, axis=axis)
+
+
+def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Return the mean of the middle half along an axis; values on its border count by the part that is inside.
+
+    With the n values in order, each a bar of width 1/n, it is the mean height between 1/4 and 3/4. It needs fewer runs than the median,
+    and outliers weigh less than in the mean (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice").
+    """
+    n = values.shape[axis]
+    edges = np.clip(np.arange(n + 1), n / 4, 3 * n / 4)
+    weights = np.diff(edges) / (n / 2)  # [n], of sum 1
+    return np.tensordot(weights, np.sort(values, axis=axis), axes=(0, axis))
+
+
+STATISTICS: dict[str, Callable] = {"mean": mean, "IQM": interquartile_mean}
+
+
+def on_common_grid(curves: Sequence[tuple[np.ndarray, np.ndarray]], n_max: int = 500) -> tuple[np.ndarray, np.ndarray]:
+    """Give several curves the same x values, with straight lines between their points.
+
+    The x values are those of all curves, if they are at most `n_max`; else `n_max` at equal distances.
+
+    Args:
+        curves: (x, y) of each, any lengths. NaNs are left out; of points with equal x the last one counts.
+
+    Returns:
+        The x values [G], and y [n_curves,G], which is NaN before a curve's first point and after its last one.
+    """
+    cleaned = [_cleaned(np.asarray(x, float), np.asarray(y, float)) for x, y in curves]
+    grid = np.unique(np.concatenate([x for x, _ in cleaned])) if cleaned else np.zeros(0)
+    if len(grid) > n_max:
+        grid = np.linspace(grid[0], grid[-1], n_max)
+    values = np.full((len(cleaned), len(grid)), np.nan)
+    for row, (x, y) in zip(values, cleaned, strict=True):
+        if len(x):
+            row[:] = np.interp(grid, x, y, left=np.nan, right=np.nan)
+    return grid, values
+
+
+def _cleaned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Finite points, by increasing x, each x once."""
+    is_finite = np.isfinite(x) & np.isfinite(y)
+    x, y = x[is_finite][::-1], y[is_finite][::-1]
+    x, first = np.unique(x, return_index=True)  # The first of those turned round is the last.
+    return x, y[first]
+
+
+def bootstrap(
+    values: np.ndarray, statistic: Callable = mean, n_resamples: int = 2000, confidence: float = 0.95, seed: int = 0
+) -> Band:
+    """Return a statistic over runs, with percentile bootstrap intervals: whole runs are drawn again, with replacement.
+
+    Intervals of fewer than about five runs are narrower than they should be.
+
+    Args:
+        values: [n_runs,G], NaN where a run has no value.
+        statistic: of the first axis, such as `mean` and `interquartile_mean`; called with ``(array, axis)``.
+        n_resamples: how often runs are drawn.
+        confidence: how likely the interval holds the truth, between 0 and 1.
+        seed: of the draws.
+
+    Raises:
+        ValueError: `n_resamples` or `confidence` is out of range.
+    """
+    if n_resamples < 1 or not 0 < confidence < 1:
+        raise ValueError(f"n_resamples={n_resamples} must be at least 1, and confidence={confidence} between 0 and 1.")
+    there = np.isfinite(values)  # [n_runs,G]
+    band = Band(*(np.full(values.shape[1], np.nan) for _ in range(3)), there.sum(axis=0))
+    for runs in np.unique(there, axis=1).T:  # [n_runs] bool: each set of runs that are there together
+        columns, n = np.flatnonzero((there == runs[:, None]).all(axis=0)), runs.sum()
+        if n == 0:
+            continue
+        some = values[np.ix_(runs, columns)]
+        band.center[columns] = statistic(some, axis=0)
+        if n > 1:
+            draws = np.random.default_rng(seed).integers(n, size=(n_resamples, n))
+            band.low[columns], band.high[columns] = _percentiles(some, draws, statistic, confidence)
+    return band
+
+
+def _percentiles(values: np.ndarray, draws: np.ndarray, statistic: Callable, confidence: float) -> np.ndarray:
+    """Lower and upper end [2,G] of the middle `confidence` of a statistic of `values` [n,G] over draws [n_resamples,n]."""
+    percents = 50 * (1 - confidence), 50 * (1 + confidence)
+    width = max(_LARGEST_CHUNK // draws.size, 1)
+    chunks = [values[:, start : start + width] for start in range(0, values.shape[1], width)]
+    return np.concatenate([np.percentile(statistic(chunk[draws], axis=1), percents, axis=0) for chunk in chunks], axis=1)

@@ -1,0 +1,85 @@
+"""Where the numbers of a run go besides its own files: Weights & Biases, and several such places at once.
+
+A writer is what the logger takes instead of TensorBoard's SummaryWriter: it has ``add_scalar(name, value, step)``, ``flush()``, called at
+the end of every row, and ``close()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+STEP = "global_step"  # what TensorBoard's export calls it
+
+
+def import_wandb() -> ModuleType:
+    """Return the module of Weights & Biases; ImportError, which says what to install, if there is none."""
+    try:
+        import wandb
+    except ImportError as error:
+        raise ImportError('use_wandb needs Weights & Biases: pip install "rlpyt[wandb]"') from error
+    return wandb
+
+
+class WandbWriter:
+    """Sends every row to a run of Weights & Biases, whose horizontal axis is the step of the rows.
+
+    A context manager, which ends that run, as failed if an exception other than SystemExit leaves the block.
+
+    Args:
+        run_dir: directory of the run; files of Weights & Biases go into its subdirectory wandb.
+        name: of the run there.
+        params: configuration of the run, as JSON holds it.
+        settings: further arguments of ``wandb.init``, such as ``dict(project="atari", mode="offline")``; they go before the others.
+    """
+
+    def __init__(self, run_dir: str, name: str, params: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
+        self.run = import_wandb().init(**{"dir": run_dir, "name": name, "config": dict(params), **(settings or {})})
+        self.run.define_metric(STEP)
+        self.run.define_metric("*", step_metric=STEP)
+        self._row: dict[str, Any] = {}
+
+    def __enter__(self) -> WandbWriter:
+        return self
+
+    def __exit__(self, cls: type[BaseException] | None, *args: Any) -> None:
+        failed = cls is not None and not issubclass(cls, SystemExit)
+        self.flush()
+        self.run.finish(exit_code=int(failed))
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        """Keep a number of the row that is under way."""
+        self._row[name], self._row[STEP] = value, step
+
+    def flush(self) -> None:
+        """Send the row."""
+        row, self._row = self._row, {}
+        if row:
+            self.run.log(row)
+
+    def close(self) -> None:
+        """End the run."""
+        self.__exit__(None)
+
+
+class Writers:
+    """Hands on everything to several writers."""
+
+    def __init__(self, writers: Sequence[Any]) -> None:
+        self.writers = list(writers)
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        """Write a number."""
+        for writer in self.writers:
+            writer.add_scalar(name, value, step)
+
+    def flush(self) -> None:
+        """End a row."""
+        for writer in self.writers:
+            writer.flush()
+
+    def close(self) -> None:
+        """End all of them."""
+        for writer in self.writers:
+            writer.close()

@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 atari = ["ale-py>=0.10", "opencv-python-headless>=4.8"]
 mujoco = ["mujoco>=3.1", "imageio>=2.14"]
 plot = ["matplotlib>=3.8"]
+video = ["pillow", "imageio-ffmpeg", "pygame"]  # GIF, MP4, rendering of Gymnasium's classic environments
 
 setup(
     name="rlpyt",
@@ -17,6 +18,7 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["rlpyt", "rlpyt.*"]),
+    entry_points={"console_scripts": ["rlpyt = rlpyt.cli:main"]},
     install_requires=[
         "numpy>=2.0",
         "torch>=2.10",
@@ -31,6 +33,7 @@ setup(
         "atari": atari,
         "mujoco": mujoco,
         "plot": plot,
+        "video": video,
         "wandb": ["wandb"],
         "envpool": ["envpool"],
         "ray": ["ray[default]>=2.30"],

@@ -1,0 +1,84 @@
+"""Play episodes with the agent of a snapshot, and tell how well it does.
+
+The agent is in evaluation mode, and environments are those of the run's evaluation. (The classes that
+params.json names are imported and called: do this with runs that you trust.)
+
+example:
+  rlpyt eval data/local/20260101/120000/cartpole_ppo/run_0 --episodes 100 --out returns.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from pathlib import Path
+
+from rlpyt.cli import playing
+
+STATISTICS = ("mean", "std", "min", "median", "max")
+MOST_ENVS = 16
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    playing.add_arguments(parser, n_episodes=20)
+    parser.add_argument("--n_envs", type=playing.at_least_1, help=f"environments played at a time; default: up to {MOST_ENVS}")
+    parser.add_argument("--out", help="also write a file: .csv, a row for each episode; or .json, episodes and statistics")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play, print a table, and write it if asked to; 1 if not all episodes came to an end."""
+    if args.out is not None and Path(args.out).suffix not in (".csv", ".json"):
+        raise ValueError(f"--out {args.out} must end with .csv or .json.")
+    loaded = playing.load(args.path, args.script)
+    n_envs = min(args.n_envs or MOST_ENVS, args.episodes)
+    env_kwargs = playing.env_settings(args.env, loaded.runner.sampler.EnvCls)
+    infos = playing.play(loaded, args.episodes, n_envs, args.seed, args.cuda_idx, args.max_steps, env_kwargs)
+    episodes = [{name: value for name, value in info.items() if not name.startswith("_")} for info in infos]
+    statistics = statistics_of(episodes)
+    steps = loaded.snapshot.get("cum_steps", 0)
+    print(f"{loaded.file}, after {steps:,} environment steps of training")
+    print(format_statistics(statistics, len(episodes)))
+    if args.out is not None:
+        write(Path(args.out), dict(snapshot=str(loaded.file), cum_steps=steps, seed=args.seed, statistics=statistics, episodes=episodes))
+    if len(episodes) < args.episodes:
+        print(f"Only {len(episodes)} of {args.episodes} episodes came to an end; --max_steps allows longer ones.")
+    return int(len(episodes) < args.episodes)
+
+
+def statistics_of(episodes: list[dict]) -> dict[str, dict[str, float]]:
+    """Return STATISTICS of what episodes have in common, by its name; `std` is that of the population (divided by n)."""
+    import numpy as np
+
+    statistics = {}
+    first = ("Return", "GameScore", "Length")
+    for name in sorted(episodes[0], key=lambda name: first.index(name) if name in first else len(first)) if episodes else ():
+        values = [float(episode[name]) for episode in episodes]
+        statistics[name] = {statistic: float(getattr(np, statistic)(values)) for statistic in STATISTICS}
+    return statistics
+
+
+def format_statistics(statistics: dict[str, dict[str, float]], n: int) -> str:
+    """Return a table of statistics of `n` episodes."""
+    from rlpyt.cli.text import table
+    from rlpyt.utils.logging.tabular import format_value
+
+    header = [f"{n} episode{'s' * (n != 1)}", *STATISTICS]
+    return table([header, *([name, *map(format_value, values.values())] for name, values in statistics.items())])
+
+
+def write(path: Path, result: dict) -> None:
+    """Write a result into a file of the kind its name says."""
+    from rlpyt.utils.misc import atomic_write
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path, "w", newline="", encoding="utf-8") as file:
+        if path.suffix == ".json":
+            json.dump(result, file, indent=2, default=float)
+            file.write("\n")
+        else:
+            writer = csv.DictWriter(file, result["episodes"][0] if result["episodes"] else ["Return", "Length"], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(result["episodes"])
+    print(f"Written: {path}")

@@ -1,0 +1,65 @@
+"""Draw learning curves of any number of runs.
+
+Directories of runs or of whole experiments are searched for progress.csv. Runs of a group (by default,
+all whose directories differ only by run_<ID>) become one curve: their mean or interquartile mean, with a
+bootstrap confidence band over runs. (With fewer than about five runs, such bands are too narrow.)
+
+example:
+  rlpyt plot data/local/sweep --group-by learning_rate batch_B --iqm --out learning_rates
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("dirs", metavar="RUN_DIR", nargs="+", help="directory of a run, or of an experiment with many")
+    parser.add_argument(
+        "--key", metavar="COLUMN", nargs="+", default=[], dest="columns", help="logged values, a panel for each; default: the return"
+    )
+    parser.add_argument("--keys", action="store_true", help="list the logged values instead of drawing")
+    parser.add_argument("--x", metavar="COLUMN", default="CumSteps", help="horizontal axis; default: CumSteps, environment steps")
+    parser.add_argument(
+        "--group-by",
+        "--group_by",
+        metavar="SETTING",
+        nargs="+",
+        default=["directory"],
+        help='what the runs of a group have in common: settings, e.g. learning_rate or algo.learning_rate; or "directory" (default); '
+        'or "run", each on its own',
+    )
+    parser.add_argument("--iqm", action="store_true", help="interquartile mean instead of the mean")
+    parser.add_argument("--confidence", type=float, default=0.95, help="of the bands; default: 0.95")
+    parser.add_argument("--n_resamples", type=int, default=2000, help="bootstrap resamples for the bands; default: 2000")
+    parser.add_argument("--title", help="of the picture; default: the name the runs have in common")
+    parser.add_argument(
+        "--out", default="learning_curves", help="file .png, .svg or .pdf; without an extension, a PNG and an SVG; default: learning_curves"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draw, or list columns."""
+    from rlpyt.utils.logging.runs import find_runs, read_columns
+    from rlpyt.utils.plotting import plot_learning_curves
+
+    if args.keys:
+        tables = [read_columns(run_dir / "progress.csv") for run_dir in find_runs(args.dirs, ["progress.csv"])]
+        print("\n".join(dict.fromkeys(column for table in tables for column in table)))
+        return 0
+    paths = plot_learning_curves(
+        args.dirs,
+        keys=args.columns,
+        x=args.x,
+        group_by=args.group_by,
+        statistic="IQM" if args.iqm else "mean",
+        path=args.out,
+        title=args.title,
+        n_resamples=args.n_resamples,
+        confidence=args.confidence,
+    )
+    for path in paths:
+        print(Path(path))
+    return 0

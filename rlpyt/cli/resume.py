@@ -1,0 +1,105 @@
+"""Go on with a run that stopped.
+
+It goes on from its newest snapshot, in the same directory, with the settings that params.json tells;
+earlier files stay, renamed progress.1.csv and so on. With --n_steps, also a run that is complete goes on.
+(The classes that params.json names are imported and called: do this with runs that you trust.)
+
+example:
+  rlpyt resume data/local/20260101/120000/cartpole_ppo/run_0 --n_steps 200000
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import traceback
+from pathlib import Path
+from typing import Any
+
+from rlpyt.cli import playing
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of the run, run_<ID>")
+    parser.add_argument("--n_steps", type=float, help="env steps of the whole run; default: as many as it was to have")
+    parser.add_argument("--cuda_idx", type=int, help="GPU to use; default: as before")
+    parser.add_argument("--n_parallel", type=playing.at_least_1, help="worker processes of parallel samplers; default: as before")
+    parser.add_argument(
+        "--snapshot_mode", help="which snapshots are kept, see rlpyt.utils.logging.context.logger_context; default: last", default="last"
+    )
+    playing.add_script_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build the runner, and train."""
+    run_dir = Path(args.run_dir).resolve()
+    if not run_dir.is_dir():
+        raise FileNotFoundError(f"There is no directory {run_dir}: give that of a run, run_<ID>.")
+    match = re.fullmatch(r"run_(\w+)", run_dir.name)
+    if match is None:
+        raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>: give that, not a snapshot or the experiment.")
+
+    from rlpyt.experiments.build import rebuild
+    from rlpyt.runners.checkpoint import beside, check_settings, load_snapshot, settings_of
+    from rlpyt.utils.logging.context import logger_context
+    from rlpyt.utils.logging.logger import check_snapshot_mode
+    from rlpyt.utils.logging.runs import read_params
+
+    check_snapshot_mode(args.snapshot_mode)
+    file, snapshot = load_snapshot(run_dir)
+    if "run" not in snapshot:
+        raise ValueError(f"{file} does not hold the state of a run, so it cannot go on.")
+    params_file = beside(file, "params.json")
+    params = read_params(params_file)
+    if args.script is None:
+        params["affinity"] = new_affinity(params.get("affinity"), args.cuda_idx, args.n_parallel)
+    elif args.cuda_idx is not None or args.n_parallel is not None:
+        raise ValueError("--cuda_idx and --n_parallel go without --script, whose function decides on the runner's affinity.")
+    runner = rebuild(params_file, args.script, params.get("affinity"))
+    if args.n_steps is not None:
+        if not args.n_steps >= 1:
+            raise ValueError(f"--n_steps {args.n_steps:g} must be a number of environment steps, at least 1.")
+        runner.n_steps = int(args.n_steps)
+        if isinstance(params.get("runner"), dict):
+            params["runner"]["n_steps"] = runner.n_steps
+    if snapshot["cum_steps"] >= runner.n_steps:
+        print(f"{run_dir} is complete, with {snapshot['cum_steps']:,} of {runner.n_steps:,} environment steps: --n_steps makes it longer.")
+        return 0
+    check_settings(snapshot["run"]["settings"], settings_of(runner), file)  # The runner does it too, but then files have been renamed.
+    runner.resume_from = run_dir
+
+    run_ID = int(match[1]) if match[1].isdecimal() else match[1]
+    own = {key: value for key, value in params.items() if key not in ("name", "run_ID")}
+    is_open = False
+    try:
+        with logger_context(run_dir.parent, run_ID, params.get("name", run_dir.parent.name), own, args.snapshot_mode, override_prefix=True):
+            is_open = True
+            runner.train()
+    except Exception as error:
+        if not is_open:
+            raise ValueError(str(error)) from error
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def new_affinity(recorded: Any, cuda_idx: int | None, n_parallel: int | None) -> Any:
+    """Return the affinity that a run had, but for the GPU and the number of workers where they are given.
+
+    Args:
+        recorded: what params.json says; None if it says nothing.
+
+    Raises:
+        ValueError: it is that of several processes that train, of which one GPU and one number of workers say too little.
+    """
+    if recorded is None:
+        recorded = dict(workers_cpus=[0, 1], set_affinity=False)
+    changes = {}
+    if cuda_idx is not None:
+        changes["cuda_idx"] = cuda_idx
+    if n_parallel is not None:
+        changes["workers_cpus"] = list(range(n_parallel))
+    if changes and (not isinstance(recorded, dict) or "optimizer" in recorded):
+        raise ValueError("The run had several processes that train or sample: change its affinity in a function, with --script.")
+    return {**recorded, **changes} if changes else recorded

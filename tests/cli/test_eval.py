@@ -1,0 +1,189 @@
+"""rlpyt eval."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.envs.gym import make
+from rlpyt.runners.checkpoint import load_snapshot
+from rlpyt.utils.seed import env_seed, set_seed
+
+
+def returns_by_hand(run_dir, n_episodes, seed):
+    """Returns of CartPole episodes, played in the most obvious way."""
+    set_seed(seed)
+    env = make(id="CartPole-v1")
+    env.seed(env_seed(seed, "eval_env", 0))
+    agent = MlpFfAgent()
+    agent.initialize(env.spaces)
+    agent.load_state_dict(load_snapshot(run_dir)[1]["agent_state_dict"])
+    agent.eval_mode(1)
+    set_seed(seed)
+    returns = []
+    for _ in range(n_episodes):
+        observation, done, rewards = env.reset(), False, []
+        action, reward = env.action_space.null_value(), 0.0
+        while not done:
+            inputs = (torch.as_tensor(np.asarray(x)) for x in (observation, action, np.float32(reward)))
+            action = agent.step(*inputs).action.numpy()
+            observation, reward, done, _ = env.step(action)
+            rewards.append(reward)
+        returns.append(sum(rewards))
+    return returns
+
+
+def test_the_episodes_are_those_that_the_agent_plays(trained, tmp_path, rlpyt):
+    run_dir = trained("cartpole", "ppo")
+    code, out, err = rlpyt("eval", run_dir, "--episodes", "5", "--n_envs", "1", "--seed", "7", "--out", tmp_path / "a.json")
+    assert (code, err) == (0, "")
+    result = json.loads((tmp_path / "a.json").read_text())
+    returns = [episode["Return"] for episode in result["episodes"]]
+    lengths = [episode["Length"] for episode in result["episodes"]]
+    assert len(returns) == 5 and returns == lengths and len(set(returns)) > 1
+    statistics = result["statistics"]["Return"]
+    expected = dict(mean=np.mean(returns), std=np.std(returns), min=min(returns), median=np.median(returns), max=max(returns))
+    assert statistics == pytest.approx(expected)
+    assert "512 environment steps of training" in out and f"{np.mean(returns):.3f}"[:4] in out
+    header, first, *_ = out.splitlines()[1:]
+    assert header.split() == ["5", "episodes", "mean", "std", "min", "median", "max"] and first.startswith("Return ")
+
+
+def test_a_greedy_agent_plays_what_it_plays_by_hand(trained, monkeypatch, tmp_path, rlpyt):
+    """Without random actions, so that only environments and parameters matter."""
+    run_dir = trained("cartpole", "ppo")
+    from rlpyt.distributions.categorical import Categorical
+
+    monkeypatch.setattr(Categorical, "sample", lambda self, dist_info: torch.argmax(dist_info.prob, dim=-1))
+    rlpyt("eval", run_dir, "--episodes", "4", "--n_envs", "1", "--seed", "3", "--out", tmp_path / "a.csv")
+    with open(tmp_path / "a.csv") as file:
+        assert [float(row["Return"]) for row in csv.DictReader(file)] == returns_by_hand(run_dir, 4, seed=3)
+
+
+def test_it_repeats_with_the_same_seed_only(trained, tmp_path, rlpyt):
+    run_dir, files = trained("cartpole", "ppo"), []
+    for i, seed in enumerate((1, 1, 2)):
+        rlpyt("eval", run_dir, "--episodes", "6", "--seed", seed, "--out", tmp_path / f"{i}.csv")
+        files.append((tmp_path / f"{i}.csv").read_text())
+    assert files[0] == files[1] != files[2]
+
+
+@pytest.mark.parametrize(
+    "module, key, settings, kwargs",
+    [
+        ("cartpole", "catdqn", (), dict(sampler="cpu")),
+        ("cartpole_without_velocities", "ppo_lstm", (), dict(sampler="alternating")),
+        ("cartpole_without_velocities", "r2d1", (), dict()),
+        ("pendulum", "sac", (), dict()),
+        ("atari_dqn", "dqn", ("env.horizon=40", "eval_env.horizon=40"), dict()),
+    ],
+)
+@pytest.mark.timeout(300)
+def test_any_agent_plays_whatever_sampler_it_was_trained_with(trained, rlpyt, module, key, settings, kwargs):
+    code, out, err = rlpyt("eval", trained(module, key, *settings, **kwargs) / "params.pkl", "--episodes", "3")
+    assert (code, err) == (0, "")
+    assert "3 episodes" in out and ("\nGameScore" in out) == (module == "atari_dqn")
+
+
+def test_episodes_that_do_not_end_are_said(trained, rlpyt):
+    code, out, _ = rlpyt("eval", trained("cartpole", "ppo"), "--episodes", "3", "--max_steps", "2")
+    assert code == 1 and "Only 0 of 3 episodes came to an end; --max_steps allows longer ones." in out
+
+
+def test_environments_take_further_arguments(trained, rlpyt):
+    run_dir = trained("cartpole", "ppo")
+    assert " 5.0000 " in rlpyt("eval", run_dir, "--episodes", "2", "--env", "max_episode_steps=5")[1]
+    assert "must be of the form name=value" in rlpyt("eval", run_dir, "--env", "max_episode_steps")[2]
+
+
+def test_nothing_in_the_directory_of_the_run_changes(trained, rlpyt):
+    run_dir = trained("cartpole", "ppo")
+    before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")}
+    rlpyt("eval", run_dir, "--episodes", "1")
+    assert {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")} == before
+
+
+# --- Runs of other scripts --------------------------------------------------------------------------------------------
+SCRIPT = """
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.pg.ppo import PPO
+from rlpyt.envs.gym import make
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+
+def build({argument}):
+    sampler = CpuSampler(make, dict(id="CartPole-v1"), batch_T=8, batch_B=2)
+    return MinibatchRl(algo=PPO(), agent=MlpFfAgent(), sampler=sampler, n_steps=1000)
+
+def nothing():
+    return None
+"""
+
+
+@pytest.fixture
+def by_hand(trained, tmp_path):
+    """The directory of a run whose params.json does not say the classes."""
+    run_dir = tmp_path / "run_0"
+    shutil.copytree(trained("cartpole", "ppo"), run_dir)
+    (run_dir / "params.json").write_text(json.dumps(dict(batch_T=8)))
+    return run_dir
+
+
+@pytest.mark.parametrize("argument", ["", "params"])
+def test_a_function_builds_what_params_json_does_not_tell(by_hand, tmp_path, rlpyt, argument):
+    (tmp_path / "script.py").write_text(SCRIPT.format(argument=argument))
+    code, out, _ = rlpyt("eval", by_hand, "--episodes", "2", "--script", f"{tmp_path / 'script.py'}:build")
+    assert code == 0 and "2 episodes" in out
+
+
+def test_without_one_it_is_said_what_to_do(by_hand, rlpyt):
+    code, _, err = rlpyt("eval", by_hand)
+    assert code == 2 and "does not say which classes" in err and "--script file.py:function" in err
+
+
+@pytest.mark.parametrize(
+    "script, message",
+    [
+        ("script.py", "'script.py' must be of the form file.py:function"),
+        ("nowhere.py:build", "There is no script"),
+        ("script.py:biuld", "Did you mean: build"),
+        ("script.py:nothing", "must return a runner, but returned None"),
+    ],
+)
+def test_a_wrong_script_is_refused_in_a_sentence(by_hand, tmp_path, monkeypatch, rlpyt, script, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(SCRIPT.format(argument=""))
+    code, _, err = rlpyt("eval", by_hand, "--script", script)
+    assert code == 2 and message in err
+
+
+# --- Errors -----------------------------------------------------------------------------------------------------------
+def test_what_cannot_be_played_is_refused_in_a_sentence(trained, tmp_path, rlpyt):
+    run_dir = trained("cartpole", "ppo")
+    other = tmp_path / "run_1"
+    shutil.copytree(run_dir, other)
+    for file in other.glob("*.pkl"):
+        file.write_bytes(b"PK damaged")
+    torch.save(dict(a=1), tmp_path / "other.pkl")
+    for args, message in [
+        ([tmp_path / "nowhere"], "nowhere does not exist"),
+        ([tmp_path], "There is no snapshot in"),
+        ([other], "No snapshot in"),
+        ([tmp_path / "other.pkl"], "other.pkl is not the snapshot of a run"),
+        ([run_dir, "--episodes", "0"], "must be an integer of at least 1"),
+        ([run_dir, "--out", "a.txt"], "a.txt must end with .csv or .json"),
+    ]:
+        code, _, err = rlpyt("eval", *args)
+        assert code == 2 and message in err, args
+
+
+def test_a_snapshot_of_another_agent_is_refused(trained, tmp_path, rlpyt):
+    run_dir = tmp_path / "run_0"
+    shutil.copytree(trained("cartpole", "ppo"), run_dir)
+    shutil.copy(trained("pendulum", "sac") / "params.pkl", run_dir)
+    code, _, err = rlpyt("eval", run_dir / "params.pkl")
+    assert code == 2 and "does not fit MlpFfAgent" in err

@@ -1,0 +1,183 @@
+"""rlpyt resume."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
+# Without schedules, which depend on how long a run is to be.
+SHORT, LONG = (("algo.linear_lr_schedule=False", f"runner.n_steps={n_steps}") for n_steps in (256, 512))
+
+
+@pytest.fixture
+def run_dir(trained, tmp_path):
+    """A run of 256 environment steps, to write to."""
+    return Path(shutil.copytree(trained("cartpole", "ppo", *SHORT), tmp_path / "run_0"))
+
+
+def rows(run_dir):
+    with open(run_dir / "progress.csv") as file:
+        return [{k: v for k, v in row.items() if "Time" not in k and "PerSecond" not in k} for row in csv.DictReader(file)]
+
+
+def parameters(run_dir):
+    return torch.load(run_dir / "params.pkl", weights_only=True)["agent_state_dict"]
+
+
+def test_a_resumed_run_ends_as_one_that_never_stopped(run_dir, trained, rlpyt):
+    code, out, _ = rlpyt("resume", run_dir, "--n_steps", "512")
+    assert code == 0 and "Resumed after iteration" in out and "Training complete" in out
+    whole = trained("cartpole", "ppo", *LONG)
+    torch.testing.assert_close(parameters(run_dir), parameters(whole), rtol=0, atol=0)
+    assert rows(run_dir) == rows(whole)
+    ours, theirs = (json.loads((d / "params.json").read_text()) for d in (run_dir, whole))
+    assert ours == theirs, "so that it can be resumed again"
+
+
+def test_nothing_of_the_run_is_lost(run_dir, rlpyt):
+    before = {path.name: path.read_bytes() for path in run_dir.iterdir()}
+    assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0
+    after = [path.read_bytes() for path in run_dir.iterdir()]
+    assert all(contents in after for contents in before.values())
+    assert rlpyt("resume", run_dir, "--n_steps", "768")[0] == 0, "and it goes on from the second part"
+
+
+def test_a_complete_run_is_left_alone(run_dir, rlpyt):
+    before = sorted(run_dir.iterdir())
+    code, out, _ = rlpyt("resume", run_dir)
+    assert code == 0 and "is complete, with 256 of 256 environment steps: --n_steps makes it longer" in out
+    assert sorted(run_dir.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ([""], "must be the directory of a run, called run_<ID>"),
+        (["run_1"], "There is no directory"),
+        (["run_0", "--n_steps", "nan"], "--n_steps nan must be a number"),
+        (["run_0", "--n_steps", "512", "--snapshot_mode", "lats"], "snapshot_mode='lats' is unknown"),
+        (["run_0", "--n_parallel", "0"], "must be an integer of at least 1"),
+        (["run_0", "--n_steps", "512", "--script", "s.py:f", "--n_parallel", "2"], "go without --script"),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused_and_stays_as_it_is(run_dir, tmp_path, rlpyt, args, message):
+    before = {path: path.read_bytes() for path in run_dir.iterdir()}
+    code, _, err = rlpyt("resume", tmp_path / args[0], *args[1:])
+    assert code == 2 and message in err
+    assert {path: path.read_bytes() for path in run_dir.iterdir()} == before
+
+
+def test_other_settings_are_refused_before_anything_is_renamed(run_dir, rlpyt):
+    params = json.loads((run_dir / "params.json").read_text())
+    params["algo"]["learning_rate"] = 0.5
+    (run_dir / "params.json").write_text(json.dumps(params))
+    before = sorted(run_dir.iterdir())
+    code, _, err = rlpyt("resume", run_dir, "--n_steps", "512")
+    assert code == 2 and "algo.learning_rate: 0.001 in the snapshot, 0.5 now" in err
+    assert sorted(run_dir.iterdir()) == before
+
+
+def test_a_snapshot_of_an_agent_alone_is_refused(run_dir, rlpyt):
+    for file in run_dir.glob("*.pkl"):
+        snapshot = torch.load(file, weights_only=True)
+        del snapshot["run"]
+        torch.save(snapshot, file)
+    assert "does not hold the state of a run" in rlpyt("resume", run_dir, "--n_steps", "512")[2]
+
+
+def test_an_error_of_training_comes_with_its_traceback(run_dir, monkeypatch, rlpyt):
+    from rlpyt.algos.pg.ppo import PPO
+
+    def fail(self, itr, samples):
+        raise FloatingPointError("loss became nan")
+
+    monkeypatch.setattr(PPO, "optimize_agent", fail)
+    code, _, err = rlpyt("resume", run_dir, "--n_steps", "512")
+    assert code == 1 and "Traceback" in err and "loss became nan" in err
+    assert "loss became nan" in (run_dir / "debug.log").read_text()
+    monkeypatch.undo()
+    assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0, "from the last snapshot there is"
+
+
+def test_a_function_of_the_script_builds_the_runner(run_dir, tmp_path, rlpyt):
+    script = f"""
+import sys
+sys.path[:0] = [{str(TRAIN.parent)!r}]
+import train
+
+def again(params):
+    return train.build({{k: v for k, v in params.items() if isinstance(v, dict)}}, params["classes"], dict(set_affinity=False), 0)
+"""
+    (tmp_path / "script.py").write_text(script)
+    code, out, err = rlpyt("resume", run_dir, "--n_steps", "512", "--script", f"{tmp_path / 'script.py'}:again")
+    assert code == 0 and "Training complete" in out, err
+
+
+@pytest.mark.parametrize(
+    "recorded, cuda_idx, n_parallel, expected",
+    [
+        (None, None, None, dict(workers_cpus=[0, 1], set_affinity=False)),
+        (None, 1, 3, dict(workers_cpus=[0, 1, 2], set_affinity=False, cuda_idx=1)),
+        (dict(workers_cpus=[4, 5], cuda_idx=0), None, None, dict(workers_cpus=[4, 5], cuda_idx=0)),
+        (dict(workers_cpus=[4, 5], cuda_idx=0), None, 1, dict(workers_cpus=[0], cuda_idx=0)),
+        ([dict(cuda_idx=0), dict(cuda_idx=1)], None, None, [dict(cuda_idx=0), dict(cuda_idx=1)]),
+    ],
+)
+def test_the_affinity_is_that_of_before_but_for_what_is_given(recorded, cuda_idx, n_parallel, expected):
+    from rlpyt.cli.resume import new_affinity
+
+    assert new_affinity(recorded, cuda_idx, n_parallel) == expected
+
+
+def test_affinities_of_several_processes_are_not_guessed():
+    from rlpyt.cli.resume import new_affinity
+
+    for recorded in ([{}, {}], dict(optimizer=[{}], sampler={})):
+        with pytest.raises(ValueError, match="several processes"):
+            new_affinity(recorded, 0, None)
+
+
+@pytest.mark.timeout(280)
+def test_an_interrupted_run_goes_on_in_a_process_of_its_own(tmp_path, rlpyt):
+    """Ctrl-C ends a run with workers; status tells; resume, by the command, brings it to its end."""
+    def process(*args):
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        return subprocess.Popen(
+            [sys.executable, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
+
+    settings = ["runner.n_steps=1e6", "runner.log_interval_steps=512", "sampler.eval_n_envs=0"]
+    run = process(TRAIN, "cartpole", "ppo", "--sampler", "cpu", "--log_dir", tmp_path, "--set", *settings)
+    run_dir = tmp_path / "run_0"
+    try:
+        while not (run_dir / "progress.csv").exists():
+            assert run.poll() is None, run.stdout.read()
+            time.sleep(0.1)
+        assert "running" in rlpyt("status", tmp_path)[1] or sys.platform != "linux"
+        refused = rlpyt("resume", run_dir)
+        assert refused[0] == 2 and "Another run is writing to" in refused[2]
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=100)
+        assert run.returncode == 130
+    finally:
+        run.kill()
+    assert "interrupted" in rlpyt("status", tmp_path)[1]
+    steps = torch.load(run_dir / "params.pkl", weights_only=True)["cum_steps"]
+    run = process("-m", "rlpyt", "resume", run_dir, "--n_steps", steps + 512, "--n_parallel", "1")
+    try:
+        out, _ = run.communicate(timeout=150)
+    finally:
+        run.kill()
+    assert run.returncode == 0 and f"({steps:,} environment steps)" in out, out
+    assert "finished" in rlpyt("status", tmp_path)[1]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]

@@ -276,8 +276,7 @@ def _finish_axes(axes: Any, x: str, y: str) -> None:
     """Label the axes."""
     from matplotlib.ticker import EngFormatter, FuncFormatter
 
-    name = x.rpartition("/")[2]
-    axes.set_xlabel(X_LABELS.get(name, x))
+    axes.set_xlabel(X_LABELS.get(x.rpartition("/")[2].partition(" (")[0], _label(x)))
     axes.set_ylabel(_label(y))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if axes.lines and max(map(abs, axes.get_ylim())) >= 1000:
@@ -332,9 +331,10 @@ def _label(column: str) -> str:
 
 
 def _words(name: str) -> str:
-    """'GameScore' -> 'game score', 'qLoss' -> 'q loss', 'KLDivergence' -> 'KL divergence'."""
+    """'GameScore' -> 'game score', 'qLoss' -> 'q loss', 'KLDivergence' -> 'KL divergence', 'CumTime (s)' -> 'cum time (s)'."""
+    name, bracket, unit = name.partition(" (")
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]", name)
-    return " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name
+    return (" ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name) + bracket + unit
 
 
 def _run_name(run_dir: Path) -> str:

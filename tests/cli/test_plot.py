@@ -84,6 +84,13 @@ def test_logged_columns_are_listed_and_chosen(sweep, tmp_path, rlpyt, figure):
     assert [axes.get_ylabel() for axes in figure().axes] == ["average return", "steps per second"]
 
 
+def test_other_horizontal_axes_have_units(trained, tmp_path, rlpyt, figure):
+    run_dir = trained("cartpole", "ppo")
+    for x, label in (("CumTime", "time (s)"), ("CumUpdates", "gradient updates"), ("CumCompletedTrajs", "episodes")):
+        assert rlpyt("plot", run_dir, "--x", x, "--key", "OptimizationTime", "--out", tmp_path / "a.png")[0] == 0
+        assert figure().axes[0].get_xlabel() == label and figure().axes[0].get_ylabel() == "optimization time (s)"
+
+
 def test_a_curve_goes_on_dashed_where_a_run_has_ended(tmp_path, rlpyt, figure):
     write_run(tmp_path / "a" / "run_0", [0, 1, 2, 3, 4, 5])
     write_run(tmp_path / "a" / "run_1", [2, 3, 4])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlpyt.utils.plotting import plot_learning_curve
+from rlpyt.utils.plotting import _label, plot_learning_curve
 
 PNG = b"\x89PNG"
 
@@ -92,3 +92,20 @@ def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", no_matplotlib)
     with pytest.raises(ImportError, match=r'pip install "rlpyt\[plot\]"'):
         plot_learning_curve(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "column, label",
+    [
+        ("ReturnAverage", "average return"),
+        ("Return/Average", "average return"),
+        ("qLossAverage", "average q loss"),
+        ("KLDivergenceMedian", "median KL divergence"),
+        ("Diagnostics/StepsPerSecond", "steps per second"),
+        ("Diagnostics/SamplingTime (s)", "sampling time (s)"),
+        ("gradNormStd", "standard deviation of grad norm"),
+        ("perplexity", "perplexity"),
+    ],
+)
+def test_axes_say_in_words_what_a_column_holds(column, label):
+    assert _label(column) == label

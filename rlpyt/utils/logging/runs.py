@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,19 @@ def find_runs(paths: Iterable[Any], files: Iterable[str] = _RUN_FILES) -> list[P
             path = path.parent
         if not path.is_dir():
             raise FileNotFoundError(f"There is no directory {path}.")
-        below = [Path(directory) for directory, _, names in os.walk(path) if files & set(names)]
+        below = [directory for directory, names in _walk(path) if files & names]
         if not below:
             raise FileNotFoundError(f"There is no run in {path}: no directory with {' or '.join(sorted(files))}.")
         found.update((directory.resolve(), directory) for directory in sorted(below, key=_natural))
     return list(found.values())
+
+
+def _walk(path: Path) -> Iterator[tuple[Path, set[str]]]:
+    """A directory and those below, each with the names of its files."""
+    for directory, subdirectories, names in os.walk(path):
+        if "wandb" in subdirectories:
+            subdirectories.remove("wandb")  # Weights & Biases has a debug.log of its own.
+        yield Path(directory), set(names)
 
 
 def _natural(path: Path) -> list:
@@ -111,14 +119,16 @@ def _as_float(text: str) -> float:
 def find_column(columns: Iterable[str], *names: str) -> str:
     """Return the first of `names` which is a column.
 
-    "CumSteps" is also the name of a column "Diagnostics/CumSteps", and "ReturnAverage" that of "Return/Average".
+    "CumSteps" is also the name of a column "Diagnostics/CumSteps", "CumTime" that of "Diagnostics/CumTime (s)", and "ReturnAverage" that
+    of "Return/Average".
 
     Raises:
         ValueError: none is; the message lists the columns.
     """
     for name in names:
         for column in columns:
-            if name in (column, column.replace("/", ""), column.rpartition("/")[2]):
+            last = column.rpartition("/")[2]
+            if name in (column, column.replace("/", ""), last, last.partition(" (")[0]):
                 return column
     available = ", ".join(columns) or "(it is empty)"
     raise ValueError(f"progress.csv has no column {' or '.join(names)}: choose among {available}.")

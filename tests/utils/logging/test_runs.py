@@ -18,6 +18,7 @@ def test_runs_are_found_at_any_depth_each_once_in_the_order_of_their_numbers(tmp
     for name in ("b/run_10/progress.csv", "b/run_9/progress.csv", "a2/run_0/debug.log", "a/x/y/run_0/FAILED.json", "b/params.json"):
         touch(tmp_path / name)
     touch(tmp_path / "b" / "run_9" / "debug.log")
+    touch(tmp_path / "b" / "run_9" / "wandb" / "logs" / "debug.log")  # not a run's
     found = [str(path.relative_to(tmp_path)) for path in find_runs([tmp_path, tmp_path / "b"])]
     assert found == ["a/x/y/run_0", "a2/run_0", "b/run_9", "b/run_10"]
     assert find_runs([tmp_path / "b" / "run_9"]) == [tmp_path / "b" / "run_9"]
@@ -59,7 +60,8 @@ def test_rows_that_are_not_complete_are_nan_to_the_end(tmp_path):
 
 
 def test_columns_are_found_by_their_last_name_and_without_slashes():
-    columns = ["Diagnostics/CumSteps", "Return/Average", "lossAverage"]
+    columns = ["Diagnostics/CumSteps", "Return/Average", "lossAverage", "Diagnostics/CumTime (s)"]
+    assert find_column(columns, "CumTime") == find_column(columns, "CumTime (s)") == "Diagnostics/CumTime (s)"
     assert find_column(columns, "CumSteps") == "Diagnostics/CumSteps" and find_column(columns, "ReturnAverage") == "Return/Average"
     assert find_column(columns, "GameScoreAverage", "lossAverage") == "lossAverage"
     assert has_column(columns, "CumSteps") and not has_column(columns, "Steps")

@@ -160,7 +160,7 @@ def test_an_interrupted_run_goes_on_in_a_process_of_its_own(tmp_path, rlpyt):
     run = process(TRAIN, "cartpole", "ppo", "--sampler", "cpu", "--log_dir", tmp_path, "--set", *settings)
     run_dir = tmp_path / "run_0"
     try:
-        while not (run_dir / "progress.csv").exists():
+        while not (run_dir / "params.pkl").exists():
             assert run.poll() is None, run.stdout.read()
             time.sleep(0.1)
         assert "running" in rlpyt("status", tmp_path)[1] or sys.platform != "linux"

@@ -38,6 +38,6 @@ setup(
         "envpool": ["envpool"],
         "ray": ["ray[default]>=2.30"],
         "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot],
-        "docs": ["sphinx>=7"],
+        "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
     },
 )

@@ -80,7 +80,7 @@ def env_seed(seed: int, purpose: str, index: int) -> int:
 
     Within a run no two (purpose, index) get the same one, which independent draws of 32 bits could not
     promise: the pair is written into 32 bits and sent through a permutation of them which depends on the
-        seed.
+    seed.
     """
     _check_key(purpose, index)
     return _permute_32_bits(PURPOSES[purpose] << _INDEX_BITS | index, *_permutation_keys(_as_seed(seed)))

@@ -76,9 +76,9 @@ class R2D1(DQN):
             ``warmup_T // store_rnn_state_interval``.
         value_scale_eps: ε of `rescale`.
         optim_kwargs: None means ``eps = 1e-3``, if `OptimCls` has an eps.
-        discount, min_steps_learn, delta_clip, replay_size, target_update_interval, n_step_return, learning_rate, OptimCls,
-            initial_optim_state_dict, clip_grad_norm, eps_steps, double_dqn, prioritized_replay, pri_alpha, pri_beta_init, pri_beta_final,
-            pri_beta_steps, ReplayBufferCls, updates_per_sync, prefetch_batches: as in `DQN`.
+        discount, min_steps_learn, delta_clip, replay_size, target_update_interval, n_step_return, learning_rate, OptimCls: as in `DQN`.
+        initial_optim_state_dict, clip_grad_norm, eps_steps, double_dqn, prioritized_replay, pri_alpha, pri_beta_init: as in `DQN`.
+        pri_beta_final, pri_beta_steps, ReplayBufferCls, updates_per_sync, prefetch_batches: as in `DQN`.
 
     Raises:
         ValueError: a setting is not possible.

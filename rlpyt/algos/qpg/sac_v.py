@@ -45,9 +45,9 @@ class SAC_V(SoftActorCritic):
     Args:
         policy_output_regularization: weight of the loss ``½ mean² + ½ log_std²`` of the policy's outputs.
         reward_scale: rewards are multiplied by it.
-        discount, batch_size, min_steps_learn, replay_size, replay_ratio, target_update_tau, target_update_interval, learning_rate,
-            OptimCls, optim_kwargs, initial_optim_state_dict, action_prior, reparameterize, clip_grad_norm, n_step_return,
-            updates_per_sync, bootstrap_timelimit, ReplayBufferCls: as of `rlpyt.algos.qpg.sac.SAC`.
+        discount, batch_size, min_steps_learn, replay_size, replay_ratio, target_update_tau, target_update_interval: as of `SAC`.
+        learning_rate, OptimCls, optim_kwargs, initial_optim_state_dict, action_prior, reparameterize, clip_grad_norm: as of `SAC`.
+        n_step_return, updates_per_sync, bootstrap_timelimit, ReplayBufferCls: as of `rlpyt.algos.qpg.sac.SAC`.
 
     Raises:
         ValueError: a setting is not possible.

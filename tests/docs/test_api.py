@@ -1,0 +1,78 @@
+"""The API reference has every public module once, and makes reStructuredText of docstrings as they are written here."""
+
+import pkgutil
+import re
+import sys
+from pathlib import Path
+
+import rlpyt
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "docs")]
+import docstrings  # noqa: E402
+
+INTERNAL = {  # What other modules are made of; nothing to import in a script.
+    "rlpyt.agents.exchange",
+    "rlpyt.agents.spaces",
+    "rlpyt.algos.cuda_graph",
+    "rlpyt.algos.hyperparameters",
+    "rlpyt.algos.optimizers",
+    "rlpyt.replays.batches",
+    "rlpyt.replays.draws",
+    "rlpyt.replays.final_observations",
+    "rlpyt.replays.ring",
+    "rlpyt.replays.selectors",
+    "rlpyt.runners.checkpoint",
+    "rlpyt.runners.interrupt",
+    "rlpyt.samplers.episodes",
+    "rlpyt.samplers.signals",
+    "rlpyt.samplers.workers",
+    "rlpyt.utils.kernels",
+    "rlpyt.utils.lazy",
+    "rlpyt.utils.logging.tabular",
+    "rlpyt.utils.plain",
+    "rlpyt.utils.stopwatch",
+}
+
+
+def documented_modules():
+    pages = [page.read_text() for page in sorted((ROOT / "docs" / "api").glob("*.rst"))]
+    return [module for page in pages for module in re.findall(r"automodule:: ([\w.]+)", page)]
+
+
+def public_modules():
+    modules = pkgutil.walk_packages(rlpyt.__path__, "rlpyt.")
+    names = {module.name for module in modules if not module.ispkg and not module.name.endswith("__main__")}
+    return {name for name in names if not name.startswith("rlpyt.experiments.configs.")} - INTERNAL
+
+
+def test_every_public_module_is_in_the_reference_once():
+    documented = documented_modules()
+    assert len(documented) == len(set(documented))
+    assert set(documented) - {"rlpyt.experiments.configs"} == public_modules()
+
+
+def processed(text, obj=None):
+    lines = text.splitlines()
+    docstrings.process(None, "function", "name", obj, None, lines)
+    return lines
+
+
+def test_lines_that_name_parameters_become_a_list_of_arguments():
+    def function(x, y=None):
+        pass
+
+    text = "Do it.\n\nx: the first\n    of two.\ny: `None` for none.\nnot: a parameter.\n\nx: again."
+    lists = ["Args:", "    x: the first", "            of two.", "    y: `None` for none.", "        not: a parameter."]
+    assert processed(text, function) == ["Do it.", "", *lists, "", "Args:", "    x: again."]
+
+
+def test_indented_paragraphs_are_literal():
+    text = "Write:\n\n    a[*i] = b_\n\n    c\n\nas [*lead].\n\n- item\n\n  of a list"
+    expected = ["Write:", "", "::", "", "    a[*i] = b_", "", "    c", "", r"as [\*lead].", "", "- item", "", "  of a list"]
+    assert processed(text) == expected
+
+
+def test_characters_outside_backticks_are_text():
+    assert processed("`a_` is ``|b|``, |x|, return_ [*lead], **kwargs.") == [r"`a_` is ``|b|``, \|x\|, return\_ [\*lead], \*\*kwargs."]
+    assert processed("* item\n- a * b") == ["* item", r"- a \* b"]

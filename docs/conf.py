@@ -16,7 +16,6 @@ default_role = "py:obj"  # `name` in a docstring is a link where that name is do
 html_theme = "furo"
 html_title = "rlpyt"
 
-myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
 autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True}

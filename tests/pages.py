@@ -1,4 +1,4 @@
-"""Runs the Python blocks of a page of the documentation, in order, as one script: python tests/docs/page.py PAGE LOG_DIR
+"""Runs the Python blocks of a page of the documentation, in order, as one script: python tests/pages.py PAGE LOG_DIR
 
 Runs that they start are tiny: no setting is larger than LIMITS says.
 """

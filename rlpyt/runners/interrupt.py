@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 from collections.abc import Callable
@@ -48,5 +49,6 @@ class Interrupt:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
-        logger.log(f"{signal.Signals(number).name}: finishing this iteration, then saving. Ctrl-C again ends at once.")
+        message = f"{signal.Signals(number).name}: finishing this iteration, then saving. Ctrl-C again ends at once."
+        _thread.start_new_thread(logger.log, (message,))  # Not here: what was interrupted may be writing, and hold what that needs.
         self.on_first()

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from rlpyt.runners.checkpoint import load_snapshot, load_training, resume, settings_of
+from rlpyt.runners.checkpoint import find_snapshot, load_training, read_snapshot, restore, settings_of
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.runners.sync_rl import SEED_STEP, leave, process_group, raise_first_failure, watching
@@ -35,9 +35,9 @@ from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import (
     WATCH_INTERVAL,
     WorkerPool,
+    bind_master,
     check_forked_torch_threads,
     default_start_method,
-    set_cpu_affinity,
     split_async_affinity,
 )
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
@@ -84,6 +84,7 @@ class AsyncRlMixin:
         )
         self.world_size = len(self.optimizer_affinities)
         self._pool: WorkerPool | None = None
+        self._resumed: tuple | None = None  # File and contents of the snapshot, until it is restored.
         self._meeting: tempfile.TemporaryDirectory | None = None  # Where optimizers meet.
         self._ended = False  # Whether all processes have come to the end of what they do.
 
@@ -102,8 +103,6 @@ class AsyncRlMixin:
                 while self.wait_for_samples():
                     self.optimize()
                 self._end_optimizers()
-            except (SystemExit, KeyboardInterrupt):
-                raise
             except RuntimeError as error:
                 if self.world_size > 1 and self._pool.processes:
                     raise_first_failure(self._pool, error)
@@ -122,11 +121,16 @@ class AsyncRlMixin:
             self.seed = make_seed()
         set_seed(self.seed)
         logger.log(f"Runner {type(self).__name__}: seed {self.seed}.")
+        sampling_seed = self.seed + 1
+        if self.resume_from is not None:
+            self._resumed = find_snapshot(self, self.resume_from)
+            _, snapshot = self._resumed  # With its seed the environments would meet the same episodes again.
+            sampling_seed = env_seed(snapshot["run"]["seed"], "algo", snapshot["cum_steps"])
         _, examples = self.sampler.async_initialize(
             agent=self.agent,
             bootstrap_value=getattr(self.algo, "bootstrap_value", False),
             traj_info_kwargs=self.get_traj_info_kwargs(),
-            seed=self._sampling_seed(),
+            seed=sampling_seed,
         )
         self.itr_batch_size = self.sampler.batch_spec.size  # env steps
         n_itr = self.get_n_itr()
@@ -141,13 +145,6 @@ class AsyncRlMixin:
         )
         self.launch_workers()
         return n_itr
-
-    def _sampling_seed(self) -> int:
-        """Seed of the environments: another one for a run that is resumed, which would meet the same episodes again."""
-        if self.resume_from is None:
-            return self.seed + 1
-        _, snapshot = load_snapshot(self.resume_from)
-        return env_seed(snapshot.get("run", {}).get("seed", self.seed), "algo", snapshot["cum_steps"])
 
     def launch_workers(self) -> None:
         """Start sampling processes, memory copier, and all optimizing processes but this one."""
@@ -168,7 +165,7 @@ class AsyncRlMixin:
                 sampler=part,
                 affinity=affinity,
                 part=i,
-                seed=env_seed(self._sampling_seed(), "agent", i),
+                seed=env_seed(self.sampler.seed, "agent", i),
                 lines=lines,
                 report=report,
                 eval_interval=self.log_interval_itrs if self._eval else None,
@@ -210,7 +207,8 @@ class AsyncRlMixin:
     def start_sampling(self) -> None:
         """Put a run that is resumed into its state, wait until all processes are ready, and let them begin."""
         if self.resume_from is not None:
-            self.first_itr = resume(self, self.resume_from)
+            self.first_itr = restore(self, *self._resumed)
+            self._resumed = None
             self.n_copied, self.sampler_itr = self.first_itr, self.first_itr - 1
             first_update = max(self.min_itr_learn, getattr(self.algo, "_first_itr_with_replay", 0))
             if first_update > self.first_itr:
@@ -544,7 +542,8 @@ class _Optimizer:
     """What an optimizing process but the first one has of the runner."""
 
     def __init__(self, runner: Any, rank: int) -> None:
-        self.algo, self.agent, self.resume_from = runner.algo, runner.agent, runner.resume_from
+        self.algo, self.agent = runner.algo, runner.agent
+        self.resumed_file = None if runner._resumed is None else runner._resumed[0]
         self.affinity, self.rank, self.world_size = runner.optimizer_affinities[rank], rank, runner.world_size
         self.seed = runner.seed + SEED_STEP * rank
 
@@ -553,8 +552,8 @@ class _Optimizer:
         set_seed(self.seed)
         with process_group(self, dist.FileStore(meeting_place, self.world_size)):
             _start_optimizer(self)
-            if self.resume_from is not None:
-                load_training(self, load_snapshot(self.resume_from)[1])
+            if self.resumed_file is not None:
+                load_training(self, read_snapshot(self.resumed_file))
             pipe.send(("ok", None))
             if pipe.recv() is not None:
                 for itr in itertools.count():
@@ -571,8 +570,7 @@ class _Optimizer:
 def _start_optimizer(runner: Any) -> None:
     """Bind this process, move the agent to its device, and build the optimizer of this rank."""
     affinity = runner.affinity
-    if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
-        set_cpu_affinity(affinity["master_cpus"])
+    bind_master(affinity)
     if affinity.get("master_torch_threads") is not None:
         torch.set_num_threads(int(affinity["master_torch_threads"]))
     runner.agent.to_device(affinity.get("cuda_idx"))

@@ -89,6 +89,11 @@ def resume(runner: Any, path: Any) -> int:
         FileNotFoundError: there is no snapshot.
         ValueError: no snapshot is readable, or it is of a run with other settings, which are listed.
     """
+    return restore(runner, *find_snapshot(runner, path))
+
+
+def find_snapshot(runner: Any, path: Any) -> tuple[Path, dict[str, Any]]:
+    """Return the file and the contents of the snapshot that `runner` is to go on from; errors as of `resume`."""
     file, snapshot = load_snapshot(path, replay_needed=runner.save_replay)
     run = snapshot.get("run")
     if run is None:
@@ -99,6 +104,12 @@ def resume(runner: Any, path: Any) -> int:
     check_settings(run["settings"], runner.settings, file)
     if runner.seed_given not in (None, run["seed"]):
         raise ValueError(f"{file} is of a run with seed {run['seed']}, and is resumed with it: leave seed={runner.seed_given} out.")
+    return file, snapshot
+
+
+def restore(runner: Any, file: Path, snapshot: dict[str, Any]) -> int:
+    """As `resume`, with what `find_snapshot` returned."""
+    run = snapshot["run"]
     runner.seed = run["seed"]
     mine = dict(run, replay=snapshot.get("replay")) if runner.rank == 0 else run["ranks"][runner.rank]
     load_training(runner, snapshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -58,5 +59,6 @@ class Interrupt:
             raise KeyboardInterrupt
         self.signal = number
         if self.says is not None:
-            logger.log(f"{signal.Signals(number).name}: {self.says}")
+            message = f"{signal.Signals(number).name}: {self.says}"
+            _thread.start_new_thread(logger.log, (message,))  # Not here: what was interrupted may be writing, and hold what that needs.
         self.on_first()

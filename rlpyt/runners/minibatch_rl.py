@@ -27,7 +27,7 @@ from rlpyt.runners.checkpoint import (
 )
 from rlpyt.runners.diagnostics import Diagnostics
 from rlpyt.runners.interrupt import Interrupt
-from rlpyt.samplers.workers import check_affinity, set_cpu_affinity
+from rlpyt.samplers.workers import bind_master, check_affinity
 from rlpyt.utils.buffer import cloned
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
@@ -113,8 +113,7 @@ class MinibatchRlBase(BaseRunner):
             rank=self.rank,
             world_size=self.world_size,
         )
-        if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
-            set_cpu_affinity(affinity["master_cpus"])  # Now: workers that are not bound inherit what binds their master.
+        bind_master(affinity)
         self.itr_batch_size = self.sampler.batch_spec.size * self.world_size  # env steps
         n_itr = self.get_n_itr()
         self.agent.to_device(affinity.get("cuda_idx", None))

@@ -566,6 +566,15 @@ def set_cpu_affinity(cpus: Any) -> None:
         )
 
 
+def bind_master(affinity: dict) -> None:
+    """Bind this process to ``affinity["master_cpus"]``, if that is given and wanted.
+
+    To be called when its workers have started: those that are not bound inherit what binds their master.
+    """
+    if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
+        set_cpu_affinity(affinity["master_cpus"])
+
+
 def check_forked_torch_threads(n: int, start_method: str, key: str) -> None:
     """Raise ValueError if a forked process would hang with `n` torch threads: they do, once their parent has used several.
 

@@ -2,10 +2,10 @@
 
     python tests/benchmarks/bench_runners.py [--rounds 7] [--tasks sync async exchange snapshot]
 
-* sync: environment steps per second of PPO on Pong, one thread in each process: `SyncRl` with two processes over gloo against one.
+* sync: environment steps per second of PPO on Pong, one thread in each process: `SyncRl` with two processes over gloo against one, and
+  against two runs at the same time that have nothing to do with each other, which is what two processors can do at best.
 * async: updates per second of DQN on Pong with a replay ratio of 8, on two processors: `AsyncRl` (one process samples) against
-  `MinibatchRl`
-  (two workers, both threads train).
+  `MinibatchRl` (two workers, both threads train).
 * exchange: seconds to send, and to receive, a network of 3.6 million parameters.
 * snapshot: seconds for which training pauses to save a replay buffer of 1 million frames, after 50,000 more of them each time. Needs 9 GB
   of memory, and of disk in the directory for temporary files.
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 
@@ -38,7 +39,7 @@ def sync(n_processes: int) -> float:
     from rlpyt.runners.sync_rl import SyncRl
     from rlpyt.samplers.serial.sampler import SerialSampler
 
-    T, B, n_itr, warmup = 32, 8, 5, 2
+    T, B, n_itr, warmup = 128, 8, 2, 1
     times = []
 
     def timed(RunnerCls):
@@ -163,9 +164,19 @@ def main(n_rounds: int, tasks: list[str]) -> None:
         return float(out.stdout.split()[-1])
 
     if "sync" in tasks:
-        results = rounds({n: lambda n=n: run("sync", n) for n in ("1", "2")}, n_rounds)
-        one, two = (median(results[n]) for n in "12")
-        print(f"sync: one process {one:.0f}, two {two:.0f} steps/s; {ratio(results['2'], results['1']) / 2:.2f} of twice one", flush=True)
+        with ThreadPoolExecutor() as pool:
+            contenders = dict(
+                one=lambda: run("sync", "1"),
+                two=lambda: run("sync", "2"),
+                apart=lambda: sum(pool.map(run, ["sync"] * 2, ["1"] * 2)),
+            )
+            results = rounds(contenders, n_rounds)
+        one, two, apart = (median(results[name]) for name in contenders)
+        print(
+            f"sync: one process {one:.0f}, two {two:.0f}, two that are not connected {apart:.0f} steps/s; two are "
+            f"{ratio(results['two'], results['one']) / 2:.2f} of twice one, {ratio(results['two'], results['apart']):.2f} of two apart",
+            flush=True,
+        )
     if "async" in tasks:
         results = rounds({n: lambda n=n: run("async", n) for n in ("0", "1")}, n_rounds)
         sync_, async_ = (median(results[n]) for n in "01")

@@ -9,7 +9,8 @@ import torch
 
 from rlpyt.samplers.base import set_traj_info_attributes
 from rlpyt.samplers.collections import BatchSpec, Samples
-from rlpyt.samplers.workers import check_affinity, set_cpu_affinity, split_evenly
+from rlpyt.samplers.collectors import episodes_per_env
+from rlpyt.samplers.workers import bind_master, check_affinity, split_evenly
 from rlpyt.utils.buffer import torchify_buffer
 
 
@@ -78,9 +79,8 @@ class AsyncSamplerMixin:
         if eval_envs:
             part.eval_max_steps = self.eval_max_T * len(eval_envs)
             if self.eval_max_trajectories is not None:
-                part.eval_max_trajectories = sum(
-                    self.eval_max_trajectories // self.eval_n_envs + (e < self.eval_max_trajectories % self.eval_n_envs) for e in eval_envs
-                )
+                shares = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs)
+                part.eval_max_trajectories = sum(shares[eval_envs.start : eval_envs.stop])
         part._first_eval_env = self._first_eval_env + eval_envs.start
         return part
 
@@ -103,8 +103,7 @@ class AsyncSamplerMixin:
         if not self.agent_in_workers:
             self.agent.to_device(affinity.get("cuda_idx"))
         self._start(affinity)
-        if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
-            set_cpu_affinity(affinity["master_cpus"])  # Now: workers that are not bound inherit what binds their master.
+        bind_master(affinity)
 
     def obtain_samples(self, itr: int, db_idx: int) -> list:
         """Take over the latest parameters, and fill batch `db_idx` (0 or 1); return the TrajInfos of the episodes that ended in it."""

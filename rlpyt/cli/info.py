@@ -1,6 +1,6 @@
 """Show versions, and what of the machine this process may use.
 
-The affinity code at the end is what rlpyt.utils.launching suggests for sweeps on this machine.
+The affinity code is the one that quick_affinity_code suggests for experiments on this machine.
 
 example:
   rlpyt info
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -39,28 +38,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 def facts_of_this_machine() -> dict[str, Any]:
-    """Return name and value of everything there is to say, in order; values are texts, numbers or lists of them."""
-    import psutil
+    """Return name and value of everything there is to say, in order; values are texts, or lists of them."""
     import torch
 
-    cpus = allowed_cpus()
-    gib = psutil.virtual_memory()
-    facts = dict(
+    from rlpyt.utils.launching.affinity import quick_affinity_code
+    from rlpyt.utils.launching.machine import read_machine
+
+    machine = read_machine()
+    return dict(
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         **{package: version_of(package) for package in PACKAGES},
         system=platform.platform(),
         processor=processor_name(),
-        CPUs=f"{len(cpus)} allowed of {os.cpu_count()}: {ranges(cpus)}",
-        memory=f"{gib.total / 2**30:.1f} GiB, {gib.available / 2**30:.1f} GiB available",
+        machine=machine.describe().splitlines(),
         GPUs=[gpu_name(torch, i) for i in range(torch.cuda.device_count())],
+        **{
+            "torch threads": f"{torch.get_num_threads()} for operations, {torch.get_num_interop_threads()} between them",
+            "affinity code": quick_affinity_code(machine=machine),
+        },
     )
-    facts["torch threads"] = f"{torch.get_num_threads()} for operations, {torch.get_num_interop_threads()} between them"
-    try:
-        from rlpyt.utils.launching.affinity import quick_affinity_code
-    except ImportError:
-        return facts
-    facts["affinity code"] = quick_affinity_code()
-    return facts
 
 
 def version_of(package: str) -> str:
@@ -83,22 +79,6 @@ def processor_name() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def allowed_cpus() -> list[int]:
-    """Return the numbers of the logical processors that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-
-
-def ranges(numbers: list[int]) -> str:
-    """Return sorted integers as "0-3, 8, 10-11"."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def gpu_name(torch: Any, index: int) -> str:

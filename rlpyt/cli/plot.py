@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from rlpyt.utils.plotting import plot_learning_curves
 
     if args.keys:
-        tables = [read_columns(run_dir / "progress.csv") for run_dir in find_runs(args.dirs, ["progress.csv"])]
+        tables = [read_columns(run_dir / "progress.csv") for run_dir in find_runs(args.dirs)]
         print("\n".join(dict.fromkeys(column for table in tables for column in table)))
         return 0
     paths = plot_learning_curves(

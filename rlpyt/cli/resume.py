@@ -1,11 +1,13 @@
-"""Go on with a run that stopped.
+"""Go on with a run that stopped, or with all that has not finished of an experiment.
 
-It goes on from its newest snapshot, in the same directory, with the settings that params.json tells;
+A run goes on from its newest snapshot, in the same directory, with the settings that params.json tells;
 earlier files stay, renamed progress.1.csv and so on. With --n_steps, also a run that is complete goes on.
 (The classes that params.json names are imported and called: do this with runs that you trust.)
+An experiment is launched again as it was: runs that have finished are skipped.
 
-example:
+examples:
   rlpyt resume data/local/20260101/120000/cartpole_ppo/run_0 --n_steps 200000
+  rlpyt resume data/local/20260101/120000/cartpole_variants --affinity_code 4cpu
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from rlpyt.cli import playing
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="directory of the run, run_<ID>")
+    parser.add_argument("run_dir", metavar="DIR", help="directory of the run, run_<ID>, or of the experiment")
     parser.add_argument("--n_steps", type=float, help="env steps of the whole run; default: as many as it was to have")
     parser.add_argument("--cuda_idx", type=int, help="GPU to use; default: as before")
     parser.add_argument("--n_parallel", type=playing.at_least_1, help="worker processes of parallel samplers; default: as before")
     parser.add_argument(
         "--snapshot_mode", help="which snapshots are kept, see rlpyt.utils.logging.context.logger_context; default: last", default="last"
     )
+    parser.add_argument("--affinity_code", help="of an experiment; default: as before")
     playing.add_script_argument(parser)
 
 
@@ -35,10 +38,17 @@ def run(args: argparse.Namespace) -> int:
     """Build the runner, and train."""
     run_dir = Path(args.run_dir).resolve()
     if not run_dir.is_dir():
-        raise FileNotFoundError(f"There is no directory {run_dir}: give that of a run, run_<ID>.")
+        raise FileNotFoundError(f"There is no directory {run_dir}: give that of a run, run_<ID>, or of an experiment.")
+
+    from rlpyt.utils.launching.status import EXPERIMENT
+
+    if (run_dir / EXPERIMENT).exists():
+        return resume_experiment(run_dir, args)
+    if args.affinity_code is not None:
+        raise ValueError(f"--affinity_code is for experiments, and {run_dir} has no {EXPERIMENT}.")
     match = re.fullmatch(r"run_(\w+)", run_dir.name)
     if match is None:
-        raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>: give that, not a snapshot or the experiment.")
+        raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>: give that, not a snapshot.")
 
     from rlpyt.experiments.build import rebuild
     from rlpyt.runners.checkpoint import beside, check_settings, load_snapshot, settings_of
@@ -81,6 +91,17 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(str(error)) from error
         traceback.print_exc()
         return 1
+    return 0
+
+
+def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
+    """Launch again what has not finished; ValueError for options that are for single runs."""
+    from rlpyt.utils.launching.exp_launcher import rerun_experiments
+
+    single = [name for name in ("n_steps", "cuda_idx", "n_parallel", "script") if getattr(args, name) is not None]
+    if single:
+        raise ValueError(f"{', '.join(f'--{name}' for name in single)} are for a single run, and {exp_dir} is an experiment.")
+    rerun_experiments(exp_dir, args.affinity_code)
     return 0
 
 

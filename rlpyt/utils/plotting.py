@@ -120,7 +120,7 @@ def plot_learning_curves(
         raise ValueError(f"statistic={statistic!r} is unknown: choose one of {', '.join(STATISTICS)}.")
     paths = _picture_paths(path)
     make_figure = _figure_maker()
-    tables = {run_dir: read_columns(run_dir / "progress.csv") for run_dir in find_runs(dirs, ["progress.csv"])}
+    tables = {run_dir: read_columns(run_dir / "progress.csv") for run_dir in find_runs(dirs)}
     names = list(dict.fromkeys(column for table in tables.values() for column in table))
     begun = [table for table in tables.values() if table]
     common = [column for column in RETURN_COLUMNS if all(has_column(table, column) for table in begun)]

@@ -14,6 +14,8 @@ import psutil
 import pytest
 import torch
 
+from rlpyt.utils.launching.exp_launcher import run_experiments
+
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 # Without schedules, which depend on how long a run is to be.
 SHORT, LONG = (("algo.linear_lr_schedule=False", f"runner.n_steps={n_steps}") for n_steps in (256, 512))
@@ -145,6 +147,22 @@ def test_affinities_of_several_processes_are_not_guessed():
     for recorded in ([{}, {}], dict(optimizer=[{}], sampler={})):
         with pytest.raises(ValueError, match="several processes"):
             new_affinity(recorded, 0, None)
+
+
+@pytest.mark.timeout(100)
+def test_what_has_not_finished_of_an_experiment_is_launched_again(tmp_path, rlpyt):
+    script = tmp_path / "script.py"
+    script.write_text("import sys, pathlib; sys.exit(sys.argv[3] == '1' and not pathlib.Path(sys.argv[4]).exists())")
+    exp_dir, repaired = tmp_path / "experiment", tmp_path / "repaired"
+    with pytest.raises(SystemExit):
+        run_experiments(script, "1cpu", exp_dir, 2, [{}], ["a"], common_args=[repaired])
+    assert "2 runs: 1 finished, 1 failed." in rlpyt("status", exp_dir)[1]
+    assert "--n_steps are for a single run" in rlpyt("resume", exp_dir, "--n_steps", "5")[2]
+    assert rlpyt("resume", exp_dir)[0] == 1, "a run has failed again"
+    repaired.touch()
+    code, out, _ = rlpyt("resume", exp_dir)
+    assert code == 0 and "a/run_0: has finished before" in out and "2 runs: 2 finished." in out
+    assert "has no experiment.json" in rlpyt("resume", exp_dir / "a", "--affinity_code", "1cpu")[2]
 
 
 @pytest.mark.timeout(280)

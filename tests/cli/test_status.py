@@ -7,8 +7,6 @@ import time
 
 import pytest
 
-from rlpyt.cli.text import duration
-
 FINISHED = "time | name_0 itr #9 saved\ntime | name_0 Training complete.\n"
 INTERRUPTED = "time | SIGINT: finishing this iteration, then saving.\ntime | name_0 Stopped after iteration 7.\n"
 FAILED = "time | name_0 itr #3\nTraceback (most recent call last):\n  File a.py, line 3\nValueError: what went wrong\n"
@@ -20,7 +18,7 @@ def write_run(run_dir, log=None, steps=(), params=None, column="ReturnAverage", 
     if log is not None:
         (run_dir / "debug.log").write_text(log)
     if steps:
-        lines = [f"Diagnostics/CumSteps,{column}", *(f"{step},{step / 100}" for step in steps), f"{steps[-1] + 500},nan"]
+        lines = [f"Diagnostics/CumSteps,{column}", *(f"{step},{step / 100}" for step in steps)]
         (run_dir / "progress.csv").write_text("\n".join(lines) + "\n")
         written = time.time() - age
         os.utime(run_dir / "progress.csv", (written, written))
@@ -32,36 +30,36 @@ def write_run(run_dir, log=None, steps=(), params=None, column="ReturnAverage", 
 def states(rlpyt, path):
     code, out, err = rlpyt("status", path, "--json")
     assert (code, err) == (0, "")
-    return {run["path"].rpartition("/")[2]: run for run in json.loads(out)}
+    return {run["name"].rpartition("/")[2]: run for run in json.loads(out)}
 
 
 def test_states_are_what_the_files_tell(tmp_path, rlpyt):
     write_run(tmp_path / "run_0", FINISHED, [1000, 2000], dict(runner=dict(n_steps=2500)), age=7200)
-    write_run(tmp_path / "run_1", INTERRUPTED, [1000], dict(n_steps=1e6))
+    write_run(tmp_path / "run_1", INTERRUPTED, [1000], dict(runner=dict(n_steps=1e6)))
     write_run(tmp_path / "run_2", FAILED)
     write_run(tmp_path / "run_3", UNDERWAY, [500], column="GameScore/Average")
     write_run(tmp_path / "deeper" / "run_10", FINISHED)
-    (tmp_path / "deeper" / "run_10" / "FAILED.json").write_text(json.dumps(dict(traceback="Traceback\n  File\nKeyError: 'lr'\n")))
+    (tmp_path / "deeper" / "run_10" / "FAILED.json").write_text(json.dumps(dict(error="KeyError: 'lr'", exit_code=1)))
     runs = states(rlpyt, tmp_path)
     assert {name: run["state"] for name, run in runs.items()} == dict(
-        run_0="finished", run_1="interrupted", run_2="failed", run_3="stopped", run_10="failed"
+        run_0="finished", run_1="interrupted", run_2="failed", run_3="interrupted", run_10="failed"
     )
-    assert (runs["run_0"]["steps"], runs["run_0"]["n_steps"], runs["run_0"]["last_return"]) == (2500, 2500, 20.0)
+    assert (runs["run_0"]["steps"], runs["run_0"]["n_steps"], runs["run_0"]["return_"]) == (2000, 2500, 20.0)
     assert 7200 <= runs["run_0"]["age"] < 7300
-    assert (runs["run_1"]["n_steps"], runs["run_2"]["steps"], runs["run_3"]["last_return"]) == (1_000_000, None, 5.0)
+    assert (runs["run_1"]["n_steps"], runs["run_2"]["steps"], runs["run_3"]["return_"]) == (1_000_000, None, 5.0)
     assert (runs["run_2"]["error"], runs["run_10"]["error"]) == ("ValueError: what went wrong", "KeyError: 'lr'")
 
 
-def test_the_table_has_a_line_for_each_run_then_errors_and_a_summary(tmp_path, rlpyt):
-    write_run(tmp_path / "run_10", FINISHED, [1000, 200_000], dict(runner=dict(n_steps=200_500)), age=7200)
+def test_the_table_has_a_line_for_each_run_then_a_summary_and_errors(tmp_path, rlpyt):
+    write_run(tmp_path / "run_10", FINISHED, [1000, 200_000], dict(runner=dict(n_steps=200_000)))
     write_run(tmp_path / "run_9", FAILED)
     code, out, _ = rlpyt("status", tmp_path)
-    header, first, second, error, summary = out.splitlines()
-    assert code == 0 and header.split() == ["run", "state", "steps", "of", "return", "last", "row"]
-    assert first.split()[:2] == [str(tmp_path / "run_9"), "failed"] and first.split()[2:5] == ["-", "-", "-"]
-    assert second.split() == [str(tmp_path / "run_10"), "finished", "200,500", "200,500", "2,000.0", "2.0", "h", "ago"]
-    assert error == f"{tmp_path / 'run_9'}: ValueError: what went wrong"
-    assert summary == "2 runs: 1 finished, 1 failed"
+    header, _, first, second, _, summary, error = out.splitlines()
+    assert code == 0 and header.split() == ["run", "status", "steps", "return", "log"]
+    assert first.split() == ["run_9", "failed", str(tmp_path / "run_9")]
+    assert second.split() == ["run_10", "finished", "200,000", "2000", str(tmp_path / "run_10")]
+    assert summary == "2 runs: 1 finished, 1 failed."
+    assert error == "run_9: ValueError: what went wrong"
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="Only Linux tells who has locked what.")
@@ -73,7 +71,7 @@ def test_a_run_whose_directory_is_locked_is_running(tmp_path, rlpyt):
         running = states(rlpyt, tmp_path)["run_0"]["state"]
     finally:
         os.close(descriptor)
-    assert running == "running" and states(rlpyt, tmp_path)["run_0"]["state"] == "stopped"
+    assert running == "running" and states(rlpyt, tmp_path)["run_0"]["state"] == "interrupted"
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{", "\x00"])
@@ -93,9 +91,10 @@ def test_an_earlier_error_does_not_count_after_a_good_end(tmp_path, rlpyt):
 def test_runs_of_the_logger_are_understood(trained, rlpyt):
     run_dir = trained("cartpole", "ppo")
     status = states(rlpyt, run_dir)["run_0"]
-    assert (status["state"], status["steps"], status["n_steps"]) == ("finished", 512, 512) and status["last_return"] > 0
+    assert (status["state"], status["steps"], status["n_steps"]) == ("finished", 512, 512) and status["return_"] > 0
 
 
-@pytest.mark.parametrize("seconds, text", [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2.0 h"), (1e6, "12 d")])
-def test_times_are_in_the_unit_that_suits_them(seconds, text):
-    assert duration(seconds) == text
+def test_a_directory_without_runs_says_so(tmp_path, rlpyt):
+    assert rlpyt("status", tmp_path) == (0, "There are no runs.\n", "")
+    code, out, err = rlpyt("status", tmp_path / "none")
+    assert (code, out) == (2, "") and err.startswith("rlpyt status: ") and "not a directory" in err

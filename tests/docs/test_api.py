@@ -28,8 +28,11 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.samplers.signals",
     "rlpyt.samplers.workers",
     "rlpyt.utils.kernels",
+    "rlpyt.utils.launching.resources",
+    "rlpyt.utils.launching.sweep",
     "rlpyt.utils.lazy",
     "rlpyt.utils.logging.tabular",
+    "rlpyt.utils.logging.writers",
     "rlpyt.utils.plain",
     "rlpyt.utils.stopwatch",
 }

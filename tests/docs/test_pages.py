@@ -19,12 +19,6 @@ def name(page):
     return str(page.relative_to(ROOT))
 
 
-def skip_what_is_to_come(page):
-    """After the merge of the launcher this goes, with its two calls."""
-    if page.stem == "launching":
-        pytest.importorskip("rlpyt.utils.launching.exp_launcher")
-
-
 def test_a_script_is_the_python_blocks_of_a_page_each_line_where_it_was():
     page = "text\n```python\na = 1\n\n```\nmore\n```sh\nls\n```\n````text\n```python\nno\n```\n````\n```python\nb = a\n```\n"
     assert script(page).splitlines() == ["", "", "a = 1", "", "", "", "", "", "", "", "", "", "", "", "", "b = a", ""]
@@ -37,7 +31,6 @@ def test_these_pages_have_code():
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("page", WITH_CODE, ids=name)
 def test_the_code_of_a_page_runs(page, tmp_path):
-    skip_what_is_to_come(page)
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     command = [sys.executable, str(ROOT / "tests" / "pages.py"), str(page), str(tmp_path)]
     out = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, cwd=tmp_path)
@@ -48,7 +41,6 @@ def test_the_code_of_a_page_runs(page, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_scripts_that_a_page_names_exist(page):
-    skip_what_is_to_come(page)
     for path in COMMAND.findall(page.read_text()):
         assert (ROOT / path).is_file(), f"{name(page)} names {path}"
 

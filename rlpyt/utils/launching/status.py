@@ -30,12 +30,11 @@ from typing import Any, TextIO
 
 import psutil
 
+from rlpyt.utils.logging.runs import RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column
 from rlpyt.utils.misc import atomic_write
 
 EXPERIMENT = "experiment.json"
 STATES = ("pending", "running", "finished", "failed", "interrupted")
-STEPS = "Diagnostics/CumSteps"
-RETURNS = ("GameScoreAverage", "GameScore/Average", "ReturnAverage", "Return/Average")  # The first there is: for Atari, the score.
 _MARKED = STATES[1:]
 _TAIL = 64 * 1024  # bytes at the end of a file that are read for its last lines
 
@@ -135,7 +134,7 @@ def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = N
     seconds = facts.get("seconds")
     if state == "running" and "started" in facts:
         seconds = max(time.time() - facts["started"], 0.0)
-    steps = row.get(STEPS)
+    steps = value(row, STEPS_COLUMN)
     return RunStatus(
         name=os.path.relpath(run_dir, exp_dir or run_dir.parent),
         run_dir=run_dir,
@@ -143,11 +142,16 @@ def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = N
         exit_code=facts.get("exit_code"),
         steps=None if steps is None else int(steps),
         n_steps=_planned_steps(run_dir),
-        return_=next((row[name] for name in RETURNS if name in row), None),
+        return_=value(row, *RETURN_COLUMNS),
         seconds=seconds,
         age=age,
-        error=facts.get("error"),
+        error=facts.get("error") or (_last_word(run_dir) if state == "failed" else None),
     )
+
+
+def value(row: Mapping[str, float], *names: str) -> float | None:
+    """Return the first of some columns that a row has, see `find_column`; None if it has none."""
+    return row[find_column(row, *names)] if has_column(row, *names) else None
 
 
 def last_row(run_dir: str | os.PathLike) -> tuple[dict[str, float], float | None]:
@@ -203,6 +207,12 @@ def _state_by_log(run_dir: Path) -> str:
         return "finished"
     tail = last_lines(run_dir / "debug.log", 100)
     return "failed" if any(line.startswith("Traceback (most recent call last)") for line in tail) else "interrupted"
+
+
+def _last_word(run_dir: Path) -> str | None:
+    """The last line of the log, which after a traceback is the error."""
+    lines = [line for line in last_lines(run_dir / "debug.log", 100) if line.strip()]
+    return lines[-1] if lines else None
 
 
 def says_complete(run_dir: str | os.PathLike) -> bool:

@@ -14,28 +14,27 @@ from typing import Any
 
 RETURN_COLUMNS = ("GameScoreAverage", "ReturnAverage")  # for Atari: the score, not the sum of clipped rewards
 STEPS_COLUMN = "CumSteps"  # env steps
-_RUN_FILES = frozenset(("progress.csv", "debug.log", "FAILED.json"))  # what only the directory of a run has
+PROGRESS = "progress.csv"
 
 
-def find_runs(paths: Iterable[Any], files: Iterable[str] = _RUN_FILES) -> list[Path]:
-    """Return the directories at and below some paths in which there is any of some files, each once, run_2 before run_10.
+def find_runs(paths: Iterable[Any]) -> list[Path]:
+    """Return the directories at and below some paths in which there is a progress.csv, each once, run_2 before run_10.
 
     Args:
         paths: directories, or such files themselves.
-        files: names; by default what every run has.
 
     Raises:
         FileNotFoundError: one of the paths does not exist, or has no such directory.
     """
-    files, found = set(files), {}
+    found: dict[Path, Path] = {}
     for path in map(Path, paths):
-        if path.is_file() and path.name in files:
+        if path.is_file() and path.name == PROGRESS:
             path = path.parent
         if not path.is_dir():
             raise FileNotFoundError(f"There is no directory {path}.")
-        below = [directory for directory, names in _walk(path) if files & names]
+        below = [directory for directory, names in _walk(path) if PROGRESS in names]
         if not below:
-            raise FileNotFoundError(f"There is no run in {path}: no directory with {' or '.join(sorted(files))}.")
+            raise FileNotFoundError(f"There is no run in {path}: no directory with a {PROGRESS}.")
         found.update((directory.resolve(), directory) for directory in sorted(below, key=_natural))
     return list(found.values())
 

@@ -7,6 +7,7 @@ replayed, which lies in files of its own (see `ReplayFiles`). All of it is plain
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import re
 import threading
@@ -201,8 +202,20 @@ def _snapshots_in(directory: Path) -> list[Path]:
     """Snapshots of a run, the newest first."""
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory} does not exist.")
-    files = [file for file in directory.iterdir() if _SNAPSHOT.fullmatch(file.name)]
-    return sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)
+    return sorted((file for file in directory.iterdir() if _SNAPSHOT.fullmatch(file.name)), key=_recency, reverse=True)
+
+
+def _recency(file: Path) -> tuple[float, float, bool]:
+    """Sorts snapshots as they were written, whatever the times of the files are, which copying changes.
+
+    What a new run has put aside is older than its own; of one run, sampled steps tell. What is damaged is in front, so that it is noticed.
+    """
+    _, previous, number = _SNAPSHOT.fullmatch(file.name).groups()
+    try:
+        steps = torch.load(file, map_location="cpu", weights_only=True, mmap=True).get("cum_steps", -1)
+    except Exception:  # Damaged files fail in many ways.
+        steps = math.inf
+    return math.inf if number is None else int(number[1:]), steps, not previous
 
 
 def check_settings(saved: dict, now: dict, file: Any) -> None:

@@ -8,7 +8,8 @@
 While the copier reads the one buffer, sampling goes on in the other. The copier appends batches in the order in which they were sampled; it
 is one process, because two would have to take turns. All of it works with any number of GPUs, and with none.
 
-Sampling runs at full speed. Optimizing waits whenever it would otherwise train on more than `replay_ratio` samples per sampled step.
+Optimizing waits whenever it would otherwise train on more than `replay_ratio` samples per sampled step. Sampling runs at full speed, unless
+it shares processors with training: then it takes what training leaves, which is all of it while optimizing waits.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from rlpyt.samplers.workers import (
     bind_master,
     check_forked_torch_threads,
     default_start_method,
+    share_processors,
     split_async_affinity,
 )
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
@@ -46,6 +48,8 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.seed import env_seed, make_seed, set_seed
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.synchronize import ProcessLock
+
+NICENESS = 15  # of sampling processes that share processors with training: while both are busy, they get a thirtieth of one
 
 
 class AsyncRlMixin:
@@ -176,6 +180,10 @@ class AsyncRlMixin:
         names = ["the sampling process" if n == 1 else f"sampling process {i} of {n}" for i in range(n)]
         batches_np = [samples_np for _, samples_np in self.sampler._batches]
         processes.append(dict(work=_copy, algo=self.algo, batches_np=batches_np, lines=lines, n_parts=n))
+        trains_here = any(affinity.get("cuda_idx") is None for affinity in self.optimizer_affinities)
+        if trains_here and share_processors(self.optimizer_affinities, self.sampler_affinities):
+            for process in processes:
+                process["niceness"] = NICENESS
         names.append("the memory copier")
         meeting_place = None
         if self.world_size > 1:
@@ -452,6 +460,8 @@ class _Report(NamedTuple):
 def _work(pipe: Any, kwargs: dict) -> None:
     """What every process but this one does, see `WorkerPool`: its work begins with the command that says which batch is the first one."""
     kwargs = dict(kwargs)
+    if niceness := kwargs.pop("niceness", 0):
+        os.nice(niceness)
     kwargs.pop("work")(pipe, **kwargs)
 
 

@@ -7,6 +7,7 @@ replayed, which lies in files of its own (see `ReplayFiles`). All of it is plain
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import re
 import threading
@@ -151,7 +152,7 @@ def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[st
         ValueError: none is readable.
     """
     path = _put_aside(Path(path))
-    files = [path] if path.is_file() else snapshots_in(path)
+    files = [path] if path.is_file() else sorted(snapshots_in(path), key=_recency, reverse=True)
     if not files:
         raise FileNotFoundError(f"There is no snapshot in {path}: give the directory of a run (run_<ID>), or a snapshot file.")
     problems = []
@@ -195,6 +196,19 @@ def _put_aside(path: Path) -> Path:
         return path
     pattern = re.compile(rf"{re.escape(path.stem)}\.(\d+)\.pkl")
     return max(((int(m[1]), file) for file in path.parent.iterdir() if (m := pattern.fullmatch(file.name))), default=(0, path))[1]
+
+
+def _recency(file: Path) -> tuple[float, float, bool]:
+    """Sorts snapshots of a directory as they were written, whatever the times of the files are, which copying changes.
+
+    What a new run has put aside is older than its own; of one run, sampled steps tell. What is damaged is in front, so that it is noticed.
+    """
+    previous, number = re.fullmatch(r".*?(_previous)?(?:\.(\d+))?\.pkl", file.name).groups()
+    try:
+        steps = torch.load(file, map_location="cpu", weights_only=True, mmap=True).get("cum_steps", -1)
+    except Exception:  # Damaged files fail in many ways.
+        steps = math.inf
+    return math.inf if number is None else int(number), steps, not previous
 
 
 def check_settings(saved: dict, now: dict, file: Any) -> None:

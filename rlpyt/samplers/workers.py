@@ -533,6 +533,20 @@ def split_async_affinity(affinity: Any) -> tuple[list[dict], list[dict]]:
     return optimizers, parts[1]
 
 
+def share_processors(some: list[dict], others: list[dict]) -> bool:
+    """Whether any processes with the affinities of one list may run on a processor on which those of the other list may."""
+    ours, theirs = (set().union(*(_processors(affinity) for affinity in affinities)) for affinities in (some, others))
+    return bool(ours & theirs)
+
+
+def _processors(affinity: dict) -> set[int]:
+    """Where the processes of an affinity may run: all processors, unless master and workers are bound."""
+    groups = [affinity.get("master_cpus"), *affinity.get("workers_cpus", ())]
+    if not affinity.get("set_affinity", True) or any(cpus is None for cpus in groups):
+        return set(allowed_cpus())
+    return {int(cpu) for cpus in groups for cpu in ([cpus] if isinstance(cpus, numbers.Integral) else cpus)}
+
+
 def _is_cpus(value: Any) -> bool:
     """Whether `value` is None (unbound), a processor number, or a group of them."""
     if isinstance(value, (list, tuple, range, set, np.ndarray)):

@@ -4,8 +4,8 @@
 
 * sync: environment steps per second of PPO on Pong, one thread in each process: `SyncRl` with two processes over gloo against one, and
   against two runs at the same time that have nothing to do with each other, which is what two processors can do at best.
-* async: updates per second of DQN on Pong with a replay ratio of 8, on two processors: `AsyncRl` (one process samples) against
-  `MinibatchRl` (two workers, both threads train).
+* async: updates per second of DQN on Pong with a replay ratio of 8, on two processors: `AsyncRl` against `MinibatchRl`, each with two
+  workers, and with as many threads that train as there are processors.
 * exchange: seconds to send, and to receive, a network of 3.6 million parameters.
 * snapshot: seconds for which training pauses to save a replay buffer of 1 million frames, after 50,000 more of them each time. Needs 9 GB
   of memory, and of disk in the directory for temporary files.
@@ -66,7 +66,7 @@ def async_(is_async: bool) -> float:
     from rlpyt.algos.dqn.dqn import DQN
     from rlpyt.runners.async_rl import AsyncRl
     from rlpyt.runners.minibatch_rl import MinibatchRl
-    from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
+    from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler
     from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 
     T, B, start, n_updates = 2, 16, 2000, 200
@@ -83,7 +83,7 @@ def async_(is_async: bool) -> float:
     n_steps = start + (n_updates + 20) * 128 / 8
     settings = dict(algo=algo, agent=AtariDqnAgent(), n_steps=n_steps, log_interval_steps=n_steps, seed=0)
     if is_async:
-        AsyncRl(sampler=sampler(AsyncSerialSampler, T, B), affinity=dict(optimizer=[dict(torch_threads=1)]), **settings).train()
+        AsyncRl(sampler=sampler(AsyncCpuSampler, T, B), **settings).train()
     else:
         MinibatchRl(sampler=sampler(CpuSampler, T, B), **settings).train()
     times = [(t, updates) for t, updates in times if updates >= 20]

@@ -24,14 +24,15 @@ from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.envs.gym import make
-from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
+from rlpyt.runners.async_rl import NICENESS, AsyncRl, AsyncRlEval
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.async_.alternating_sampler import AsyncAlternatingSampler, AsyncNoOverlapAlternatingSampler
 from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler
 from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSampler
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
+from rlpyt.samplers.collections import TrajInfo
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.samplers.workers import WorkerError
+from rlpyt.samplers.workers import WorkerError, allowed_cpus
 from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.logging.context import logger_context
 
@@ -223,6 +224,31 @@ def test_the_replay_ratio_is_an_upper_bound_and_reached_by_who_is_fast(replay_ra
         assert n_copied > first and updates <= (n_copied - first) * per_batch
     assert seen[-1][1] >= (runner.n_itr - first - 2) * per_batch - 1
     assert min(column(table, "OptThrottle")[2:]) < 0.9 and sum(column(table, "WaitingTime (s)")) > 0.1
+
+
+class NiceTrajInfo(TrajInfo):
+    """Tells the priority of the process that samples."""
+
+    def terminate(self, observation):
+        self.Niceness = os.getpriority(os.PRIO_PROCESS, 0)
+        return self
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("sampler", ["serial", "cpu"])
+def test_sampling_goes_second_where_it_shares_processors_with_training(sampler, own, tmp_path):
+    cpus = allowed_cpus()
+    if own and len(cpus) < 2:
+        pytest.skip("needs two processors")
+    optimizer = dict(cpus=cpus[:1], torch_threads=1, set_affinity=own)
+    affinity = dict(optimizer=[optimizer], sampler=dict(master_cpus=cpus[1:], workers_cpus=cpus[1:2] or cpus, set_affinity=own))
+    runner = build(sampler, affinity=affinity)
+    runner.sampler.TrajInfoCls = NiceTrajInfo
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    table = train(runner, tmp_path)
+    expected = before if own else min(before + NICENESS, 19)
+    assert {float(row[column]) for row in table for column in ("NicenessMin", "NicenessMax")} == {expected}
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
 # --- Failures ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,11 +17,11 @@ from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners import checkpoint
-from rlpyt.runners.checkpoint import load_snapshot
+from rlpyt.runners.checkpoint import _recency, load_snapshot
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import collectors
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
-from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.logging.context import logger_context, snapshots_in
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
 import train  # noqa: E402
@@ -137,12 +138,26 @@ def test_of_a_damaged_snapshot_the_one_before_is_taken(damage, tmp_path, capsys)
     if damage == "flipped":
         data[len(data) // 2] ^= 1
     file.write_bytes(data[: len(data) // 2] if damage == "cut" else data if damage == "flipped" else b"")
-    os.utime(file, ns=(2**62, 2**62))
     resumed = run("dqn", tmp_path / "b", False, resume_from=directory)
     assert resumed.first_itr == 18
     assert "not a readable snapshot" in capsys.readouterr().out
     with pytest.raises(ValueError, match="No snapshot in .* is readable"):
         run("dqn", tmp_path / "c", False, resume_from=file)
+
+
+def test_the_newest_snapshot_is_the_newest_whatever_the_times_of_files(tmp_path):
+    directory = run_dir(tmp_path / "a")
+    for i, name in enumerate(["params.pkl", "params_previous.pkl"]):  # As copies have it.
+        os.utime(directory / name, ns=(i, i))
+    assert load_snapshot(directory)[0].name == "params.pkl"
+    shutil.copy(directory / "params_previous.pkl", directory / "best.pkl")
+    files = sorted(snapshots_in(directory), key=_recency, reverse=True)
+    assert [file.name for file in files] == ["params.pkl", "best.pkl", "params_previous.pkl"]
+    with pytest.raises(Killed):
+        run("dqn", tmp_path / "a", False, stop_at=9)  # A new run in the same directory, which is 6 iterations old.
+    os.utime(directory / "params.pkl", ns=(0, 0))
+    file, snapshot = load_snapshot(directory)
+    assert file.name == "params.pkl" and snapshot["itr"] == 5
 
 
 def test_other_settings_are_refused_with_each_difference(tmp_path):

@@ -20,7 +20,7 @@ from collecting import GPU_SAMPLERS, SAMPLERS, assert_signals_are_empty
 from envs import ClosingEnv, CountingEnv, FailingEnv, ModulesEnv, SlowEnv
 
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.samplers.workers import WorkerError, check_affinity, set_cpu_affinity, split_evenly
+from rlpyt.samplers.workers import WorkerError, allowed_cpus, check_affinity, set_cpu_affinity, share_processors, split_evenly
 
 TESTS = Path(__file__).parents[1]
 
@@ -673,3 +673,11 @@ def test_binding_to_processors_that_do_not_exist_is_a_warning_that_names_those_a
     with pytest.warns(UserWarning, match=rf"\[100000\].*allowed are \[{min(allowed)}"):
         set_cpu_affinity(100_000)
     assert os.sched_getaffinity(0) == allowed
+
+
+def test_processors_are_shared_unless_all_processes_are_bound_to_others():
+    a, b = dict(master_cpus=[0], workers_cpus=[0, (1, 2)]), dict(master_cpus=3, workers_cpus=[4, 5])
+    assert not share_processors([a], [b]) and share_processors([a], [b, dict(b, workers_cpus=[2])])
+    if 0 in allowed_cpus():
+        assert share_processors([a], [dict(b, set_affinity=False)]) and share_processors([a], [dict(workers_cpus=[4])])
+    assert share_processors([{}], [{}])

@@ -135,13 +135,12 @@ def _files_of_run(run_dir: str) -> list[str]:
 
 
 def snapshots_in(run_dir) -> list[Path]:
-    """Snapshots of a run, those that were moved aside among them, the newest first; FileNotFoundError without such a directory."""
+    """Snapshots of a run, those that were moved aside among them, in no order; FileNotFoundError without such a directory."""
     run_dir = Path(run_dir)
     if not run_dir.is_dir():
         raise FileNotFoundError(f"{run_dir} does not exist.")
     name = re.compile(rf"{_SNAPSHOT}(\.\d+)?\.pkl")
-    files = [file for file in run_dir.iterdir() if name.fullmatch(file.name)]
-    return sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True)
+    return [file for file in run_dir.iterdir() if name.fullmatch(file.name)]
 
 
 @contextmanager

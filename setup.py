@@ -37,7 +37,7 @@ setup(
         "wandb": ["wandb"],
         "envpool": ["envpool"],
         "ray": ["ray[default]>=2.30"],
-        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot],
+        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot, *video, "wandb"],
         "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
     },
 )

@@ -6,9 +6,10 @@ What it teaches: experiments as data. Each is an entry of the table below: a con
     python examples/launch.py cartpole_ppo --affinity_code 2cpu_1cpr --runs_per_setting 5 --log_dir /data/cartpole
 
 Everything is in data/local/<date>/<time>/<name>/, or in --log_dir. Launched again with the same --log_dir, an absolute path, runs that have
-finished are skipped, and the others go on where they stopped. All that the experiment has is printed by
+finished are skipped, and the others go on where they stopped (or: rlpyt resume /data/cartpole). How far they are, and what they have learned:
 
-    python -c "from rlpyt.utils.launching.status import print_status; print_status('/data/cartpole')"
+    rlpyt status /data/cartpole
+    rlpyt plot /data/cartpole --out cartpole
 """
 
 import argparse
@@ -82,6 +83,7 @@ if __name__ == "__main__":
     args = parser.parse_args()
     if args.name not in EXPERIMENTS:
         near = difflib.get_close_matches(args.name, EXPERIMENTS)
-        parser.error(f"there is no experiment {args.name!r}: {'did you mean' if near else 'there are'} {', '.join(near or EXPERIMENTS)}?")
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(EXPERIMENTS)}."
+        parser.error(f"there is no experiment {args.name!r}: {hint}")
     code = args.affinity_code or encode_affinity(n_cpu_core=args.n_cpu_core, n_gpu=args.n_gpu)
     launch(args.name, code, args.runs_per_setting, args.log_dir, args.smoke)

@@ -1,7 +1,7 @@
 """Show the state of all runs in a directory at a glance, be they of experiments or not.
 
-Of every run: whether it is pending, running, finished, failed or interrupted, how many environment steps it has taken of how many, and
-its last mean return.
+Of every run: whether it is pending, running, finished, failed or interrupted, how many environment
+steps it has taken of how many, and its last mean return.
 
 example:
   rlpyt status data/local/sweep

@@ -94,6 +94,8 @@ def build(
 
 def with_defaults(affinity: Any, defaults: dict) -> Any:
     """Return an affinity, of one process or a list for several, with what it leaves open. Those of asynchronous runs leave nothing open."""
+    if affinity is None:
+        return dict(defaults)
     if isinstance(affinity, list):
         return [with_defaults(each, defaults) for each in affinity]
     return affinity if isinstance(affinity, str) or "optimizer" in affinity else {**defaults, **affinity}

@@ -1,5 +1,6 @@
 """Every Python block of the documentation runs, in smoke size, and what pages point to exists."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from pages import script
+
+from rlpyt.cli import COMMANDS, make_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("docs/**/*.md")] if "_build" not in path.parts)
@@ -49,3 +52,24 @@ def test_scripts_that_a_page_names_exist(page):
 def test_files_that_a_page_links_to_exist(page):
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         assert "://" in target or (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+RLPYT = re.compile(r"^ {4,}(rlpyt [a-z].*?)(?:  +#.*)?$", re.MULTILINE)
+
+
+def command_lines():
+    for page in PAGES:
+        yield from ((name(page), line) for line in RLPYT.findall(page.read_text()))
+    for command in COMMANDS:
+        module = importlib.import_module(f"rlpyt.cli.{command}")
+        yield from ((f"rlpyt {command} --help", line) for line in re.findall(r"^  (rlpyt .*)$", module.__doc__, re.MULTILINE))
+
+
+@pytest.mark.parametrize("where, line", [pytest.param(*pair, id=" in ".join(reversed(pair))) for pair in command_lines()])
+def test_command_lines_are_understood(where, line):
+    args = make_parser().parse_args(line.split()[1:])
+    assert args.command == line.split()[1], where
+
+
+def test_there_are_command_lines():
+    assert {"docs/launching.md", "rlpyt plot --help"} <= {where for where, _ in command_lines()}

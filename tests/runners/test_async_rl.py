@@ -245,7 +245,10 @@ def test_sampling_goes_second_where_it_shares_processors_with_training(sampler, 
     runner = build(sampler, affinity=affinity)
     runner.sampler.TrajInfoCls = NiceTrajInfo
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    table = train(runner, tmp_path)
+    try:
+        table = train(runner, tmp_path)
+    finally:
+        os.sched_setaffinity(0, cpus)
     expected = before if own else min(before + NICENESS, 19)
     assert {float(row[column]) for row in table for column in ("NicenessMin", "NicenessMax")} == {expected}
     assert os.getpriority(os.PRIO_PROCESS, 0) == before

@@ -20,6 +20,7 @@ import importlib
 import pkgutil
 from collections.abc import Collection, Mapping
 from types import ModuleType
+from typing import Any
 
 SECTIONS = ("agent", "algo", "accelerate", "env", "eval_env", "model", "optim", "runner", "sampler")
 
@@ -29,13 +30,21 @@ def variant(base: Mapping[str, Mapping], **sections: Mapping) -> dict[str, dict]
 
         double = variant(dqn, algo=dict(double_dqn=True))
 
+    Where both have a dictionary, at any depth, only what is in the new one changes.
+
     Raises:
         ValueError: a section is neither one of `base` nor of SECTIONS.
     """
     names = list(dict.fromkeys([*base, *sections]))
     for name in names:
         look_up(name, [*base, *SECTIONS], "section")
-    return {name: copy.deepcopy({**base.get(name, {}), **sections.get(name, {})}) for name in names}
+    return {name: _merged(base.get(name, {}), sections.get(name, {})) for name in names}
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return copy.deepcopy(new)
+    return {**copy.deepcopy(dict(old)), **{name: _merged(old.get(name), value) for name, value in new.items()}}
 
 
 def config_modules() -> dict[str, str]:

@@ -13,6 +13,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import traceback
 from pathlib import Path
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if not run_dir.is_dir():
         raise FileNotFoundError(f"There is no directory {run_dir}: give that of a run, run_<ID>, or of an experiment.")
 
-    from rlpyt.utils.launching.status import EXPERIMENT
+    from rlpyt.utils.launching.status import EXPERIMENT, marked
 
     if (run_dir / EXPERIMENT).exists():
         return resume_experiment(run_dir, args)
@@ -68,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--cuda_idx and --n_parallel go without --script, whose function decides on the runner's affinity.")
     runner = rebuild(params_file, args.script, params.get("affinity"))
     if args.n_steps is not None:
-        if not args.n_steps >= 1:
-            raise ValueError(f"--n_steps {args.n_steps:g} must be a number of environment steps, at least 1.")
+        if not (math.isfinite(args.n_steps) and args.n_steps >= 1):
+            raise ValueError(f"--n_steps {args.n_steps:g} must be a finite number of environment steps, at least 1.")
         runner.n_steps = int(args.n_steps)
         if isinstance(params.get("runner"), dict):
             params["runner"]["n_steps"] = runner.n_steps
@@ -85,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         with logger_context(run_dir.parent, run_ID, params.get("name", run_dir.parent.name), own, args.snapshot_mode, override_prefix=True):
             is_open = True
-            runner.train()
+            with marked(run_dir):
+                runner.train()
     except Exception as error:
         if not is_open:
             raise ValueError(str(error)) from error
@@ -96,12 +98,15 @@ def run(args: argparse.Namespace) -> int:
 
 def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
     """Launch again what has not finished; ValueError for options that are for single runs."""
-    from rlpyt.utils.launching.exp_launcher import rerun_experiments
+    from rlpyt.utils.launching.exp_launcher import StillRunning, rerun_experiments
 
     single = [name for name in ("n_steps", "cuda_idx", "n_parallel", "script") if getattr(args, name) is not None]
     if single:
         raise ValueError(f"{', '.join(f'--{name}' for name in single)} are for a single run, and {exp_dir} is an experiment.")
-    rerun_experiments(exp_dir, args.affinity_code)
+    try:
+        rerun_experiments(exp_dir, args.affinity_code)
+    except StillRunning as error:
+        raise ValueError(str(error)) from None
     return 0
 
 
@@ -121,6 +126,10 @@ def new_affinity(recorded: Any, cuda_idx: int | None, n_parallel: int | None) ->
         changes["cuda_idx"] = cuda_idx
     if n_parallel is not None:
         changes["workers_cpus"] = list(range(n_parallel))
+    from rlpyt.utils.launching.affinity import AUTO
+
+    if changes and recorded == AUTO:
+        recorded = dict(set_affinity=False)  # "auto" does not bind processes either.
     if changes and (not isinstance(recorded, dict) or "optimizer" in recorded):
         raise ValueError("The run had several processes that train or sample: change its affinity in a function, with --script.")
     return {**recorded, **changes} if changes else recorded

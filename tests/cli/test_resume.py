@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from rlpyt.utils.launching.exp_launcher import run_experiments
+from rlpyt.utils.launching.status import mark, read_mark
+from rlpyt.utils.logging.context import sole_writer
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 # Without schedules, which depend on how long a run is to be.
@@ -66,7 +68,8 @@ def test_a_complete_run_is_left_alone(run_dir, rlpyt):
     [
         ([""], "must be the directory of a run, called run_<ID>"),
         (["run_1"], "There is no directory"),
-        (["run_0", "--n_steps", "nan"], "--n_steps nan must be a number"),
+        (["run_0", "--n_steps", "nan"], "--n_steps nan must be a finite number"),
+        (["run_0", "--n_steps", "inf"], "--n_steps inf must be a finite number"),
         (["run_0", "--n_steps", "512", "--snapshot_mode", "lats"], "snapshot_mode='lats' is unknown"),
         (["run_0", "--n_parallel", "0"], "must be an integer of at least 1"),
         (["run_0", "--n_steps", "512", "--script", "s.py:f", "--n_parallel", "2"], "go without --script"),
@@ -132,6 +135,9 @@ def again(params):
         (None, 1, 3, dict(workers_cpus=[0, 1, 2], set_affinity=False, cuda_idx=1)),
         (dict(workers_cpus=[4, 5], cuda_idx=0), None, None, dict(workers_cpus=[4, 5], cuda_idx=0)),
         (dict(workers_cpus=[4, 5], cuda_idx=0), None, 1, dict(workers_cpus=[0], cuda_idx=0)),
+        ("auto", None, None, "auto"),
+        ("auto", None, 2, dict(workers_cpus=[0, 1], set_affinity=False)),
+        ("auto", 1, None, dict(cuda_idx=1, set_affinity=False)),
         ([dict(cuda_idx=0), dict(cuda_idx=1)], None, None, [dict(cuda_idx=0), dict(cuda_idx=1)]),
     ],
 )
@@ -161,8 +167,54 @@ def test_what_has_not_finished_of_an_experiment_is_launched_again(tmp_path, rlpy
     assert rlpyt("resume", exp_dir)[0] == 1, "a run has failed again"
     repaired.touch()
     code, out, _ = rlpyt("resume", exp_dir)
-    assert code == 0 and "a/run_0: has finished before" in out and "2 runs: 2 finished." in out
+    assert code == 0 and "a/run_0 has finished before" in out and "2 runs: 2 finished." in out
     assert "has no experiment.json" in rlpyt("resume", exp_dir / "a", "--affinity_code", "1cpu")[2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="It depends on the system what is locked.")
+def test_an_experiment_that_is_running_is_refused_in_a_sentence(tmp_path, rlpyt):
+    script = tmp_path / "script.py"
+    script.touch()
+    run_experiments(script, "1cpu", tmp_path / "exp", 1, [{}], ["a"])
+    with sole_writer(tmp_path / "exp", ""):
+        code, _, err = rlpyt("resume", tmp_path / "exp")
+    assert code == 2 and "is running already, by another launcher" in err and "Traceback" not in err
+    with sole_writer(tmp_path / "exp" / "a" / "run_0", ""):
+        code, _, err = rlpyt("resume", tmp_path / "exp")
+    assert code == 2 and "run_0 is still running, as its directory is locked by a process" in err
+
+
+@pytest.mark.parametrize(
+    "end, state, facts",
+    [
+        (None, "finished", dict(exit_code=0)),
+        (FloatingPointError("loss became nan"), "failed", dict(exit_code=1, error="FloatingPointError: loss became nan")),
+        (SystemExit(143), "interrupted", dict(exit_code=143)),
+        (KeyboardInterrupt(), "interrupted", dict(exit_code=130)),
+    ],
+)
+def test_the_mark_of_a_run_of_an_experiment_follows(run_dir, monkeypatch, rlpyt, end, state, facts):
+    from rlpyt.algos.pg.ppo import PPO
+
+    marks, optimize = [], PPO.optimize_agent
+
+    def optimize_agent(self, itr, samples):
+        marks.append(read_mark(run_dir))
+        if end is not None:
+            raise end
+        return optimize(self, itr, samples)
+
+    monkeypatch.setattr(PPO, "optimize_agent", optimize_agent)
+    mark(run_dir, "failed", error="of an earlier attempt", exit_code=1)
+    rlpyt("resume", run_dir, "--n_steps", "512")
+    assert marks[0][0] == "running" and marks[0][1]["pid"] == os.getpid()
+    now, said = read_mark(run_dir)
+    assert now == state and said.items() >= facts.items() and 0 <= said["seconds"] <= time.time() - said["started"] + 1
+    assert state != "failed" or said["traceback"][0].startswith("Traceback")
+
+
+def test_a_run_without_a_mark_gets_none(run_dir, rlpyt):
+    assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0 and read_mark(run_dir) == ("pending", {})
 
 
 @pytest.mark.timeout(280)
@@ -174,6 +226,10 @@ def test_an_interrupted_run_goes_on_in_a_process_of_its_own(tmp_path, rlpyt):
             [sys.executable, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
         )
 
+    def state():
+        (run,) = json.loads(rlpyt("status", tmp_path, "--json")[1])
+        return run["state"]
+
     settings = ["runner.n_steps=1e6", "runner.log_interval_steps=512", "sampler.eval_n_envs=0"]
     run = process(TRAIN, "cartpole", "ppo", "--sampler", "cpu", "--log_dir", tmp_path, "--set", *settings)
     run_dir = tmp_path / "run_0"
@@ -181,7 +237,7 @@ def test_an_interrupted_run_goes_on_in_a_process_of_its_own(tmp_path, rlpyt):
         while not (run_dir / "params.pkl").exists():
             assert run.poll() is None, run.stdout.read()
             time.sleep(0.1)
-        assert "running" in rlpyt("status", tmp_path)[1] or sys.platform != "linux"
+        assert state() == "running" or sys.platform != "linux"
         refused = rlpyt("resume", run_dir)
         assert refused[0] == 2 and "Another run is writing to" in refused[2]
         run.send_signal(signal.SIGINT)
@@ -189,7 +245,7 @@ def test_an_interrupted_run_goes_on_in_a_process_of_its_own(tmp_path, rlpyt):
         assert run.returncode == 130
     finally:
         run.kill()
-    assert "interrupted" in rlpyt("status", tmp_path)[1]
+    assert state() == "interrupted"
     steps = torch.load(run_dir / "params.pkl", weights_only=True)["cum_steps"]
     run = process("-m", "rlpyt", "resume", run_dir, "--n_steps", steps + 512, "--n_parallel", "1")
     try:
@@ -197,5 +253,5 @@ def test_an_interrupted_run_goes_on_in_a_process_of_its_own(tmp_path, rlpyt):
     finally:
         run.kill()
     assert run.returncode == 0 and f"({steps:,} environment steps)" in out, out
-    assert "finished" in rlpyt("status", tmp_path)[1]
+    assert state() == "finished"
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]

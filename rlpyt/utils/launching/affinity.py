@@ -23,7 +23,7 @@ from typing import Any
 from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine, cpu_list, parse_cpu_list, read_machine
-from rlpyt.utils.launching.resources import Resources, processors, workers_processors
+from rlpyt.utils.launching.resources import Resources, checked, processors, workers_processors
 
 # The code is a list of numbers, each followed by three letters that say what it is: 8gpu_40cpu_2gpr.
 N_CPU_CORE = "cpu"
@@ -233,6 +233,8 @@ def _tokens(code: str) -> dict[str, int]:
         if letters == RUN_SLOT and i > 0:
             raise ValueError(f"{where} must be at the front.")
         numbers[letters] = int(match[1])
+    if list(numbers) == [RUN_SLOT]:
+        raise ValueError(f"affinity code {code!r} has nothing but a slot: of what comes after it, e.g. {code}_4{N_CPU_CORE}.")
     return numbers
 
 
@@ -271,11 +273,11 @@ def quick_affinity_code(
         machine: what may be used; None for what this process may use.
 
     Raises:
+        TypeError: a number is none.
         ValueError: `n_parallel` runs are more than GPUs x `contexts_per_gpu`, or a number is less than 1.
     """
-    for name, value in (("n_parallel", n_parallel), ("contexts_per_gpu", contexts_per_gpu)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value} must be at least 1.")
+    n_parallel = checked("n_parallel", n_parallel, None)
+    contexts_per_gpu = checked("contexts_per_gpu", contexts_per_gpu, 1)
     machine = read_machine(n_gpu=None if use_gpu else 0) if machine is None else machine
     n_core, n_gpu = machine.n_cores, machine.n_gpu if use_gpu else 0
     shares = machine.can_bind and not machine.is_limited

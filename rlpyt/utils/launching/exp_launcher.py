@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,13 @@ from rlpyt.utils.launching.status import (
     RunStatus,
     experiment_status,
     format_status,
-    planned_run_dirs,
+    planned_runs,
+    plural,
+    read_experiment,
     read_mark,
     run_status,
 )
-from rlpyt.utils.launching.sweep import RESUME_FROM, Run, Sweep, start_process
+from rlpyt.utils.launching.sweep import RESUME_FROM, Run, Sweep, say, start_process
 from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_variant
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
@@ -53,8 +56,9 @@ def run_experiments(
 
     Its directory, which has everything that it writes, is data/local/YYYYMMDD/HHMMSS/<experiment_title>; see `status` for what is in
     there. An experiment_title that is an absolute path is that directory itself: launched again with the same one, runs that have
-    finished are skipped, and the others go on from their last snapshot if the script uses `resume_from`, or else begin anew; variants may
-    be added. `rerun_experiments` does that for any directory.
+    finished are skipped, and the others go on from their last snapshot if the script uses `resume_from`, or else begin anew. Variants and
+    runs of them may be added; those that were asked for before and are not any more are not launched, but stay part of the experiment.
+    `rerun_experiments` launches all of it, in any directory.
 
     The first runs of all variants are launched first, then the second ones. One that fails does not keep others from running. Ctrl-C,
     SIGTERM and SIGHUP end all of them, with time to save. In the end, a table is printed.
@@ -74,14 +78,15 @@ def run_experiments(
         The state of each run, if all have finished.
 
     Raises:
-        ValueError, TypeError, FileNotFoundError: something is wrong with the arguments; nothing has been started or written.
-        RuntimeError: the same experiment is running.
+        ValueError, TypeError, FileNotFoundError: something is wrong with the arguments, or runs there have finished with others; nothing
+            has been started or written.
+        StillRunning: the same experiment is running, or one of its runs.
         SystemExit: with the code 1 if any run has failed, or 128 + n after signal n.
     """
     experiment = Experiment(
         script=os.fspath(script),
         affinity_code=affinity_code,
-        runs_per_setting=runs_per_setting,
+        runs_per_setting=[runs_per_setting] * len(variants),
         variants=[as_saved(variant) for variant in variants],
         log_dirs=[os.fspath(log_dir) for log_dir in log_dirs],
         common_args=[str(arg) for arg in _no_text(common_args or (), "common_args")],
@@ -103,11 +108,7 @@ def rerun_experiments(exp_dir: str | os.PathLike, affinity_code: str | None = No
         See `run_experiments`. ValueError if there is no experiment in `exp_dir`.
     """
     exp_dir = Path(exp_dir).absolute()
-    try:
-        asked = json.loads((exp_dir / EXPERIMENT).read_text(encoding="utf-8"))
-        experiment = Experiment(**{field.name: asked[field.name] for field in fields(Experiment)})
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{exp_dir} is not the directory of an experiment: its {EXPERIMENT} cannot be read ({error!r}).") from None
+    experiment = _read(exp_dir)
     if affinity_code is not None:
         experiment.affinity_code = affinity_code
     return _run(experiment, exp_dir)
@@ -154,14 +155,16 @@ def resume_from() -> str | None:
     return os.environ.get(RESUME_FROM) or None
 
 
-def log_exps_tree(exp_dir: str | os.PathLike, log_dirs: Iterable[str | os.PathLike], runs_per_setting: int) -> None:
-    """Write the directories of all runs as a tree into experiments_tree.txt."""
+def log_exps_tree(exp_dir: str | os.PathLike, log_dirs: Sequence[str | os.PathLike], runs_per_setting: int | Sequence[int]) -> None:
+    """Write the directories of all runs as a tree into experiments_tree.txt; `runs_per_setting` may be a number for each log_dir."""
+    if isinstance(runs_per_setting, int):
+        runs_per_setting = [runs_per_setting] * len(log_dirs)
     tree: dict[str, dict] = {}
-    for log_dir in log_dirs:
+    for log_dir, n_runs in zip(log_dirs, runs_per_setting):
         branch = tree
         for part in Path(log_dir).parts:
             branch = branch.setdefault(part, {})
-        branch.update({f"run_{run_ID}": {} for run_ID in range(runs_per_setting)})
+        branch.update({f"run_{run_ID}": {} for run_ID in range(n_runs)})
     lines = [str(exp_dir), *_branches(tree, "")]
     os.makedirs(exp_dir, exist_ok=True)
     with atomic_write(Path(exp_dir, "experiments_tree.txt"), "w", encoding="utf-8") as file:
@@ -174,16 +177,21 @@ def log_num_launched(exp_dir: str | os.PathLike, n: int, total: int) -> None:
         file.write(f"{n} of {total} runs launched.\n")
 
 
+class StillRunning(RuntimeError):
+    """Runs cannot be launched, since they are running."""
+
+
 @dataclass
 class Experiment:
     """What `run_experiments` is asked for, as it is kept in the experiment's directory.
 
-    `cwd` is the directory in which the script is called.
+    `runs_per_setting`, `variants`, `log_dirs` and `runs_args` have an entry for each setting. `cwd` is the directory in which the script is
+    called.
     """
 
     script: str
     affinity_code: str
-    runs_per_setting: int
+    runs_per_setting: list[int]
     variants: list[dict]
     log_dirs: list[str]
     common_args: list[str]
@@ -195,8 +203,9 @@ class Experiment:
         """Raise, in a sentence, for what cannot be run."""
         if not Path(self.cwd, self.script).is_file():
             raise FileNotFoundError(f"There is no script {self.script!r} in {self.cwd}: give the path of the script that trains.")
-        if isinstance(self.runs_per_setting, bool) or not isinstance(self.runs_per_setting, int) or self.runs_per_setting < 1:
-            raise ValueError(f"runs_per_setting={self.runs_per_setting!r} must be an integer of at least 1.")
+        for n_runs in self.runs_per_setting:
+            if isinstance(n_runs, bool) or not isinstance(n_runs, int) or n_runs < 1:
+                raise ValueError(f"runs_per_setting={n_runs!r} must be an integer of at least 1.")
         n = len(self.variants)
         if n == 0:
             raise ValueError("variants is empty: give at least one, which may be an empty dictionary.")
@@ -211,9 +220,44 @@ class Experiment:
             if place in places:
                 raise ValueError(f"Two variants have the same log_dir, {log_dir!r}: their runs would overwrite each other.")
             places[place] = log_dir
+        for place, log_dir in places.items():
+            parts = Path(place).parts
+            for i, part in enumerate(parts):
+                above = places.get(os.path.join(*parts[:i]) if i else ".")
+                if above is not None and re.fullmatch(r"run_\d+", part):
+                    raise ValueError(f"The log_dir {log_dir!r} is in that of a run of {above!r}: give it a place of its own.")
         for arg in [*self.common_args, *(arg for args in self.runs_args for arg in args)]:
             if "\0" in arg:
                 raise ValueError(f"The argument {arg!r} has a zero character, which no program can be given.")
+
+    def runs(self, exp_dir: Path) -> list[tuple[int, int, Path]]:
+        """The number of the setting, the run_ID and the directory of each run, in the order they are launched."""
+        return [(i, run_ID, exp_dir / self.log_dirs[i] / f"run_{run_ID}") for i, run_ID in planned_runs(self.runs_per_setting)]
+
+    def added_to(self, before: Experiment) -> Experiment:
+        """Return this experiment with the settings and runs of an earlier one, which come first."""
+        both: dict[str, tuple] = {}  # by log_dir: runs, variant, log_dir, arguments
+        for each in (before, self):
+            for entry in zip(each.runs_per_setting, each.variants, each.log_dirs, each.runs_args):
+                place = os.path.normpath(entry[2])
+                n_runs = max(entry[0], both[place][0]) if place in both else entry[0]
+                both[place] = (n_runs, *entry[1:])
+        n_runs, variants, log_dirs, runs_args = map(list, zip(*both.values()))
+        return replace(self, runs_per_setting=n_runs, variants=variants, log_dirs=log_dirs, runs_args=runs_args)
+
+    def differences(self, before: Experiment, exp_dir: Path) -> list[str]:
+        """What is not as it was for runs of an earlier launch which have finished, or which have begun and are not asked for now."""
+        found = {}
+        asked = {os.path.normpath(log_dir): args for log_dir, args in zip(self.log_dirs, self.runs_args)}
+        for i, _, run_dir in before.runs(exp_dir):
+            log_dir, state = before.log_dirs[i], read_mark(run_dir)[0]
+            is_asked = os.path.normpath(log_dir) in asked
+            if state == "finished" or (not is_asked and state != "pending"):
+                args = asked[os.path.normpath(log_dir)] if is_asked else before.runs_args[i]
+                found["script"] = tuple(os.path.normpath(os.path.join(each.cwd, each.script)) for each in (before, self))
+                found["common_args"] = (before.common_args, self.common_args)
+                found[f"runs_args of {log_dir!r}"] = (before.runs_args[i], args)
+        return [f"{name}: {old!r} before, {new!r} now" for name, (old, new) in found.items() if old != new]
 
     def n_slots(self) -> int:
         """Return how many runs there can be at a time; ValueError if this machine has less than the code asks for."""
@@ -229,11 +273,13 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
     """Run what has not finished yet of an experiment, print its table, and return its runs; SystemExit unless all have finished."""
     experiment.check()
     n_slots = experiment.n_slots()
-    _check_what_is_there(experiment, exp_dir)
     exp_dir.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        stack.enter_context(sole_writer(exp_dir, f"The experiment in {exp_dir} is running already, by another launcher."))
-        _write(experiment, exp_dir)
+        try:
+            stack.enter_context(sole_writer(exp_dir, f"The experiment in {exp_dir} is running already, by another launcher."))
+        except RuntimeError as error:
+            raise StillRunning(str(error)) from None
+        _write(_with_what_is_there(experiment, exp_dir), exp_dir)
         runs = [
             Run(
                 name=os.path.relpath(run_dir, exp_dir),
@@ -243,46 +289,69 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
                     experiment.script,
                     experiment.affinity_code,
                     run_dir.parent,
-                    i // len(experiment.variants),
-                    [*experiment.common_args, *experiment.runs_args[i % len(experiment.variants)]],
+                    run_ID,
+                    [*experiment.common_args, *experiment.runs_args[i]],
                     None,
                     experiment.set_egl_device,
                     cwd=experiment.cwd,
                 ),
             )
-            for i, run_dir in enumerate(planned_run_dirs(exp_dir))
+            for i, run_ID, run_dir in experiment.runs(exp_dir)
         ]
-        n_now = min(n_slots, len(runs))
-        print(f"Experiment {exp_dir}: {len(runs)} runs, {n_now} at a time.", flush=True)
+        say(f"Experiment {exp_dir}: {plural(len(runs), 'run')}, {min(n_slots, len(runs))} at a time.\n", sys.stdout)
         progress = exp_dir / "num_launched.txt"
         sweep = Sweep(runs, n_slots, lambda n: try_to_write(str(progress), lambda: log_num_launched(exp_dir, n, len(runs))))
         number = sweep.run()
     states = [run_status(run.run_dir, exp_dir) for run in runs]
-    print(f"\n{format_status(states)}", flush=True)
+    say(f"\n{format_status(states)}\n", sys.stdout)
     if number or any(state.state != "finished" for state in states):
         if sweep.stopped_because:
-            print(f"Stopped: {sweep.stopped_because}", flush=True)
-        print(f"To go on with what has not finished: rerun_experiments({str(exp_dir)!r})", flush=True)
+            say(f"Stopped: {sweep.stopped_because}\n", sys.stdout)
+        say(f"To go on with what has not finished: rerun_experiments({str(exp_dir)!r})\n", sys.stdout)
         raise SystemExit(128 + number if number else 1)
     return states
 
 
-def _check_what_is_there(experiment: Experiment, exp_dir: Path) -> None:
-    """Refuse a directory whose runs are not those of this experiment, or are running."""
+def _with_what_is_there(experiment: Experiment, exp_dir: Path) -> Experiment:
+    """The experiment with what its directory has from earlier launches. Refuses if those runs are not of this one, or are running."""
+    if (exp_dir / EXPERIMENT).exists():
+        before = _read(exp_dir)
+        differences = experiment.differences(before, exp_dir)
+        if differences:
+            raise ValueError(
+                f"Runs in {exp_dir} were launched in another way than they would be now. {'; '.join(differences)}. Give the experiment "
+                "another directory; or launch it as before; or remove the directories of those runs."
+            )
+        whole = experiment.added_to(before)
+        whole.check()
+    else:
+        whole = experiment
     for log_dir, variant in zip(experiment.log_dirs, experiment.variants):
         try:
-            before = load_variant(exp_dir / log_dir)
+            saved = load_variant(exp_dir / log_dir)
         except FileNotFoundError:
             continue
-        if before != variant:
+        if saved != variant:
             raise ValueError(
-                f"{exp_dir / log_dir / VARIANT} is of another variant, {before!r}, than this one, {variant!r}: its runs would be mixed up "
+                f"{exp_dir / log_dir / VARIANT} is of another variant, {saved!r}, than this one, {variant!r}: its runs would be mixed up "
                 "with these. Give the variant another log_dir, or the experiment another directory."
             )
-    for status in experiment_status(exp_dir) if exp_dir.is_dir() else []:
+    for status in experiment_status(exp_dir):
         if status.state == "running":
-            process = read_mark(status.run_dir)[1].get("pid", "unknown")
-            raise RuntimeError(f"{status.run_dir} is still running, as process {process}: wait until it has ended, or end it.")
+            state, facts = read_mark(status.run_dir)
+            who = f"as process {facts.get('pid')} on {facts.get('host')}, says {status.run_dir / 'RUNNING.json'}"
+            who = who if state == "running" else "as its directory is locked by a process"
+            raise StillRunning(f"{status.run_dir} is still running, {who}: wait until it has ended, or end it.")
+    return whole
+
+
+def _read(exp_dir: Path) -> Experiment:
+    """What was asked for; ValueError if that cannot be read."""
+    try:
+        asked = read_experiment(exp_dir)
+        return Experiment(**{field.name: asked[field.name] for field in fields(Experiment)})
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{exp_dir} is not the directory of an experiment: its {EXPERIMENT} cannot be read ({error!r}).") from None
 
 
 def _write(experiment: Experiment, exp_dir: Path) -> None:

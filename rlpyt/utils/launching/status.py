@@ -8,35 +8,47 @@
                                 /stdout.log, stderr.log
                                 /RUNNING.json, or FINISHED.json, FAILED.json, INTERRUPTED.json: one of them
 
-The launcher writes these, and `experiment_status` reads them at any time, also while it runs or after it was killed. Runs that no launcher
-started have no such file: of them, the log tells as much as it can.
+The launcher writes these, and touches RUNNING.json each second; `experiment_status` reads them at any time, also while it runs or after it
+was killed. Runs that no launcher started have no such file: of them, the log tells as much as it can.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import traceback
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
 import psutil
 
-from rlpyt.utils.logging.runs import RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column
+from rlpyt.utils.logging.logger import try_to_write
+from rlpyt.utils.logging.runs import RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, natural
 from rlpyt.utils.misc import atomic_write
 
 EXPERIMENT = "experiment.json"
 STATES = ("pending", "running", "finished", "failed", "interrupted")
 _MARKED = STATES[1:]
+REFRESH = 1.0  # seconds between two touches of the mark of a running run
+_STALE = 60.0  # seconds without a touch, after which a run of another host does not run any more
 _TAIL = 64 * 1024  # bytes at the end of a file that are read for its last lines
+_MAX_LINES, _MAX_LINE = 200, 1000  # lines that are kept of what a run said, and characters of each
+_TRACEBACK = "Traceback (most recent call last)"
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.<>]*(:( .*)?)?$")  # "ValueError: what went wrong", or a name alone
 
 
 @dataclass(frozen=True)
@@ -82,17 +94,64 @@ def mark(run_dir: str | os.PathLike, state: str, **facts: Any) -> None:
 def read_mark(run_dir: str | os.PathLike) -> tuple[str, dict]:
     """Return the state that is written in the directory of a run, with its facts; "pending", if there is none.
 
-    A run is "interrupted" if it is marked as running, but its process does not exist any more.
+    A run is "interrupted" if it is marked as running, but its process does not exist any more, or is on another host and its mark has not
+    been touched for a minute.
     """
     files = {}
     for state in _MARKED:
         with suppress(FileNotFoundError):
             files[_mark_file(run_dir, state).stat().st_mtime_ns] = state
-    for _, state in sorted(files.items(), reverse=True):  # A crash between the two steps of `mark` leaves two: the newest counts.
+    for touched, state in sorted(files.items(), reverse=True):  # A crash between the two steps of `mark` leaves two: the newest counts.
         with suppress(FileNotFoundError):  # It may have been replaced just now.
             facts = _read_json(_mark_file(run_dir, state))
-            return ("interrupted" if state == "running" and not is_alive(facts) else state), facts
+            is_over = state == "running" and not is_alive(facts, time.time() - touched / 1e9)
+            return ("interrupted" if is_over else state), facts
     return "pending", {}
+
+
+def touch(run_dir: str | os.PathLike) -> None:
+    """Tell other hosts that a run which is marked as running still does."""
+    with suppress(OSError):
+        os.utime(_mark_file(run_dir, "running"))
+
+
+@contextmanager
+def marked(run_dir: str | os.PathLike) -> Iterator[None]:
+    """Keep the mark of a run true, if it has one, while this process goes on with it: as a launcher would, from start to end."""
+    if read_mark(run_dir)[0] == "pending":
+        yield
+        return
+    started, is_over = time.time(), threading.Event()
+
+    def write(state: str, **facts: Any) -> None:
+        facts.update(started=started, seconds=round(time.time() - started, 3))
+        try_to_write(str(run_dir), lambda: mark(run_dir, state, **facts))
+
+    def keep_touching() -> None:
+        while not is_over.wait(REFRESH):
+            touch(run_dir)
+
+    toucher = threading.Thread(target=keep_touching, daemon=True)
+    write("running", **identity(os.getpid()))
+    toucher.start()
+    end = ("interrupted", dict(exit_code=None))
+    try:
+        yield
+        end = ("finished", dict(exit_code=0))
+    except SystemExit as exit:  # after a signal
+        end = ("interrupted", dict(exit_code=exit.code))
+        raise
+    except KeyboardInterrupt:
+        end = ("interrupted", dict(exit_code=128 + signal.SIGINT))
+        raise
+    except BaseException:
+        lines = traceback.format_exc().splitlines()
+        end = ("failed", dict(exit_code=1, error=error_in(lines), traceback=both_ends(lines)))
+        raise
+    finally:
+        is_over.set()
+        toucher.join()
+        write(end[0], **end[1])
 
 
 def identity(pid: int) -> dict:
@@ -100,10 +159,15 @@ def identity(pid: int) -> dict:
     return dict(host=socket.gethostname(), pid=pid, process_start=psutil.Process(pid).create_time())
 
 
-def is_alive(facts: Mapping) -> bool:
-    """Whether the process of that `identity` exists, as far as can be seen: on another host, it is believed to."""
+def is_alive(facts: Mapping, untouched: float = 0.0) -> bool:
+    """Whether the process of that `identity` exists; on another host, whether its mark has been touched within a minute.
+
+    Args:
+        facts: of the mark.
+        untouched: seconds since the mark was touched.
+    """
     if facts.get("host", socket.gethostname()) != socket.gethostname():
-        return True
+        return untouched < _STALE
     try:
         process = psutil.Process(facts["pid"])
         return abs(process.create_time() - facts["process_start"]) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
@@ -125,10 +189,15 @@ def _read_json(path: Path) -> dict:
 
 
 def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = None) -> RunStatus:
-    """Return the state of one run; its name is relative to `exp_dir`, default the directory above."""
+    """Return the state of one run; its name is relative to `exp_dir`, default the directory above.
+
+    Whoever holds the lock of its directory runs it, whatever is written there.
+    """
     run_dir = Path(run_dir)
     state, facts = read_mark(run_dir)
-    if state == "pending":
+    if state != "running" and _is_locked(run_dir):
+        state, facts = "running", {}
+    elif state == "pending":
         state = _state_by_log(run_dir)
     row, age = last_row(run_dir)
     seconds = facts.get("seconds")
@@ -145,7 +214,7 @@ def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = N
         return_=value(row, *RETURN_COLUMNS),
         seconds=seconds,
         age=age,
-        error=facts.get("error") or (_last_word(run_dir) if state == "failed" else None),
+        error=facts.get("error") or (error_in(last_lines(run_dir / "debug.log", 100)) if state == "failed" else None),
     )
 
 
@@ -201,18 +270,55 @@ def _state_by_log(run_dir: Path) -> str:
     """The state of a run that has no mark."""
     if not (run_dir / "debug.log").exists() and not (run_dir / "progress.csv").exists():
         return "pending"
-    if _is_locked(run_dir):
-        return "running"
     if says_complete(run_dir):
         return "finished"
     tail = last_lines(run_dir / "debug.log", 100)
-    return "failed" if any(line.startswith("Traceback (most recent call last)") for line in tail) else "interrupted"
+    return "failed" if any(line.startswith(_TRACEBACK) for line in tail) else "interrupted"
 
 
-def _last_word(run_dir: Path) -> str | None:
-    """The last line of the log, which after a traceback is the error."""
-    lines = [line for line in last_lines(run_dir / "debug.log", 100) if line.strip()]
-    return lines[-1] if lines else None
+# --- What was said -----------------------------------------------------------------------------------------------------
+def error_in(lines: Iterable[str]) -> str | None:
+    """The exception of the last traceback, as its first line that is not indented tells it; without one, the last line; or None.
+
+    A traceback may have something like "[rank0]: " before each of its lines. Those of exceptions that Python ignores do not count.
+    """
+    lines = [line.rstrip() for line in lines if line.strip()]
+    error, prefix = None, None
+    for before, line in zip(["", *lines], lines):
+        if _TRACEBACK in line:
+            prefix = None if before.startswith("Exception ignored") else line.partition(_TRACEBACK)[0]
+        elif prefix is not None and _EXCEPTION.match(line.removeprefix(prefix)):
+            error, prefix = line.removeprefix(prefix), None
+    return error or (lines[-1].strip() if lines else None)
+
+
+def from_first_traceback(path: str | os.PathLike, start: int = 0) -> list[str]:
+    """Return `both_ends` of what follows the first `start` bytes of a text file, from the first traceback on; without one, the last lines.
+
+    [] without a file.
+    """
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            lines = (line.rstrip("\n")[:_MAX_LINE] for line in io.TextIOWrapper(file, "utf-8", "replace"))
+            before: deque[str] = deque(maxlen=_MAX_LINES // 2)
+            for line in lines:
+                if _TRACEBACK in line:
+                    return both_ends(chain([line], lines))
+                before.append(line)
+            return list(before)
+    except OSError:
+        return []
+
+
+def both_ends(lines: Iterable[str]) -> list[str]:
+    """Return the lines if they are not many, else the first and the last ones, with a line that says how many are left out."""
+    lines, half = iter(lines), _MAX_LINES // 2
+    first, last, left_out = list(islice(lines, half)), deque(maxlen=half), 0
+    for line in lines:
+        left_out += len(last) == half
+        last.append(line)
+    return [*first, *([f"... {plural(left_out, 'line')} left out ..."] if left_out else []), *last]
 
 
 def says_complete(run_dir: str | os.PathLike) -> bool:
@@ -247,17 +353,31 @@ def experiment_status(exp_dir: str | os.PathLike) -> list[RunStatus]:
     for place, directories, files in os.walk(exp_dir):
         if EXPERIMENT in files:
             run_dirs.update(dict.fromkeys(planned_run_dirs(place)))
-        found = [name for name in sorted(directories) if name.startswith("run_") and _is_run(Path(place, name))]
+        directories.sort(key=lambda name: natural(Path(name)))
+        found = [name for name in directories if name.startswith("run_") and _is_run(Path(place, name))]
         run_dirs.update((Path(place, name), None) for name in found)
-        directories[:] = sorted(set(directories) - set(found))
+        directories[:] = [name for name in directories if name not in found]
     return [run_status(run_dir, exp_dir) for run_dir in run_dirs]
 
 
 def planned_run_dirs(exp_dir: str | os.PathLike) -> list[Path]:
     """Return the directories of the runs that the experiment in `exp_dir` is to have, in the order they are launched."""
+    asked = read_experiment(exp_dir)
+    planned = planned_runs(asked.get("runs_per_setting", []))
+    return [Path(exp_dir, asked["log_dirs"][i], f"run_{run_ID}") for i, run_ID in planned]
+
+
+def read_experiment(exp_dir: str | os.PathLike) -> dict:
+    """Return what the experiment in `exp_dir` was asked for, with a number of runs for each setting; {} if that is damaged."""
     asked = _read_json(Path(exp_dir, EXPERIMENT))
-    n_runs, log_dirs = asked.get("runs_per_setting", 0), asked.get("log_dirs", [])
-    return [Path(exp_dir, log_dir, f"run_{run_ID}") for run_ID in range(n_runs) for log_dir in log_dirs]
+    log_dirs, n_runs = asked.get("log_dirs", ()), asked.get("runs_per_setting", ())
+    n_runs = [n_runs] * len(log_dirs) if isinstance(n_runs, int) else n_runs  # One number is for all settings.
+    return {**asked, "runs_per_setting": n_runs} if log_dirs and len(n_runs) == len(log_dirs) else {}
+
+
+def planned_runs(runs_per_setting: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the number of the setting and the run_ID of each run, in the order they are launched: the first ones of all settings first."""
+    return [(i, run_ID) for run_ID in range(max(runs_per_setting, default=0)) for i, n in enumerate(runs_per_setting) if run_ID < n]
 
 
 def _is_run(directory: Path) -> bool:
@@ -307,7 +427,12 @@ def count_states(runs: Iterable[RunStatus]) -> str:
     """"8 runs: 5 finished, 2 running, 1 pending"."""
     states = [run.state for run in runs]
     counts = ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states)
-    return f"{len(states)} run{'s' * (len(states) != 1)}: {counts or 'none'}"
+    return f"{plural(len(states), 'run')}: {counts or 'none'}"
+
+
+def plural(n: int, noun: str) -> str:
+    """"1 run", "2 runs"."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def format_progress(run: RunStatus, unit: str = "") -> str:

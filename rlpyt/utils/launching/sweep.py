@@ -2,8 +2,10 @@
 
     waiting ──► slot 0: script 0slt_... log_dir run_ID args ──► FINISHED.json | FAILED.json | INTERRUPTED.json
             ──► slot 1: script 1slt_...                     ──► (the slot takes the next one at once)
+                          running ──► ended, what it left behind is given some time ──► over
 
 One process and one thread: the launcher waits until a run ends, or a second has passed, in which case it looks what the runs have logged.
+Nothing that it says or meets in doing so kills runs: after an error that nobody expected, they end in order as after Ctrl-C.
 
 Each run is the leader of a session of its own. What the terminal sends to all (Ctrl-C) therefore reaches only the launcher, which passes it
 on, once; and when a run has ended, whatever it left behind is ended as well, before its slot is used again. If the launcher is killed, the
@@ -32,28 +34,31 @@ import psutil
 
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.utils.launching.status import (
+    REFRESH,
     RunStatus,
+    error_in,
     format_progress,
     format_seconds,
+    from_first_traceback,
     identity,
-    last_lines,
-    last_row,
     mark,
+    plural,
     read_mark,
     run_status,
     says_complete,
+    touch,
 )
 from rlpyt.utils.logging.context import snapshots_in
 from rlpyt.utils.logging.logger import try_to_write
 
 RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to go on with.
-REFRESH = 1.0  # seconds between two looks at what the runs have logged
 SAVE_GRACE = 60.0  # seconds that a run has to save, after SIGINT
-LEFTOVER_GRACE = 1.5  # seconds that processes have which a run has left behind; sampler workers look for their master each second
 END_GRACE = 10.0  # seconds that it has to end, after SIGTERM; then it is killed
+LEFTOVER_GRACE = 1.5  # seconds that processes have which a run has left behind; sampler workers look for their master each second
+_KILL_GRACE = 1.0  # seconds that they have to disappear, after SIGKILL: what hangs in the system does not
 MAX_IMMEDIATE_FAILURES = 3  # in a row: then something is wrong with all of them
-_TRACEBACK_LINES = 40
 _POLL = 0.1  # seconds, where the system cannot wait for several processes
+_LEFTOVER_POLL = 0.03  # seconds between two looks for what runs have left behind
 _PR_SET_PDEATHSIG = 1
 
 
@@ -106,11 +111,13 @@ def start_process(
 
 
 class _Attempt:
-    """A run in a slot: its process, from start to end."""
+    """A run in a slot: its process, from start to end, and what that leaves behind."""
 
     def __init__(self, run: Run, slot: int) -> None:
         self.run, self.slot = run, slot
         self.started = time.time()
+        self.ended: float | None = None  # When it was found to have ended; what it left behind may not have.
+        self.rows_before = self._rows()
         self.is_stopped = False  # by the launcher
         self.process: subprocess.Popen | None = None
         self.error: str | None = None  # Why there is no process.
@@ -144,6 +151,11 @@ class _Attempt:
 
     def has_ended(self) -> bool:
         """Whether the process has ended. Where the system allows, it is not reaped, so that its number is not given to another one."""
+        if self.ended is None and self._process_has_ended():
+            self.ended = time.time()
+        return self.ended is not None
+
+    def _process_has_ended(self) -> bool:
         if self.process is None or self.process.returncode is not None:
             return True
         if not hasattr(os, "waitid"):
@@ -152,6 +164,15 @@ class _Attempt:
             return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         return True
 
+    def is_over(self) -> bool:
+        """Whether the process has ended, and what it left behind as well; that is killed when its time is up."""
+        if not self.has_ended() or not self._leftovers():
+            return self.has_ended()
+        late = time.time() - self.ended - LEFTOVER_GRACE
+        if late > 0:
+            self.send(signal.SIGKILL)
+        return late > _KILL_GRACE
+
     def send(self, number: int) -> None:
         """Send a signal to the process and all of its group, as the terminal does."""
         if self.process is not None:
@@ -159,12 +180,7 @@ class _Attempt:
                 os.killpg(self.process.pid, number)
 
     def finish(self) -> RunStatus:
-        """End what the process has left behind, and write how it ended. To be called when it has."""
-        if self.process is not None:
-            deadline = time.monotonic() + LEFTOVER_GRACE
-            while self._leftovers() and time.monotonic() < deadline and not self.is_stopped:
-                time.sleep(_POLL / 5)
-            self.send(signal.SIGKILL)
+        """Write how it ended. To be called when it is over."""
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None
@@ -181,36 +197,40 @@ class _Attempt:
         return run_status(self.run.run_dir)
 
     def _leftovers(self) -> list[int]:
-        """Processes of its group, besides itself."""
+        """Processes of its group, besides itself, that have not ended."""
         found = []
-        for pid in psutil.pids():
-            with suppress(OSError):
-                if pid != self.process.pid and os.getpgid(pid) == self.process.pid:
+        for pid in psutil.pids() if self.process is not None else []:
+            with suppress(OSError, psutil.Error):
+                is_of_it = pid != self.process.pid and os.getpgid(pid) == self.process.pid
+                if is_of_it and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
                     found.append(pid)
         return found
 
     def _mark(self, state: str, **facts: Any) -> None:
-        facts.update(started=self.started, seconds=round(time.time() - self.started, 3), slot=self.slot)
+        facts.update(started=self.started, seconds=round((self.ended or time.time()) - self.started, 3), slot=self.slot)
         run_dir = self.run.run_dir
         try_to_write(str(run_dir), lambda: mark(run_dir, state, **facts))  # A full disk is no reason to end other runs.
 
     def _what_it_said(self, exit_code: int | None) -> dict:
-        lines = [] if exit_code is None else last_lines(self.outputs["stderr"], _TRACEBACK_LINES, self.output_starts["stderr"])
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        lines = [] if exit_code is None else from_first_traceback(self.outputs["stderr"], self.output_starts["stderr"])
         if exit_code is None:
             error = self.error
         elif exit_code > 128 and exit_code - 128 in set(signal.Signals):
             name = signal.Signals(exit_code - 128).name
             error = f"ended by {name}" + (", sent by somebody, or by the system for lack of memory" if name == "SIGKILL" else "")
         else:
-            error = last or f"exit code {exit_code}, and nothing in stderr.log"
+            error = error_in(lines) or f"exit code {exit_code}, and nothing in stderr.log"
         return dict(error=error, traceback=lines, stdout=str(self.outputs["stdout"]), stderr=str(self.outputs["stderr"]))
 
     @property
     def failed_immediately(self) -> bool:
-        """Whether it has not logged a single row. For a run that failed."""
-        _, age = last_row(self.run.run_dir)
-        return age is None or time.time() - age < self.started
+        """Whether it has not logged a row, besides those that it took over from an earlier attempt. For a run that failed."""
+        return self._rows() <= self.rows_before
+
+    def _rows(self) -> set[bytes]:
+        with suppress(OSError):
+            return set((self.run.run_dir / "progress.csv").read_bytes().splitlines()[1:])
+        return set()
 
 
 class Sweep:
@@ -232,34 +252,52 @@ class Sweep:
         self._free = list(range(n_slots))
         self._running: list[_Attempt] = []
         self._immediate_failures = 0
-        self._display = _Display(stream or sys.stdout)
+        self._error: Exception | None = None  # One that nobody expected.
+        self._display = _Display(sys.stdout if stream is None else stream)
 
     def run(self) -> int:
         """Launch all runs, and wait for their ends; return the number of the signal that ended the sweep, or 0.
 
         After SIGINT, SIGTERM or SIGHUP it is passed on to the runs as SIGINT, so that they save, then as SIGTERM, then they are killed; at
-        a second signal at once. After several immediate failures in a row no more runs are launched, and `stopped_because` says why.
+        a second signal at once. After several immediate failures in a row no more runs are launched, and `stopped_because` says why. After
+        an error that nobody expected, runs are ended as after a signal; then it is raised.
         """
         signals = [signal.SIGINT, signal.SIGTERM]
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # It is, under nohup.
             signals.append(signal.SIGHUP)
         with Interrupt(lambda: None, says=None, signals=signals) as interrupt:
             try:
-                while (self._waiting or self._running) and interrupt.signal is None:
-                    self._fill_slots()
-                    self._wait(REFRESH)
-                    self._show()
+                while (self._waiting or self._running) and interrupt.signal is None and self._error is None:
+                    self._step(REFRESH, launch=True)
                 if self._running:
-                    name = signal.Signals(interrupt.signal).name
-                    self._display.line(f"{name}: {len(self._running)} runs end now, and save before. Ctrl-C again ends them at once.")
+                    reason = signal.Signals(interrupt.signal).name if interrupt.signal else repr(self._error)
+                    ending = f"ending {plural(len(self._running), 'run')}, with time to save"
+                    self._display.line(f"{reason}: {ending}. Ctrl-C again ends at once.")
                 self._end(SAVE_GRACE, signal.SIGINT)
                 self._end(END_GRACE, signal.SIGTERM)
             except KeyboardInterrupt:
                 pass
             finally:
-                self._end(None, signal.SIGKILL)
+                self._end(END_GRACE, signal.SIGKILL)
                 self._display.clear()
+        if self._error is not None:
+            raise self._error
         return interrupt.signal or 0
+
+    def _step(self, seconds: float, launch: bool = False) -> None:
+        """Wait until a run is over, at most so long, and do what is to be done then. An error is kept for when the runs have ended."""
+        try:
+            if launch:
+                self._fill_slots()
+            self._wait(seconds)
+            for attempt in [attempt for attempt in self._running if attempt.is_over()]:
+                self._finish(attempt)
+            for attempt in self._running:
+                touch(attempt.run.run_dir)
+            self._show()
+        except Exception as error:
+            self._error = self._error or error
+            time.sleep(_POLL)  # It may come again at once.
 
     def _fill_slots(self) -> None:
         while self._waiting and self._free:
@@ -275,26 +313,24 @@ class Sweep:
             self._say(run, f"{'resumed' if attempt.resumes else 'launched'} in slot {attempt.slot} ({self.n_launched} of {len(self.runs)})")
 
     def _wait(self, seconds: float) -> None:
-        """Wait until a run has ended, at most so long, and take note of those that have."""
-        fds = [attempt.pidfd for attempt in self._running]
-        if any(attempt.process is None for attempt in self._running):
-            pass
-        elif None in fds:
-            deadline = time.monotonic() + seconds
-            while time.monotonic() < deadline and not any(attempt.has_ended() for attempt in self._running):
-                time.sleep(_POLL)
+        """Wait until a process has ended, at most so long; only for a moment if one has, but is not over."""
+        going_on = [attempt for attempt in self._running if not attempt.has_ended()]
+        if len(going_on) < len(self._running):
+            seconds = min(seconds, _LEFTOVER_POLL)
+        deadline = time.monotonic() + max(seconds, 0.0)
+        if any(attempt.pidfd is None for attempt in going_on):
+            while time.monotonic() < deadline and not any(attempt.has_ended() for attempt in going_on):
+                time.sleep(min(_POLL, seconds))
         else:
             poller = select.poll()
-            for fd in fds:
-                poller.register(fd, select.POLLIN)
-            poller.poll(seconds * 1000)
-        for attempt in [attempt for attempt in self._running if attempt.has_ended()]:
-            self._finish(attempt)
+            for attempt in going_on:
+                poller.register(attempt.pidfd, select.POLLIN)
+            poller.poll(max(seconds, 0.0) * 1000)  # Without end if it were negative.
 
     def _finish(self, attempt: _Attempt) -> None:
-        status = attempt.finish()
-        self._running.remove(attempt)
+        self._running.remove(attempt)  # First: whatever happens, it is over.
         self._free = sorted([*self._free, attempt.slot])
+        status = attempt.finish()
         facts = [f"after {format_seconds(status.seconds)}"]
         facts += [format_progress(status, " steps")] if status.steps is not None else []
         facts += [f"return {status.return_:.4g}"] if status.return_ is not None else []
@@ -312,15 +348,14 @@ class Sweep:
             self._waiting.clear()
             self._display.line(f"{self.stopped_because}{' The runs that go on are waited for.' if self._running else ''}")
 
-    def _end(self, grace: float | None, number: int) -> None:
-        """Send a signal to all running runs, and give them so many seconds to end; None for as long as it takes."""
+    def _end(self, grace: float, number: int) -> None:
+        """Send a signal to all running runs, and give them so many seconds to end."""
         for attempt in self._running:
             attempt.is_stopped = attempt.is_stopped or not attempt.has_ended()
             attempt.send(number)
-        deadline = float("inf") if grace is None else time.monotonic() + grace
+        deadline = time.monotonic() + grace
         while self._running and time.monotonic() < deadline:
-            self._wait(min(REFRESH, deadline - time.monotonic()))
-            self._show()
+            self._step(min(REFRESH, deadline - time.monotonic()))
 
     # What is shown --------------------------------------------------------------------------------------------------
     def _say(self, run: Run, text: str) -> None:
@@ -330,7 +365,7 @@ class Sweep:
         if not self._display.is_live:
             return
         n_ended = self.n_launched - len(self._running)
-        lines = [f"{n_ended} of {len(self.runs)} runs ended, {len(self._running)} running"]
+        lines = [f"{n_ended} of {plural(len(self.runs), 'run')} ended, {len(self._running)} running"]
         for attempt in self._running:
             status = run_status(attempt.run.run_dir)
             is_new = attempt.started <= time.time() - (status.age or 0)  # Not of an earlier attempt.
@@ -352,7 +387,7 @@ class _Display:
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.is_live = hasattr(stream, "isatty") and stream.isatty()
+        self.is_live = hasattr(stream, "isatty") and not getattr(stream, "closed", False) and stream.isatty()
         self._shown: list[str] = []
 
     def line(self, text: str) -> None:
@@ -378,6 +413,22 @@ class _Display:
             self._shown = []
 
     def _write(self, text: str) -> None:
-        with suppress(OSError):  # The terminal is gone: no reason to end the runs.
-            self.stream.write(text)
-            self.stream.flush()
+        say(text, self.stream)
+
+
+def say(text: str, stream: TextIO | None) -> None:
+    """Write a text, with "?" for what the stream cannot show. That nobody can read it, such as when a terminal is gone, is no error.
+
+    Not at the end of this program either: Python would then write again what it could not, and change the exit code.
+    """
+    if stream is None:  # The program was started without.
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        stream.write(text.encode(encoding, "replace").decode(encoding))
+        stream.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except ValueError:  # It is closed.
+        pass

@@ -35,7 +35,7 @@ def find_runs(paths: Iterable[Any]) -> list[Path]:
         below = [directory for directory, names in _walk(path) if PROGRESS in names]
         if not below:
             raise FileNotFoundError(f"There is no run in {path}: no directory with a {PROGRESS}.")
-        found.update((directory.resolve(), directory) for directory in sorted(below, key=_natural))
+        found.update((directory.resolve(), directory) for directory in sorted(below, key=natural))
     return list(found.values())
 
 
@@ -47,8 +47,8 @@ def _walk(path: Path) -> Iterator[tuple[Path, set[str]]]:
         yield Path(directory), set(names)
 
 
-def _natural(path: Path) -> list:
-    """Sorts by the parts of the path, and numbers in them by their values."""
+def natural(path: Path) -> list:
+    """Key that sorts by the parts of the path, and numbers in them by their values: run_2 before run_10."""
     return [[(int(text), "") if text.isdigit() else (-1, text) for text in re.split(r"(\d+)", part)] for part in path.parts]
 
 

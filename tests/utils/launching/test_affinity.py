@@ -208,6 +208,7 @@ def test_defaults_are_the_same_everywhere():
         ("4zzz", "Known are cpu, gpu"),
         ("4cpu_4cpu", "'4cpu' comes after another"),
         ("4cpu_1slt", "'1slt' must be at the front"),
+        ("0slt", "'0slt' has nothing but a slot"),
         ("0cpu", "n_cpu_core=0 must be at least 1"),
         ("2cpu_3cpr", "cpu_per_run=3 is more than n_cpu_core=2"),
         ("4cpu_2saf", "set_affinity=2 must be True or False"),
@@ -571,6 +572,12 @@ def test_a_quick_code_uses_the_whole_machine(name, kwargs, code, tmp_path):
 def test_a_quick_code_for_more_runs_than_there_is_room_for_is_refused(kwargs, tmp_path):
     with pytest.raises(ValueError, match="contexts_per_gpu|at least 1"):
         quick_affinity_code(**kwargs, machine=recorded("eight_gpus", tmp_path))
+
+
+@pytest.mark.parametrize("kwargs", [dict(n_parallel="2"), dict(contexts_per_gpu=None), dict(n_parallel=1.5)])
+def test_a_quick_code_takes_whole_numbers(kwargs):
+    with pytest.raises(TypeError, match="must be a whole number"):
+        quick_affinity_code(**kwargs)
 
 
 @pytest.mark.parametrize("name", NAMES)

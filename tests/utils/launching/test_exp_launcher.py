@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from rlpyt.samplers.workers import allowed_cpus
-from rlpyt.utils.launching import exp_launcher
+from rlpyt.utils.launching import exp_launcher, sweep
 from rlpyt.utils.launching.affinity import affinity_from_code, encode_affinity
 from rlpyt.utils.launching.exp_launcher import launch_experiment, rerun_experiments, run_experiments
-from rlpyt.utils.launching.status import experiment_status, read_mark
+from rlpyt.utils.launching.status import both_ends, experiment_status, read_mark
 from rlpyt.utils.launching.variant import VariantLevel, load_variant, make_variants
 
 pytestmark = pytest.mark.timeout(120)
@@ -54,6 +54,23 @@ with open(os.path.join(run_dir, "calls.jsonl"), "a") as file:
 print("to stdout of", run_ID)
 if do == "fail":
     raise ValueError("this is the reason")
+if do == "fail in other letters":
+    sys.stderr.reconfigure(encoding="utf-8")
+    raise ValueError("\u043f\u0440\u0438\u0447\u0438\u043d\u0430 \u6f22")
+if do == "fail at length":
+    try:
+        exec("\\n" * 10 + "raise KeyError('the cause')")
+    finally:
+        print(*(f"line {i}" for i in range(1000)), sep="\\n", file=sys.stderr)
+        try:
+            raise ValueError("this is the reason")
+        finally:
+            import atexit
+            atexit.register(print, "[rank0]:[W1122] Warning: not called", file=sys.stderr)
+if do == "fail with a snapshot":
+    open(os.path.join(run_dir, "params.pkl"), "w").close()
+    log(10, 1.0)
+    raise ValueError("this happens each time")
 if do == "fail late":
     log(10, 1.0)
     raise ValueError("this is a late reason")
@@ -136,7 +153,7 @@ def call(run_dir):
 class Launcher:
     """A launcher in a process of its own."""
 
-    def __init__(self, tmp_path, function="run_experiments", before="", **kwargs):
+    def __init__(self, tmp_path, function="run_experiments", before="", environment=None, **kwargs):
         script = tmp_path / "launch.py"
         script.write_text(
             "import json, sys\n"
@@ -145,7 +162,7 @@ class Launcher:
             f"{before}\n"
             f"{function}(**json.loads(sys.argv[1]))\n"
         )
-        environment = dict(os.environ, PYTHONPATH=str(ROOT))
+        environment = dict(os.environ, PYTHONPATH=str(ROOT), **(environment or {}))
         self.process = subprocess.Popen(
             [sys.executable, str(script), json.dumps(kwargs, default=str)],
             stdout=subprocess.PIPE,
@@ -437,6 +454,89 @@ def test_on_a_terminal_there_is_a_line_for_each_running_run(train, tmp_path, mar
     assert b"0 of 2 runs ended, 2 running" in shown and b"slot 1  1 wait/run_0" in shown and b"2 runs: 2 interrupted." in shown
 
 
+# --- What happens to the launcher itself -------------------------------------------------------------------------------
+def test_what_its_output_cannot_show_does_not_end_runs(train, tmp_path, mark):
+    kwargs = dict(script=train, affinity_code=TWO_SLOTS, experiment_title=tmp_path / "exp", runs_per_setting=1)
+    kwargs |= settings("short", "fail in other letters", "succeed")
+    code, out, err = Launcher(tmp_path, environment=dict(PYTHONIOENCODING="latin-1"), **kwargs).wait()
+    assert (code, err) == (1, "") and "ValueError: ??????? ?" in out
+    assert [run.state for run in experiment_status(tmp_path / "exp")] == ["finished", "failed", "finished"]
+
+
+@pytest.mark.parametrize("do, expected", [("short", 0), ("fail", 1)])
+@pytest.mark.parametrize("before", ["", "sys.stdout.close()", "sys.stdout = None", "sys.stdout = open('/dev/full', 'w')"])
+def test_nobody_has_to_read_its_output(train, tmp_path, mark, before, do, expected):
+    kwargs = dict(script=train, affinity_code=ONE_SLOT, experiment_title=tmp_path / "exp", runs_per_setting=2, **settings(do))
+    launcher = Launcher(tmp_path, before=before, **kwargs)
+    if not before:
+        launcher.process.stdout.readline()  # As `head -1` does.
+    launcher.process.stdout.close()
+    err = launcher.process.stderr.read()
+    assert (launcher.process.wait(60), err) == (expected, "")
+    assert len(experiment_status(tmp_path / "exp")) == 2
+
+
+def test_after_an_error_that_nobody_expected_runs_save_before_it_is_raised(train, tmp_path, mark, monkeypatch):
+    class SomeBug(Exception):
+        pass
+
+    def show(self):
+        if all((attempt.run.run_dir / "progress.csv").exists() for attempt in self._running):
+            raise SomeBug
+
+    monkeypatch.setattr(sweep.Sweep, "_show", show)
+    with pytest.raises(SomeBug):
+        run_experiments(train, TWO_SLOTS, tmp_path / "exp", 1, **settings("wait", "wait", "succeed"))
+    assert [run.state for run in experiment_status(tmp_path / "exp")] == ["interrupted", "interrupted", "pending"]
+    for name in ("0 wait", "1 wait"):
+        assert "saved" in (tmp_path / "exp" / name / "run_0" / "stdout.log").read_text()
+
+
+def test_slots_of_runs_that_end_together_are_used_again_together(train, tmp_path, mark):
+    """What each has left behind is given its time at once, not one after the other."""
+    run_experiments(train, encode_affinity(n_cpu_core=4, set_affinity=False), tmp_path, 1, **settings(*["leave something"] * 4, "short"))
+    ends = [(tmp_path / f"{i} leave something" / "run_0" / "progress.csv").stat().st_mtime for i in range(4)]
+    marks = [read_mark(tmp_path / f"{i} leave something" / "run_0")[1] for i in range(4)]
+    assert all(abs(facts["started"] + facts["seconds"] - end) < 1 for facts, end in zip(marks, ends)), "when the process itself ended"
+    assert read_mark(tmp_path / "4 short" / "run_0")[1]["started"] - min(ends) < 3
+
+
+def test_waiting_for_less_than_no_time_ends(train):
+    assert sweep.Sweep([], 1, print)._wait(-0.5) is None
+
+
+def test_marks_of_running_runs_are_touched(train, tmp_path, mark):
+    kwargs = dict(script=train, affinity_code=ONE_SLOT, experiment_title=tmp_path / "exp", runs_per_setting=1)
+    launcher = Launcher(tmp_path, **kwargs, **settings("wait"))
+    file = tmp_path / "exp" / "0 wait" / "run_0" / "RUNNING.json"
+    wait_until(file.exists, "its mark")
+    written = file.stat().st_mtime_ns
+    wait_until(lambda: file.stat().st_mtime_ns > written, "a touch")
+    wait_for_text(tmp_path / "exp" / "0 wait" / "run_0" / "stdout.log", "waiting")
+    launcher.process.send_signal(signal.SIGINT)
+    assert "SIGINT: ending 1 run, with time to save" in launcher.wait()[1]
+
+
+def test_the_first_and_last_lines_of_what_a_run_said_are_kept(train, tmp_path, mark):
+    with pytest.raises(SystemExit):
+        run_experiments(train, ONE_SLOT, tmp_path, 1, **settings("fail at length"))
+    failed = json.loads((tmp_path / "0 fail at length" / "run_0" / "FAILED.json").read_text())
+    said = (tmp_path / "0 fail at length" / "run_0" / "stderr.log").read_text().splitlines()
+    first = next(i for i, line in enumerate(said) if line.startswith("Traceback"))
+    assert said[-1] == "[rank0]:[W1122] Warning: not called" and failed["error"] == "ValueError: this is the reason"
+    assert failed["traceback"] == both_ends(said[first:])
+
+
+def test_resumed_runs_that_fail_at_once_stop_the_sweep_too(train, tmp_path, mark):
+    """Their table is written anew, with the rows of before."""
+    with pytest.raises(SystemExit):
+        run_experiments(train, ONE_SLOT, tmp_path / "exp", 1, **settings(*["fail with a snapshot"] * 5))
+    assert [len(calls(run.run_dir)) for run in experiment_status(tmp_path / "exp")] == [1] * 5
+    with pytest.raises(SystemExit):
+        rerun_experiments(tmp_path / "exp")
+    assert [len(calls(run.run_dir)) for run in experiment_status(tmp_path / "exp")] == [2, 2, 2, 1, 1]
+
+
 # --- What is refused ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "wrong, error, message",
@@ -450,6 +550,9 @@ def test_on_a_terminal_there_is_a_line_for_each_running_run(train, tmp_path, mar
         (dict(log_dirs=["a", "b/../a"]), ValueError, "same log_dir"),
         (dict(log_dirs=["a", "../b"]), ValueError, "inside the directory of the experiment"),
         (dict(log_dirs=["a", "/b"]), ValueError, "inside the directory of the experiment"),
+        (dict(log_dirs=["a", "a/run_0"]), ValueError, "'a/run_0' is in that of a run of 'a'"),
+        (dict(log_dirs=["a/run_12/b", "./a"]), ValueError, "'a/run_12/b' is in that of a run of './a'"),
+        (dict(log_dirs=["run_1", ""]), ValueError, "'run_1' is in that of a run of ''"),
         (dict(common_args="dqn"), TypeError, "common_args='dqn' must be a list"),
         (dict(runs_args=["ab", "cd"]), TypeError, "must be a list"),
         (dict(common_args=["a\0b"]), ValueError, "zero character"),
@@ -472,6 +575,70 @@ def test_runs_of_other_variants_are_not_mixed_with_these(train, tmp_path, mark):
     with pytest.raises(ValueError, match="another variant.*another log_dir"):
         run_experiments(train, ONE_SLOT, tmp_path, 1, [dict(lr=(1, 3))], ["a"])
     assert load_variant(tmp_path / "a") == dict(lr=[1, 2])
+
+
+def test_a_setting_may_be_within_another_one(train, tmp_path, mark):
+    log_dirs = ["a", "a/b", "a/run_of_mine", "c/run_0"]
+    states = run_experiments(train, TWO_SLOTS, tmp_path, 1, [{}] * 4, log_dirs)
+    assert [run.name for run in states] == [f"{name}/run_0" for name in log_dirs]
+
+
+@pytest.mark.parametrize(
+    "changed, difference",
+    [
+        (dict(common_args=["real"]), r"common_args: \['--smoke'\] before, \['real'\] now"),
+        (dict(runs_args=[["x"], ["y"]]), r"runs_args of 'b': \[\] before, \['y'\] now"),
+        (dict(script="other.py"), "script: .*before, .*other.py' now"),
+        (dict(common_args=["real"], variants=[{}], log_dirs=["c"]), "common_args: .* now"),
+    ],
+)
+def test_runs_that_finished_with_other_arguments_are_not_taken_for_these(train, tmp_path, mark, changed, difference):
+    """Or else tiny runs, to see whether everything works, would pass for the experiment."""
+    exp_dir = tmp_path / "exp"
+    asked = dict(affinity_code=ONE_SLOT, experiment_title=exp_dir, runs_per_setting=1)
+    asked |= dict(script=train, variants=[dict(do="fail"), {}], log_dirs=["a", "b"], common_args=["--smoke"])
+    with pytest.raises(SystemExit):
+        run_experiments(**asked)
+    before = {path: path.read_bytes() for path in exp_dir.rglob("*") if path.is_file()}
+    (tmp_path / "other.py").write_text(TRAIN)
+    changed = {name: str(tmp_path / value) if name == "script" else value for name, value in changed.items()}
+    with pytest.raises(ValueError, match=f"{difference}.*another directory"):
+        run_experiments(**{**asked, **changed})
+    assert {path: path.read_bytes() for path in exp_dir.rglob("*") if path.is_file()} == before
+
+
+def test_arguments_with_which_nothing_has_finished_may_be_mended(train, tmp_path, mark):
+    asked = dict(script=train, affinity_code=ONE_SLOT, experiment_title=tmp_path / "exp", runs_per_setting=1)
+    with pytest.raises(SystemExit):
+        run_experiments(**asked, variants=[dict(do="fail")], log_dirs=["a"], common_args=["wrong"])
+    train.write_text(TRAIN.replace('if do == "fail":', "if False:"))
+    run_experiments(**asked, variants=[dict(do="fail")], log_dirs=["a"], common_args=["right"])
+    assert [call["argv"][-1] for call in calls(tmp_path / "exp" / "a" / "run_0")] == ["wrong", "right"]
+
+
+def test_what_is_not_asked_for_any_more_stays_part_of_the_experiment(train, tmp_path, mark, capsys):
+    exp_dir = tmp_path / "exp"
+    with pytest.raises(SystemExit):
+        run_experiments(train, ONE_SLOT, exp_dir, 1, [dict(do="fail"), {}], ["a", "b"], runs_args=[["A"], ["B"]])
+    states = run_experiments(train, ONE_SLOT, exp_dir, 2, [{}, {}], ["b", "c"], runs_args=[["B"], ["C"]])
+    assert [run.name for run in states] == ["b/run_0", "c/run_0", "b/run_1", "c/run_1"]
+    assert {run.name: run.state for run in experiment_status(exp_dir)} == {
+        "a/run_0": "failed", **{name: "finished" for name in ("b/run_0", "c/run_0", "b/run_1", "c/run_1")}
+    }
+    assert not (exp_dir / "a" / "run_1").exists() and "b/run_1" not in (exp_dir / "experiments_tree.txt").read_text().split("├── b")[0]
+    train.write_text(TRAIN.replace('if do == "fail":', "if False:"))
+    assert [run.state for run in rerun_experiments(exp_dir)] == ["finished"] * 5
+    assert [call["argv"][-1] for call in calls(exp_dir / "a" / "run_0")] == ["A", "A"] and len(calls(exp_dir / "c" / "run_1")) == 1
+
+
+def test_a_run_that_is_running_elsewhere_is_named(train, tmp_path, mark):
+    run_dir = tmp_path / "a" / "run_0"
+    run_dir.mkdir(parents=True)
+    (run_dir / "RUNNING.json").write_text(json.dumps(dict(host="another host", pid=12)))
+    with pytest.raises(exp_launcher.StillRunning, match="still running, as process 12 on another host, says .*RUNNING.json"):
+        run_experiments(train, ONE_SLOT, tmp_path, 1, [{}], ["a"])
+    os.utime(run_dir / "RUNNING.json", (time.time() - 100,) * 2)
+    assert run_experiments(train, ONE_SLOT, tmp_path, 1, [{}], ["a"])[0].state == "finished"
 
 
 def test_an_experiment_is_not_run_twice_at_the_same_time(train, tmp_path, mark):

@@ -12,9 +12,12 @@ import pytest
 from rlpyt.utils.launching.exp_launcher import Experiment
 from rlpyt.utils.launching.status import (
     RunStatus,
+    both_ends,
+    error_in,
     experiment_status,
     format_seconds,
     format_status,
+    from_first_traceback,
     identity,
     last_lines,
     last_row,
@@ -22,9 +25,10 @@ from rlpyt.utils.launching.status import (
     print_status,
     read_mark,
     run_status,
+    touch,
 )
 from rlpyt.utils.logging import logger
-from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.logging.context import logger_context, sole_writer
 
 
 @pytest.fixture
@@ -66,6 +70,30 @@ def test_another_process_with_the_same_number_is_not_taken_for_the_run(run_dir):
     assert read_mark(run_dir)[0] == "interrupted"
     mark(run_dir, "running", **dict(facts, host="another host", pid=2**22 - 1))
     assert read_mark(run_dir)[0] == "running", "it cannot be seen from here"
+
+
+def test_a_run_on_another_host_is_running_as_long_as_its_mark_is_touched(run_dir):
+    mark(run_dir, "running", **dict(identity(os.getpid()), host="another host"))
+    os.utime(run_dir / "RUNNING.json", (time.time() - 61,) * 2)
+    assert read_mark(run_dir)[0] == "interrupted"
+    touch(run_dir)
+    assert read_mark(run_dir)[0] == "running"
+    mark(run_dir, "running", **identity(os.getpid()))
+    os.utime(run_dir / "RUNNING.json", (time.time() - 61,) * 2)
+    assert read_mark(run_dir)[0] == "running", "here, its process is seen"
+
+
+def test_who_holds_the_lock_runs_whatever_is_written(run_dir):
+    mark(run_dir, "failed", error="of an earlier attempt", exit_code=1)
+    with sole_writer(run_dir, "locked"):
+        run = run_status(run_dir)
+    assert (run.state, run.error, run.exit_code) == ("running", None, None) or not os.path.exists("/proc/locks")
+    assert run_status(run_dir).state == "failed"
+
+
+def test_touching_needs_no_mark(run_dir):
+    touch(run_dir)
+    assert not list(run_dir.iterdir())
 
 
 @pytest.mark.parametrize("damaged", ["", "[1, 2]", "{", '{"pid": "x"}'])
@@ -137,9 +165,54 @@ def test_runs_without_a_launcher_are_judged_by_their_log(run_dir):
     assert [run.state for run in experiment_status(run_dir)] == ["failed"], "a single run is fine too"
 
 
+# --- What was said -----------------------------------------------------------------------------------------------------
+TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 3, in f', "    g()"]
+AFTERWARDS = "[rank0]:[W1122 00:00:00 ProcessGroupNCCL.cpp:1250] Warning: destroy_process_group() was not called"
+
+
+@pytest.mark.parametrize(
+    "lines, error",
+    [
+        ([], None),
+        (["one", "two", ""], "two"),
+        ([*TRACEBACK, "ValueError: a reason"], "ValueError: a reason"),
+        ([*TRACEBACK, "ValueError: a reason", AFTERWARDS], "ValueError: a reason"),
+        ([*TRACEBACK, "ValueError: a reason", "its second line", "Hint: its third"], "ValueError: a reason"),
+        ([*TRACEBACK, "KeyboardInterrupt", "bye"], "KeyboardInterrupt"),
+        ([*TRACEBACK, "a.b.<locals>.Odd: text"], "a.b.<locals>.Odd: text"),
+        ([*TRACEBACK, "KeyError: 1", "", "During handling of the above ...", "", *TRACEBACK, "OSError: 2", AFTERWARDS], "OSError: 2"),
+        ([f"[rank0]: {line}" for line in [*TRACEBACK, "ValueError: x"]] + [AFTERWARDS], "ValueError: x"),
+        ([*TRACEBACK, "KeyError: 1", "Exception ignored in: <function f>", *TRACEBACK, "TypeError: of no interest"], "KeyError: 1"),
+        ([*TRACEBACK, "Segmentation fault, core dumped"], "Segmentation fault, core dumped"),
+    ],
+)
+def test_the_error_is_the_exception_of_the_last_traceback(lines, error):
+    assert error_in(lines) == error
+
+
+def test_of_many_lines_both_ends_are_kept():
+    lines = [str(i) for i in range(1000)]
+    assert both_ends(lines[:200]) == lines[:200]
+    assert both_ends(lines[:201]) == [*lines[:100], "... 1 line left out ...", *lines[101:201]]
+    assert both_ends(lines) == [*lines[:100], "... 800 lines left out ...", *lines[-100:]]
+
+
+def test_what_was_said_counts_from_the_first_traceback_of_this_attempt(tmp_path):
+    path = tmp_path / "stderr.log"
+    assert from_first_traceback(path) == []
+    path.write_text("Traceback (most recent call last)\nKeyError: earlier\n")
+    start = path.stat().st_size
+    with open(path, "ab") as file:
+        file.write(b"a warning\n\xff progress\rTraceback (most recent call last):\n  File\nOSError: now\n" + b"x" * 10**6)
+    lines = from_first_traceback(path, start)
+    assert lines[:3] == ["Traceback (most recent call last):", "  File", "OSError: now"] and len(lines[3]) == 1000 and len(lines) == 4
+    path.write_text("\n".join(str(i) for i in range(1000)))
+    assert from_first_traceback(path) == [str(i) for i in range(900, 1000)]
+
+
 # --- Experiments -------------------------------------------------------------------------------------------------------
 def test_planned_runs_are_pending_and_those_found_besides_are_there_too(tmp_path):
-    experiment = Experiment("train.py", "1cpu", 2, [{}, {}], ["a", "b/c"], [], [[], []], False, "/")
+    experiment = Experiment("train.py", "1cpu", [2, 2], [{}, {}], ["a", "b/c"], [], [[], []], False, "/")
     exp_dir = tmp_path / "2026" / "title"
     for name in ("b/c/run_0", "b/c/run_7", "run_no_run"):
         (exp_dir / name).mkdir(parents=True)
@@ -150,6 +223,16 @@ def test_planned_runs_are_pending_and_those_found_besides_are_there_too(tmp_path
     expected += [("b/c/run_7", "interrupted")]
     assert [(run.name, run.state) for run in experiment_status(exp_dir)] == expected
     assert [run.name for run in experiment_status(tmp_path)] == [f"2026/title/{name}" for name, _ in expected]
+    (exp_dir / "experiment.json").write_text(json.dumps(dict(vars(experiment), runs_per_setting=2)))
+    assert [(run.name, run.state) for run in experiment_status(exp_dir)] == expected, "one number is for all settings"
+
+
+def test_damaged_experiments_have_the_runs_that_are_found(tmp_path):
+    (tmp_path / "run_0").mkdir()
+    mark(tmp_path / "run_0", "finished")
+    for damaged in ("", "[]", '{"runs_per_setting": 2}', '{"runs_per_setting": [2]}', '{"log_dirs": ["a"]}'):
+        (tmp_path / "experiment.json").write_text(damaged)
+        assert [run.name for run in experiment_status(tmp_path)] == ["run_0"]
 
 
 def test_there_must_be_a_directory(tmp_path, capsys):

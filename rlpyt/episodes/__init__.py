@@ -1,24 +1,32 @@
-"""Whole episodes: everything under one import, each name from the module that is imported when it is first used."""
+"""Whole episodes: data types for them, and what collects, records, replays and measures them.
+
+Names are imported from their modules when they are first asked for, so that this import is cheap.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-_MODULES = {  # Where each public name comes from.
-    "Environment": "rlpyt.episodes.environment",
-    "Wrapper": "rlpyt.episodes.environment",
-    "as_environment": "rlpyt.episodes.environment",
-    "as_gymnasium": "rlpyt.episodes.environment",
-    "as_rlpyt": "rlpyt.episodes.environment",
+_MODULES = {
+    "rlpyt.episodes.specs": ["EnvSpec", "EnvStep", "InOutSpec", "StepType", "TimeStep"],
+    "rlpyt.episodes.batch": ["EpisodeBatch", "TimeStepBatch"],
+    "rlpyt.episodes.assembler": ["EpisodeAssembler"],
+    "rlpyt.episodes.performance": ["log_multitask_performance", "log_performance"],
+    "rlpyt.episodes.environment": ["Environment", "Wrapper", "as_environment", "as_gymnasium", "as_rlpyt"],
+    "rlpyt.experiment.wrap": ["wrap_experiment"],
+    "rlpyt.utils.optim": ["make_optimizer"],
+    "rlpyt.runners.trainer": ["Trainer"],
 }
-__all__ = list(_MODULES)
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}.")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
 
 

@@ -1,0 +1,45 @@
+"""Episodes from workers in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.samplers.episodic.recorder import Episodes
+from rlpyt.samplers.episodic.sampler import Sampler, play
+from rlpyt.samplers.episodic.workers import Worker, copied, for_worker
+
+
+class LocalSampler(Sampler):
+    """Runs the workers in the process and thread that it is called from: the simplest sampler, where ``breakpoint()`` works.
+
+    Workers have copies of the environments, and share the policy. The process's random numbers are left alone: workers have their own.
+    """
+
+    def _start(self) -> None:
+        self._workers: list[Worker] | None = [self._factory(i) for i in range(self._factory.n_workers)]
+        self._update(self._agents, self._envs)
+
+    def _update(self, agent_updates: list, env_updates: list) -> None:
+        for worker, agent_update, env_update in zip(self._workers, agent_updates, env_updates):
+            worker.update_agent(for_worker(agent_update))
+            worker.update_env(_copies(env_update))
+
+    def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
+        if self._workers is None:
+            raise RuntimeError("The sampler was shut down: make a new one.")
+        self._update(agent_updates, env_updates)
+        played = Episodes()
+        for worker, amount in zip(self._workers, amounts):
+            played.extend(play(worker, self._itr, what, amount, self._unbiased))
+        return played.to_batch()
+
+    def shutdown_worker(self) -> None:
+        """Close the environments. May be called twice."""
+        workers, self._workers = self._workers or [], None
+        for worker in workers:
+            worker.shutdown()
+
+
+def _copies(env_update: Any) -> Any:
+    return [copied(each) for each in env_update] if isinstance(env_update, list) else copied(env_update)

@@ -70,7 +70,7 @@ class ParallelSamplerBase(BaseSampler):
         self._pool = WorkerPool(
             worker_process or sampling_process,
             [dict(common_kwargs=common_kwargs, worker_kwargs=kwargs) for kwargs in workers_kwargs],
-            [_worker_name(kwargs) for kwargs in workers_kwargs],
+            [worker_name(kwargs) for kwargs in workers_kwargs],
             start_method=self.start_method,
             timeout=self.worker_timeout,
             progress=self._progress,
@@ -242,7 +242,7 @@ def _set(flag: np.ndarray) -> None:
     flag[0] = True
 
 
-def _worker_name(kwargs: dict) -> str:
+def worker_name(kwargs: dict) -> str:
     ranks = kwargs["env_ranks"]
     which = f"environment {ranks[0]}" if len(ranks) == 1 else f"environments {ranks[0]} to {ranks[-1]}"
     return f"sampler worker {kwargs['rank']} ({which})"

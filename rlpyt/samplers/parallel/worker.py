@@ -80,10 +80,11 @@ class SamplingWorker:
             yield_to_waker()
         set_traj_info_attributes(c.TrajInfoCls, c.traj_info_kwargs)
         envs = make_envs(c.EnvCls, c.env_kwargs, c.seed, "train_env", w.env_ranks, self._all_envs)
+        self.batches_np = self.make_batches(envs[0])
         self._collector = collector = c.CollectorCls(
             rank=w.rank,
             envs=envs,
-            samples_np=w.batches_np[0],
+            samples_np=self.batches_np[0],
             batch_T=c.batch_T,
             TrajInfoCls=c.TrajInfoCls,
             agent=c.agent,
@@ -112,6 +113,10 @@ class SamplingWorker:
         self._agent_inputs, self._traj_infos = collector.start_envs(c.max_decorrelation_steps)
         collector.start_agent()
 
+    def make_batches(self, env: Any) -> list:
+        """Return this worker's columns of each batch that is sampled into; `env` is one of its environments."""
+        return self._own.batches_np
+
     def do(self, name: str, argument: Any) -> Any:
         """Do what the master commands, and return the reply.
 
@@ -120,15 +125,15 @@ class SamplingWorker:
         there are ``("save", None)``, to which this worker's state is the reply, and ``("load", (itr, states))`` with those of all workers
         (or None) after batch `itr`; the reply is which environments begin anew.
         """
-        c, w, collector = self._common, self._own, self._collector
         if name == "save":
-            return _state(c, w, collector, self._eval_envs, self._agent_inputs, self._traj_infos)
+            return self._save()
         if name == "load":
             itr, states = argument
-            return _load(itr, states[w.index], c, w, collector, self._eval_envs, self._agent_inputs, self._traj_infos)
+            return self._load(itr, states[self._own.index])
         if name == "collect":
             itr, db_idx = argument
-            collector.samples_np = w.batches_np[db_idx]
+            collector = self._collector
+            collector.samples_np = self.batches_np[db_idx]
             self._agent_inputs, self._traj_infos, completed = collector.collect_batch(self._agent_inputs, self._traj_infos, itr)
             return completed, getattr(collector, "completed_at", None)
         if self._eval_collector is None:
@@ -137,6 +142,25 @@ class SamplingWorker:
         self._eval_collector.collect_evaluation(argument)
         return list(self._eval_collector.traj_infos_queue)
 
+    def _save(self) -> dict:
+        """Where this worker is between two batches, as plain data."""
+        return dict(
+            agent=None if self._collector.gpu else self._common.agent.sampling_state(),
+            collector=self._collector.state_dict(self._agent_inputs, self._traj_infos),
+            eval_envs=[get_state(env) for env in self._eval_envs],
+        )
+
+    def _load(self, itr: int, state: dict | None) -> list:
+        """Go on from there; return the numbers of the environments that begin anew."""
+        state = state or dict(agent=None, eval_envs=[None] * len(self._eval_envs), collector=None)
+        if state["agent"] is not None:
+            self._common.agent.set_sampling_state(state["agent"], self.batches_np[0].agent.agent_info)
+        for env, env_state in zip(self._eval_envs, state["eval_envs"], strict=True):
+            if env_state is not None:
+                set_state(env, env_state)
+        begun_anew = self._collector.load_state_dict(state["collector"], self._agent_inputs, self._traj_infos, itr)
+        return [int(self._own.env_ranks[b]) for b in begun_anew]
+
     def reset_if_needed(self) -> None:
         """Between two commands: reset environments that stand still."""
         self._collector.reset_if_needed(self._agent_inputs)
@@ -144,28 +168,6 @@ class SamplingWorker:
     def close(self) -> None:
         """Close all environments."""
         close_envs(self._all_envs)
-
-
-def _state(c: _Kwargs, w: _Kwargs, collector: Any, eval_envs: list, agent_inputs: Any, traj_infos: list) -> dict:
-    """Where this worker is between two batches, as plain data."""
-    return dict(
-        agent=None if collector.gpu else c.agent.sampling_state(),
-        collector=collector.state_dict(agent_inputs, traj_infos),
-        eval_envs=[get_state(env) for env in eval_envs],
-    )
-
-
-def _load(
-    itr: int, state: dict | None, c: _Kwargs, w: _Kwargs, collector: Any, eval_envs: list, agent_inputs: Any, traj_infos: list
-) -> list:
-    """Go on from there; return the numbers of the environments that begin anew."""
-    state = state or dict(agent=None, eval_envs=[None] * len(eval_envs), collector=None)
-    if state["agent"] is not None:
-        c.agent.set_sampling_state(state["agent"], w.batches_np[0].agent.agent_info)
-    for env, env_state in zip(eval_envs, state["eval_envs"], strict=True):
-        if env_state is not None:
-            set_state(env, env_state)
-    return [int(w.env_ranks[b]) for b in collector.load_state_dict(state["collector"], agent_inputs, traj_infos, itr)]
 
 
 class _Kwargs:

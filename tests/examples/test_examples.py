@@ -26,6 +26,7 @@ RUNS = {
     "example_5": [],
     "example_5 rainbow": ["--config", "rainbow"],
     "example_7": [],
+    "ray_ppo": ["--in_flight", "1"],
     "atari_dqn_async_serial": [],
     "atari_dqn_async_cpu": [],
     "atari_dqn_async_gpu": [],

@@ -64,12 +64,12 @@ class Run:
     Attributes:
         name: of it among those of its experiment.
         run_dir: directory for what it logs.
-        start: starts it, given its slot, environment variables that it is to have besides, and options of `start_process`.
+        start: starts it, given its slot, environment variables that it is to have besides, and the files that its output is appended to.
     """
 
     name: str
     run_dir: Path
-    start: Callable[..., subprocess.Popen]
+    start: Callable[[int, Mapping[str, str], Path, Path], RunProcess]
 
 
 def start_process(
@@ -105,6 +105,74 @@ def start_process(
     return subprocess.Popen(list(command), env={**os.environ, **(environment or {})}, preexec_fn=in_child, **popen)
 
 
+class RunProcess:
+    """A run that has been started, from its launcher's point of view: a process of this machine.
+
+    Args:
+        popen: it, the leader of a session of its own.
+    """
+
+    def __init__(self, popen: subprocess.Popen) -> None:
+        self._popen = popen
+        self.fd: int | None = None  # Readable when it has ended; None where systems have no such thing.
+        with suppress(AttributeError, OSError):
+            self.fd = os.pidfd_open(popen.pid)
+
+    def identity(self) -> dict:
+        """Facts by which `status.is_alive` recognises the run."""
+        return identity(self._popen.pid)
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended. Where the system allows, it is not reaped, so that its number is not given to another one."""
+        if self._popen.returncode is not None:
+            return True
+        if not hasattr(os, "waitid"):
+            return self._popen.poll() is not None
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return True
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process and all of its group, as the terminal does."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, number)
+
+    def finish(self, leftover_grace: float) -> tuple[int | None, str | None]:
+        """End what the process, which has ended, has left behind.
+
+        Args:
+            leftover_grace: seconds that it has to end by itself.
+
+        Returns:
+            The exit code, as a shell gives it; if there is none, None and the reason.
+        """
+        deadline = time.monotonic() + leftover_grace
+        while self._leftovers() and time.monotonic() < deadline:
+            time.sleep(_POLL / 5)
+        self.send(signal.SIGKILL)
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+        exit_code = self._popen.wait()
+        return (128 - exit_code if exit_code < 0 else exit_code), None
+
+    def _leftovers(self) -> list[int]:
+        """Processes of its group, besides itself."""
+        found = []
+        for pid in psutil.pids():
+            with suppress(OSError):
+                if pid != self._popen.pid and os.getpgid(pid) == self._popen.pid:
+                    found.append(pid)
+        return found
+
+
+def start_run(command: Sequence[str], stdout: Path, stderr: Path, **options: Any) -> RunProcess:
+    """Start the program of a run, whose output is appended to files; `options` are those of `start_process`."""
+    with open(stdout, "ab") as out, open(stderr, "ab") as err:
+        session = dict(ends_with_parent=True, start_new_session=True, stdin=subprocess.DEVNULL)
+        return RunProcess(start_process(command, stdout=out, stderr=err, **session, **options))
+
+
 class _Attempt:
     """A run in a slot: its process, from start to end."""
 
@@ -112,9 +180,8 @@ class _Attempt:
         self.run, self.slot = run, slot
         self.started = time.time()
         self.is_stopped = False  # by the launcher
-        self.process: subprocess.Popen | None = None
+        self.process: RunProcess | None = None
         self.error: str | None = None  # Why there is no process.
-        self.pidfd: int | None = None
         self.resumes = run.run_dir.is_dir() and bool(snapshots_in(run.run_dir))
         self.outputs = {name: run.run_dir / f"{name}.log" for name in ("stdout", "stderr")}
         self.output_starts = {name: path.stat().st_size if path.exists() else 0 for name, path in self.outputs.items()}
@@ -125,53 +192,26 @@ class _Attempt:
         environment[RESUME_FROM] = str(self.run.run_dir) if self.resumes else ""
         try:
             self.run.run_dir.mkdir(parents=True, exist_ok=True)
-            with open(self.outputs["stdout"], "ab") as out, open(self.outputs["stderr"], "ab") as err:
-                self.process = self.run.start(
-                    self.slot,
-                    environment,
-                    ends_with_parent=True,
-                    start_new_session=True,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                )
+            self.process = self.run.start(self.slot, environment, self.outputs["stdout"], self.outputs["stderr"])
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.error = f"It could not be started: {error}"
             return
-        with suppress(AttributeError, OSError):  # not on this system
-            self.pidfd = os.pidfd_open(self.process.pid)
-        self._mark("running", **identity(self.process.pid))
+        self._mark("running", **self.process.identity())
 
     def has_ended(self) -> bool:
-        """Whether the process has ended. Where the system allows, it is not reaped, so that its number is not given to another one."""
-        if self.process is None or self.process.returncode is not None:
-            return True
-        if not hasattr(os, "waitid"):
-            return self.process.poll() is not None
-        with suppress(ChildProcessError):
-            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        return True
+        """Whether the process has ended."""
+        return self.process is None or self.process.has_ended()
 
     def send(self, number: int) -> None:
         """Send a signal to the process and all of its group, as the terminal does."""
         if self.process is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, number)
+            self.process.send(number)
 
     def finish(self) -> RunStatus:
         """End what the process has left behind, and write how it ended. To be called when it has."""
-        if self.process is not None:
-            deadline = time.monotonic() + LEFTOVER_GRACE
-            while self._leftovers() and time.monotonic() < deadline and not self.is_stopped:
-                time.sleep(_POLL / 5)
-            self.send(signal.SIGKILL)
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
         exit_code = None
         if self.process is not None:
-            exit_code = self.process.wait()
-            exit_code = 128 - exit_code if exit_code < 0 else exit_code
+            exit_code, self.error = self.process.finish(0 if self.is_stopped else LEFTOVER_GRACE)
         if exit_code == 0 and (not self.is_stopped or says_complete(self.run.run_dir)):
             self._mark("finished", exit_code=exit_code)
         elif self.is_stopped or exit_code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
@@ -179,15 +219,6 @@ class _Attempt:
         else:
             self._mark("failed", exit_code=exit_code, **self._what_it_said(exit_code))
         return run_status(self.run.run_dir)
-
-    def _leftovers(self) -> list[int]:
-        """Processes of its group, besides itself."""
-        found = []
-        for pid in psutil.pids():
-            with suppress(OSError):
-                if pid != self.process.pid and os.getpgid(pid) == self.process.pid:
-                    found.append(pid)
-        return found
 
     def _mark(self, state: str, **facts: Any) -> None:
         facts.update(started=self.started, seconds=round(time.time() - self.started, 3), slot=self.slot)
@@ -276,7 +307,7 @@ class Sweep:
 
     def _wait(self, seconds: float) -> None:
         """Wait until a run has ended, at most so long, and take note of those that have."""
-        fds = [attempt.pidfd for attempt in self._running]
+        fds = [attempt.process and attempt.process.fd for attempt in self._running]
         if any(attempt.process is None for attempt in self._running):
             pass
         elif None in fds:

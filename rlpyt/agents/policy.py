@@ -1,8 +1,8 @@
 """Any agent as a policy of episodic samplers, and any policy as an agent of the others.
 
-A *policy* has ``get_action(observation)`` and ``get_actions(observations)``, which return the action and a dictionary of whatever else there
-is to say (all with leading dimension B in the latter case), ``reset(do_resets=None)`` with a list of B bools, ``get_param_values()`` and
-``set_param_values(params)``.
+A *policy* has ``get_action(observation)`` and ``get_actions(observations)``, which return the action and a dictionary of whatever else
+there is to say (all with leading dimension B in the latter case), ``reset(do_resets=None)`` with a list of B bools,
+``get_param_values()`` and ``set_param_values(params)``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AgentPolicy:
 
     def __init__(self, agent: BaseAgent) -> None:
         if agent.recurrent and agent.alternating:
-            raise ValueError(f"{type(agent).__name__} is for alternating samplers: a policy needs the agent without Alternating... in its name.")
+            raise ValueError(f"{type(agent).__name__} is for alternating samplers: take the agent without Alternating... in its name.")
         self.agent = agent
         self._spaces: EnvSpaces | None = None
         self._prev_action: Any = None  # [B,...], numpy; None before the first step.
@@ -216,7 +216,7 @@ class PolicyAgent(BaseAgent):
 
     def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Raise: policies do not estimate values."""
-        raise NotImplementedError("A policy estimates no values: sample without bootstrap_value, or define value() in a subclass of PolicyAgent.")
+        raise NotImplementedError("A policy estimates no values: sample without bootstrap_value, or define value() in a subclass.")
 
     def reset(self) -> None:
         """Tell the policy that episodes begin everywhere."""

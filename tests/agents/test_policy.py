@@ -6,7 +6,7 @@ import torch
 from agents_for_tests import AlternatingRnnAgent, RecordingAgent
 from envs import CountingEnv
 
-from rlpyt.agents.pg.mlp import MlpCategoricalFfAgent, MlpGaussianFfAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.policy import AgentPolicy, PolicyAgent
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -100,7 +100,7 @@ def test_an_agent_that_was_not_prepared_says_so():
 
 
 def test_parameters_go_from_one_agent_to_another():
-    a, b = (AgentPolicy(MlpCategoricalFfAgent(model_kwargs=dict(hidden_sizes=[4]))) for _ in range(2))
+    a, b = (AgentPolicy(MlpFfAgent(model_kwargs=dict(hidden_sizes=[4]))) for _ in range(2))
     for policy in (a, b):
         policy.prepare(CountingEnv())
     observations = np.ones((2, 4), np.float32)

@@ -67,7 +67,9 @@ class WorkerFactory:
         if not isinstance(objs, list):
             return [preprocess(objs) for _ in range(self.n_workers)]
         if len(objs) != self.n_workers:
-            raise ValueError(f"The list has {len(objs)} entries, but there are n_workers={self.n_workers}: give one for each, or one for all.")
+            raise ValueError(
+                f"The list has {len(objs)} entries, but there are n_workers={self.n_workers}: give one for each, or one for all."
+            )
         return [preprocess(obj) for obj in objs]
 
     def __call__(self, worker_number: int) -> Worker:

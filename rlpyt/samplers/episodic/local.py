@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from rlpyt.episodes.batch import EpisodeBatch
@@ -13,14 +14,22 @@ from rlpyt.samplers.episodic.workers import Worker, copied, for_worker
 class LocalSampler(Sampler):
     """Runs the workers in the process and thread that it is called from: the simplest sampler, where ``breakpoint()`` works.
 
-    Workers have copies of the environments, and share the policy. The process's random numbers are left alone: workers have their own.
+    Workers have copies of the environments, and share the policy, until each is given an update of its own: from then on they have copies.
+    The process's random numbers are left alone: workers have their own.
     """
+
+    _shares_policy = True
 
     def _start(self) -> None:
         self._workers: list[Worker] | None = [self._factory(i) for i in range(self._factory.n_workers)]
         self._update(self._agents, self._envs)
 
     def _update(self, agent_updates: list, env_updates: list) -> None:
+        if self._shares_policy and any(update is not agent_updates[0] for update in agent_updates):
+            self._shares_policy = False
+            for worker in self._workers:
+                if getattr(worker, "agent", None) is not None:
+                    worker.agent = copy.deepcopy(worker.agent)
         for worker, agent_update, env_update in zip(self._workers, agent_updates, env_updates):
             worker.update_agent(for_worker(agent_update))
             worker.update_env(_copies(env_update))

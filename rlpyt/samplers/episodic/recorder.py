@@ -79,8 +79,9 @@ class Column:
     def allocate(cls, name: str, example: Any, T: int, B: int) -> Column:
         """Make one for values like `example`."""
         value = np.asarray(example)
-        dtype = value.dtype if value.dtype.kind in "biufc" else np.dtype(object)
-        return cls(name, np.zeros((T, B, *(value.shape if dtype != object else ())), dtype), type(example))
+        is_number = value.dtype.kind in "biufc"
+        array = np.zeros((T, B, *value.shape), value.dtype) if is_number else np.zeros((T, B), object)
+        return cls(name, array, type(example))
 
     def like(self, T: int, B: int) -> Column:
         """Make another one of other dimensions."""
@@ -314,7 +315,7 @@ class Layout(NamedTuple):
         arrays = {}
         for leaves, n in ((self.leaves, sum(self.lengths)), (self.last, len(self.lengths))):
             for path, (dtype, shape) in leaves.items():
-                arrays[path] = np.empty((n, *shape), dtype) if dtype == object else empty((n, *shape), dtype)
+                arrays[path] = (np.empty if dtype.hasobject else empty)((n, *shape), dtype)
         return arrays
 
     def batch(self, env_spec: Any, arrays: dict[tuple, np.ndarray]) -> EpisodeBatch:
@@ -364,10 +365,14 @@ class Episodes:
     Args:
         env_spec: the environments' `EnvSpec`.
         episodes: what there is so far.
+
+    Attributes:
+        n_steps: steps of all of them.
     """
 
     def __init__(self, env_spec: Any = None, episodes: list[Episode] | None = None) -> None:
         self.env_spec, self.episodes = env_spec, episodes or []
+        self.n_steps = sum(episode.length for episode in self.episodes)
         self._batches: list[EpisodeBatch] = []
 
     @classmethod
@@ -387,14 +392,12 @@ class Episodes:
         self._batches = [batch]
         return self
 
-    @property
-    def n_steps(self) -> int:
-        """Steps of all of them."""
-        return sum(episode.length for episode in self.episodes)
-
     def extend(self, other: Episodes) -> None:
         """Append those of another."""
-        self._batches = [*self._batches, *other._batches] if len(self._batches) == len(self.episodes) == 0 else []
+        if not other.episodes:
+            return
+        self._batches = [] if self.episodes else other._batches
+        self.n_steps += other.n_steps
         self.env_spec = self.env_spec if self.env_spec is not None else other.env_spec
         self.episodes.extend(other.episodes)
 

@@ -25,8 +25,8 @@ class Sampler(ABC):
         LocalSampler(WorkerFactory(max_episode_length=100, n_workers=4), agents, envs)
 
     Agents and environments, and updates of them, are one for all workers, or a list with one for each; an environment may be a list
-    itself, with one for each of those of a `VecWorker`. Where an environment is to be, there may also be what makes one, a function or class
-    without arguments (and has to be, where environments cannot be copied or pickled).
+    itself, with one for each of those of a `VecWorker`. Where an environment is to be, there may also be what makes one, a function or
+    class without arguments (and has to be, where environments cannot be copied or pickled).
 
     Every worker plays its share of what is asked for. So what is sampled does not depend on how fast each of them is, nor on what kind
     of sampler they belong to: with the same seed all return the same.
@@ -93,7 +93,7 @@ class Sampler(ABC):
         """
         return cls(agents, envs, worker_factory=worker_factory)
 
-    def start_worker(self) -> None:
+    def start_worker(self) -> None:  # noqa: B027  (part of the interface, and nothing to define)
         """Do nothing: workers start with the sampler. Deprecated."""
 
     def obtain_samples(self, itr: int, num_samples: int, agent_update: Any, env_update: Any = None) -> EpisodeBatch:
@@ -101,7 +101,7 @@ class Sampler(ABC):
 
         Args:
             itr: number of the iteration, by which agents of rlpyt change how they explore.
-            num_samples: env steps of all workers together. Each plays its share, and at least one episode.
+            num_samples: env steps of all workers together. Each plays whole episodes until it has its share of them.
             agent_update: parameters of the policy, or a policy; None for no change. A list has one for each worker.
             env_update: an `EnvUpdate`, an environment or what makes one; None for no change. A list has one for each worker.
 

@@ -126,8 +126,8 @@ class Worker:
 class DefaultWorker(Worker):
     """Plays in one environment.
 
-    The policy has ``get_action(observation)``, which returns an action and a dictionary, and ``reset()``. An agent of rlpyt is made a policy
-    by `rlpyt.agents.policy.AgentPolicy`.
+    The policy has ``get_action(observation)``, which returns an action and a dictionary, and ``reset()``. An agent of rlpyt is made a
+    policy by `rlpyt.agents.policy.AgentPolicy`.
 
     Attributes:
         agent: the policy.
@@ -187,7 +187,6 @@ class DefaultWorker(Worker):
             old = self._envs[b]
             new = apply_env_update(old, env_update)
         self._drop(b)
-        self._needs_reset[b] = True
         if new is not old:
             self._envs[b], self._drivers[b] = new, make_driver(new)
             seed_env(new, int(self._seeds.spawn(1)[0].generate_state(1)[0]))
@@ -288,10 +287,11 @@ class DefaultWorker(Worker):
                 raise
             recorder.begin(b, episode_info)
             self._needs_reset[b] = True
-        if columns and hasattr(self.agent, "prepare"):
+        if not columns:
+            return
+        if hasattr(self.agent, "prepare"):
             self.agent.prepare(self.env)
-        if columns:
-            self._reset_agent(columns)
+        self._reset_agent(columns)
 
     def _drop(self, b: int) -> None:
         """Forget the episode in progress in column `b`."""
@@ -316,7 +316,8 @@ class DefaultWorker(Worker):
     def play_episodes(self, n: int) -> Episodes:
         """Play exactly `n` episodes.
 
-        They are shared out evenly among the environments beforehand, and those begun are finished, so that short episodes are not preferred.
+        They are shared out evenly among the environments beforehand, and those begun are finished, so that short episodes are not
+        preferred.
         """
         if self._overrides("rollout", "collect_episode"):
             return super().play_episodes(n)
@@ -363,8 +364,8 @@ class VecWorker(DefaultWorker):
     The policy has ``get_actions(observations)``, which returns actions ``[B,...]`` and a dictionary of arrays ``[B,...]``, and
     ``reset(do_resets)``, a list of bools, called when episodes begin.
 
-    `rollout` returns as soon as an episode ends, with all that ended in the same time step. The others go on with the next `rollout`, unless
-    the policy changes: they are then dropped, since no one policy would have played them.
+    `rollout` returns as soon as an episode ends, with all that ended in the same time step. The others go on with the next `rollout`,
+    unless the policy changes: they are then dropped, since no one policy would have played them.
 
     Args:
         n_envs: environments.
@@ -389,8 +390,8 @@ class VecWorker(DefaultWorker):
         """Change the environments; their episodes in progress are dropped.
 
         Args:
-            env_update: a list with one update for each environment (see `DefaultWorker.update_env`); or one update for all, of which each gets
-                a copy.
+            env_update: a list with one update for each environment (see `DefaultWorker.update_env`); or one update for all, of which
+                each gets a copy.
 
         Raises:
             TypeError: something is no update. ValueError: the list has another length.

@@ -7,7 +7,6 @@ from rlpyt.envs.base import EnvStep
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.samplers.episodic import WorkerFactory
 
-
 PATH = [1, 1, 2, 1, 2, 2]  # From the start of the 4x4 grid to its goal, by moves.
 TO_GOAL = {0: 1, 4: 1, 8: 2, 9: 1, 13: 2, 14: 2}  # The same by squares.
 

@@ -230,12 +230,12 @@ class ConstantPolicy(RandomPolicy):
 def test_short_episodes_are_not_preferred():
     unbiased, biased = [], []
     for into, flag in ((unbiased, True), (biased, False)):
-        played = worker(VecWorker, ScriptedPolicy(), RandomLengthEnv, n_envs=8)
+        played = worker(VecWorker, RandomPolicy(), RandomLengthEnv, n_envs=8)
         for _ in range(60):
-            played.update_agent(ScriptedPolicy())
+            played.update_agent(RandomPolicy())
             into += played.play_steps(10, unbiased=flag).to_batch().lengths.tolist()
     assert 0.4 < np.mean(np.array(unbiased) > 1) < 0.6
-    assert np.mean(np.array(biased) > 1) < 0.1, "what happens otherwise"
+    assert np.mean(np.array(biased) > 1) < 0.35, "what happens otherwise"
 
 
 def test_every_episode_that_was_begun_is_returned():

@@ -14,16 +14,21 @@ _MODULES = {
     "rlpyt.episodes.assembler": ["EpisodeAssembler"],
     "rlpyt.episodes.performance": ["log_multitask_performance", "log_performance"],
     "rlpyt.episodes.environment": ["Environment", "Wrapper", "as_environment", "as_gymnasium", "as_rlpyt"],
-    "rlpyt.experiment.wrap": ["wrap_experiment"],
+    "rlpyt.episodes.evaluation": ["obtain_evaluation_episodes", "rollout"],
+    "rlpyt.experiment.wrap": ["ExperimentContext", "wrap_experiment"],
     "rlpyt.utils.optim": ["make_optimizer"],
-    "rlpyt.runners.trainer": ["Trainer"],
+    "rlpyt.runners.trainer": ["NotSetupError", "TrainArgs", "Trainer"],
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = sorted(_HOMES)
 
+_LEFT_OUT = {"TFTrainer": "There is no TFTrainer: rlpyt trains with PyTorch. Trainer takes the same arguments, but for `sess`."}
+
 
 def __getattr__(name: str) -> Any:
+    if name in _LEFT_OUT:
+        raise ImportError(_LEFT_OUT[name])
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}.")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)

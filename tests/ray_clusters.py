@@ -29,10 +29,15 @@ class RunningCluster:
 
     def __init__(self, n_cpus=2):
         script = _HOLDER.format(n_cpus=n_cpus)
-        path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
-        environment = dict(os.environ, PYTHONPATH=path, PYTHONWARNINGS="ignore")
+        os.environ["RAY_AUTH_MODE"] = "disabled"  # Here and in all processes: nobody else can reach it.
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONWARNINGS="ignore")
         self.process = subprocess.Popen(
-            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+            [sys.executable, "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
         )
         for line in self.process.stdout:
             if line.startswith("address"):
@@ -52,7 +57,7 @@ class RunningCluster:
 
     def actors(self):
         """Processes of sampling actors and of runs."""
-        return {pid: name for pid, name in self.processes().items() if "ray::" in name and "IDLE" not in name}
+        return {pid: name for pid, name in self.processes().items() if name.startswith("ray::") and "Actor" in name}
 
     def wait_until_idle(self, seconds=20):
         """Return the actors that still exist, at the latest after so many seconds."""

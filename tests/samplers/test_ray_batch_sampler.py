@@ -30,9 +30,8 @@ T, B = 6, 6
 
 
 def make(address, EnvCls=CountingEnv, env=ENV, n_actors=2, wait_reset=False, **kwargs):
-    settings = dict(
-        env_kwargs=env, batch_T=T, batch_B=B, max_decorrelation_steps=8, eval_n_envs=3, eval_max_steps=3 * 30, n_actors=n_actors, address=address
-    )
+    sizes = dict(batch_T=T, batch_B=B, max_decorrelation_steps=8, eval_n_envs=3, eval_max_steps=3 * 30)
+    settings = dict(sizes, env_kwargs=env, n_actors=n_actors, address=address)
     CollectorCls = CpuWaitResetCollector if wait_reset else CpuResetCollector
     return RayBatchSampler(EnvCls=EnvCls, CollectorCls=CollectorCls, **{**settings, **kwargs})
 
@@ -236,7 +235,7 @@ def same_column(a, b, columns):
 
 def test_more_losses_than_may_be_replaced_are_an_error_that_names_the_actor(ray_address, tmp_path):
     sampler = start(failing(ray_address, tmp_path, max_restarts=0))
-    with pytest.raises(WorkerError, match=r"(?s)Sampler worker \d \(environments . to .\) was lost while collecting batch 4.*max_restarts=0"):
+    with pytest.raises(WorkerError, match=r"(?s)Sampler worker \d \(environ.* was lost while collecting batch 4.*max_restarts=0"):
         for itr in range(8):
             sampler.obtain_samples(itr)
     with pytest.raises(RuntimeError, match="initialize"):
@@ -379,11 +378,15 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.timeout(500)
 @pytest.mark.parametrize("then", ["sampler.shutdown()", "raise SystemExit"])
 def test_a_cluster_that_was_started_ends_with_the_sampler_or_the_program(then):
     script = LOCAL.format(path=sys.path, then=then)
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment)
+    for _ in range(3):  # Ray gives up on starting after 30 s, which may be too short where many others use the processors.
+        out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, env=environment)
+        if "timed out during startup" not in out.stderr:
+            break
     assert out.returncode == 0 and "sampled 2 with" in out.stdout, out.stderr
     if "shutdown" in then:
         assert "left []" in out.stdout

@@ -22,7 +22,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,14 +33,14 @@ from rlpyt.models.utils import unwrap_ddp
 from rlpyt.samplers.buffer import build_samples_buffer
 from rlpyt.samplers.collections import BatchSpec, Samples
 from rlpyt.samplers.parallel.worker import SamplingWorker
-from rlpyt.samplers.ray.cluster import import_ray
+from rlpyt.samplers.ray.cluster import extend_path, import_ray
 from rlpyt.samplers.workers import HANG_WARNING, STOP_GRACE, WATCH_INTERVAL, WorkerError, failure_report, failure_text
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.logging import logger
 from rlpyt.utils.stopwatch import Stopwatch
 
 START = "start"  # The command that comes first.
-_ANSWER_SECONDS = 0.2  # that an actor has to say where it is
+_ANSWER_SECONDS, _LAST_ANSWER_SECONDS = 0.2, 5.0  # that an actor has to say where it is: while it is waited for, before it is given up
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -106,9 +106,11 @@ class SamplerActor:
     Args:
         common: arguments alike for all workers, pickled.
         worker_kwargs: this worker's share.
+        path: where the master finds modules.
     """
 
-    def __init__(self, common: bytes, worker_kwargs: dict) -> None:
+    def __init__(self, common: bytes, worker_kwargs: dict, path: list[str]) -> None:
+        extend_path(path)
         self._common, self._worker_kwargs = common, worker_kwargs
         self._stop, self._progress = np.zeros(1, bool), np.zeros(1, np.int64)
         self._thread = 0  # The one that samples.
@@ -279,7 +281,7 @@ class ActorPool:
             raise
 
     def _make(self, worker_kwargs: dict) -> Any:
-        return self._Actor.options(**self._options).remote(self._common, worker_kwargs)
+        return self._Actor.options(**self._options).remote(self._common, worker_kwargs, sys.path)
 
     def _send(self, call: Call) -> Call:
         call.refs = [_submit(actor, call) for actor in self.actors]
@@ -300,13 +302,13 @@ class ActorPool:
             if self._stop[0] and not self._stop_told:
                 self._tell_stop(self.actors)
                 self._stop_told = True
-            before, places = steps, {} if ready else self._ask_where(waiting.values())
+            before, places = steps, {} if ready else self._ask_where(waiting.values(), _ANSWER_SECONDS)
             steps = {rank: n for rank, (n, _) in places.items()}
             now = time.monotonic()
             if ready or steps != before:
                 silent_since = warned = now
             elif self.timeout is not None and now - silent_since > self.timeout:
-                self._give_up(call, places, now - silent_since)
+                self._give_up(call, now - silent_since)
             elif now - warned > HANG_WARNING:
                 warned = now
                 warnings.warn(self._patience_text(call, waiting.values(), now - silent_since), stacklevel=4)
@@ -362,26 +364,27 @@ class ActorPool:
             actor.stop_evaluation.options(concurrency_group="control").remote()
 
     # Silence --------------------------------------------------------------------------------------------------------
-    def _ask_where(self, ranks: Any) -> dict[int, tuple[int, str]]:
+    def _ask_where(self, ranks: Iterable[int], seconds: float) -> dict[int, tuple[int, str]]:
         """For each of these workers: how many half-steps it has taken, and its stack; those that do not answer are left out."""
         refs = {self.actors[rank].where.options(concurrency_group="control").remote(): rank for rank in ranks}
-        ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=_ANSWER_SECONDS)
+        ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=seconds)
         places = {}
         for ref in ready:
             with suppress(self._ray.exceptions.RayError):
                 places[refs[ref]] = self._ray.get(ref)
         return places
 
-    def _give_up(self, call: Call, places: dict[int, tuple[int, str]], seconds: float) -> None:
+    def _give_up(self, call: Call, seconds: float) -> None:
+        silent = [rank for rank in range(len(self.names)) if rank not in call.replies]
+        places = self._ask_where(silent, _LAST_ANSWER_SECONDS)
         lines = [f"No reply for {seconds:.0f} s (worker_timeout={self.timeout}) while {call.doing}:"]
-        for rank in range(len(self.names)):
-            if rank not in call.replies:
-                stack = places.get(rank, (0, "  (it does not answer)\n"))[1]
-                lines.append(f"{self.names[rank]}, {_place(self._where[rank])}, is at\n{stack}")
+        for rank in silent:
+            stack = places.get(rank, (0, "  (it does not answer)\n"))[1]
+            lines.append(f"{self.names[rank]}, {_place(self._where[rank])}, is at\n{stack}")
         self.kill()
         raise WorkerError("\n".join(lines))
 
-    def _patience_text(self, call: Call, ranks: Any, seconds: float) -> str:
+    def _patience_text(self, call: Call, ranks: Iterable[int], seconds: float) -> str:
         names = "; ".join(f"{self.names[rank]}, {_place(self._where[rank])}" for rank in ranks)
         free = self._ray.available_resources()
         return (

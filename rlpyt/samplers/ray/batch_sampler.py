@@ -22,12 +22,12 @@ class RayBatchSampler(ParallelSamplerBase):
     Args:
         n_actors: how many; None for as many as ``affinity["workers_cpus"]`` has entries, or without it one for each CPU of the cluster.
             Never more than environments.
-        in_flight: how many batches are collected ahead. With 0, each batch is collected with the latest parameters. With n, actors collect
-            the next n batches while the algorithm optimizes, with parameters of up to n updates before: `batch_parameters_version` tells
-            which. Policy gradient methods that correct for it (PPO), and those that replay, can do with 1.
+        in_flight: how many batches are collected ahead. With 0, each batch is collected with the latest parameters. With n, actors
+            collect the next n batches while the algorithm optimizes, with parameters of up to n updates before: which ones,
+            `batch_parameters_version` tells. Policy gradient methods that correct for it (PPO), and those that replay, can do with 1.
         max_restarts: how many lost actors (their process or machine ended) are replaced, in all. Their environments begin new episodes.
         address: of the Ray cluster; see `rlpyt.samplers.ray.cluster.Cluster`. None starts a local one, if there is none.
-        actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, spread over machines.
+        actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
         init_kwargs: arguments of ``ray.init`` besides, if this starts or joins a cluster.
         args, kwargs: see `BaseSampler`. `worker_timeout` is for actors; `start_method` is not used by this sampler.
 
@@ -57,7 +57,9 @@ class RayBatchSampler(ParallelSamplerBase):
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
         import_ray()
         for name, value, lowest in (("n_actors", n_actors, 1), ("in_flight", in_flight, 0), ("max_restarts", max_restarts, 0)):
-            if not (name == "n_actors" and value is None) and (isinstance(value, bool) or not isinstance(value, int) or value < lowest):
+            if name == "n_actors" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
                 raise ValueError(f"{name}={value!r} must be an integer of at least {lowest}.")
         self.n_actors = n_actors
         self.in_flight = in_flight
@@ -104,8 +106,8 @@ class RayBatchSampler(ParallelSamplerBase):
         n = min(n, self.batch_spec.B)
         if n * each > n_cpus:
             raise ValueError(
-                f"{n} actors with num_cpus={each:g} need more than the {n_cpus:g} CPUs of the Ray cluster: give the sampler fewer n_actors, or "
-                "actor_options with a smaller num_cpus."
+                f"{n} actors with num_cpus={each:g} need more than the {n_cpus:g} CPUs of the Ray cluster: give the sampler less n_actors, "
+                "or actor_options with a smaller num_cpus."
             )
         return n
 
@@ -114,7 +116,7 @@ class RayBatchSampler(ParallelSamplerBase):
         return "load", (self.itr, [None] * len(self._columns))
 
     def shutdown(self) -> None:
-        """Close the environments, end the actors, and leave the cluster; one that was started for this is shut down. May be called twice."""
+        """Close the environments, end the actors, and leave the cluster, or end it if it was started here. May be called twice."""
         cluster, self._cluster = getattr(self, "_cluster", None), None
         try:
             super().shutdown()
@@ -172,7 +174,8 @@ class RayBatchSampler(ParallelSamplerBase):
         from rlpyt.runners.checkpoint import infos_from_plain
 
         replies = [
-            ((infos_from_plain(infos, self.TrajInfoCls), completed_at), from_plain(arrays)) for infos, completed_at, arrays in saved["replies"]
+            ((infos_from_plain(infos, self.TrajInfoCls), completed_at), from_plain(arrays))
+            for infos, completed_at, arrays in saved["replies"]
         ]
         return Call("collect", replies=dict(enumerate(replies)), version=saved["version"])
 

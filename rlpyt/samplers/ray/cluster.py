@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,11 @@ def import_ray() -> Any:
     except ImportError as error:
         raise ImportError('This needs Ray: pip install "rlpyt[ray]".') from error
     return ray
+
+
+def extend_path(path: list[str]) -> None:
+    """Have this process find modules also where another one does, as far as its machine has these directories."""
+    sys.path.extend(place for place in path if place not in sys.path and os.path.exists(place))
 
 
 class Cluster:
@@ -80,7 +86,13 @@ def _connect(address: str | None, init_kwargs: dict) -> None:
     if address == "local":
         defaults.update(include_dashboard=False, num_cpus=len(allowed_cpus()))
     with _same_signal_handlers():
-        ray.init(address=address, **{**defaults, **init_kwargs})
+        try:
+            ray.init(address=address, **{**defaults, **init_kwargs})
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"No Ray cluster can be joined at {address!r} ({error}). Start one with `ray start --head`; if it asks for a token, set "
+                "RAY_AUTH_MODE=token as Ray's documentation on authentication says."
+            ) from error
 
 
 @contextmanager

@@ -163,7 +163,7 @@ def get_n_run_slots(affinity_code: str) -> int:
 
 
 def one_run(affinity_code: str) -> tuple[str, int, float]:
-    """Return what one of the runs needs: the code of a single one that has this for itself, processor cores, and GPUs (maybe a part of one).
+    """Return what one of the runs needs: the code of a single one that has it for itself, its cores, and GPUs, or the part of one.
 
     Raises:
         ValueError: the code is malformed.

@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rlpyt.utils.launching.affinity import affinity_from_code, get_n_run_slots, launcher_environment, one_run, prepend_run_slot
 from rlpyt.utils.launching.status import (
@@ -79,6 +78,7 @@ def run_experiments(
 
     Raises:
         ValueError, TypeError, FileNotFoundError: something is wrong with the arguments; nothing has been started or written.
+        ConnectionError: there is no Ray cluster at that address.
         RuntimeError: the same experiment is running.
         SystemExit: with the code 1 if any run has failed, or 128 + n after signal n.
     """
@@ -208,7 +208,7 @@ class Experiment:
         if not Path(self.cwd, self.script).is_file():
             raise FileNotFoundError(f"There is no script {self.script!r} in {self.cwd}: give the path of the script that trains.")
         if self.ray_address and self.set_egl_device:
-            raise ValueError("set_egl_device=True is for runs on this machine: on a Ray cluster, runs choose their own device to render on.")
+            raise ValueError("set_egl_device=True is for runs on this machine; on a Ray cluster they choose their device to render on.")
         if isinstance(self.runs_per_setting, bool) or not isinstance(self.runs_per_setting, int) or self.runs_per_setting < 1:
             raise ValueError(f"runs_per_setting={self.runs_per_setting!r} must be an integer of at least 1.")
         n = len(self.variants)
@@ -322,7 +322,14 @@ def _places(experiment: Experiment, stack: ExitStack) -> tuple[int, Callable[...
 
 
 def _start_here(
-    experiment: Experiment, log_dir: Path, run_ID: int, args: Sequence, slot: int, environment: Mapping[str, str], stdout: Path, stderr: Path
+    experiment: Experiment,
+    log_dir: Path,
+    run_ID: int,
+    args: Sequence,
+    slot: int,
+    environment: Mapping[str, str],
+    stdout: Path,
+    stderr: Path,
 ) -> RunProcess:
     code, set_egl_device = experiment.affinity_code, experiment.set_egl_device
     command, options = _command(experiment.script, code, log_dir, run_ID, args, None, set_egl_device, slot)
@@ -331,7 +338,14 @@ def _start_here(
 
 
 def _start_on_ray(
-    experiment: Experiment, log_dir: Path, run_ID: int, args: Sequence, slot: int, environment: Mapping[str, str], stdout: Path, stderr: Path
+    experiment: Experiment,
+    log_dir: Path,
+    run_ID: int,
+    args: Sequence,
+    slot: int,
+    environment: Mapping[str, str],
+    stdout: Path,
+    stderr: Path,
 ) -> RunProcess:
     """Start a run on the cluster: it has what it is given for itself, so that it is in slot 0 of that."""
     from rlpyt.utils.launching.ray_cluster import RayRunProcess

@@ -45,7 +45,8 @@ def test_runs_are_placed_on_the_cluster_and_end_as_they_do_here(train, tmp_path,
         launch(train, tmp_path / "exp", ray_address, "short", "fail", "killed", "succeed", common_args=["x y"])
     assert caught.value.code == 1
     found = states(tmp_path / "exp")
-    assert {name: status.state for name, status in found.items()} == dict(short="finished", fail="failed", killed="failed", succeed="finished")
+    expected = dict(short="finished", fail="failed", killed="failed", succeed="finished")
+    assert {name: status.state for name, status in found.items()} == expected
     assert found["fail"].error == "ValueError: this is the reason" and "ended by SIGKILL" in found["killed"].error
     assert found["killed"].exit_code == 128 + signal.SIGKILL
     (call,) = calls(tmp_path / "exp", "succeed")
@@ -78,19 +79,24 @@ def started(exp_dir, *dos):
     return lambda: all(calls(exp_dir, do) for do in dos)
 
 
+def says(exp_dir, do, text):
+    path = exp_dir / do / "run_0" / "stdout.log"
+    return path.exists() and text in path.read_text()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_launcher_that_is_interrupted_lets_the_runs_save_and_goes_on_with_them_later(number, train, tmp_path, ray_address):
     exp_dir = tmp_path / "exp"
     command = [sys.executable, "-c", LAUNCH, str(train), str(exp_dir), ray_address, ONE_CPU, "go on", "wait", "succeed"]
     launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    wait_until(lambda: all((exp_dir / do / "run_0" / "stdout.log").exists() and "waiting" in (exp_dir / do / "run_0" / "stdout.log").read_text()
-                           for do in ("go_on", "wait")))  # fmt: skip
+    wait_until(lambda: says(exp_dir, "go_on", "waiting") and says(exp_dir, "wait", "waiting"))
     assert read_mark(exp_dir / "wait" / "run_0")[0] == "running"
     launcher.send_signal(number)
     out, _ = launcher.communicate(timeout=100)
     assert launcher.returncode == 128 + number, out
-    assert {name: status.state for name, status in states(exp_dir).items()} == dict(go_on="interrupted", wait="interrupted", succeed="pending")
-    assert "saved" in (exp_dir / "wait" / "run_0" / "stdout.log").read_text()
+    expected = dict(go_on="interrupted", wait="interrupted", succeed="pending")
+    assert {name: status.state for name, status in states(exp_dir).items()} == expected
+    assert says(exp_dir, "wait", "saved")
     pids = [call["pid"] for do in ("go_on", "wait") for call in calls(exp_dir, do)]
     assert not any(map(psutil.pid_exists, pids))
 

@@ -271,19 +271,24 @@ class EpisodeBatch(TimeStepBatch):
         return len(self.lengths)
 
     @property
+    def _lengths(self) -> np.ndarray:
+        """The lengths as numpy int64 [N], of which there are enough to compute with."""
+        return as_numpy(self.lengths).astype(np.int64, copy=False)
+
+    @property
     def _stops(self) -> np.ndarray:
         """Index after the last step of each episode [N] int64."""
-        return np.cumsum(as_numpy(self.lengths), dtype=np.int64)
+        return np.cumsum(self._lengths)
 
     @property
     def _slices(self) -> list[slice]:
         stops = self._stops
-        return [slice(*bounds) for bounds in zip((stops - as_numpy(self.lengths)).tolist(), stops.tolist())]
+        return [slice(*bounds) for bounds in zip((stops - self._lengths).tolist(), stops.tolist())]
 
     @property
     def _episode_idxs(self) -> np.ndarray:
         """Number of the episode that each step belongs to [S] int64."""
-        return np.repeat(np.arange(self.n_episodes), as_numpy(self.lengths))
+        return np.repeat(np.arange(self.n_episodes), self._lengths)
 
     # Computed fields ------------------------------------------------------------------------------------------------
     @property
@@ -317,7 +322,7 @@ class EpisodeBatch(TimeStepBatch):
 
     # Padded to the same length --------------------------------------------------------------------------------------
     def _padded_length(self) -> int:
-        longest = int(as_numpy(self.lengths).max(initial=0))
+        longest = int(self._lengths.max(initial=0))
         limit = self.env_spec.max_episode_length
         if limit is None or np.isinf(limit):
             return longest
@@ -333,7 +338,7 @@ class EpisodeBatch(TimeStepBatch):
         """Return [N,L,...] with zeros after the end of episodes."""
         N, L = self.n_episodes, self._padded_length()
         row = self._episode_idxs
-        idxs = row * L + np.arange(len(row)) - (self._stops - as_numpy(self.lengths))[row]  # [S], in [N*L]
+        idxs = row * L + np.arange(len(row)) - (self._stops - self._lengths)[row]  # [S], in [N*L]
 
         def pad(x):
             shape = (N * L, *x.shape[1:])
@@ -399,7 +404,7 @@ class EpisodeBatch(TimeStepBatch):
     def select(self, episodes: Any) -> EpisodeBatch:
         """Return a copy of some episodes, in their order: `episodes` is a mask [N] bool, or their numbers [n] int."""
         chosen = np.arange(self.n_episodes)[as_numpy(episodes)]
-        stops, lengths = self._stops, as_numpy(self.lengths)[chosen]
+        stops, lengths = self._stops, self._lengths[chosen]
         starts = stops[chosen] - lengths
         steps = np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
         return self._select(steps, chosen)
@@ -487,11 +492,28 @@ class EpisodeBatch(TimeStepBatch):
 
         return from_samples(samples, env_spec, partial, boundary, first, mid_batch_reset)
 
-    def to_samples(self, max_T: int | None = None) -> tuple[Any, np.ndarray]:
-        """Return the episodes side by side as a batch that algorithms train on; see `rlpyt.episodes.samples.to_samples`."""
+    def to_samples(self, max_T: int | None = None, value: Callable | None = None) -> tuple[Any, Any]:
+        """Return the episodes side by side as a batch ``[T,N]`` of tensors that algorithms train on, and which of its steps were taken.
+
+        The batch looks as if from a sampler that waits with resets: initialize the algorithm with ``mid_batch_reset=False``. T is the
+        length of the longest episode; after the end of an episode there are zeros, and ``done`` is True. Every column ends with ``done``:
+        what is cut off, or was only a part of an episode, counts as truncated.
+
+        Args:
+            max_T: the most rows (env steps); longer episodes go on in a further column. None for no limit.
+            value: function of observations [n,...], previous actions [n,...] and previous rewards [n], tensors, that returns values [n],
+                such as ``agent.value`` of a feed-forward agent. Truncated episodes bootstrap from it; without it, algorithms learn
+                nothing from their last steps.
+
+        Returns:
+            `rlpyt.samplers.collections.Samples` [T,N], and the mask of valid steps, float32 [T,N].
+
+        Raises:
+            ValueError: there is no episode, or `max_T` is less than 1.
+        """
         from rlpyt.episodes.samples import to_samples
 
-        return to_samples(self, max_T)
+        return to_samples(self, max_T, value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -602,8 +624,9 @@ def _check_episodes(batch: EpisodeBatch) -> None:
     if expected != got:
         raise ValueError(f"last_observations has the keys {got}, but must have those of observations, {expected}.")
     if N and all(isinstance(x, np.ndarray) and len(x) for _, x in leaves(batch.observations)):
-        shapes = [_shapes(_first(tree)) for tree in (batch.last_observations, batch.observations)]
-        if shapes[0] != shapes[1]:
+        one = _first(batch.observations)
+        shapes = [_shapes(_first(batch.last_observations)), _shapes(one)]
+        if shapes[0] != shapes[1] and fits_space(batch.env_spec.observation_space, one):  # Else it is not their fault.
             raise ValueError(
                 f"last_observations must have the same number of entries in each observation as observations: got shape {shapes[0]}, "
                 f"expected {shapes[1]}."

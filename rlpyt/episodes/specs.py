@@ -73,7 +73,7 @@ def flat_dim(space: Any) -> int:
 
 
 def fits_space(space: Any, x: Any) -> bool:
-    """Return whether `x`, an array or a dictionary of them, has the form of an element of `space`, flattened or not, whatever its values."""
+    """Return whether `x`, an array or a dictionary of them, has the form of an element of `space`, or is flat, whatever its values."""
     if isinstance(x, dict):
         parts = sub_spaces(space)
         return set(parts) == set(x) and all(fits_space(parts[key], x[key]) for key in x)

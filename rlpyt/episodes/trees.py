@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.spaces.gym_wrapper import field_names
 from rlpyt.utils.collections import namedarraytuple
 
 Tree = Any  # dict[str, Tree] | np.ndarray | torch.Tensor
@@ -67,6 +68,14 @@ def as_torch(x: Any, device: Any = None) -> Any:
     return x if device is None else x.to(device)
 
 
+def numeric(tree: Tree) -> Tree:
+    """Leave out entries that are not numbers, such as names, of which there are no tensors."""
+    if not isinstance(tree, dict):
+        return tree
+    parts = {key: numeric(value) for key, value in tree.items() if isinstance(value, dict) or as_numpy(value).dtype.kind in "biufc"}
+    return {key: value for key, value in parts.items() if not isinstance(value, dict) or any(True for _ in leaves(value))}
+
+
 def from_structure(buffer_: Any) -> Tree:
     """Turn namedtuples and namedarraytuples, nested at will, into dictionaries; an empty dictionary for None.
 
@@ -82,9 +91,12 @@ def from_structure(buffer_: Any) -> Tree:
 
 
 def to_structure(tree: Tree, name: str) -> Any:
-    """Turn dictionaries into namedarraytuples, of a type called `name`; None for an empty dictionary."""
+    """Turn dictionaries into namedarraytuples, of a type called `name`; None for an empty dictionary.
+
+    Keys which are no field names are changed (``a.b`` to ``a_b``).
+    """
     if not isinstance(tree, dict):
         return tree
-    parts = {key: to_structure(value, f"{name}_{key}") for key, value in tree.items()}
-    parts = {key: value for key, value in parts.items() if value is not None}
+    parts = {field: to_structure(value, f"{name}_{field}") for field, value in zip(field_names(tree), tree.values())}
+    parts = {field: value for field, value in parts.items() if value is not None}
     return namedarraytuple(name, list(parts))(*parts.values()) if parts else None

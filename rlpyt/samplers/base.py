@@ -32,6 +32,8 @@ class BaseSampler:
             episode begun is finished (if `eval_max_steps` allows), so that short episodes are not preferred.
         start_method: how samplers with worker processes start them: "fork", "spawn" or "forkserver"; None is fork on Linux.
         worker_timeout: seconds without a sign of life after which a worker process is reported as hung, with its stack; None only warns.
+        keep_terminal_observations: let batches hold the observations that end terminated episodes, as `terminal_observation`; without
+            them whole episodes cannot be rebuilt. Those of truncated episodes are always kept.
 
     Attributes:
         batch_spec: ``BatchSpec(T, B)``.
@@ -62,6 +64,7 @@ class BaseSampler:
         eval_max_trajectories: int | None = None,
         start_method: str | None = None,
         worker_timeout: float | None = None,
+        keep_terminal_observations: bool = False,
     ) -> None:
         eval_max_steps = None if eval_max_steps is None else int(eval_max_steps)
         for name, value, lowest in (
@@ -102,6 +105,7 @@ class BaseSampler:
         self.eval_max_trajectories = eval_max_trajectories
         self.start_method = start_method
         self.worker_timeout = worker_timeout
+        self.keep_terminal_observations = bool(keep_terminal_observations)
         self.batch_spec = BatchSpec(int(batch_T), int(batch_B))
         self.mid_batch_reset = CollectorCls.mid_batch_reset
 
@@ -152,7 +156,15 @@ class BaseSampler:
             self._null_action = env.action_space.null_value()
             self._batches = [
                 build_samples_buffer(
-                    agent, env, self.batch_spec, bootstrap_value, share_batch, share_batch, subprocess=False, examples=examples
+                    agent,
+                    env,
+                    self.batch_spec,
+                    bootstrap_value,
+                    agent_shared=share_batch,
+                    env_shared=share_batch,
+                    subprocess=False,
+                    examples=examples,
+                    keep_terminal_observations=self.keep_terminal_observations,
                 )[:2]
                 for _ in range(n_batches)
             ]

@@ -20,6 +20,7 @@ def build_samples_buffer(
     env_shared: bool = True,
     subprocess: bool = True,
     examples: dict | None = None,
+    keep_terminal_observations: bool = False,
 ) -> tuple[Samples, Samples, dict]:
     """Allocate a batch of `batch_spec` = (T, B).
 
@@ -34,6 +35,7 @@ def build_samples_buffer(
         subprocess: make the examples in a process of their own, so that nothing the agent or the environment starts (threads, graphics
             contexts) lives in this one.
         examples: dictionary to fill with the examples, or one that already holds all of them.
+        keep_terminal_observations: include the observations that end terminated episodes, not only those of truncated ones.
 
     Returns:
         The batch as torch tensors, the same memory as numpy arrays, and the examples: a dictionary of observation, reward, done,
@@ -68,7 +70,8 @@ def build_samples_buffer(
         next_observation=all_observation[1:],
     )
     final_observation = allocate("observation", max_timeouts(env, T), env_shared)
-    samples_np = Samples(agent=agent_samples, env=env_samples, final_observation=final_observation)
+    terminal_observation = allocate("observation", T, env_shared) if keep_terminal_observations else None
+    samples_np = Samples(agent_samples, env_samples, final_observation, terminal_observation)
     return torchify_buffer(samples_np), samples_np, examples
 
 

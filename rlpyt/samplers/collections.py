@@ -18,8 +18,10 @@ AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "pre
 StepBuffer = namedarraytuple("StepBuffer", ["observation", "action", "reward", "done", "agent_info"], defaults=(None,))
 
 # The batch. Optional fields are None in batches made by collectors that do not know them.
-#   final_observation  [K,B,...]  slot [k,b] is the observation that ended the k-th truncated episode of column b in this batch
-Samples = namedarraytuple("Samples", ["agent", "env", "final_observation"], defaults=(None,))
+#   final_observation     [K,B,...]  slot [k,b] is the observation that ended the k-th truncated episode of column b in this batch
+#   terminal_observation  [T,B,...]  the same for episodes that ended otherwise (with done or traj_done); only of samplers that were told
+#                         to keep these observations, which no algorithm needs, but whole episodes do
+Samples = namedarraytuple("Samples", ["agent", "env", "final_observation", "terminal_observation"], defaults=(None, None))
 
 #   action       [T,B,...]
 #   prev_action  [T,B,...]  view of the same [T+1,B] memory as action, one row earlier

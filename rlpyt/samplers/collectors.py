@@ -339,7 +339,8 @@ class TrainingCollector(DecorrelatingStartCollector):
 
     def _start_batch(self, itr: int, views: _Views) -> None:
         """Put the first inputs in place and clear what is written only now and then."""
-        self._itr, self._n_timeouts, self.completed_at = itr, [0] * len(self.envs), []
+        self._itr, self.completed_at = itr, []
+        self._n_timeouts, self._n_terminals = [0] * len(self.envs), [0] * len(self.envs)
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.timeout[...] = False
         views.actor.begin(itr)
@@ -393,9 +394,9 @@ class TrainingCollector(DecorrelatingStartCollector):
             done, is_over = row.done[b], row.traj_done[b]
             if row.env_timeout is not None and row.env_timeout[b] and done:
                 row.timeout[b] = True
-                if self.samples_np.final_observation is not None:
-                    self.samples_np.final_observation[self._n_timeouts[b], b] = row.next_observation[b]
-                self._n_timeouts[b] += 1
+                self._keep_observation(b, row, self.samples_np.final_observation, self._n_timeouts)
+            else:
+                self._keep_observation(b, row, self.samples_np.terminal_observation, self._n_terminals)
             if is_over:
                 completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
                 self.completed_at.append((t, self._calls.env_ranks[b]))
@@ -403,6 +404,12 @@ class TrainingCollector(DecorrelatingStartCollector):
                 self._stand_still(b, t, is_over)
             elif is_over:
                 self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
+
+    def _keep_observation(self, b: int, row: _Row, slots: Any, counts: list[int]) -> None:
+        """Copy what an episode of environment `b` ended with to its next slot, of which `counts` are used, where there are slots."""
+        if slots is not None:
+            slots[counts[b], b] = row.next_observation[b]
+        counts[b] += 1
 
     def _stand_still(self, b: int, t: int, is_over: bool) -> None:
         """Do not step environment `b` after step `t` of this batch, and fill the rest of its column."""

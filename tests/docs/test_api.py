@@ -17,6 +17,8 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.algos.cuda_graph",
     "rlpyt.algos.hyperparameters",
     "rlpyt.algos.optimizers",
+    "rlpyt.episodes.samples",
+    "rlpyt.episodes.trees",
     "rlpyt.replays.batches",
     "rlpyt.replays.draws",
     "rlpyt.replays.final_observations",

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
 
 if TYPE_CHECKING:
@@ -103,6 +104,18 @@ class Environment(ABC):
         """Seed the spaces; takes effect at the next `reset`. An environment with randomness of its own extends this method."""
         for space, space_seed in zip((self.action_space, self.observation_space), child_seeds(seed, 2)):
             space.seed(space_seed)
+
+    def get_state(self) -> Any:
+        """Return the state, plain data, so that a resumed run goes on from it: the attributes of this environment and of those it wraps.
+
+        Raises:
+            NotPlain: an attribute is no plain data (see `rlpyt.utils.plain`): override this method and its inverse.
+        """
+        return get_gym_state(self)
+
+    def set_state(self, state: Any) -> None:
+        """Go on from what `get_state` of an environment made with the same arguments returned."""
+        set_gym_state(self, state)
 
     @property
     def unwrapped(self) -> Any:

@@ -88,6 +88,7 @@ class Trainer:
         self._restored: tuple[Any, dict] | None = None  # Snapshot file and contents.
         self._must_continue = False  # Sampler and random states are put back when the first epoch begins.
         self._interrupt: Interrupt | None = None
+        self._sampler_state: dict | None = None  # Of a sampler that was shut down after training.
         self._total_env_steps = 0
         self._cum_time = 0.0  # seconds until `_start_time`
         self._start_time = self._epoch_time = time.monotonic()
@@ -193,8 +194,10 @@ class Trainer:
         return self.obtain_episodes(itr, batch_size, agent_update, env_update).to_list()
 
     def _policy_parameters(self) -> Any:
-        policy = getattr(self._algo, "exploration_policy", None) or getattr(self._algo, "policy", None)
-        return policy.get_param_values() if hasattr(policy, "get_param_values") else None
+        """Parameters of the policy; or itself, if it does not tell them."""
+        policy = getattr(self._algo, "exploration_policy", None)
+        policy = getattr(self._algo, "policy", None) if policy is None else policy
+        return policy.get_param_values() if hasattr(policy, "get_param_values") else policy
 
     # Training -------------------------------------------------------------------------------------------------------
     def train(
@@ -259,11 +262,13 @@ class Trainer:
         if self._snapshotter.snapshot_mode != "none":
             _check_has_state(self._algo, "train it with snapshot_mode='none'")
         self._describe()
+        self._sampler_state = None
         self._start_time = self._epoch_time = time.monotonic()
         says = "finishing this epoch, then saving. Ctrl-C again ends at once."
         with Interrupt(lambda: None, says) as self._interrupt:
             try:
                 value = self._algo.train(self)
+                self._sampler_state = self._state_of_sampler()  # For save() afterwards.
             finally:
                 self._cum_time = self._seconds()
                 if hasattr(self._sampler, "shutdown_worker"):
@@ -355,13 +360,12 @@ class Trainer:
         args = self._train_args or TrainArgs(n_epochs=epoch + 1)
         episodes = self.step_episode if args.store_episodes else None
         episodes = episodes.to_list() if hasattr(episodes, "to_list") else episodes
-        sampler = self._sampler if hasattr(self._sampler, "state_dict") else None
         return dict(
             itr=epoch,
             epoch=epoch,
             cum_steps=self.total_env_steps,
             algo=_state_of(self._algo),
-            sampler=None if sampler is None else _state_of(sampler),
+            sampler=self._sampler_state or self._state_of_sampler(),
             trainer=dict(
                 format=FORMAT,
                 train_args=dataclasses.asdict(args),
@@ -372,6 +376,9 @@ class Trainer:
             n_rows=logger.n_rows(),
             rng=rng_states(),  # Last: nothing above may draw random numbers.
         )
+
+    def _state_of_sampler(self) -> dict | None:
+        return _state_of(self._sampler) if _has_state_dict(self._sampler) else None
 
     def restore(self, from_dir: Any, from_epoch: int | str = "last") -> TrainArgs:
         """Go back to a snapshot: the algorithm has its state again as soon as there was `setup`, too; `resume` does the rest.

@@ -24,8 +24,8 @@ class NotPlain(TypeError):
 def to_plain(value: Any, name: str = "value", keep: tuple[type, ...] = ()) -> Any:
     """Return plain data that `from_plain` turns back into an equal object.
 
-    Takes numbers, strings, bytes and None; numpy's arrays, scalars and random generators; `random.Random`; and dicts, lists, tuples and
-    deques of these.
+    Takes numbers, strings, bytes and None; numpy's arrays, scalars and random generators; `random.Random`; and dicts, lists, tuples,
+    deques and sets of these.
 
     Args:
         value: the object.
@@ -45,7 +45,7 @@ def to_plain(value: Any, name: str = "value", keep: tuple[type, ...] = ()) -> An
         return ("random_state", to_plain(value.get_state()))
     if isinstance(value, random.Random):
         return ("random", json.dumps(value.getstate()))
-    if type(value) in (list, tuple, deque):
+    if type(value) in (list, tuple, deque, set):
         items = [to_plain(item, f"{name}[{i}]", keep) for i, item in enumerate(value)]
         return (type(value).__name__, items, value.maxlen) if isinstance(value, deque) else (type(value).__name__, items)
     if type(value) in (dict, OrderedDict):
@@ -80,7 +80,7 @@ def from_plain(plain: Any) -> Any:
     if kind in ("dict", "ordered_dict"):
         return (dict if kind == "dict" else OrderedDict)((from_plain(key), from_plain(item)) for key, item in content)
     items = [from_plain(item) for item in content]
-    return dict(list=list, tuple=tuple)[kind](items) if kind != "deque" else deque(items, *more)
+    return dict(list=list, tuple=tuple, set=set)[kind](items) if kind != "deque" else deque(items, *more)
 
 
 def _with_lists(state: Any) -> Any:

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+from rlpyt.envs.gymnasium import GymEnv
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.episodes import EpisodeBatch, NotSetupError, Trainer, rollout, wrap_experiment
 from rlpyt.experiment import SnapshotConfig, Snapshotter
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.samplers.episodic import LocalSampler, VecWorker
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import run_context
 from rlpyt.utils.logging.runs import find_column, read_columns
@@ -36,9 +38,10 @@ class Killed(Exception):
 class Policy(torch.nn.Module):
     """Acts with Gaussian noise; random numbers are those of torch."""
 
-    def __init__(self):
+    def __init__(self, env):
         super().__init__()
-        self.mean = torch.nn.Linear(3, 2)
+        self.n = env.action_space.shape[0]
+        self.mean = torch.nn.Linear(env.observation_space.shape[0], self.n)
 
     def reset(self, do_resets=None):
         pass
@@ -46,7 +49,11 @@ class Policy(torch.nn.Module):
     @torch.no_grad()
     def get_action(self, observation):
         mean = self.mean(torch.as_tensor(np.asarray(observation, np.float32)))
-        return (mean + 0.1 * torch.randn(2)).numpy(), dict(mean=mean.numpy())
+        return (mean + 0.1 * torch.randn(self.n)).numpy(), dict(mean=mean.numpy())
+
+    def get_actions(self, observations):
+        actions, means = zip(*((action, info["mean"]) for action, info in map(self.get_action, observations)))
+        return np.stack(actions), dict(mean=np.stack(means))
 
     def get_param_values(self):
         return {name: value.clone() for name, value in self.state_dict().items()}
@@ -81,11 +88,27 @@ class SamplerWithState(PlayingSampler):
         self.rng = state["rng"]
 
 
+class RandomGoal(PointEnv):
+    """Another goal in each episode, from random numbers of its own, and some noise from the process's."""
+
+    def __init__(self):
+        super().__init__(max_episode_length=5)
+        self.rng = np.random.default_rng()
+
+    def seed(self, seed):
+        super().seed(seed)
+        self.rng = np.random.default_rng(seed)
+
+    def reset(self):
+        self.set_task(dict(goal=self.rng.uniform(-1, 1, 2) + 0.1 * np.random.rand(2)))
+        return super().reset()
+
+
 class Learning:
     """Goes up the gradient of rewards times log-likelihood, in a loop of its own."""
 
-    def __init__(self, stop_at=None, SamplerCls=SamplerWithState):
-        self.policy = Policy()
+    def __init__(self, stop_at=None, SamplerCls=SamplerWithState, env=None):
+        self.policy = Policy(env or PointEnv())
         self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=0.01)
         self._sampler = SamplerCls(self.policy)
         self.returns, self.stop_at, self.rng = [], stop_at, np.random.default_rng(2)
@@ -183,6 +206,34 @@ def test_a_resumed_training_is_the_uninterrupted_one(setup_first, tmp_path):
     assert_same(resumed, expected)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole") and len(rows(tmp_path / "whole")) == EPOCHS
     assert trainer.total_env_steps == EPOCHS * BATCH
+
+
+@pytest.mark.parametrize("worker", [dict(n_workers=2), dict(n_workers=1, worker_class=VecWorker, worker_args=dict(n_envs=3))])
+@pytest.mark.parametrize("make_env", [RandomGoal, lambda: GymEnv("MountainCarContinuous-v0", max_episode_length=5)], ids=["point", "gym"])
+@pytest.mark.filterwarnings("ignore:max_episode_length=5 takes the place")
+def test_so_is_one_with_a_local_sampler(worker, make_env, tmp_path, capsys):
+    def learner(**settings):
+        env = make_env()
+        return Learner(SamplerCls=lambda policy: LocalSampler(policy, env, max_episode_length=7, **worker), env=env, **settings)
+
+    def train_it(directory, **settings):
+        set_seed(4)
+        with run_context(str(directory), "test", {}):
+            trainer, trained = Trainer(SnapshotConfig(str(directory))), learner(**settings)
+            trainer.setup(trained)
+            trainer.train(EPOCHS, BATCH)
+        return trained, trainer
+
+    expected, trainer = train_it(tmp_path / "whole")
+    with pytest.raises(Killed):
+        train_it(tmp_path / "parts", stop_at=3)
+    set_seed(99)
+    resumed, _ = resume_learner(tmp_path / "parts", tmp_path / "parts", learner=learner())
+    assert_same(resumed, expected)
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    assert "states are not known" not in capsys.readouterr().out
+    trainer.save(EPOCHS)  # Though its workers have ended.
+    assert torch.load(tmp_path / "whole" / "params.pkl", weights_only=True)["sampler"]["class"] == "LocalSampler"
 
 
 def test_it_may_be_longer_and_go_on_from_any_epoch(tmp_path):

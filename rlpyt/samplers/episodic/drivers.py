@@ -142,6 +142,14 @@ class RandomState:
             self._own = _get_states()
             _set_states(self._others)
 
+    def state_dict(self) -> dict:
+        """Return the state, for a checkpoint: plain data, arrays and tensors."""
+        return dict(own=self._own, torch_seed=self._torch_seed)
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from what `state_dict` returned."""
+        self._own, self._torch_seed = state["own"], state["torch_seed"]
+
 
 def _get_states() -> tuple:
     torch = sys.modules.get("torch")

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.episodic.drivers import RandomState, make_driver, seed_env
@@ -118,6 +119,22 @@ class Worker:
     def _finish(self) -> Episodes:
         """Play the episodes in progress to their ends without beginning others."""
         return Episodes()
+
+    # Checkpoints ----------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict:
+        """Return where this worker is, between two calls of a sampler: plain data, arrays and tensors.
+
+        A worker of one's own that keeps more than random numbers and environments extends this method and its inverse.
+        """
+        seeds = self._seeds.entropy, self._seeds.n_children_spawned
+        return dict(seeds=seeds, random=self._random_state.state_dict())
+
+    def load_state_dict(self, state: dict) -> int:
+        """Go on from what `state_dict` returned; return how many environments do not, because their states cannot be told."""
+        entropy, n_spawned = state["seeds"]
+        self._seeds = np.random.SeedSequence(entropy, spawn_key=(self._worker_number,), n_children_spawned=n_spawned)
+        self._random_state.load_state_dict(state["random"])
+        return 0
 
     def __getstate__(self) -> dict:
         raise ValueError("Workers hold environments and are not picklable: pickle the WorkerFactory that makes them.")
@@ -253,6 +270,20 @@ class DefaultWorker(Worker):
         for env in envs:
             if env is not None and hasattr(env, "close"):
                 env.close()
+
+    # Checkpoints ----------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict:
+        """Extends the method by the environments; of episodes in progress nothing is kept."""
+        return dict(super().state_dict(), envs=[None if driver is None else get_state(driver.env) for driver in self._drivers])
+
+    def load_state_dict(self, state: dict) -> int:
+        """Extends the method by the environments; episodes in progress are dropped."""
+        super().load_state_dict(state)
+        self._abandon()
+        for driver, env_state in zip(self._drivers, state["envs"], strict=True):
+            if driver is not None and env_state is not None:
+                set_state(driver.env, env_state)
+        return state["envs"].count(None)
 
     # What the hooks are made of -------------------------------------------------------------------------------------
     def _act(self, observation: Any) -> tuple[Any, Any]:

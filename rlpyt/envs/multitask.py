@@ -42,7 +42,7 @@ class TaskOnehotWrapper:
         ValueError: there is no such task, or observations are neither vectors nor dictionaries.
     """
 
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> TaskOnehotWrapper:
+    def __new__(cls, env: Any = None, task_index: int = 0, n_total_tasks: int = 1) -> TaskOnehotWrapper:
         """Return an object of the class for this kind of environment."""
         if cls is TaskOnehotWrapper:
             cls = _GymnasiumTaskOnehot if isinstance(env, gymnasium.Env) else _EnvironmentTaskOnehot

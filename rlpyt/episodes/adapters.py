@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium
@@ -106,7 +107,10 @@ class EnvironmentAsGymnasium(gymnasium.Env):
         self.metadata = {"render_modes": list(env.render_modes)}
         limit = env.spec.max_episode_length
         self.spec = GymnasiumSpec(
-            id=f"rlpyt/{type(env.unwrapped).__name__}-v0", max_episode_steps=int(limit) if limit and np.isfinite(limit) else None
+            id=f"rlpyt/{type(env.unwrapped).__name__}-v0",
+            entry_point=_Copies(env),
+            max_episode_steps=int(limit) if limit and np.isfinite(limit) else None,
+            disable_env_checker=True,
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -121,6 +125,7 @@ class EnvironmentAsGymnasium(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
         """Begin a new episode; return the observation and the information on the episode."""
+        super().reset(seed=seed)
         if seed is not None:
             self.env.seed(seed)
         return self.env.reset()
@@ -139,6 +144,20 @@ class EnvironmentAsGymnasium(gymnasium.Env):
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
+
+
+class _Copies:
+    """What ``gymnasium.make`` finds in the specification of an environment: makes copies of it."""
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+
+    def __call__(self, **kwargs: Any) -> EnvironmentAsGymnasium:
+        return EnvironmentAsGymnasium(copy.deepcopy(self.env))
+
+    def __deepcopy__(self, memo: dict) -> _Copies:
+        """Return the same: gymnasium copies specifications whenever a wrapper is asked for its own."""
+        return self
 
 
 class EnvironmentAsRlpyt(GymEnvWrapper):

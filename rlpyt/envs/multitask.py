@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rlpyt.episodes.adapters import is_env
 from rlpyt.episodes.environment import Environment, Wrapper, as_environment
 from rlpyt.episodes.specs import EnvSpec, EnvStep
 from rlpyt.spaces.composite import child_seeds
@@ -193,7 +194,7 @@ class MultiEnvWrapper(Wrapper):
     ``task_name`` if there are names.
 
     Args:
-        envs: the environments, of any kind.
+        envs: the environments, of any kind; or constructors of them, so that whoever makes several of these shares none.
         sample_strategy: chooses the number of the next task, from their number and the last one (None at first); as keyword `rng`, if it
             has that, it gets a generator that follows `seed`.
         mode: "add-onehot" adds which task it is to observations, "del-onehot" takes away such a one-hot at their end, "vanilla" leaves them
@@ -215,7 +216,7 @@ class MultiEnvWrapper(Wrapper):
             raise ValueError(f"mode={mode!r} must be 'vanilla', 'add-onehot' or 'del-onehot'.")
         if not len(envs):
             raise ValueError("envs is empty: there must be at least one environment.")
-        self._envs = [as_environment(env) for env in envs]
+        self._envs = [as_environment(env if is_env(env) else env()) for env in envs]
         super().__init__(self._envs[0])
         if env_names is not None and not (
             isinstance(env_names, list) and len(env_names) == len(envs) and len(set(env_names)) == len(env_names)

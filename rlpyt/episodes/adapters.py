@@ -31,7 +31,7 @@ def is_gym(env: Any) -> bool:
 
 def is_env(env: Any) -> bool:
     """Say whether `env` is an environment of any kind."""
-    return isinstance(env, Environment) or is_rlpyt(env) or is_gym(env)
+    return not isinstance(env, type) and (isinstance(env, Environment) or is_rlpyt(env) or is_gym(env))
 
 
 def as_environment(env: Any, auto_reset: bool = False) -> Environment:

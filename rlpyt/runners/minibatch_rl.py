@@ -207,10 +207,17 @@ class MinibatchRlBase(BaseRunner):
         self.agent.sample_mode(itr)
         with self.diagnostics.sampling:
             samples, traj_infos = self.sampler.obtain_samples(itr)
+        self._end_replaced_episodes()
         self.agent.train_mode(itr)
         with self.diagnostics.optimization:
             opt_info = self.algo.optimize_agent(itr, samples)
         self.store_diagnostics(itr, traj_infos, opt_info)
+
+    def _end_replaced_episodes(self) -> None:
+        """Have the replay buffer know of environments that `update_envs` changed before the batch that will be appended next."""
+        columns = self.sampler.take_begun_anew()
+        if columns and hasattr(getattr(self.algo, "replay_buffer", None), "end_episodes"):
+            self.algo.replay_buffer.end_episodes(columns)
 
     def finish_interrupted(self, itr: int) -> None:
         """Log the iterations since the last row, if `itr`, the last complete one, is not the last of an interval, and save.

@@ -109,6 +109,41 @@ def checked_spaces(env: Any) -> Any:
     return env.spaces
 
 
+def check_same_form(env: Any, example: Any, name: str) -> None:
+    """Raise ValueError if what `env` returns and takes does not fit the memory of a batch made for `example`.
+
+    Observations must have the same fields, shapes and dtypes, and action spaces be equal. (Other fields in env_info are noticed at the
+    first step.)
+
+    Args:
+        name: what messages call `env`.
+    """
+    theirs, ours = checked_spaces(env), checked_spaces(example)
+    for what, a, b in (("observations", theirs.observation, ours.observation), ("actions", theirs.action, ours.action)):
+        if _form(a.null_value()) != _form(b.null_value()):
+            raise ValueError(
+                f"{name} has {what} of {a!r}, another one has {b!r}: all columns of a batch need the same fields, shapes and dtypes."
+            )
+    if not _same_bounds(theirs.action, ours.action):
+        raise ValueError(
+            f"{name} takes actions of {theirs.action!r}, another one of {ours.action!r}: one agent acts for all, so they must be equal."
+        )
+
+
+def _form(value: Any, path: str = "") -> list:
+    """Path, shape and dtype of every array in a structure."""
+    if hasattr(value, "_fields"):
+        return [leaf for name, part in zip(value._fields, tuple(value)) for leaf in _form(part, f"{path}.{name}")]
+    array = np.asarray(value)
+    return [(path, array.shape, array.dtype)]
+
+
+def _same_bounds(a: Any, b: Any) -> bool:
+    if hasattr(a, "names"):
+        return all(map(_same_bounds, a.spaces, b.spaces))
+    return all(np.array_equal(getattr(a, name, None), getattr(b, name, None)) for name in ("n", "nvec", "low", "high"))
+
+
 def _checked_step(env: Any, action: Any) -> tuple:
     """Step `env`, and raise a sentence if it does not return what one of this framework does."""
     step = env.step(action)

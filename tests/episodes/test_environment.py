@@ -161,9 +161,9 @@ def test_a_wrapper_forwards_public_attributes_and_says_what_is_private_or_missin
     assert env.unwrapped is point and point.unwrapped is point and env._env is env.env
     assert env.render("ansi") == point.render("ansi") and env.render_modes == ["ansi"]
     with pytest.raises(AttributeError, match="private attribute"):
-        env._goal
+        assert env._goal
     with pytest.raises(AttributeError, match="not found"):
-        env.nothing
+        assert env.nothing
     assert not hasattr(env, "nothing")
 
 
@@ -389,9 +389,9 @@ def test_gym_env_forwards_attributes():
     env = GymEnv(WalkGymEnv())
     assert env.max_steps == 20 and env.unwrapped is env.env
     with pytest.raises(AttributeError, match="private"):
-        env._hidden
+        assert env._hidden
     with pytest.raises(AttributeError, match="not found"):
-        env.nothing
+        assert env.nothing
 
 
 # ---------------------------------------------------------------------------------------------------------------------

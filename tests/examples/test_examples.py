@@ -27,6 +27,8 @@ RUNS = {
     "example_5 rainbow": ["--config", "rainbow"],
     "example_7": [],
     "ray_ppo": ["--in_flight", "1"],
+    "multi_task": [],
+    "multi_task cpu": ["--n_parallel", "2"],
     "atari_dqn_async_serial": [],
     "atari_dqn_async_cpu": [],
     "atari_dqn_async_gpu": [],

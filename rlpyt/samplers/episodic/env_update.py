@@ -184,7 +184,7 @@ def _copied(update: Any) -> Any:
 def _is_env(value: Any) -> bool:
     from rlpyt.episodes.adapters import is_env
 
-    return not isinstance(value, type) and is_env(value)
+    return is_env(value)
 
 
 def _close(env: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -94,7 +95,7 @@ class SamplingWorker:
             env_ranks=w.env_ranks,
         )
         collector.seed, collector.progress = c.seed, w.progress
-        self._eval_envs = make_envs(c.EnvCls, c.eval_env_kwargs, c.seed, "eval_env", w.eval_env_ranks, self._all_envs)
+        self._eval_envs = make_envs(c.eval_EnvCls, c.eval_env_kwargs, c.seed, "eval_env", w.eval_env_ranks, self._all_envs)
         self._eval_collector = None
         if self._eval_envs:
             self._eval_collector = eval_collector = c.eval_CollectorCls(
@@ -123,13 +124,19 @@ class SamplingWorker:
         Commands are ``("collect", (itr, which of the batches))`` and ``("evaluate", itr)``. The replies are the TrajInfos of completed
         episodes, the former as ``(completed, completed_at)``: with the time step and environment at which each ended. For checkpoints
         there are ``("save", None)``, to which this worker's state is the reply, and ``("load", (itr, states))`` with those of all workers
-        (or None) after batch `itr`; the reply is which environments begin anew.
+        (or None) after batch `itr`; the reply is which environments begin anew. So it is to ``("update", (itr, updates))``, with the
+        updates of environments, pickled, for each worker.
         """
         if name == "save":
             return self._save()
         if name == "load":
             itr, states = argument
             return self._load(itr, states[self._own.index])
+        if name == "update":
+            itr, updates = argument
+            mine = pickle.loads(updates[self._own.index])
+            columns = self._collector.update_envs(mine, self._all_envs, self._agent_inputs, self._traj_infos, itr)
+            return [int(self._own.env_ranks[b]) for b in columns]
         if name == "collect":
             itr, db_idx = argument
             collector = self._collector

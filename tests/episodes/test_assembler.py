@@ -9,7 +9,7 @@ from collecting import ENV, collect
 from envs import make_structured
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playing import ENVS, SPEC, Play, as_episodes, assert_episodes, ends, split
+from played import ENVS, SPEC, Play, as_episodes, assert_episodes, ends, split
 
 from rlpyt.episodes import EpisodeAssembler, EpisodeBatch
 from rlpyt.utils.buffer import buffer_leaves

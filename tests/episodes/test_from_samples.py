@@ -8,7 +8,7 @@ from collecting import ENV, KINDS, ONE_OF_EACH, collect, collect_in_parts, make_
 from envs import CountingEnv, make_structured
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playing import ENVS, SPEC, Play, as_episodes, assert_episodes, ends, split
+from played import ENVS, SPEC, Play, as_episodes, assert_episodes, ends, split
 
 from rlpyt.episodes import EpisodeBatch, StepType, TimeStepBatch
 from rlpyt.utils.buffer import buffer_func, buffer_leaves

@@ -8,7 +8,7 @@ import pytest
 import torch
 from collecting import ENV
 from envs import CountingEnv
-from playing import SPEC, Play
+from played import SPEC, Play
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C

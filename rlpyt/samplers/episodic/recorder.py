@@ -23,6 +23,7 @@ import numpy as np
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.specs import StepType
 from rlpyt.episodes.trees import from_structure
+from rlpyt.models.utils import keep_large_blocks
 
 CHUNK_BYTES = 16 * 1024**2  # Of observations in a chunk, about: more, and an episode that is over keeps more memory busy.
 MAX_CHUNK_T = 256  # Rows of a chunk at the most.
@@ -120,6 +121,7 @@ class Table:
 
     def __init__(self, name: str, parts: dict[str, Column | Table] | None = None) -> None:
         self.name, self.parts = name, parts
+        self._type: type | None = None  # The last type of namedtuple that fits: its fields are those of `parts`, in this order.
 
     def allocate(self, info: Any, T: int, B: int, batched: bool) -> None:
         """Make columns for infos like this one, which has leading dimension B if `batched`."""
@@ -136,6 +138,10 @@ class Table:
     def put(self, t: int, b: int, info: Any) -> None:
         """Write one info."""
         n, parts = 0, self.parts
+        if type(info) is self._type:
+            for part, value in zip(parts.values(), tuple(info)):
+                part.put(t, b, value)
+            return
         for key, value in _items(info):
             if key not in parts:
                 self._refuse(info)
@@ -143,6 +149,8 @@ class Table:
             n += 1
         if n != len(parts):
             self._refuse(info)
+        if getattr(info, "_fields", None) == tuple(parts):
+            self._type = type(info)
 
     def put_row(self, t: int, infos: Any) -> None:
         """Write the infos of all columns, with leading dimension B."""
@@ -163,7 +171,7 @@ class Table:
 def _items(info: Any) -> Any:
     if info is None:
         return ()
-    return info.items() if isinstance(info, Mapping) else zip(info._fields, tuple(info))
+    return info.items() if type(info) is dict or isinstance(info, Mapping) else zip(info._fields, tuple(info))
 
 
 def _is_table(value: Any) -> bool:
@@ -211,13 +219,14 @@ class Chunk:
         arrays = map_tree(np.asarray, observation)
         n_bytes = B * sum(leaf.nbytes for _, leaf in flat_leaves(from_structure(arrays)))
         T = int(min(max(CHUNK_BYTES // max(n_bytes, 1), 8), MAX_CHUNK_T))
-        zeros = map_tree(lambda x: np.zeros((T + 1, B, *x.shape), x.dtype), arrays)
-        return cls(T, B, zeros, np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8))
+        rows = map_tree(lambda x: np.empty((T + 1, B, *x.shape), x.dtype), arrays)
+        map_tree(lambda row, x: np.copyto(row[0], x), rows, arrays)  # In columns where nobody plays, too: a policy may look at them.
+        return cls(T, B, rows, np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8))
 
     def next(self) -> Chunk:
         """Make the chunk that follows; its first observations are the last ones of this."""
         T, B = self.T, self.B
-        observation = map_tree(np.zeros_like, self.observation)
+        observation = map_tree(np.empty_like, self.observation)
         map_tree(lambda new, old: np.copyto(new[0], old[T]), observation, self.observation)
         chunk = Chunk(T, B, observation, np.zeros_like(self.reward), np.full((T, B), MID, np.uint8))
         chunk.action = None if self.action is None else self.action.like(T, B)
@@ -497,12 +506,13 @@ class Recorder:
 
     def allocate(self, observation: Any, reward_dtype: Any) -> None:
         """Get ready for observations like this one."""
+        keep_large_blocks()  # What comes and goes here are chunks, of the same size each time.
         self.chunk, self.t = Chunk.allocate(observation, self.B, reward_dtype), 0
         self.inputs, self.outputs = self.chunk.rows_of_step(0), self.chunk.rows_of_step(1)
 
     @property
     def observation(self) -> Any:
-        """The observations of all columns, a structure of arrays ``[B,...]``; those of columns that do not run do not matter."""
+        """The observations of all columns, a structure of arrays ``[B,...]``; where nobody plays, the last one there was."""
         t = self.t
         return map_tree(lambda x: x[t], self.chunk.observation)
 
@@ -545,9 +555,9 @@ class Recorder:
         self.discard(b)
 
     def advance(self, stepped: list[int]) -> None:
-        """Go on to the next time step; running columns that were not `stepped` stand still."""
-        for b in self.running:
-            if b not in stepped:
+        """Go on to the next time step; columns that were not `stepped` stand still."""
+        if len(stepped) < self.B:
+            for b in sorted({*range(self.B)}.difference(stepped)):
                 self._stand_still(b)
         self.t += 1
         self.inputs = self.outputs
@@ -583,11 +593,12 @@ class Recorder:
         self._finished.append(Episode(segments, last_observation, open_.episode_info, b))
 
     def _stand_still(self, b: int) -> None:
-        open_ = self.open[b]
-        if open_.start < self.t:
-            open_.segments.append(Segment(self.chunk, b, open_.start, self.t))
-        open_.start = self.t + 1
         map_tree(lambda out, x: np.copyto(out, x), self.outputs[b], self.inputs[b])
+        open_ = self.open[b]
+        if open_ is not None:
+            if open_.start < self.t:
+                open_.segments.append(Segment(self.chunk, b, open_.start, self.t))
+            open_.start = self.t + 1
 
     def _next_chunk(self) -> None:
         T = self.chunk.T

@@ -16,10 +16,8 @@ import psutil
 import pytest
 import torch
 from agents_for_tests import RandomAgent
-
-sys.path.append(str(Path(__file__).parent))
 from envs import CountingEnv, FailingEnv, SlowEnv
-from playing import PATH, PictureEnv, RandomLengthEnv, RandomPolicy, ScriptedPolicy, factory, grid
+from policies_for_tests import PATH, PictureEnv, RandomLengthEnv, RandomPolicy, ScriptedPolicy, factory, grid
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.multitask import TaskNameWrapper
@@ -304,7 +302,7 @@ PROGRAM = """
 import sys
 sys.path[:0] = {path!r}
 from envs import SlowEnv
-from playing import RandomPolicy
+from policies_for_tests import RandomPolicy
 from rlpyt.samplers.episodic import MultiprocessingSampler
 sampler = MultiprocessingSampler(RandomPolicy(), SlowEnv, max_episode_length=100, n_workers=2)
 print(*[process.pid for process in sampler._pool.processes], flush=True)
@@ -316,7 +314,7 @@ while True:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupt_leaves_no_process(number):
     here = Path(__file__)
-    path = [str(here.parent), str(here.parents[2]), str(here.parents[3])]
+    path = [str(here.parents[2]), str(here.parents[3])]
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(path=path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     )

@@ -2,19 +2,15 @@
 
 import pickle
 import random
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from agents_for_tests import RecordingAgent, RnnAgent
+from envs import CountingEnv, FailingEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.append(str(Path(__file__).parent))
-from envs import CountingEnv, FailingEnv
-from playing import PATH, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
+from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
 
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.point_env import PointEnv

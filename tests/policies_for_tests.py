@@ -1,4 +1,4 @@
-"""Policies, environments and oracles for tests of episodic samplers: importable as ``playing`` here and in spawned processes."""
+"""Policies, environments and oracles for tests of episodic samplers: importable as ``policies_for_tests`` here and in spawned processes."""
 
 import numpy as np
 from envs import CountingEnv

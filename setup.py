@@ -9,6 +9,7 @@ mujoco = ["mujoco>=3.1", "imageio>=2.14"]
 plot = ["matplotlib>=3.8"]
 video = ["pillow", "imageio-ffmpeg", "pygame"]  # GIF, MP4, rendering of Gymnasium's classic environments
 ray = ["ray>=2.30"]
+minari = ["minari[hdf5]>=0.5"]
 
 setup(
     name="rlpyt",
@@ -38,7 +39,8 @@ setup(
         "wandb": ["wandb"],
         "envpool": ["envpool"],
         "ray": ray,
-        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot, *ray],
+        "minari": minari,
+        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot, *ray, *minari],
         "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
     },
 )

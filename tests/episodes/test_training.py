@@ -20,6 +20,7 @@ from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
 from rlpyt.utils.buffer import buffer_leaves
+from rlpyt.utils.misc import torch_threads
 
 ArgmaxInfo = namedtuple("ArgmaxInfo", ["timeout"])
 
@@ -70,13 +71,14 @@ def test_it_learns_a_game_from_whole_episodes(Algo):
         warnings.simplefilter("ignore")  # The number of steps differs from batch to batch.
         algo.initialize(agent, n_itr, BatchSpec(T, B), mid_batch_reset=False)
     returns, lengths = [], []
-    for itr in range(n_itr):
-        agent.sample_mode(itr)
-        episodes = assembler.push(sampler.obtain_samples(itr)[0])
-        agent.train_mode(itr)
-        algo.optimize_agent(itr, episodes.to_samples(value=agent.value)[0])
-        returns.append(episodes.rewards.sum())
-        lengths.append(len(episodes))
+    with torch_threads(1):  # Batches are small.
+        for itr in range(n_itr):
+            agent.sample_mode(itr)
+            episodes = assembler.push(sampler.obtain_samples(itr)[0])
+            agent.train_mode(itr)
+            algo.optimize_agent(itr, episodes.to_samples(value=agent.value)[0])
+            returns.append(episodes.rewards.sum())
+            lengths.append(len(episodes))
     sampler.shutdown()
     tenth = n_itr // 10
     before, after = (sum(returns[part]) / sum(lengths[part]) for part in (slice(tenth), slice(-tenth, None)))

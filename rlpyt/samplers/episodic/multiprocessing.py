@@ -97,7 +97,7 @@ class MultiprocessingSampler(Sampler):
         replies = self._pool.request(("play", self._itr, what, amounts, self._unbiased, *updates), doing)
         played = {i: reply for i, reply in enumerate(replies) if reply is not None}
         layouts = {i: layout for i, (layout, _, _) in played.items()}
-        merged, places = Layout.merge(list(layouts.values())), _places(layouts, len(amounts))
+        merged, places = Layout.merge(list(layouts.values())), places_of(layouts, len(amounts))
         if all(arrays for _, _, arrays in played.values()):
             batch, parts = merged.allocate(), {i: arrays for i, (_, _, arrays) in played.items()}
         else:
@@ -242,7 +242,7 @@ def _write(pipe: Connection, number: int, played: Episodes, n_bytes: int, sizes:
     return {path: array for path, array in arrays.items() if array.dtype == object}
 
 
-def _places(layouts: dict[int, Layout], n_workers: int) -> list:
+def places_of(layouts: dict[int, Layout], n_workers: int) -> list:
     """Return for each worker which rows of the arrays are its own: of those with a row per step, and of those with one per episode."""
     places, step, episode = [], 0, 0
     for i in range(n_workers):

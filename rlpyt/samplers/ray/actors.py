@@ -100,8 +100,8 @@ class _Worker(SamplingWorker):
         return [build_samples_buffer(c.agent, env, batch_spec, c.bootstrap_value, False, False, examples=c.examples)[1]]
 
 
-class SamplerActor:
-    """One worker of a sampler, as a Ray actor.
+class WorkerActor:
+    """One worker of a sampler, as a Ray actor; subclasses say what it does.
 
     Args:
         common: arguments alike for all workers, pickled.
@@ -116,23 +116,40 @@ class SamplerActor:
         self._thread = 0  # The one that samples.
         self._failure: dict | None = None
 
-    def start(self) -> tuple[str, Any, None]:
-        """Make environments and collectors; reply with host name and process number."""
-        self._thread = threading.get_ident()
-        return self._reporting(self._start)
+    # What subclasses define. All return the reply, and arrays or None.
+    def _start(self, common: dict, worker_kwargs: dict) -> None:
+        """Make what the worker needs."""
+        raise NotImplementedError
 
-    def do(self, name: str, argument: Any, parameters: list[np.ndarray] | None) -> tuple[str, Any, list | None]:
-        """Carry out a command of `SamplingWorker.do`, with these parameters; reply, for "collect" with what was sampled."""
+    def _do(self, name: str, argument: Any, parameters: Any) -> tuple[Any, Any]:
+        """Carry out a command; return the reply, and arrays or None."""
+        raise NotImplementedError
+
+    def _reset_if_needed(self) -> None:
+        """Do between two batches what takes long."""
+
+    def _close(self) -> None:
+        """Close the environments; maybe nothing has been made yet."""
+        raise NotImplementedError
+
+    # What the master calls.
+    def start(self) -> tuple[str, Any, None]:
+        """Make environments and what steps them; reply with host name and process number."""
+        self._thread = threading.get_ident()
+        return self._reporting(self._start_here)
+
+    def do(self, name: str, argument: Any, parameters: Any) -> tuple[str, Any, Any]:
+        """Carry out a command, with these parameters of the agent; reply."""
         return self._reporting(self._do, name, argument, parameters)
 
     def reset_if_needed(self) -> None:
         """Between two batches: reset environments that stand still. What goes wrong is reported by the next command."""
-        self._reporting(self._reset_if_needed)
+        self._reporting(lambda: (self._reset_if_needed(), None))
 
     def close(self) -> tuple[str, Any, None]:
         """Close the environments."""
         self._failure = None
-        return self._reporting(self._close)
+        return self._reporting(lambda: (self._close(), None))
 
     def stop_evaluation(self) -> None:
         """End an evaluation, also one that is running."""
@@ -151,29 +168,33 @@ class SamplerActor:
                 self._failure = failure_report(error)
         return "error", self._failure, None
 
-    def _start(self) -> tuple[Any, None]:
-        common = dict(import_ray().cloudpickle.loads(self._common), stop=self._stop)
-        self._worker = _Worker(common, dict(self._worker_kwargs, progress=self._progress))
-        self._worker.start()
-        self._parameters = model_arrays(common["agent"])
+    def _start_here(self) -> tuple[Any, None]:
+        self._start(import_ray().cloudpickle.loads(self._common), self._worker_kwargs)
         return (socket.gethostname(), os.getpid()), None
 
+
+class SamplerActor(WorkerActor):
+    """A `SamplingWorker`, which fills a batch of its own."""
+
+    def _start(self, common: dict, worker_kwargs: dict) -> None:
+        self._worker = _Worker(dict(common, stop=self._stop), dict(worker_kwargs, progress=self._progress))
+        self._worker.start()
+        self._parameters = model_arrays(common["agent"])
+
     def _do(self, name: str, argument: Any, parameters: list[np.ndarray] | None) -> tuple[Any, list | None]:
+        """Carry out a command of `SamplingWorker.do`; return the reply, for "collect" with what was sampled."""
         self._reset_if_needed()
         if parameters is not None:
             copy_arrays(self._parameters, parameters)
         reply = self._worker.do(name, argument)
         return reply, batch_arrays(self._worker.batches_np[0], used_slots_only=True) if name == "collect" else None
 
-    def _reset_if_needed(self) -> tuple[None, None]:
+    def _reset_if_needed(self) -> None:
         self._worker.reset_if_needed()
-        return None, None
 
-    def _close(self) -> tuple[None, None]:
-        worker = getattr(self, "_worker", None)
-        if worker is not None:
-            worker.close()
-        return None, None
+    def _close(self) -> None:
+        if hasattr(self, "_worker"):
+            self._worker.close()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -205,13 +226,14 @@ class ActorPool:
     """A group of sampling workers that are Ray actors, with the methods of a `WorkerPool`, and commands ahead of the replies.
 
     Args:
-        common_kwargs: arguments of `SamplingWorker`, alike for all.
+        ActorCls: a `WorkerActor`.
+        common_kwargs: arguments of it, alike for all.
         worker_kwargs: the share of each worker.
         names: one description per worker for messages, e.g. "sampler worker 1 (environments 4 to 7)".
         options: of the actors: what they need, such as `num_cpus`, and where they are placed.
         timeout: seconds without a sign of life after which a worker counts as hung; None warns every minute instead.
         max_restarts: how many lost actors, in all, are replaced.
-        recovery: returns name and argument of the command that a new actor in place of a lost one gets first.
+        recovery: returns name and argument of the command that a new actor in place of a lost one gets first, given its number.
         stop: array ``[1]`` that somebody sets to end evaluations.
 
     Attributes:
@@ -224,13 +246,14 @@ class ActorPool:
 
     def __init__(
         self,
+        ActorCls: type[WorkerActor],
         common_kwargs: dict,
         worker_kwargs: list[dict],
         names: list[str],
         options: dict,
         timeout: float | None,
         max_restarts: int,
-        recovery: Callable[[], tuple[str, Any]],
+        recovery: Callable[[int], tuple[str, Any]],
         stop: np.ndarray,
     ) -> None:
         self._ray = ray = import_ray()
@@ -238,7 +261,7 @@ class ActorPool:
         self.waiting = Stopwatch()
         self._options, self._recovery, self._stop, self._stop_told = options, recovery, stop, False
         self._common, self._worker_kwargs = ray.put(pickled(common_kwargs)), worker_kwargs
-        self._Actor = ray.remote(concurrency_groups={"control": 1})(SamplerActor)
+        self._Actor = ray.remote(concurrency_groups={"control": 1})(ActorCls)
         self._where = ["not placed yet"] * len(names)
         self._underway: list[Call] = []  # Those of which not all replies are here, in order.
         self.actors = [self._make(kwargs) for kwargs in worker_kwargs]
@@ -345,7 +368,7 @@ class ActorPool:
         self.actors[rank] = actor = self._make(self._worker_kwargs[rank])
         self._where[rank] = "in place of a lost one"
         actor.start.remote()  # If that, or what follows, raises, it is the reply to what follows.
-        actor.do.remote(*self._recovery(), None)
+        actor.do.remote(*self._recovery(rank), None)
         if self._stop_told:
             self._tell_stop([actor])
         for other in self._underway:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlpyt.samplers.parallel.base import ParallelSamplerBase, worker_name
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
-from rlpyt.samplers.ray.actors import ActorPool, Call, batch_arrays, copy_arrays, model_arrays
+from rlpyt.samplers.ray.actors import ActorPool, Call, SamplerActor, batch_arrays, copy_arrays, model_arrays
 from rlpyt.samplers.ray.cluster import Cluster, import_ray
 from rlpyt.utils.plain import from_plain, to_plain
 
@@ -81,6 +81,7 @@ class RayBatchSampler(ParallelSamplerBase):
             for kwargs in workers_kwargs:  # What is shared memory.
                 kwargs["batches_np"] = kwargs["progress"] = None
             self._pool = ActorPool(
+                SamplerActor,
                 self._common_kwargs(affinity),
                 workers_kwargs,
                 [worker_name(kwargs) for kwargs in workers_kwargs],
@@ -111,7 +112,7 @@ class RayBatchSampler(ParallelSamplerBase):
             )
         return n
 
-    def _recovery(self) -> tuple[str, Any]:
+    def _recovery(self, rank: int) -> tuple[str, Any]:
         """The command by which an actor that replaces a lost one begins new episodes."""
         return "load", (self.itr, [None] * len(self._columns))
 

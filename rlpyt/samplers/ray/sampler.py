@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
@@ -60,9 +61,9 @@ class RaySampler(Sampler):
         self._pool: ActorPool | None = None
         self._cluster: Cluster | None = Cluster(options["address"], options["init_kwargs"])
         try:
-            policies = {id(agent): self._put(agent) for agent in self._agents}
             # For each worker the last updates, by which one that replaces it becomes what it was.
-            self._last = [[policies[id(agent)], cloudpickle.dumps(env)] for agent, env in zip(self._agents, self._envs)]
+            policies = _once(self._put, self._agents)
+            self._last = [[policy, cloudpickle.dumps(env)] for policy, env in zip(policies, self._envs)]
             self._pool = ActorPool(
                 EpisodeActor,
                 dict(factory=self._factory),
@@ -86,11 +87,7 @@ class RaySampler(Sampler):
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
         if self._pool is None or not self._pool.actors:
             raise RuntimeError("The sampler was shut down, or one of its workers has failed: make a new one.")
-        messages = {id(update): None if update is None else self._agent_message(update) for update in agent_updates}
-        updates = [
-            (messages[id(agent_update)], None if env_update is None else cloudpickle.dumps(env_update))
-            for agent_update, env_update in zip(agent_updates, env_updates)
-        ]
+        updates = list(zip(_once(self._agent_message, agent_updates), _once(cloudpickle.dumps, env_updates)))
         doing = f"obtaining {sum(amounts)} {what} at iteration {self._itr}"
         with self._pool.ending_on_failure():
             call = self._pool.submit("play", (self._itr, what, amounts, self._unbiased, updates), doing)
@@ -128,6 +125,13 @@ class RaySampler(Sampler):
         finally:
             if cluster is not None:
                 cluster.close()
+
+
+def _once(message: Callable[[Any], Any], updates: list) -> list:
+    """Return the message on each update, None for None; those on the same object are one."""
+    different = {id(update): update for update in updates}
+    messages = {key: None if update is None else message(update) for key, update in different.items()}
+    return [messages[id(update)] for update in updates]
 
 
 class EpisodeActor(WorkerActor):

@@ -116,6 +116,7 @@ def test_a_sampler_can_be_pickled(make):
     batch = sampler.obtain_exact_episodes(2, None)
     other = cloudpickle.loads(cloudpickle.dumps(sampler))
     try:
-        assert other.total_env_steps == sampler.total_env_steps and np.array_equal(other.obtain_exact_episodes(2, None).actions, batch.actions)
+        assert other.total_env_steps == sampler.total_env_steps
+        assert np.array_equal(other.obtain_exact_episodes(2, None).actions, batch.actions)
     finally:
         other.shutdown_worker()

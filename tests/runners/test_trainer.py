@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -19,7 +20,7 @@ from rlpyt.episodes import EpisodeBatch, NotSetupError, Trainer, rollout, wrap_e
 from rlpyt.experiment import SnapshotConfig, Snapshotter
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
-from rlpyt.samplers.episodic import LocalSampler, VecWorker
+from rlpyt.samplers.episodic import LocalSampler, MultiprocessingSampler, VecWorker
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import run_context
 from rlpyt.utils.logging.runs import find_column, read_columns
@@ -208,13 +209,21 @@ def test_a_resumed_training_is_the_uninterrupted_one(setup_first, tmp_path):
     assert trainer.total_env_steps == EPOCHS * BATCH
 
 
-@pytest.mark.parametrize("worker", [dict(n_workers=2), dict(n_workers=1, worker_class=VecWorker, worker_args=dict(n_envs=3))])
+@pytest.mark.parametrize(
+    "SamplerCls, worker",
+    [
+        (LocalSampler, dict(n_workers=2)),
+        (LocalSampler, dict(n_workers=1, worker_class=VecWorker, worker_args=dict(n_envs=3))),
+        (MultiprocessingSampler, dict(n_workers=2)),
+    ],
+)
 @pytest.mark.parametrize("make_env", [RandomGoal, lambda: GymEnv("MountainCarContinuous-v0", max_episode_length=5)], ids=["point", "gym"])
 @pytest.mark.filterwarnings("ignore:max_episode_length=5 takes the place")
-def test_so_is_one_with_a_local_sampler(worker, make_env, tmp_path, capsys):
+@pytest.mark.timeout(240)
+def test_so_is_one_with_a_sampler_of_episodes(SamplerCls, worker, make_env, tmp_path, capsys):
     def learner(**settings):
         env = make_env()
-        return Learner(SamplerCls=lambda policy: LocalSampler(policy, env, max_episode_length=7, **worker), env=env, **settings)
+        return Learner(SamplerCls=lambda policy: SamplerCls(policy, env, max_episode_length=7, **worker), env=env, **settings)
 
     def train_it(directory, **settings):
         set_seed(4)
@@ -233,7 +242,8 @@ def test_so_is_one_with_a_local_sampler(worker, make_env, tmp_path, capsys):
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
     assert "states are not known" not in capsys.readouterr().out
     trainer.save(EPOCHS)  # Though its workers have ended.
-    assert torch.load(tmp_path / "whole" / "params.pkl", weights_only=True)["sampler"]["class"] == "LocalSampler"
+    assert torch.load(tmp_path / "whole" / "params.pkl", weights_only=True)["sampler"]["class"] == SamplerCls.__name__
+    assert not multiprocessing.active_children()
 
 
 def test_it_may_be_longer_and_go_on_from_any_epoch(tmp_path):

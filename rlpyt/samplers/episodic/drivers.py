@@ -143,12 +143,14 @@ class RandomState:
             _set_states(self._others)
 
     def state_dict(self) -> dict:
-        """Return the state, for a checkpoint: plain data, arrays and tensors."""
-        return dict(own=self._own, torch_seed=self._torch_seed)
+        """Return the state, for a checkpoint: plain data and arrays."""
+        python, numpy_, torch_ = self._own
+        return dict(python=python, numpy=numpy_, torch=None if torch_ is None else torch_.numpy(), torch_seed=self._torch_seed)
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from what `state_dict` returned."""
-        self._own, self._torch_seed = state["own"], state["torch_seed"]
+        torch_ = None if state["torch"] is None else sys.modules["torch"].from_numpy(state["torch"])
+        self._own, self._torch_seed = (state["python"], state["numpy"], torch_), state["torch_seed"]
 
 
 def _get_states() -> tuple:

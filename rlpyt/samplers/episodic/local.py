@@ -9,7 +9,6 @@ from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.episodic.recorder import Episodes
 from rlpyt.samplers.episodic.sampler import Sampler, play
 from rlpyt.samplers.episodic.workers import Worker, copied, for_worker
-from rlpyt.utils.logging import logger
 
 
 class LocalSampler(Sampler):
@@ -44,17 +43,11 @@ class LocalSampler(Sampler):
             played.extend(play(worker, self._itr, what, amount, self._unbiased))
         return played.to_batch()
 
-    def state_dict(self) -> dict:
-        """Return where sampling is: plain data, arrays and tensors. Of episodes in progress (if not `unbiased`) nothing is kept."""
-        workers = [worker.state_dict() for worker in self._workers or []]
-        return dict(itr=self._itr, total_env_steps=self.total_env_steps, workers=workers)
+    def _worker_states(self) -> list[dict] | None:
+        return None if self._workers is None else [worker.state_dict() for worker in self._workers]
 
-    def load_state_dict(self, state: dict) -> None:
-        """Go on from what `state_dict` of a sampler made with the same arguments returned."""
-        self._itr, self.total_env_steps = state["itr"], state["total_env_steps"]
-        unknown = sum(worker.load_state_dict(saved) for worker, saved in zip(self._workers, state["workers"], strict=True))
-        if unknown:
-            logger.log(f"{unknown} environments do not go on from where they were: their states are not known (they have no get_state).")
+    def _set_worker_states(self, states: list[dict]) -> int:
+        return sum(worker.load_state_dict(state) for worker, state in zip(self._workers, states))
 
     def shutdown_worker(self) -> None:
         """Close the environments. May be called twice."""

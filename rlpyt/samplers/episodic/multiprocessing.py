@@ -145,6 +145,12 @@ class MultiprocessingSampler(Sampler):
         self._has_sent = False  # There is room for one set of parameters.
         return super()._messages(agent_update, env_update)
 
+    def _worker_states(self) -> list[dict] | None:
+        return self._pool.request(("state",), "asking where they are") if self._pool.processes else None
+
+    def _set_worker_states(self, states: list[dict]) -> int:
+        return sum(self._pool.request(("restore", states), "going back to where they were"))
+
     def shutdown_worker(self) -> None:
         """Close the environments and end the processes. May be called twice."""
         self._pool.stop()
@@ -188,6 +194,10 @@ def _worker_process(
             if name == "play":
                 played = _play(worker, number, parameters, *arguments)
                 reply = _description(played)
+            elif name == "state":
+                reply = worker.state_dict()
+            elif name == "restore":
+                reply = worker.load_state_dict(arguments[0][number])
             else:
                 reply = _write(pipe, number, played, *arguments)
                 played = Episodes()

@@ -14,6 +14,7 @@ from rlpyt.samplers.episodic.factory import _OF_PROCESS, WorkerFactory
 from rlpyt.samplers.episodic.recorder import Episodes
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy
 from rlpyt.samplers.workers import split_evenly
+from rlpyt.utils.logging import logger
 
 
 class Sampler(ABC):
@@ -127,6 +128,33 @@ class Sampler(ABC):
             raise ValueError(f"n_eps_per_worker={n_eps_per_worker} must be at least 1.")
         amounts = [n_eps_per_worker] * self._factory.n_workers
         return self._counted(self._play("episodes", amounts, *self._messages(agent_update, env_update)))
+
+    def state_dict(self) -> dict:
+        """Return where sampling is: plain data and arrays. Of episodes in progress (if not `unbiased`) nothing is kept."""
+        return dict(itr=self._itr, total_env_steps=self.total_env_steps, workers=self._worker_states())
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from what `state_dict` of a sampler made with the same arguments returned.
+
+        Raises:
+            ValueError: it had another number of workers.
+        """
+        n_workers, workers = self._factory.n_workers, state["workers"]
+        if workers is not None and len(workers) != n_workers:
+            raise ValueError(f"The state is of a sampler with n_workers={len(workers)}, not n_workers={n_workers}.")
+        self._itr, self.total_env_steps = state["itr"], state["total_env_steps"]
+        unknown = None if workers is None else self._set_worker_states(workers)
+        if unknown != 0:
+            which = "All" if unknown is None else unknown
+            logger.log(f"{which} environments do not go on from where they were: their states are not known.")
+
+    def _worker_states(self) -> list[dict] | None:
+        """Return the states of all workers, or None if they cannot be told."""
+        return None
+
+    def _set_worker_states(self, states: list[dict]) -> int | None:
+        """Put all workers into these states; return how many environments could not be, None for all."""
+        return None
 
     @abstractmethod
     def shutdown_worker(self) -> None:

@@ -122,7 +122,7 @@ class Worker:
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Return where this worker is, between two calls of a sampler: plain data, arrays and tensors.
+        """Return where this worker is, between two calls of a sampler: plain data and arrays.
 
         A worker of one's own that keeps more than random numbers and environments extends this method and its inverse.
         """

@@ -14,13 +14,18 @@ import numpy as np
 import pytest
 import torch
 
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.envs.gym import make as gym_make
 from rlpyt.envs.gymnasium import GymEnv
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.episodes import EpisodeBatch, NotSetupError, Trainer, rollout, wrap_experiment
 from rlpyt.experiment import SnapshotConfig, Snapshotter
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.samplers.episodic import LocalSampler, MultiprocessingSampler, VecWorker
+from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import run_context
 from rlpyt.utils.logging.runs import find_column, read_columns
@@ -566,6 +571,44 @@ def test_resumed_training_of_an_rlpyt_algorithm_is_the_uninterrupted_one(case, e
     torch.testing.assert_close(resumed_algo.optim_state_dict(), algo.optim_state_dict(), rtol=0, atol=0, equal_nan=True)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole") and len(rows(tmp_path / "whole")) == 4 + evaluate
     assert trainer.total_env_steps == float(rows(tmp_path / "whole")[-1]["Diagnostics/CumSteps"])
+
+
+def test_ctrl_c_in_the_middle_of_an_epoch_of_it_loses_nothing(tmp_path, monkeypatch):
+    train_rlpyt("ppo", tmp_path / "whole")
+    run_iteration = MinibatchRl.run_iteration
+
+    def interrupt(self, itr):
+        run_iteration(self, itr)
+        if itr == 14:  # of epoch 2
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(MinibatchRl, "run_iteration", interrupt)
+        train_rlpyt("ppo", tmp_path / "parts")
+    assert Trainer(SnapshotConfig(str(tmp_path / "parts"))).restore(tmp_path / "parts").start_epoch == 2
+    train_rlpyt("ppo", tmp_path / "parts", resume=True)
+    interrupted, whole = rows(tmp_path / "parts"), rows(tmp_path / "whole")
+    assert len(interrupted) == 5  # One at the interrupt.
+    columns = ("Diagnostics/CumSteps", "Diagnostics/CumUpdates", "ReturnAverage")
+    assert [interrupted[-1][column] for column in columns] == [whole[-1][column] for column in columns]
+
+
+@pytest.mark.timeout(120)
+def test_several_processes_train_by_epochs(tmp_path):
+    one = dict(master_torch_threads=1, workers_cpus=[0], set_affinity=False)
+    for resume in (False, True):
+        with run_context(str(tmp_path), "test", {}):
+            trainer = Trainer(SnapshotConfig(str(tmp_path), "all"))
+            sampler = SerialSampler(gym_make, dict(id="CartPole-v1"), batch_T=8, batch_B=2)
+            trainer.setup(A2C(), agent=MlpFfAgent(), sampler=sampler, affinity=[one] * 2, RunnerCls=SyncRl)
+            if resume:
+                assert trainer.restore(tmp_path).start_epoch == 2
+                trainer.resume(n_epochs=3)
+            else:
+                trainer.train(2, 64)
+    assert {"itr_0.1.pkl", "itr_1.1.pkl", "itr_2.pkl"} <= set(os.listdir(tmp_path))
+    assert [float(row["Diagnostics/CumSteps"]) for row in rows(tmp_path)] == [64, 128, 192]
+    assert not multiprocessing.active_children()
 
 
 def test_its_snapshots_are_those_of_a_runner_by_epochs(tmp_path):

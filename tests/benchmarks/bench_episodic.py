@@ -89,6 +89,7 @@ def episodes(SamplerCls: type, n_workers: int, agent: str, worker: str) -> Calla
         worker_class=worker_class,
         worker_args=dict(n_envs=B // n_workers, **worker_args),
     )
+    sampler.obtain_samples(0, 1, None)
 
     def measure():
         start = time.perf_counter()

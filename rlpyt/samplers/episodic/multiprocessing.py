@@ -14,7 +14,8 @@ Parameters go the other way through shared memory as well; the command says whic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -69,6 +70,7 @@ class MultiprocessingSampler(Sampler):
     def _start(self) -> None:
         n = self._factory.n_workers
         self._parameters = _shared_parameters(self._agents)
+        self._memories = _Memories()
         progress = np_mp_array(n, np.int64)
         self._pool = WorkerPool(
             _worker_process,
@@ -115,14 +117,15 @@ class MultiprocessingSampler(Sampler):
         """
         sizes = Layout(merged.leaves, merged.last, [sum(merged.lengths)] + [0] * (len(merged.lengths) - 1), [])
         n_bytes = sizes.n_bytes + _ALIGNMENT * (len(sizes.leaves) + len(sizes.last))
-        check_memory(n_bytes, f"A batch of {sizes.lengths[0]} steps of episodes")
-        memory = SharedMap(n_bytes)
         with self._pool.ending_on_failure():
-            self._pool.send(("write", n_bytes, sizes, places), doing)
-            for pipe, process in zip(self._pool.pipes, self._pool.processes):
+            key, memory, is_new = self._memories.take(n_bytes)
+            self._pool.send(("write", key, memory.n_bytes, is_new, list(self._memories.maps), sizes, places), doing)
+            for pipe, process in zip(self._pool.pipes, self._pool.processes) if is_new else ():
                 with suppress(OSError):  # It has died, which is noticed next.
                     reduction.send_handle(pipe, memory.fd, process.pid)
-            return sizes.allocate(_in(memory)), dict(enumerate(self._pool.receive()))
+            arrays = sizes.allocate(_in(memory))
+            self._memories.lend(key, arrays.values())
+            return arrays, dict(enumerate(self._pool.receive()))
 
     def _pickled_once(self, updates: list, dumps: Callable[[Any], Any]) -> list:
         """Return one message for each update, None for None; equal objects share one."""
@@ -184,7 +187,7 @@ def _worker_process(
     try:
         worker.update_agent(agent)
         worker.update_env(env)
-        reply, played = None, Episodes()
+        reply, played, maps = None, Episodes(), {}
         while True:
             pipe.send(("ok", reply))
             command = pipe.recv()
@@ -199,7 +202,7 @@ def _worker_process(
             elif name == "restore":
                 reply = worker.load_state_dict(arguments[0][number])
             else:
-                reply = _write(pipe, number, played, *arguments)
+                reply = _write(pipe, number, played, maps, *arguments)
                 played = Episodes()
     except BaseException:
         with suppress(Exception):  # What happened first is what matters.
@@ -241,15 +244,64 @@ def _description(played: Episodes) -> tuple[Layout, Any, dict] | None:
     return layout, played.env_spec, arrays
 
 
-def _write(pipe: Connection, number: int, played: Episodes, n_bytes: int, sizes: Layout, places: list) -> dict:
-    """Put the episodes together in the memory that the master has allocated; return what cannot be there, which is not numbers."""
-    memory = SharedMap(n_bytes, reduction.recv_handle(pipe))
+def _write(
+    pipe: Connection,
+    number: int,
+    played: Episodes,
+    maps: dict[int, SharedMap],
+    key: int,
+    n_bytes: int,
+    is_new: bool,
+    keys: list[int],
+    sizes: Layout,
+    places: list,
+) -> dict:
+    """Put the episodes together in memory that the master has chosen; return what cannot be there, which is not numbers.
+
+    `maps` holds, by their keys, all that there are in the master.
+    """
+    if is_new:
+        maps[key] = SharedMap(n_bytes, reduction.recv_handle(pipe))
+    for gone in maps.keys() - set(keys):
+        del maps[gone]
     if not played.episodes:
         return {}
-    merged = sizes.allocate(_in(memory))
+    merged = sizes.allocate(_in(maps[key]))
     arrays = {path: array[places[number][path in sizes.last]] for path, array in merged.items()}
     played.write(arrays)
     return {path: array for path, array in arrays.items() if array.dtype == object}
+
+
+class _Memories:
+    """Shared memory for batches: used again when nobody holds an array of a batch in it any more, since new memory takes time.
+
+    Attributes:
+        maps: by their keys.
+    """
+
+    def __init__(self) -> None:
+        self.maps: dict[int, SharedMap] = {}
+        self._arrays: dict[int, list[weakref.ref]] = {}
+        self._n = 0
+
+    def take(self, n_bytes: int) -> tuple[int, SharedMap, bool]:
+        """Return the key of memory that is free and large enough, the memory, and whether it is new; give up what is free but is not."""
+        free = [key for key in self.maps if all(array() is None for array in self._arrays[key])]
+        fitting = [key for key in free if n_bytes <= self.maps[key].n_bytes <= 4 * n_bytes]
+        for key in free:
+            if key not in fitting[:1]:
+                del self.maps[key], self._arrays[key]
+        if fitting:
+            return fitting[0], self.maps[fitting[0]], False
+        check_memory(n_bytes, "A batch of episodes")
+        self._n += 1
+        self.maps[self._n] = SharedMap(n_bytes + n_bytes // 4)  # The next batch may be larger. What is not used takes up no memory.
+        self._arrays[self._n] = []
+        return self._n, self.maps[self._n], True
+
+    def lend(self, key: int, arrays: Iterable[np.ndarray]) -> None:
+        """Keep this memory until all these arrays are gone."""
+        self._arrays[key] = [weakref.ref(array) for array in arrays]
 
 
 def places_of(layouts: dict[int, Layout], n_workers: int) -> list:

@@ -128,6 +128,14 @@ def test_large_episodes_come_through_shared_memory(make, start_method):
     again = sampler.obtain_samples(1, 30, None)
     assert batch == expected, "a batch is not overwritten by the next one"
     assert again != expected
+    view, keys = batch.observations[3:], set(sampler._memories.maps)
+    del batch
+    sampler.obtain_samples(2, 30, None)
+    assert np.array_equal(view, expected.observations[3:]), "nor while a part of it is held"
+    del view, again
+    for itr in range(5):
+        sampler.obtain_samples(itr, 30, None)
+    assert keys & set(sampler._memories.maps) and len(sampler._memories.maps) <= 3, "but when nobody does"
 
 
 def test_strings_in_infos(make):

@@ -35,11 +35,12 @@ def test_the_last_step_in_an_environment_that_is_changed_ends_its_episode_as_by_
     )
     networks = dict(model_kwargs=dict(hidden_sizes=[8]), q_model_kwargs=dict(hidden_sizes=[8]))
     runner = Curriculum(
-        algo=SAC(min_steps_learn=64, replay_size=1000, batch_size=8),
+        algo=SAC(min_steps_learn=152, replay_size=1000, batch_size=8, replay_ratio=1),
         agent=SacAgent(action_squash=0.1, **networks),
         sampler=sampler,
         n_steps=160,
         log_interval_steps=80,
+        affinity=dict(master_torch_threads=1),
         seed=0,
     )
     runner.tasks = ConstructEnvsSampler(TASKS, rng=np.random.default_rng(0))

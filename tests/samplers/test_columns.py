@@ -148,7 +148,7 @@ def run_with_update(kind, updates, agent="recording", n_before=2, n_after=2, **k
     """Collect batches, change environments in between; return the batches, their TrajInfos, the changed columns, and the agent."""
     agent = make_agent(agent, kind)
     sampler = make_sampler(kind, **{**dict(env=dict(episode_length=[5, 3, 7], end=["terminated", "timeout"])), **kwargs})
-    sampler.initialize(agent, affinity=KINDS[kind].affinity, seed=3, bootstrap_value=True)
+    sampler.initialize(agent, affinity=KINDS[kind].affinity, seed=3, bootstrap_value=True, traj_info_kwargs=dict(discount=0.5))
     batches, infos = [], []
     try:
         for itr in range(n_before + n_after):

@@ -15,19 +15,19 @@ def touch(path):
 
 
 def test_runs_are_found_at_any_depth_each_once_in_the_order_of_their_numbers(tmp_path):
-    for name in ("b/run_10/progress.csv", "b/run_9/progress.csv", "a2/run_0/debug.log", "a/x/y/run_0/FAILED.json", "b/params.json"):
+    for name in ("b/run_10/progress.csv", "b/run_9/progress.csv", "a2/run_0/progress.csv", "a/x/y/run_0/progress.csv", "b/params.json"):
         touch(tmp_path / name)
-    touch(tmp_path / "b" / "run_9" / "debug.log")
-    touch(tmp_path / "b" / "run_9" / "wandb" / "logs" / "debug.log")  # not a run's
+    touch(tmp_path / "b" / "run_9" / "wandb" / "logs" / "progress.csv")  # not a run's
+    touch(tmp_path / "c" / "run_0" / "debug.log")  # one that has logged no row
     found = [str(path.relative_to(tmp_path)) for path in find_runs([tmp_path, tmp_path / "b"])]
     assert found == ["a/x/y/run_0", "a2/run_0", "b/run_9", "b/run_10"]
     assert find_runs([tmp_path / "b" / "run_9"]) == [tmp_path / "b" / "run_9"]
-    assert find_runs([tmp_path / "b" / "run_9" / "progress.csv"], ["progress.csv"]) == [tmp_path / "b" / "run_9"]
+    assert find_runs([tmp_path / "b" / "run_9" / "progress.csv"]) == [tmp_path / "b" / "run_9"]
 
 
 def test_where_there_are_none_it_is_said(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no run in .*: no directory with progress.csv"):
-        find_runs([tmp_path], ["progress.csv"])
+    with pytest.raises(FileNotFoundError, match="There is no run in .*: no directory with a progress.csv"):
+        find_runs([tmp_path])
     with pytest.raises(FileNotFoundError, match="There is no directory"):
         find_runs([tmp_path / "nowhere"])
 

@@ -504,6 +504,10 @@ class Recorder:
         self.outputs: list = []
         self._finished: list[Episode] = []
 
+    def forget_form(self) -> None:
+        """Let observations, actions and infos have another form from now on; for when no column is running."""
+        self.chunk, self.inputs = None, None
+
     def allocate(self, observation: Any, reward_dtype: Any) -> None:
         """Get ready for observations like this one."""
         keep_large_blocks()  # What comes and goes here are chunks, of the same size each time.

@@ -161,6 +161,7 @@ class DefaultWorker(Worker):
         self._recorder = Recorder(self._n_envs)
         self._columns = range(self._n_envs)  # Those to play in at present.
         self._needs_reset = [True] * self._n_envs
+        self._is_new = True  # Environment or policy, which may have other observations and infos than the last.
         self.worker_init()
 
     def worker_init(self) -> None:
@@ -184,7 +185,7 @@ class DefaultWorker(Worker):
         if isinstance(agent_update, (dict, tuple, np.ndarray)):
             self.agent.set_param_values(agent_update)
         else:
-            self.agent = as_policy(agent_update)
+            self.agent, self._is_new = as_policy(agent_update), True
 
     def update_env(self, env_update: Any) -> None:
         """Change the environment; an episode in progress is dropped.
@@ -205,7 +206,7 @@ class DefaultWorker(Worker):
             new = apply_env_update(old, env_update)
         self._drop(b)
         if new is not old:
-            self._envs[b], self._drivers[b] = new, make_driver(new)
+            self._envs[b], self._drivers[b], self._is_new = new, make_driver(new), True
             seed_env(new, int(self._seeds.spawn(1)[0].generate_state(1)[0]))
         if b == 0:
             self._recorder.env_spec = self._drivers[0].env_spec
@@ -298,21 +299,22 @@ class DefaultWorker(Worker):
     def _begin(self, columns: list[int]) -> None:
         """Begin episodes in these columns."""
         recorder = self._recorder
+        if self._is_new and not recorder.running:
+            recorder.forget_form()
+            self._is_new = False
         for b in columns:
             driver = self._drivers[b]
             if driver is None or self.agent is None:
                 missing = "an environment: call update_env()" if driver is None else "a policy: call update_agent()"
                 raise RuntimeError(f"Worker {self._worker_number} does not have {missing} first.")
             try:
-                if recorder.inputs is None:
-                    observation, episode_info = driver.first()
-                    recorder.allocate(observation, driver.reward_dtype)
-                    recorder.set_input(b, observation)
-                elif self._needs_reset[b]:
+                if self._needs_reset[b] and recorder.inputs is not None:
                     episode_info = driver.reset(recorder.inputs[b])
                 else:
-                    episode_info = {}
-                    recorder.set_input(b, recorder.last[b])
+                    observation, episode_info = driver.first() if self._needs_reset[b] else (recorder.last[b], {})
+                    if recorder.inputs is None:
+                        recorder.allocate(observation, driver.reward_dtype)
+                    recorder.set_input(b, observation)
             except Exception as error:
                 self._explain(error, b, "in reset")
                 raise

@@ -167,6 +167,16 @@ def test_copies_of_one_environment_have_random_numbers_of_their_own():
     assert len(set(codes.tolist())) == 5 and len(set(noise.tolist())) == 20
 
 
+def test_another_environment_may_have_other_observations_and_another_policy_other_infos():
+    for worker_class, args in ((DefaultWorker, {}), (VecWorker, dict(n_envs=2))):
+        played = worker(worker_class, ScriptedPolicy(), grid, **args)
+        played.rollout()
+        played.update_agent(RandomPolicy())
+        played.update_env(lambda: CountingEnv(3))
+        batch = played.rollout()
+        assert batch.observations.shape[1:] == (4,) and batch.agent_infos == {} and batch.env_spec.action_space.n == 3
+
+
 def test_a_list_of_environments_has_one_for_each():
     with pytest.raises(ValueError, match="n_envs=3"):
         worker(VecWorker, ScriptedPolicy(), [grid(), grid()], n_envs=3)

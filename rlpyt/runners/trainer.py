@@ -268,7 +268,8 @@ class Trainer:
         with Interrupt(lambda: None, says) as self._interrupt:
             try:
                 value = self._algo.train(self)
-                self._sampler_state = self._state_of_sampler()  # For save() afterwards.
+                if self._snapshotter.snapshot_mode != "none":
+                    self._sampler_state = self._state_of_sampler()  # For save() afterwards.
             finally:
                 self._cum_time = self._seconds()
                 if hasattr(self._sampler, "shutdown_worker"):

@@ -182,11 +182,12 @@ def without_slots(batch):
     return batch._replace(final_observation=None)  # Unused ones hold those of earlier batches.
 
 
-def test_with_another_number_of_actors_episodes_begin_anew(ray_address):
-    sampler = start(make(ray_address, in_flight=1))
+def test_with_another_number_of_actors_episodes_begin_anew(ray_address, tmp_path):
+    sampler = start(make(ray_address, in_flight=1, env=dict(episode_length=100)))  # No episode ends.
     try:
         sampler.obtain_samples(0)
-        state = sampler.state_dict()
+        torch.save(sampler.state_dict(), tmp_path / "state.pt")
+        state = torch.load(tmp_path / "state.pt", weights_only=True)
     finally:
         sampler.shutdown()
     sampler = start(make(ray_address, n_actors=1, in_flight=1))

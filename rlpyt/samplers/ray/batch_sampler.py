@@ -6,11 +6,12 @@ import copy
 from collections import deque
 from typing import Any
 
+import torch
+
 from rlpyt.samplers.parallel.base import ParallelSamplerBase, worker_name
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
 from rlpyt.samplers.ray.actors import ActorPool, Call, SamplerActor, batch_arrays, copy_arrays, model_arrays
 from rlpyt.samplers.ray.cluster import Cluster, import_ray
-from rlpyt.utils.plain import from_plain, to_plain
 
 
 class RayBatchSampler(ParallelSamplerBase):
@@ -175,8 +176,8 @@ class RayBatchSampler(ParallelSamplerBase):
         from rlpyt.runners.checkpoint import infos_from_plain
 
         replies = [
-            ((infos_from_plain(infos, self.TrajInfoCls), completed_at), from_plain(arrays))
-            for infos, completed_at, arrays in saved["replies"]
+            ((infos_from_plain(infos, self.TrajInfoCls), completed_at), [tensor.numpy() for tensor in tensors])
+            for infos, completed_at, tensors in saved["replies"]
         ]
         return Call("collect", replies=dict(enumerate(replies)), version=saved["version"])
 
@@ -184,7 +185,7 @@ class RayBatchSampler(ParallelSamplerBase):
 def _plain(version: int, replies: list) -> dict:
     from rlpyt.runners.checkpoint import plain_infos
 
-    return dict(
-        version=version,
-        replies=[(plain_infos(infos), completed_at, to_plain(arrays)) for (infos, completed_at), arrays in replies],
-    )
+    plain = []
+    for (infos, completed_at), arrays in replies:
+        plain.append((plain_infos(infos), completed_at, [torch.from_numpy(array.copy()) for array in arrays]))
+    return dict(version=version, replies=plain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,20 +22,6 @@ from rlpyt.episodes.trees import Tree, as_numpy, as_torch, cat, tree_map
 
 # Rows are copied from place to place in blocks that stay in the cache between reading and writing.
 _BLOCK_BYTES = 256 * 1024
-
-
-class _Chunk(NamedTuple):
-    """Steps kept of unfinished episodes: of each column in the order of time.
-
-    Attributes:
-        columns: column of each step [n] int64.
-        live: whether its episode is still unfinished [n] bool; changed in place.
-        fields: arrays [n,...], by the names of `EpisodeBatch`.
-    """
-
-    columns: np.ndarray
-    live: np.ndarray
-    fields: dict[str, Tree]
 
 
 class EpisodeAssembler:
@@ -66,14 +52,14 @@ class EpisodeAssembler:
         self.env_spec, self.B, self.boundary = env_spec, int(B), checked_boundary(boundary)
         self.mid_batch_reset, self.on_policy_only = bool(mid_batch_reset), bool(on_policy_only)
         self._first = checked_first(first, self.B).copy()  # Whether the next step of each column begins an episode.
-        self._is_kept = np.zeros(self.B, bool)  # Whether chunks hold the running episode of each column, from its beginning.
-        self._chunks: list[_Chunk] = []
-        self._last_observations: Tree = {}  # That followed after the last batch [B,...], valid where `_is_kept`.
+        self._kept: list[list[dict[str, Tree]]] = [[] for _ in range(self.B)]  # Per column its running episode: arrays [t,...].
+        self._lengths = np.zeros(self.B, np.int64)  # Steps kept of each column; 0 also where the episode's beginning is not known.
+        self._last_observations: Tree = {}  # That followed after the last batch [B,...], valid where something is kept.
 
     @property
     def n_steps(self) -> int:
         """How many steps of unfinished episodes are kept."""
-        return sum(int(chunk.live.sum()) for chunk in self._chunks)
+        return int(self._lengths.sum())
 
     def push(self, samples: Any) -> EpisodeBatch:
         """Return the episodes that ended in the next batch: column by column, in the order of time. There may be none.
@@ -89,43 +75,38 @@ class EpisodeAssembler:
             raise ValueError(f"The batch has {samples.env.done.shape[1]} columns, but the assembler was made for B={self.B}.")
         pieces = find_pieces(samples, self.boundary, self._first, self.mid_batch_reset)
         fields, continues, columns = step_fields(samples, pieces), pieces.continues, pieces.columns
-        from_beginning = pieces.begins | (continues & self._is_kept[columns])
-        whole, unfinished = pieces.ends & from_beginning, ~pieces.ends & from_beginning
+        from_beginning = pieces.begins | (continues & (self._lengths[columns] > 0))
 
-        episodes = self._emit(samples, fields, pieces.select(whole))
-        self._finish(columns[continues & pieces.ends])
+        episodes = self._emit(samples, fields, pieces.select(pieces.ends & from_beginning))
+        self._forget(columns[continues & pieces.ends])
         self._first[:] = False
         self._first[columns[pieces.ends & ~_goes_on(columns)]] = True
-        self._is_kept[:] = False
         if not self.on_policy_only:
-            self._keep(samples, fields, pieces.select(unfinished))
+            self._keep(samples, fields, pieces.select(~pieces.ends & from_beginning))
         return episodes
 
     def flush(self) -> EpisodeBatch | None:
         """Return the unfinished episodes as they are, and forget them: what comes of them later is left out. None if there are none."""
-        if not self._is_kept.any():
+        columns = np.flatnonzero(self._lengths)
+        if not len(columns):
             return None
-        chunk = _merged(self._chunks)
-        order = np.argsort(chunk.columns, kind="stable")
-        columns, lengths = np.unique(chunk.columns, return_counts=True)
-        fields = tree_map(lambda x: x[order], chunk.fields)
-        last = tree_map(lambda x: x[columns], self._last_observations)
-        self._chunks, self._is_kept[:] = [], False
-        return EpisodeBatch(env_spec=self.env_spec, **fields, last_observations=last, lengths=lengths, validate=False)
+        lengths, last = self._lengths[columns], tree_map(lambda x: x[columns], self._last_observations)
+        steps = cat([piece for b in columns for piece in self._kept[b]])
+        self._forget(columns)
+        return EpisodeBatch(env_spec=self.env_spec, **steps, last_observations=last, lengths=lengths, validate=False)
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
         """Return what is kept, between two batches: plain data and tensors, all copies."""
-        chunk = _merged(self._chunks)
+        pieces = [piece for kept in self._kept for piece in kept]
 
         def copied(tree):
             return tree_map(lambda x: as_torch(np.array(x)), tree)
 
         return dict(
             first=as_torch(self._first.copy()),
-            is_kept=as_torch(self._is_kept.copy()),
-            columns=None if chunk is None else as_torch(chunk.columns.copy()),
-            fields=None if chunk is None else copied(chunk.fields),
+            lengths=as_torch(self._lengths.copy()),
+            steps=copied(cat(pieces)) if pieces else {},
             last_observations=copied(self._last_observations),
         )
 
@@ -146,109 +127,73 @@ class EpisodeAssembler:
         def copied(tree):
             return tree_map(lambda x: np.array(as_numpy(x)), tree)
 
-        self._first[:], self._is_kept[:] = as_numpy(state["first"]), as_numpy(state["is_kept"])
-        self._last_observations = copied(state["last_observations"])
-        self._chunks = []
-        if state["columns"] is not None:
-            columns = np.array(as_numpy(state["columns"]))
-            self._chunks = [_Chunk(columns, np.ones(len(columns), bool), copied(state["fields"]))]
+        self._first[:], self._lengths[:] = as_numpy(state["first"]), as_numpy(state["lengths"])
+        self._last_observations, steps = copied(state["last_observations"]), copied(state["steps"])
+        stops = np.cumsum(self._lengths)
+        for b, (start, stop) in enumerate(zip(stops - self._lengths, stops)):
+            self._kept[b] = [tree_map(lambda x, s=slice(start, stop): x[s].copy(), steps)] if stop > start else []
         begun_anew = np.asarray(list(begun_anew), np.int64)
-        self._finish(begun_anew)
-        self._is_kept[begun_anew], self._first[begun_anew] = False, True
+        self._forget(begun_anew)
+        self._first[begun_anew] = True
 
     # Parts of a push ------------------------------------------------------------------------------------------------
     def _emit(self, samples: Any, fields: dict[str, Tree], pieces: Pieces) -> EpisodeBatch:
         """Return the episodes that end with these pieces, with what is kept of them."""
-        last = last_observations(samples, pieces, self.mid_batch_reset)
-        columns = pieces.columns
-        kept_lengths = np.zeros(len(columns), np.int64)
-        goes_on = np.flatnonzero(pieces.continues & self._is_kept[columns])  # Pieces.
-        counts = np.zeros(self.B, np.int64)
-        for chunk in self._chunks:
-            counts += np.bincount(chunk.columns[chunk.live], minlength=self.B)
-        kept_lengths[goes_on] = counts[columns[goes_on]]
+        last, columns = last_observations(samples, pieces, self.mid_batch_reset), pieces.columns
+        kept_lengths = np.where(pieces.continues, self._lengths[columns], 0)
+        lengths = kept_lengths + pieces.lengths
         if not kept_lengths.any():
-            steps, lengths = gather_steps(fields, pieces), pieces.lengths
+            steps = gather_steps(fields, pieces)
         else:
-            lengths = kept_lengths + pieces.lengths
-            starts = np.cumsum(lengths) - lengths  # Of the episodes, in the result.
-            next_row = np.full(self.B, -1)  # Of each column that goes on, in the result.
-            next_row[columns[goes_on]] = starts[goes_on]
-            sources = []  # (arrays, rows in them, rows in the result)
-            for chunk in self._chunks:
-                rows = np.flatnonzero(chunk.live & (next_row[chunk.columns] >= 0))
-                sources.append((chunk.fields, rows, _deal_rows(next_row, chunk.columns[rows])))
             T, B = pieces.step_types.shape
-            new_rows = np.arange(lengths.sum() - kept_lengths.sum()) + np.repeat(np.cumsum(kept_lengths), pieces.lengths)
+            rows, n = pieces.t * B + pieces.b, int(lengths.sum())
+            out_rows = np.arange(len(rows)) + np.repeat(np.cumsum(kept_lengths), pieces.lengths)
             flat = tree_map(lambda x: x.reshape(T * B, *x.shape[2:]), fields)
-            sources.append((flat, pieces.t * B + pieces.b, new_rows))
-            steps = _collect(sources, int(lengths.sum()))
+            steps = tree_map(lambda x: _scattered(x, rows, n, out_rows), flat)
+            starts = np.cumsum(lengths) - lengths
+            for i in np.flatnonzero(kept_lengths):
+                row = starts[i]
+                for kept in self._kept[columns[i]]:
+                    place = slice(row, row + len(kept["rewards"]))
+                    tree_map(lambda out, x, place=place: _write(out, place, x), steps, kept)
+                    row = place.stop
         return EpisodeBatch(env_spec=self.env_spec, **steps, last_observations=last, lengths=lengths, validate=False)
 
-    def _finish(self, columns: np.ndarray) -> None:
+    def _forget(self, columns: np.ndarray) -> None:
         """Forget what is kept of these columns."""
-        finished = np.zeros(self.B, bool)
-        finished[columns] = True
-        for chunk in self._chunks:
-            chunk.live[finished[chunk.columns]] = False
+        for b in columns:
+            self._kept[b] = []
+        self._lengths[columns] = 0
 
     def _keep(self, samples: Any, fields: dict[str, Tree], pieces: Pieces) -> None:
-        """Keep these pieces, with which no episode ends."""
-        if len(pieces.lengths):
-            columns = pieces.columns
-            last = last_observations(samples, pieces, self.mid_batch_reset)
+        """Keep these pieces, with which no episode ends: one of a column at the most."""
+        columns = pieces.columns
+        for b, t, n in zip(columns, pieces.t[pieces.starts], pieces.lengths):
+            self._kept[b].append(tree_map(lambda x, b=b, t=t, n=n: x[t : t + n, b].copy(), fields))
+        self._lengths[columns] += pieces.lengths
+        last = last_observations(samples, pieces, self.mid_batch_reset)
 
-            def spread(x):
-                out = np.zeros((self.B, *x.shape[1:]), x.dtype)
-                out[columns] = x
-                return out
+        def spread(x):
+            out = np.zeros((self.B, *x.shape[1:]), x.dtype)
+            out[columns] = x
+            return out
 
-            self._last_observations = tree_map(spread, last)
-            self._is_kept[columns] = True
-            chunk = _Chunk(np.repeat(columns, pieces.lengths), np.ones(len(pieces.t), bool), gather_steps(fields, pieces))
-            self._chunks.append(chunk)
-        # Each step is copied a logarithmic number of times at the most, and at least about half of the memory is of live steps.
-        chunks = [chunk for chunk in self._chunks if chunk.live.any()]
-        merged = [_merged([chunk]) if chunk.live.mean() < 0.5 else chunk for chunk in chunks]
-        while len(merged) > 1 and 2 * len(merged[-1].live) > len(merged[-2].live):
-            merged[-2:] = [_merged(merged[-2:])]
-        self._chunks = merged
+        self._last_observations = tree_map(spread, last)
 
 
 def _goes_on(columns: np.ndarray) -> np.ndarray:
     """Return whether the next piece is in the same column [P] bool, for the columns of pieces in order."""
-    return np.append(columns[1:] == columns[:-1], False)[: len(columns)]
+    return np.append(columns[1:] == columns[:-1], False)
 
 
-def _merged(chunks: list[_Chunk]) -> _Chunk | None:
-    """Return the live steps of chunks as one chunk; None of no chunks."""
-    if not chunks:
-        return None
-    columns = np.concatenate([chunk.columns[chunk.live] for chunk in chunks])
-    fields = cat([tree_map(lambda x, live=chunk.live: x if live.all() else x[live], chunk.fields) for chunk in chunks])
-    return _Chunk(columns, np.ones(len(columns), bool), fields)
+def _scattered(x: np.ndarray, rows: Any, n: int, out_rows: np.ndarray) -> np.ndarray:
+    """Return an array [n,...] whose `out_rows` are these rows of `x`; what the others hold is arbitrary."""
+    out = np.empty((n, *x.shape[1:]), x.dtype)
+    block = max(_BLOCK_BYTES // max(out.nbytes // max(n, 1), 1), 1)
+    for i in range(0, len(rows), block):
+        out[out_rows[i : i + block]] = x[rows[i : i + block]]
+    return out
 
 
-def _deal_rows(next_row: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return a row for each step [n] by its column, counting `next_row` [B] on in place."""
-    order = np.argsort(columns, kind="stable")
-    counts = np.bincount(columns, minlength=len(next_row))
-    rank = np.empty(len(columns), np.int64)
-    rank[order] = np.arange(len(columns)) - np.repeat(np.cumsum(counts) - counts, counts)
-    rows = next_row[columns] + rank
-    next_row += counts
-    return rows
-
-
-def _collect(sources: list[tuple[dict, np.ndarray, np.ndarray]], n: int) -> dict[str, Tree]:
-    """Return trees of arrays [n,...]; each source is a tree, rows in its arrays, and the rows of the result they become."""
-
-    def collect(*arrays):
-        out = np.empty((n, *arrays[0].shape[1:]), arrays[0].dtype)
-        block = max(_BLOCK_BYTES // max(out[:1].nbytes, 1), 1)
-        for x, (_, rows, out_rows) in zip(arrays, sources):
-            for i in range(0, len(rows), block):
-                out[out_rows[i : i + block]] = x[rows[i : i + block]]
-        return out
-
-    return tree_map(collect, *(fields for fields, _, _ in sources))
+def _write(out: np.ndarray, place: slice, x: np.ndarray) -> None:
+    out[place] = x

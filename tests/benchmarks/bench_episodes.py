@@ -12,6 +12,7 @@ import argparse
 import sys
 import time
 from collections import namedtuple
+from itertools import cycle
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
@@ -33,15 +34,20 @@ AgentInfo = namedarraytuple("AgentInfo", ["dist_info", "value"])
 DistInfo = namedarraytuple("DistInfo", ["prob"])
 
 
-def make_batch(mean_length: float) -> Samples:
+def make_observations() -> tuple[np.ndarray, np.ndarray]:
+    """Return the memory of observations [T+1,B], and of those that ended episodes [T,B]."""
+    frames = np.random.default_rng(0).integers(256, size=SHAPE, dtype=np.uint8)
+    observation, ends = (buffer_from_example(frames, (rows, B), share_memory=True) for rows in (T + 1, T))
+    observation[...] = frames
+    return observation, ends
+
+
+def make_batch(observation: np.ndarray, ends: np.ndarray, mean_length: float, seed: int = 0) -> Samples:
     """Return a batch whose episodes have this mean length (env steps); one in four is truncated."""
-    rng = np.random.default_rng(0)
-    observation = buffer_from_example(np.zeros(SHAPE, np.uint8), (T + 1, B), share_memory=True)
-    observation[...] = rng.integers(256, size=SHAPE, dtype=np.uint8)
+    rng = np.random.default_rng(seed)
     done = rng.random((T, B)) < 1 / mean_length
     timeout = done & (rng.random((T, B)) < 0.25)
     action, reward = rng.integers(6, size=(T + 1, B)), rng.normal(size=(T + 1, B)).astype(np.float32)
-    ends = buffer_from_example(np.zeros(SHAPE, np.uint8), (T, B), share_memory=True)
     info = buffer_from_example(EnvInfo(np.float32(0), False, False), (T, B))
     info.traj_done[...], info.timeout[...] = done, timeout
     agent_info = AgentInfo(DistInfo(rng.random((T, B, 6), np.float32)), rng.random((T, B), np.float32))
@@ -63,8 +69,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
-    batch = make_batch(mean_length=200)
-    short = make_batch(mean_length=20)
+    memory = make_observations()
+    batch, short = (make_batch(*memory, mean_length=length) for length in (200, 20))
+    stream, short_stream = (cycle([make_batch(*memory, length, seed) for seed in range(16)]) for length in (200, 20))
     env, agent = batch.env, batch.agent
     copied = [env.observation, agent.action, env.reward, *buffer_leaves(env.env_info), *buffer_leaves(agent.agent_info)]
     assembler, short_assembler = (EpisodeAssembler(None, B, first=True) for _ in range(2))
@@ -72,8 +79,8 @@ def main() -> None:
         "copying": lambda: timed(lambda: [x.copy() for x in copied]),
         "from_samples": lambda: timed(lambda: EpisodeBatch.from_samples(batch)),
         "from_samples, whole episodes of 20 steps": lambda: timed(lambda: EpisodeBatch.from_samples(short, partial="drop")),
-        "EpisodeAssembler, episodes of 200 steps": lambda: timed(lambda: assembler.push(batch)),
-        "EpisodeAssembler, episodes of 20 steps": lambda: timed(lambda: short_assembler.push(short)),
+        "EpisodeAssembler, episodes of 200 steps": lambda: timed(lambda: assembler.push(next(stream))),
+        "EpisodeAssembler, episodes of 20 steps": lambda: timed(lambda: short_assembler.push(next(short_stream))),
     }
     for contender in contenders.values():
         contender()

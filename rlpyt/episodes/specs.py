@@ -52,6 +52,8 @@ class StepType(IntEnum):
         Returns:
             A `StepType`, or for arrays a uint8 array.
         """
+        if type(first) is type(terminated) is type(truncated) is bool:  # Of one step: environments ask at each one.
+            return cls.TERMINAL if terminated else cls.TIMEOUT if truncated else cls.FIRST if first else cls.MID
         types = np.where(terminated, cls.TERMINAL, np.where(truncated, cls.TIMEOUT, np.where(first, cls.FIRST, cls.MID)))
         return types.astype(np.uint8) if types.ndim else cls(int(types))
 

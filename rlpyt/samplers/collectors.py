@@ -370,8 +370,8 @@ class TrainingCollector(DecorrelatingStartCollector):
             slots = self.samples_np.final_observation
             if slots is not None and max_timeouts(new, self.batch_T) > len(buffer_leaves(slots)[0]):
                 raise ValueError(
-                    f"{name} may be truncated more often within a batch than there is memory for the final observations of: begin with an "
-                    f"environment whose horizon is at most {new.horizon}."
+                    f"{name} may be truncated more often within a batch than any that the sampler was made with, for whose final observations "
+                    "there is memory: have one like it in the list EnvCls from the beginning."
                 )
         self._bind(agent_inputs, traj_infos)
         for b in columns:

@@ -277,6 +277,15 @@ def test_a_constructor_that_fails_is_named_by_its_error(kind):
     sampler.shutdown()
 
 
+def test_a_new_environment_that_may_be_truncated_more_often_than_there_is_memory_for_is_refused():
+    sampler = make_sampler("serial", env=dict(episode_length=50, end="timeout"))
+    sampler.initialize(RecordingAgent(), seed=0)
+    assert len(sampler.samples_np.final_observation) == 1
+    assert sampler.update_envs([partial(CountingEnv, episode_length=40, end="timeout")] + [None] * 5) == [0]
+    with pytest.raises(ValueError, match="The new environment 1 may be truncated more often"):
+        sampler.update_envs([None, partial(CountingEnv, episode_length=4, end="timeout"), None, None, None, None])
+
+
 class OnceClosingEnv(CountingEnv):
     """Leaves a file of its own in `directory` when it is first closed."""
 

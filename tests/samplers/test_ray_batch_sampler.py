@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -82,6 +83,26 @@ def test_batches_of_one_step_of_two_environments_and_one_more_than_actors(ray_ad
     theirs = collect("serial", T=1, B=3, n_batches=12, env=dict(episode_length=1, end=["timeout", "life", "terminated"]))
     env = dict(episode_length=1, end=["timeout", "life", "terminated"])
     assert_same(run(make(ray_address, batch_T=1, batch_B=3, env=env), n_batches=12), theirs)
+
+
+def test_columns_have_environments_of_their_own_which_can_be_changed(ray_address):
+    each = [dict(episode_length=2 + b, end=["timeout", "terminated"]) for b in range(B)]
+    changes = [None, partial(CountingEnv, episode_length=4), None, None, lambda: CountingEnv(episode_length=9, reward_scale=2.0), None]
+
+    def played(sampler):
+        start(sampler)
+        batches = [copied(sampler.obtain_samples(0)[0])]
+        assert sampler.update_envs(changes) == sampler.take_begun_anew() == [1, 4]
+        batches.append(copied(sampler.obtain_samples(1)[0]))
+        sampler.shutdown()
+        return batches
+
+    for ours, theirs in zip(played(make(ray_address, env=each)), played(make_sampler("serial", env=each))):
+        assert_same_arrays(ours.env, theirs.env, "env")
+        np.testing.assert_array_equal(ours.agent.action, theirs.agent.action)
+    ahead = make(ray_address, in_flight=1)
+    with pytest.raises(NotImplementedError, match="in_flight=0 to change"):
+        ahead.update_envs(changes)
 
 
 def test_actors_act_with_the_latest_parameters(ray_address):

@@ -6,11 +6,13 @@ import os
 import pickle
 import sys
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
+from rlpyt.samplers.buffer import max_timeouts
 from rlpyt.samplers.collectors import TrajInfoList
 from rlpyt.samplers.workers import set_cpu_affinity, yield_to_waker
 from rlpyt.utils.seed import env_seed, set_seed
@@ -81,7 +83,7 @@ class SamplingWorker:
             yield_to_waker()
         set_traj_info_attributes(c.TrajInfoCls, c.traj_info_kwargs)
         envs = make_envs(c.EnvCls, c.env_kwargs, c.seed, "train_env", w.env_ranks, self._all_envs)
-        self.batches_np = self.make_batches(envs[0])
+        self.batches_np = self.make_batches(max(envs, key=partial(max_timeouts, T=c.batch_T)))
         self._collector = collector = c.CollectorCls(
             rank=w.rank,
             envs=envs,
@@ -115,7 +117,7 @@ class SamplingWorker:
         collector.start_agent()
 
     def make_batches(self, env: Any) -> list:
-        """Return this worker's columns of each batch that is sampled into; `env` is one of its environments."""
+        """Return this worker's columns of each batch that is sampled into; `env` is that environment which needs the most memory."""
         return self._own.batches_np
 
     def do(self, name: str, argument: Any) -> Any:

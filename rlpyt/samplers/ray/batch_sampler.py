@@ -155,6 +155,21 @@ class RayBatchSampler(ParallelSamplerBase):
         self.parameters_version += 1
         return import_ray().put(model_arrays(self.agent))
 
+    def update_envs(self, updates: Any) -> list[int]:
+        """Change environments, between two batches; see `BaseSampler.update_envs`.
+
+        An actor that replaces a lost one begins with those of `EnvCls` again.
+
+        Raises:
+            NotImplementedError: batches are collected ahead.
+        """
+        if self.in_flight:
+            raise NotImplementedError(
+                f"With in_flight={self.in_flight} batches are collected ahead, in the environments as they are: take in_flight=0 to change "
+                "them."
+            )
+        return super().update_envs(updates)
+
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
         """Extend `ParallelSamplerBase` by the batches that were collected ahead, which are waited for."""

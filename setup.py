@@ -8,6 +8,8 @@ atari = ["ale-py>=0.10", "opencv-python-headless>=4.8"]
 mujoco = ["mujoco>=3.1", "imageio>=2.14"]
 plot = ["matplotlib>=3.8"]
 video = ["pillow", "imageio-ffmpeg", "pygame"]  # GIF, MP4, rendering of Gymnasium's classic environments
+ray = ["ray>=2.30"]
+minari = ["minari[hdf5]>=0.5"]
 
 setup(
     name="rlpyt",
@@ -36,8 +38,9 @@ setup(
         "video": video,
         "wandb": ["wandb"],
         "envpool": ["envpool"],
-        "ray": ["ray[default]>=2.30"],
-        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot, *video, "wandb"],
+        "ray": ray,
+        "minari": minari,
+        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot, *video, *ray, *minari, "wandb"],
         "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
     },
 )

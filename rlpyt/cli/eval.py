@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--out {args.out} must end with .csv or .json.")
     loaded = playing.load(args.path, args.script)
     n_envs = min(args.n_envs or MOST_ENVS, args.episodes)
-    env_kwargs = playing.env_settings(args.env, loaded.runner.sampler.EnvCls)
+    env_kwargs = playing.env_settings(args.env, loaded.runner.sampler.eval_EnvCls)
     infos = playing.play(loaded, args.episodes, n_envs, args.seed, args.cuda_idx, args.max_steps, env_kwargs)
     episodes = [{name: value for name, value in info.items() if not name.startswith("_")} for info in infos]
     statistics = statistics_of(episodes)

@@ -43,13 +43,14 @@ def at_least_1(text: str) -> int:
 def env_settings(settings: list[str], EnvCls: Callable) -> dict[str, Any]:
     """Read arguments of an environment, "name=value"; ValueError if one is not of that form, or the environment does not take it."""
     from rlpyt.experiments.build import check_names, read_value
+    from rlpyt.samplers.base import entry
 
     pairs = [setting.partition("=") for setting in settings]
     for setting, (_, is_, _) in zip(settings, pairs, strict=True):
         if not is_:
             raise ValueError(f"--env {setting} must be of the form name=value, e.g. camera_name=track.")
     values = {name: read_value(text) for name, _, text in pairs}
-    check_names(dict(env=values), "env", EnvCls)
+    check_names(dict(env=values), "env", entry(EnvCls, 0))
     return values
 
 
@@ -122,9 +123,10 @@ def play(
     set_seed(seed)
     envs: list = []
     try:
-        kwargs = {**sampler.eval_env_kwargs, **(env_kwargs or {})}
-        (example,) = make_envs(sampler.EnvCls, kwargs, seed, "example", [0], envs)
-        playing = make_envs(sampler.EnvCls, kwargs, seed, "eval_env", range(n_envs), envs)
+        kwargs = sampler.eval_env_kwargs
+        each = [{**one, **(env_kwargs or {})} for one in (kwargs if isinstance(kwargs, (list, tuple)) else [kwargs])]
+        (example,) = make_envs(sampler.eval_EnvCls, each, seed, "example", [0], envs)
+        playing = make_envs(sampler.eval_EnvCls, each, seed, "eval_env", range(n_envs), envs)
         examples: dict = {}
         agent.initialize(checked_spaces(example))
         get_example_outputs(agent, example, examples)

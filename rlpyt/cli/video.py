@@ -42,11 +42,12 @@ def run(args: argparse.Namespace) -> int:
     if args.fps is not None and not args.fps > 0:
         raise ValueError(f"--fps {args.fps} must be more than 0.")
     loaded = playing.load(args.path, args.script)
+    from rlpyt.samplers.base import entry
     from rlpyt.utils.quick_args import takes
 
-    sampler = loaded.runner.sampler
-    env_kwargs = playing.env_settings(args.env, sampler.EnvCls)
-    if takes(sampler.EnvCls, "render_mode"):
+    EnvCls = loaded.runner.sampler.eval_EnvCls
+    env_kwargs = playing.env_settings(args.env, EnvCls)
+    if takes(entry(EnvCls, 0), "render_mode"):
         env_kwargs.setdefault("render_mode", "rgb_array")
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("MUJOCO_GL", "egl")  # Its default needs a screen.

@@ -59,6 +59,7 @@ class GymEnvWrapper(Wrapper, Env):
 
     _space_wrapper = GymSpaceWrapper
     _tuple_type = staticmethod(dynamic_namedtuple)
+    _left_out: tuple[str, ...] = ()  # Keys of the info dictionary to be left out without a warning.
 
     # Plain attributes here, set in the constructor, instead of the base class's properties.
     action_space: GymSpaceWrapper = None
@@ -97,7 +98,8 @@ class GymEnvWrapper(Wrapper, Env):
         for observation in (reset_result[0] if self._resets_with_info else reset_result, step_result[0]):
             self.observation_space.convert(observation)  # or an error that tells where it does not fit
         _as_float(step_result[1])
-        self._to_env_info = InfoConverter(step_result[-1], "info", self._tuple_type, has_timeout=True)
+        example = {key: value for key, value in step_result[-1].items() if key not in self._left_out}
+        self._to_env_info = InfoConverter(example, "info", self._tuple_type, has_timeout=True)
 
     def step(self, action: Any) -> EnvStep:
         """Revert the action to its gym form, step the environment, and convert observation and info."""

@@ -27,10 +27,12 @@ SAMPLERS = dict(
     cpu="rlpyt.samplers.parallel.cpu.sampler.CpuSampler",
     gpu="rlpyt.samplers.parallel.gpu.sampler.GpuSampler",
     alternating="rlpyt.samplers.parallel.gpu.alternating_sampler.AlternatingSampler",
+    ray="rlpyt.samplers.ray.batch_sampler.RayBatchSampler",
     async_serial="rlpyt.samplers.async_.serial_sampler.AsyncSerialSampler",
     async_cpu="rlpyt.samplers.async_.cpu_sampler.AsyncCpuSampler",
     async_gpu="rlpyt.samplers.async_.gpu_sampler.AsyncGpuSampler",
     async_alternating="rlpyt.samplers.async_.alternating_sampler.AsyncAlternatingSampler",
+    async_ray="rlpyt.samplers.async_.ray_sampler.AsyncRayBatchSampler",
 )
 _CLASS_PATH = re.compile(r"([a-z_]\w*\.)+[A-Z]\w*")
 CONSTANTS = dict(true=True, false=False, none=None)  # as written on a command line, in any case

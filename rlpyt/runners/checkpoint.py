@@ -128,7 +128,7 @@ def restore(runner: Any, file: Path, snapshot: dict[str, Any]) -> int:
     if begun_anew and mine["sampler"] is not None:
         logger.log(
             f"{len(begun_anew)} environments begin a new episode: their states are not known (they have no get_state), or they are shared "
-            "out among workers in another way than they were."
+            "out among workers in another way than they were, or update_envs had replaced them (then call it again)."
         )
     return first_itr
 

@@ -55,6 +55,7 @@ class MinibatchRlBase(BaseRunner):
 
     _eval = False
     _eval_pauses_training = True
+    snapshots: Any = logger  # Decides which snapshots are kept, and writes them, by three functions that the logger has.
 
     def __init__(
         self,
@@ -206,10 +207,17 @@ class MinibatchRlBase(BaseRunner):
         self.agent.sample_mode(itr)
         with self.diagnostics.sampling:
             samples, traj_infos = self.sampler.obtain_samples(itr)
+        self._end_replaced_episodes()
         self.agent.train_mode(itr)
         with self.diagnostics.optimization:
             opt_info = self.algo.optimize_agent(itr, samples)
         self.store_diagnostics(itr, traj_infos, opt_info)
+
+    def _end_replaced_episodes(self) -> None:
+        """Have the replay buffer know of environments that `update_envs` changed before the batch that will be appended next."""
+        columns = self.sampler.take_begun_anew()
+        if columns and hasattr(getattr(self.algo, "replay_buffer", None), "end_episodes"):
+            self.algo.replay_buffer.end_episodes(columns)
 
     def finish_interrupted(self, itr: int) -> None:
         """Log the iterations since the last row, if `itr`, the last complete one, is not the last of an interval, and save.
@@ -262,12 +270,12 @@ class MinibatchRlBase(BaseRunner):
             logger.log("saved")
 
     def _save(self, itr: int, force: bool = False) -> None:
-        if not logger.is_snapshot_due(itr, force):
+        if not self.snapshots.is_snapshot_due(itr, force):
             return
         self._saving.wait()
         self._is_saved = False
         snapshot = self.get_itr_snapshot(itr)
-        replay = self.replay_part(logger.get_snapshot_dir())
+        replay = self.replay_part(self.snapshots.get_snapshot_dir())
         snapshot["replay"] = None if replay is None else replay.manifest
         if replay is None or not replay.lasts:
             self._write_snapshot(itr, snapshot, replay, force, self._score)
@@ -278,7 +286,7 @@ class MinibatchRlBase(BaseRunner):
     def _write_snapshot(self, itr: int, snapshot: dict, replay: ReplayPart | None, force: bool, score: float | None) -> None:
         if replay is not None and not logger.try_to_write(str(replay.path.parent), replay.write):
             return
-        self._is_saved = logger.save_itr_params(itr, snapshot, force=force, score=score)
+        self._is_saved = self.snapshots.save_itr_params(itr, snapshot, force=force, score=score)
         if replay is not None and self._is_saved:
             self._replay_files.delete_old()
 

@@ -191,7 +191,7 @@ class SyncRlMixin:
 
     def _save(self, itr: int, force: bool = False) -> None:
         """Extend the base class: the snapshot, which rank 0 saves, holds what each rank has of its own, but what each replays."""
-        where = [logger.get_snapshot_dir() if self.rank == 0 and logger.is_snapshot_due(itr, force) else None]
+        where = [self.snapshots.get_snapshot_dir() if self.rank == 0 and self.snapshots.is_snapshot_due(itr, force) else None]
         dist.broadcast_object_list(where, src=0, group=self._control)
         if where[0] is None:
             return

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlpyt.samplers.buffer import build_samples_buffer, checked_spaces
+from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
 from rlpyt.samplers.collections import BatchSpec, Samples, TrajInfo
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.seed import env_seed
@@ -17,8 +17,9 @@ class BaseSampler:
     """Runs agent and environments for a fixed number of steps at a time; used by the runner, in the master process.
 
     Args:
-        EnvCls: class or function that makes an environment.
-        env_kwargs: its keyword arguments.
+        EnvCls: class or function that makes an environment: of rlpyt, of gymnasium, or an `rlpyt.episodes.Environment`. Or a list of
+            `batch_B` of them, one for each column of the batch, such as different tasks; their spaces must be alike.
+        env_kwargs: its keyword arguments; or a list of `batch_B` dictionaries.
         batch_T: time steps per batch.
         batch_B: environments, and columns of the batch.
         CollectorCls: makes the collector, which runs the loop of agent and environments.
@@ -26,12 +27,15 @@ class BaseSampler:
         TrajInfoCls: makes the statistics of an episode.
         eval_n_envs: environments for evaluation; 0 for no evaluation.
         eval_CollectorCls: makes the evaluation collector.
-        eval_env_kwargs: keyword arguments of `EnvCls` for evaluation; None uses `env_kwargs`.
+        eval_env_kwargs: keyword arguments for evaluation, or a list of `eval_n_envs` dictionaries; None uses `env_kwargs`.
         eval_max_steps: env steps of one evaluation, all environments together, at the most.
         eval_max_trajectories: episodes of one evaluation at the most; they are shared out evenly among the environments, and each
             episode begun is finished (if `eval_max_steps` allows), so that short episodes are not preferred.
         start_method: how samplers with worker processes start them: "fork", "spawn" or "forkserver"; None is fork on Linux.
         worker_timeout: seconds without a sign of life after which a worker process is reported as hung, with its stack; None only warns.
+        keep_terminal_observations: let batches hold the observations that end terminated episodes, as `terminal_observation`; without
+            them whole episodes cannot be rebuilt. Those of truncated episodes are always kept.
+        eval_EnvCls: makes the evaluation environments, or a list of `eval_n_envs`; None uses `EnvCls`, whose list is gone through in turn.
 
     Attributes:
         batch_spec: ``BatchSpec(T, B)``.
@@ -44,12 +48,13 @@ class BaseSampler:
     itr = -1  # The batch sampled last.
     _db_idx = 0  # In which of the batches' memories.
     agent_in_workers = False  # Whether worker processes use the agent's parameters.
+    _begun_anew: frozenset | set = frozenset()  # Columns whose environments were changed since the last batch.
     stop: np.ndarray | None = None  # [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 
     def __init__(
         self,
-        EnvCls: Callable,
-        env_kwargs: dict,
+        EnvCls: Callable | Sequence[Callable],
+        env_kwargs: dict | Sequence[dict],
         batch_T: int,
         batch_B: int,
         CollectorCls: Callable,
@@ -57,11 +62,13 @@ class BaseSampler:
         TrajInfoCls: Callable = TrajInfo,
         eval_n_envs: int = 0,
         eval_CollectorCls: Callable | None = None,
-        eval_env_kwargs: dict | None = None,
+        eval_env_kwargs: dict | Sequence[dict] | None = None,
         eval_max_steps: int | None = None,
         eval_max_trajectories: int | None = None,
         start_method: str | None = None,
         worker_timeout: float | None = None,
+        keep_terminal_observations: bool = False,
+        eval_EnvCls: Callable | Sequence[Callable] | None = None,
     ) -> None:
         eval_max_steps = None if eval_max_steps is None else int(eval_max_steps)
         for name, value, lowest in (
@@ -81,6 +88,14 @@ class BaseSampler:
                 raise ValueError(f"eval_max_trajectories={eval_max_trajectories} must be at least 1, or None for no limit.")
         if start_method not in (None, "fork", "spawn", "forkserver"):
             raise ValueError(f"start_method={start_method!r} must be 'fork', 'spawn', 'forkserver' or None.")
+        for name, value, n, size in (
+            ("EnvCls", EnvCls, "batch_B", batch_B),
+            ("env_kwargs", env_kwargs, "batch_B", batch_B),
+            ("eval_EnvCls", eval_EnvCls, "eval_n_envs", eval_n_envs),
+            ("eval_env_kwargs", eval_env_kwargs, "eval_n_envs", eval_n_envs),
+        ):
+            if isinstance(value, (list, tuple)) and len(value) != size:
+                raise ValueError(f"{name} is a list of {len(value)}: it must have {n}={size} entries, one for each environment.")
         for name, cls in (("CollectorCls", CollectorCls), ("eval_CollectorCls", eval_CollectorCls if eval_n_envs else None)):
             if getattr(cls, "gpu", self.gpu) != self.gpu:
                 theirs, ours = "with" if cls.gpu else "without", "gpu" if self.gpu else "cpu"
@@ -97,11 +112,13 @@ class BaseSampler:
         self.TrajInfoCls = TrajInfoCls
         self.eval_n_envs = eval_n_envs
         self.eval_CollectorCls = eval_CollectorCls
+        self.eval_EnvCls = EnvCls if eval_EnvCls is None else eval_EnvCls
         self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else eval_env_kwargs
         self.eval_max_steps = eval_max_steps
         self.eval_max_trajectories = eval_max_trajectories
         self.start_method = start_method
         self.worker_timeout = worker_timeout
+        self.keep_terminal_observations = bool(keep_terminal_observations)
         self.batch_spec = BatchSpec(int(batch_T), int(batch_B))
         self.mid_batch_reset = CollectorCls.mid_batch_reset
 
@@ -146,22 +163,57 @@ class BaseSampler:
         self._traj_info_kwargs = traj_info_kwargs
         self.stop = np_mp_array(1, bool)
         examples: dict = {}
-        env = make_envs(self.EnvCls, self.env_kwargs, seed, "example", [rank])[0]
+        envs: list = []
         try:
+            env = self._example_env(envs)
             agent.initialize(checked_spaces(env), share_memory=share_agent, global_B=self._global_B, env_ranks=self._env_ranks)
             self._null_action = env.action_space.null_value()
             self._batches = [
                 build_samples_buffer(
-                    agent, env, self.batch_spec, bootstrap_value, share_batch, share_batch, subprocess=False, examples=examples
+                    agent,
+                    env,
+                    self.batch_spec,
+                    bootstrap_value,
+                    agent_shared=share_batch,
+                    env_shared=share_batch,
+                    subprocess=False,
+                    examples=examples,
+                    keep_terminal_observations=self.keep_terminal_observations,
                 )[:2]
                 for _ in range(n_batches)
             ]
         finally:
-            close_envs([env])
+            close_envs(envs)
         self._examples = examples
         self._use_batch(0)
         set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
         return examples
+
+    def _example_env(self, all_envs: list) -> Any:
+        """Make one environment of each kind there is, appending them to `all_envs`; return the one that needs the most memory.
+
+        Raises:
+            ValueError: they differ in what a batch, which has one shape and one dtype for all columns, must have in common.
+        """
+        B, n_eval = self.batch_spec.B, self.eval_n_envs
+        made, chosen = [], None
+        for EnvCls, env_kwargs, n, where in (
+            (self.EnvCls, self.env_kwargs, B, "column {}"),
+            (self.eval_EnvCls, self.eval_env_kwargs, n_eval, "evaluation environment {}"),
+        ):
+            for b in range(n):
+                kind = entry(EnvCls, b), entry(env_kwargs, b)
+                differs = any(isinstance(value, (list, tuple)) for value in (EnvCls, env_kwargs))
+                if made and not differs or any(_is_equal(kind, other) for other in made):
+                    continue
+                index = self.rank * n + b
+                env = make_envs(EnvCls, env_kwargs, self.seed, "example", [index], all_envs)[0]
+                if made:
+                    check_same_form(env, chosen, f"The environment of {where.format(b)}")
+                if chosen is None or max_timeouts(env, self.batch_spec.T) > max_timeouts(chosen, self.batch_spec.T):
+                    chosen = env
+                made.append(kind)
+        return chosen
 
     def _use_batch(self, db_idx: int) -> None:
         """Sample into this one of the batches from now on."""
@@ -175,6 +227,39 @@ class BaseSampler:
     def evaluate_agent(self, itr: int) -> list:
         """Play evaluation episodes; return their TrajInfos."""
         raise NotImplementedError
+
+    def update_envs(self, updates: Any) -> list[int]:
+        """Change environments, between two batches: other tasks, other levels, other environments with like spaces.
+
+        Columns that are changed begin a new episode, whose environment is seeded anew; the episode before is not completed. Replay buffers
+        are told by the runner, when it appends the next batch.
+
+        Args:
+            updates: one for all columns, or a list of `batch_B`: None for no change, an `EnvUpdate`, a constructor, or an environment (see
+                `rlpyt.samplers.episodic.env_update`). What is sent to worker processes is pickled, by cloudpickle.
+
+        Returns:
+            The columns that begin a new episode.
+
+        Raises:
+            ValueError: a list of another length, or an environment whose spaces are not like those of the batch. TypeError: no update.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot change its environments.")
+
+    def _env_updates(self, updates: Any) -> list:
+        """Return one update per column."""
+        from rlpyt.samplers.episodic.env_update import env_updates
+
+        return env_updates(updates, self.batch_spec.B, "columns of the batch")
+
+    def _keep_begun_anew(self, columns: list[int]) -> list[int]:
+        self._begun_anew = {*self._begun_anew, *columns}
+        return columns
+
+    def take_begun_anew(self) -> list[int]:
+        """Return the columns whose environments were changed since this was last called: their next step does not follow the last one."""
+        columns, self._begun_anew = sorted(self._begun_anew), set()
+        return columns
 
     def stop_evaluation(self) -> None:
         """Have a running evaluation, and all later ones, end after the step they are in. May be called by a signal handler."""
@@ -209,22 +294,44 @@ class BaseSampler:
 
 
 def make_envs(
-    EnvCls: Callable, env_kwargs: dict, seed: int | None, purpose: str, env_ranks: Iterable[int], all_envs: list | None = None
+    EnvCls: Callable | Sequence[Callable],
+    env_kwargs: dict | Sequence[dict],
+    seed: int | None,
+    purpose: str,
+    env_ranks: Iterable[int],
+    all_envs: list | None = None,
 ) -> list:
     """Make environments and seed each by the run's seed, its purpose, and its number among all: whichever process it lives in.
 
     Args:
+        EnvCls, env_kwargs: what all are made by; or lists, gone through in turn: number i is made by entry i, modulo their lengths.
         all_envs: list to which each is appended as soon as it exists, so that it can be closed whatever happens.
     """
     envs = []
-    for env_rank in env_ranks:
-        env = EnvCls(**env_kwargs)
+    all_envs = [] if all_envs is None else all_envs
+    for env_rank in map(int, env_ranks):
+        all_envs.append(entry(EnvCls, env_rank)(**entry(env_kwargs, env_rank)))
+        env = all_envs[-1] = as_steppable(all_envs[-1])
         envs.append(env)
-        if all_envs is not None:
-            all_envs.append(env)
         if seed is not None and hasattr(env, "seed"):
-            env.seed(env_seed(seed, purpose, int(env_rank)))
+            env.seed(env_seed(seed, purpose, env_rank))
     return envs
+
+
+def entry(value: Any, i: int) -> Any:
+    """Return entry `i`, modulo its length, of a list; and anything else as it is."""
+    return value[i % len(value)] if isinstance(value, (list, tuple)) else value
+
+
+def as_steppable(env: Any) -> Any:
+    """Return `env`, or what makes an `rlpyt.episodes.Environment`, or an environment of gymnasium, one that collectors can step."""
+    if hasattr(env, "spaces"):
+        return env
+    import gymnasium  # Only processes pay for these imports whose environments need them.
+
+    from rlpyt.episodes.environment import Environment, as_rlpyt
+
+    return as_rlpyt(env) if isinstance(env, (Environment, gymnasium.Env)) else env
 
 
 def set_traj_info_attributes(TrajInfoCls: Any, traj_info_kwargs: dict | None) -> None:
@@ -244,6 +351,13 @@ def close_envs(envs: Iterable) -> None:
             errors.append(error)
     if errors:
         raise errors[0]
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except ValueError:  # Arrays among the keyword arguments.
+        return False
 
 
 def _is_integer(value: Any) -> bool:

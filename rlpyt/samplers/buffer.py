@@ -20,6 +20,7 @@ def build_samples_buffer(
     env_shared: bool = True,
     subprocess: bool = True,
     examples: dict | None = None,
+    keep_terminal_observations: bool = False,
 ) -> tuple[Samples, Samples, dict]:
     """Allocate a batch of `batch_spec` = (T, B).
 
@@ -34,6 +35,7 @@ def build_samples_buffer(
         subprocess: make the examples in a process of their own, so that nothing the agent or the environment starts (threads, graphics
             contexts) lives in this one.
         examples: dictionary to fill with the examples, or one that already holds all of them.
+        keep_terminal_observations: include the observations that end terminated episodes, not only those of truncated ones.
 
     Returns:
         The batch as torch tensors, the same memory as numpy arrays, and the examples: a dictionary of observation, reward, done,
@@ -68,7 +70,8 @@ def build_samples_buffer(
         next_observation=all_observation[1:],
     )
     final_observation = allocate("observation", max_timeouts(env, T), env_shared)
-    samples_np = Samples(agent=agent_samples, env=env_samples, final_observation=final_observation)
+    terminal_observation = allocate("observation", T, env_shared) if keep_terminal_observations else None
+    samples_np = Samples(agent_samples, env_samples, final_observation, terminal_observation)
     return torchify_buffer(samples_np), samples_np, examples
 
 
@@ -104,6 +107,41 @@ def checked_spaces(env: Any) -> Any:
     if not hasattr(env, "spaces"):
         raise ValueError(f"{type(env).__name__} has no attribute `spaces`. {_HINT}")
     return env.spaces
+
+
+def check_same_form(env: Any, example: Any, name: str) -> None:
+    """Raise ValueError if what `env` returns and takes does not fit the memory of a batch made for `example`.
+
+    Observations must have the same fields, shapes and dtypes, and action spaces be equal. (Other fields in env_info are noticed at the
+    first step.)
+
+    Args:
+        name: what messages call `env`.
+    """
+    theirs, ours = checked_spaces(env), checked_spaces(example)
+    for what, a, b in (("observations", theirs.observation, ours.observation), ("actions", theirs.action, ours.action)):
+        if _form(a.null_value()) != _form(b.null_value()):
+            raise ValueError(
+                f"{name} has {what} of {a!r}, another one has {b!r}: all columns of a batch need the same fields, shapes and dtypes."
+            )
+    if not _same_bounds(theirs.action, ours.action):
+        raise ValueError(
+            f"{name} takes actions of {theirs.action!r}, another one of {ours.action!r}: one agent acts for all, so they must be equal."
+        )
+
+
+def _form(value: Any, path: str = "") -> list:
+    """Path, shape and dtype of every array in a structure."""
+    if hasattr(value, "_fields"):
+        return [leaf for name, part in zip(value._fields, tuple(value)) for leaf in _form(part, f"{path}.{name}")]
+    array = np.asarray(value)
+    return [(path, array.shape, array.dtype)]
+
+
+def _same_bounds(a: Any, b: Any) -> bool:
+    if hasattr(a, "names"):
+        return all(map(_same_bounds, a.spaces, b.spaces))
+    return all(np.array_equal(getattr(a, name, None), getattr(b, name, None)) for name in ("n", "nvec", "low", "high"))
 
 
 def _checked_step(env: Any, action: Any) -> tuple:

@@ -18,8 +18,10 @@ AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "pre
 StepBuffer = namedarraytuple("StepBuffer", ["observation", "action", "reward", "done", "agent_info"], defaults=(None,))
 
 # The batch. Optional fields are None in batches made by collectors that do not know them.
-#   final_observation  [K,B,...]  slot [k,b] is the observation that ended the k-th truncated episode of column b in this batch
-Samples = namedarraytuple("Samples", ["agent", "env", "final_observation"], defaults=(None,))
+#   final_observation     [K,B,...]  slot [k,b] is the observation that ended the k-th truncated episode of column b in this batch
+#   terminal_observation  [T,B,...]  the same for episodes that ended otherwise (with done or traj_done); only of samplers that were told
+#                         to keep these observations, which no algorithm needs, but whole episodes do
+Samples = namedarraytuple("Samples", ["agent", "env", "final_observation", "terminal_observation"], defaults=(None, None))
 
 #   action       [T,B,...]
 #   prev_action  [T,B,...]  view of the same [T+1,B] memory as action, one row earlier
@@ -100,4 +102,32 @@ class TrajInfo(AttrDict):
 
     def terminate(self, observation: Any) -> TrajInfo:
         """Return the finished object; `observation` is the one that ended the episode."""
+        return self
+
+
+class TaskTrajInfo(TrajInfo):
+    """Logs the return of each task besides: ``Task0Return``, ... for environments that say in ``env_info.task_id`` which task it is.
+
+    Subclass it to have names instead of numbers::
+
+        class MyTrajInfo(TaskTrajInfo):
+            task_names = ("reach", "push")  # TaskreachReturn, TaskpushReturn
+
+    Attributes:
+        task_names: the name of each task, by its number; tasks without one keep the number.
+    """
+
+    task_names: tuple[str, ...] = ()
+    env_info_sums = (("_task_ids", "task_id"),)  # The same at every step of an episode.
+
+    @property
+    def task_id(self) -> int:
+        """Number of the task."""
+        return round(self._task_ids / self.Length)
+
+    def terminate(self, observation: Any) -> TaskTrajInfo:
+        """Return the finished object, with the field of its task."""
+        task = self.task_id
+        name = self.task_names[task] if task < len(self.task_names) else task
+        self[f"Task{name}Return"] = self.Return
         return self

@@ -14,7 +14,8 @@ import numpy as np
 from rlpyt.envs.base import fast_reset, fast_step, write_observation
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
-from rlpyt.samplers.buffer import build_step_buffer_np
+from rlpyt.samplers.base import as_steppable
+from rlpyt.samplers.buffer import build_step_buffer_np, check_same_form, max_timeouts
 from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer
 from rlpyt.samplers.episodes import episode_tracker, has_own_step
 from rlpyt.samplers.workers import describe_failure
@@ -51,6 +52,7 @@ class BaseCollector:
 
     mid_batch_reset = True
     gpu = False  # Whether an action server chooses the actions, not an agent in this process; the sampler's must be the same.
+    _replaced: frozenset | set = frozenset()  # Environments that are not those which this was made with.
     seed: int | None = None  # Of the run, for decorrelation; set by the sampler. None draws from numpy's global state.
     progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
 
@@ -177,6 +179,23 @@ class DecorrelatingStartCollector(BaseCollector):
         return 1 + int(generator.random() * max_steps)
 
 
+class _Spaces:
+    """The spaces of an environment, which may be gone."""
+
+    def __init__(self, env: Any) -> None:
+        self.action_space, self.observation_space, self.spaces = env.action_space, env.observation_space, env.spaces
+
+
+def updated_env(old: Any, update: Any) -> Any:
+    """Return the environment to step from now on: what `update` makes of `old`, which may be one of another kind inside."""
+    from rlpyt.episodes.adapters import original
+    from rlpyt.samplers.episodic.env_update import apply_env_update
+
+    inside = original(old)
+    new = apply_env_update(inside, update)
+    return old if new is inside else as_steppable(new)
+
+
 def _plain_or_none(value: Any) -> Any:
     try:
         return to_plain(value)
@@ -286,7 +305,7 @@ class TrainingCollector(DecorrelatingStartCollector):
         """
         return dict(
             inputs=[to_plain(leaf) for leaf in buffer_leaves(agent_inputs)],
-            envs=[get_state(env) for env in self.envs],
+            envs=[None if b in self._replaced else get_state(env) for b, env in enumerate(self.envs)],
             traj_infos=[_plain_or_none(dict(info)) for info in traj_infos],
             standing=[(b, bool(is_over)) for b, is_over in getattr(self, "_standing", ())],
             rng=rng_states(),
@@ -306,26 +325,70 @@ class TrainingCollector(DecorrelatingStartCollector):
         self._bind(agent_inputs, traj_infos)
         observations, begun_anew = env_rows(agent_inputs.observation, len(self.envs)), []
         for b, (env, env_state, info) in enumerate(zip(self.envs, state["envs"], state["traj_infos"], strict=True)):
-            traj_infos[b] = self.TrajInfoCls()
             if env_state is None or info is None:
-                if self.seed is not None and hasattr(env, "seed"):
-                    env.seed(env_seed(env_seed(self.seed, "algo", itr + 1), "train_env", self._calls.env_ranks[b]))
-                self._calls.reset(b, observations[b], "when the run was resumed")
-                agent_inputs.prev_action[b] = env.action_space.null_value()
-                agent_inputs.prev_reward[b] = 0
+                self._begin_anew(b, observations[b], itr, "when the run was resumed")
                 begun_anew.append(b)
             else:
+                traj_infos[b] = self.TrajInfoCls()
                 set_state(env, env_state)
                 traj_infos[b].update(from_plain(info))
         self._standing = [(b, is_over) for b, is_over in state["standing"] if b not in begun_anew]
         standing = [b for b, _ in self._standing]
         self._running = [running for running in self._all_running if running[0] not in standing]
-        if self.agent is not None:
-            for b in begun_anew:
-                self.agent.reset_one(idx=b)
         if state["rng"] is not None:
             set_rng_states(state["rng"])
         return begun_anew
+
+    # Other environments ---------------------------------------------------------------------------------------------
+    def update_envs(self, updates: list, all_envs: list, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
+        """Change environments after batch `itr`; see `BaseSampler.update_envs`.
+
+        Args:
+            updates: one per environment, None for no change.
+            all_envs: where each new environment takes the place of the old one, so that it will be closed.
+            agent_inputs, traj_infos: those that `start_envs` returned, changed in place.
+
+        Returns:
+            The environments that were changed, which begin a new episode.
+        """
+        self.reset_if_needed(agent_inputs)
+        columns = [b for b, update in enumerate(updates) if update is not None]
+        for b in columns:
+            old = self.envs[b]
+            example = _Spaces(old)
+            name = f"The new environment {b if self.env_ranks is None else int(self.env_ranks[b])}"
+            position = next((i for i, env in enumerate(all_envs) if env is old), None)
+            new = updated_env(old, updates[b])
+            if new is not old:
+                self._replaced = {*self._replaced, b}
+            self.envs[b] = new
+            if position is None:
+                all_envs.append(new)
+            else:
+                all_envs[position] = new
+            check_same_form(new, example, name)
+            slots = self.samples_np.final_observation
+            if slots is not None and max_timeouts(new, self.batch_T) > len(buffer_leaves(slots)[0]):
+                raise ValueError(
+                    f"{name} may be truncated more often within a batch than any that the sampler was made with, for whose final "
+                    "observations there is memory: have one like it in the list EnvCls from the beginning."
+                )
+        self._bind(agent_inputs, traj_infos)
+        for b in columns:
+            self._begin_anew(b, env_rows(agent_inputs.observation, len(self.envs))[b], itr, f"after batch {itr}, when it was changed")
+        return columns
+
+    def _begin_anew(self, b: int, observation: Any, itr: int, when: str) -> None:
+        """Begin a new episode in environment `b` after batch `itr`, with other random numbers than when the run began."""
+        env = self.envs[b]
+        if self.seed is not None and hasattr(env, "seed"):
+            env.seed(env_seed(env_seed(self.seed, "algo", itr + 1), "train_env", self._calls.env_ranks[b]))
+        self._calls.reset(b, observation, when)
+        self._inputs.prev_action[b] = env.action_space.null_value()
+        self._inputs.prev_reward[b] = 0
+        self._traj_infos[b] = self.TrajInfoCls()
+        if self.agent is not None:
+            self.agent.reset_one(idx=b)
 
     def reset_if_needed(self, agent_inputs: AgentInputs) -> None:
         """Let the environments that stand still go on: reset those whose trajectory has ended."""
@@ -339,7 +402,8 @@ class TrainingCollector(DecorrelatingStartCollector):
 
     def _start_batch(self, itr: int, views: _Views) -> None:
         """Put the first inputs in place and clear what is written only now and then."""
-        self._itr, self._n_timeouts, self.completed_at = itr, [0] * len(self.envs), []
+        self._itr, self.completed_at = itr, []
+        self._n_timeouts, self._n_terminals = [0] * len(self.envs), [0] * len(self.envs)
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.timeout[...] = False
         views.actor.begin(itr)
@@ -393,9 +457,9 @@ class TrainingCollector(DecorrelatingStartCollector):
             done, is_over = row.done[b], row.traj_done[b]
             if row.env_timeout is not None and row.env_timeout[b] and done:
                 row.timeout[b] = True
-                if self.samples_np.final_observation is not None:
-                    self.samples_np.final_observation[self._n_timeouts[b], b] = row.next_observation[b]
-                self._n_timeouts[b] += 1
+                self._keep_observation(b, row, self.samples_np.final_observation, self._n_timeouts)
+            else:
+                self._keep_observation(b, row, self.samples_np.terminal_observation, self._n_terminals)
             if is_over:
                 completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
                 self.completed_at.append((t, self._calls.env_ranks[b]))
@@ -403,6 +467,12 @@ class TrainingCollector(DecorrelatingStartCollector):
                 self._stand_still(b, t, is_over)
             elif is_over:
                 self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
+
+    def _keep_observation(self, b: int, row: _Row, slots: Any, counts: list[int]) -> None:
+        """Copy what an episode of environment `b` ended with to its next slot, of which `counts` are used, where there are slots."""
+        if slots is not None:
+            slots[counts[b], b] = row.next_observation[b]
+        counts[b] += 1
 
     def _stand_still(self, b: int, t: int, is_over: bool) -> None:
         """Do not step environment `b` after step `t` of this batch, and fill the rest of its column."""

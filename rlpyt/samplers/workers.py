@@ -94,13 +94,23 @@ def _ignore(number: int, frame: Any) -> None:
 
 
 def _send_report(pipe: Connection, error: BaseException) -> None:
-    """Send an exception as text: it may not be picklable."""
-    notes = [str(note) for note in getattr(error, "__notes__", [])]
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
-        pipe.send(("error", {"summary": f"{type(error).__name__}: {error}", "notes": notes, "traceback": text}))
+        pipe.send(("error", failure_report(error)))
     except OSError:
         pass  # The master is gone.
+
+
+def failure_report(error: BaseException) -> dict:
+    """Return an exception as text, since it may not be picklable: what `failure_text` makes a message of."""
+    notes = [str(note) for note in getattr(error, "__notes__", [])]
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return {"summary": f"{type(error).__name__}: {error}", "notes": notes, "traceback": text}
+
+
+def failure_text(report: dict, name: str, pid: int | None, doing: str) -> str:
+    """Return the message on what worker `name` reported while it was `doing` something."""
+    notes = "".join(f"\n{note}" for note in report["notes"])
+    return f"{report['summary']}\nRaised by {name}, pid {pid}, while {doing}.{notes}\nTraceback of the worker:\n{report['traceback']}"
 
 
 def _watch_master(master_pid: int | None) -> None:
@@ -363,11 +373,7 @@ class WorkerPool:
         return content
 
     def _error_text(self, rank: int, report: dict) -> str:
-        notes = "".join(f"\n{note}" for note in report["notes"])
-        return (
-            f"{report['summary']}\nRaised by {self.names[rank]}, pid {self.processes[rank].pid}, while {self.doing}.{notes}"
-            f"\nTraceback of the worker:\n{report['traceback']}"
-        )
+        return failure_text(report, self.names[rank], self.processes[rank].pid, self.doing)
 
     def _fail(self, rank: int) -> None:
         """Raise for a worker that ended, with its own report if it left one."""

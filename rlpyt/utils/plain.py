@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,16 +21,21 @@ class NotPlain(TypeError):
     """An object cannot be written as plain data; the message says where it is."""
 
 
-def to_plain(value: Any, name: str = "value") -> Any:
+def to_plain(value: Any, name: str = "value", keep: tuple[type, ...] = ()) -> Any:
     """Return plain data that `from_plain` turns back into an equal object.
 
-    Takes numbers, strings, bytes and None; numpy's arrays, scalars and random generators; `random.Random`; and dicts, lists, tuples and
-    deques of these.
+    Takes numbers, strings, bytes and None; numpy's arrays, scalars and random generators; `random.Random`; and dicts, lists, tuples,
+    deques and sets of these.
+
+    Args:
+        value: the object.
+        name: what messages call it.
+        keep: further types which what writes the plain data can hold, such as tensors: they stay as they are.
 
     Raises:
         NotPlain: something else is inside.
     """
-    if type(value) in _PLAIN:
+    if type(value) in _PLAIN or isinstance(value, keep):
         return value
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufcSU":
         return ("array" if isinstance(value, np.ndarray) else "scalar", [value.dtype.str, list(value.shape), value.tobytes()])
@@ -40,18 +45,18 @@ def to_plain(value: Any, name: str = "value") -> Any:
         return ("random_state", to_plain(value.get_state()))
     if isinstance(value, random.Random):
         return ("random", json.dumps(value.getstate()))
-    if type(value) in (list, tuple, deque):
-        items = [to_plain(item, f"{name}[{i}]") for i, item in enumerate(value)]
+    if type(value) in (list, tuple, deque, set):
+        items = [to_plain(item, f"{name}[{i}]", keep) for i, item in enumerate(value)]
         return (type(value).__name__, items, value.maxlen) if isinstance(value, deque) else (type(value).__name__, items)
-    if type(value) is dict:
-        items = [(to_plain(key, f"a key of {name}"), to_plain(item, f"{name}[{key!r}]")) for key, item in value.items()]
-        return ("dict", items)
+    if type(value) in (dict, OrderedDict):
+        items = [(to_plain(key, f"a key of {name}"), to_plain(item, f"{name}[{key!r}]", keep)) for key, item in value.items()]
+        return ("dict" if type(value) is dict else "ordered_dict", items)
     raise NotPlain(f"{name} is a {type(value).__module__}.{type(value).__qualname__}.")
 
 
 def from_plain(plain: Any) -> Any:
     """Invert `to_plain`."""
-    if type(plain) in _PLAIN:
+    if type(plain) is not tuple:
         return plain
     kind, content, *more = plain
     if kind in ("array", "scalar"):
@@ -72,10 +77,10 @@ def from_plain(plain: Any) -> Any:
         version, numbers, gauss = json.loads(content)
         generator.setstate((version, tuple(numbers), gauss))
         return generator
-    if kind == "dict":
-        return {from_plain(key): from_plain(item) for key, item in content}
+    if kind in ("dict", "ordered_dict"):
+        return (dict if kind == "dict" else OrderedDict)((from_plain(key), from_plain(item)) for key, item in content)
     items = [from_plain(item) for item in content]
-    return dict(list=list, tuple=tuple)[kind](items) if kind != "deque" else deque(items, *more)
+    return dict(list=list, tuple=tuple, set=set)[kind](items) if kind != "deque" else deque(items, *more)
 
 
 def _with_lists(state: Any) -> Any:

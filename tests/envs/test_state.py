@@ -1,6 +1,7 @@
 """Environments go on exactly where they stopped, in another object, from a file that holds plain data."""
 
 import io
+from collections import OrderedDict, deque
 
 import gymnasium
 import numpy as np
@@ -100,5 +101,15 @@ def test_plain_data_comes_back_with_its_types():
         assert [generator.random() for _ in range(5)] == [copy.random() for _ in range(5)]
     mt = np.random.Generator(np.random.MT19937(5))
     assert from_plain(through_a_file(to_plain(mt))).integers(1000, size=5).tolist() == mt.integers(1000, size=5).tolist()
-    queue = from_plain(through_a_file(to_plain(__import__("collections").deque([1, 2, 3], maxlen=3))))
+    queue = from_plain(through_a_file(to_plain(deque([1, 2, 3], maxlen=3))))
     assert list(queue) == [1, 2, 3] and queue.maxlen == 3
+    ordered = from_plain(through_a_file(to_plain(OrderedDict(b={1, 2}, a=3))))
+    assert type(ordered) is OrderedDict and list(ordered.items()) == [("b", {1, 2}), ("a", 3)]
+
+
+def test_plain_data_may_hold_what_the_file_can_hold_besides():
+    weights = torch.arange(3.0)
+    with pytest.raises(NotPlain, match=r"value\['a'\]\[0\] is a torch.Tensor"):
+        to_plain(dict(a=[weights]))
+    back = from_plain(through_a_file(to_plain(dict(a=[weights, torch.Size((2, 3))], b=np.float32(1)), keep=(torch.Tensor, torch.Size))))
+    assert torch.equal(back["a"][0], weights) and back["a"][1] == torch.Size((2, 3)) and type(back["b"]) is np.float32

@@ -26,6 +26,10 @@ RUNS = {
     "example_5": [],
     "example_5 rainbow": ["--config", "rainbow"],
     "example_7": [],
+    "ray_ppo": ["--in_flight", "1"],
+    "multi_task": [],
+    "episodes": [],
+    "multi_task cpu": ["--n_parallel", "2"],
     "atari_dqn_async_serial": [],
     "atari_dqn_async_cpu": [],
     "atari_dqn_async_gpu": [],
@@ -53,6 +57,8 @@ def test_examples_run_in_smoke_size_and_leave_a_run_directory(name):
     if name == "example_0":
         assert (run_dir / "learning_curve.png").stat().st_size > 1000
         assert "Not solved yet: mean return" in out.stdout and str(run_dir) in out.stdout.splitlines()[-1]
+    if name == "episodes":
+        assert {"episodes.pt", "demonstrator"} <= set(os.listdir(run_dir)) and "learned from 8 episodes" in out.stdout
     if name.startswith("example_4"):
         assert params["mid_batch_reset"] is (name == "example_4 reset")
 

@@ -112,6 +112,14 @@ class AsyncSamplerMixin:
         _, traj_infos = super().obtain_samples(itr)
         return traj_infos
 
+    def update_envs(self, updates: Any) -> list[int]:
+        """Raise NotImplementedError: environments of an asynchronous sampler cannot be reached."""
+        raise NotImplementedError(
+            f"The environments of {type(self).__name__} are in processes that go on sampling: there is no moment between two batches. "
+            "Give EnvCls a list, or environments that change by themselves, such as rlpyt.envs.multitask.MultiEnvWrapper; or take a "
+            "synchronous sampler."
+        )
+
     def evaluate_agent(self, itr: int) -> list:
         """Take over the latest parameters, and play evaluation episodes; return their TrajInfos."""
         self.agent.recv_shared_memory()

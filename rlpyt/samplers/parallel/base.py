@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from rlpyt.samplers.base import BaseSampler
@@ -70,7 +71,7 @@ class ParallelSamplerBase(BaseSampler):
         self._pool = WorkerPool(
             worker_process or sampling_process,
             [dict(common_kwargs=common_kwargs, worker_kwargs=kwargs) for kwargs in workers_kwargs],
-            [_worker_name(kwargs) for kwargs in workers_kwargs],
+            [worker_name(kwargs) for kwargs in workers_kwargs],
             start_method=self.start_method,
             timeout=self.worker_timeout,
             progress=self._progress,
@@ -116,11 +117,23 @@ class ParallelSamplerBase(BaseSampler):
             self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
         workers = state["workers"] if fits else [None] * len(self._columns)
         replies = self._ask("load", (state["itr"], workers), "restoring environments")
-        begun_anew = [int(env_rank) - int(self._env_ranks[0]) for env_ranks in replies for env_rank in env_ranks]
+        return self._columns_begun_anew(replies)
+
+    def update_envs(self, updates: Any) -> list[int]:
+        """Change environments, between two batches, while the workers run; see `BaseSampler.update_envs`."""
+        self._running_pool()
+        each = self._env_updates(updates)
+        shares = [cloudpickle.dumps([each[b] for b in columns]) for columns in self._columns]
+        replies = self._ask("update", (self.itr, shares), "changing environments")
+        return self._keep_begun_anew(self._columns_begun_anew(replies))
+
+    def _columns_begun_anew(self, replies: list) -> list[int]:
+        """Have the agent forget the past of environments that begin anew, by their numbers from each worker; return their columns."""
+        columns = [int(env_rank) - int(self._env_ranks[0]) for env_ranks in replies for env_rank in env_ranks]
         if self.gpu:
-            for b in begun_anew:
+            for b in columns:
                 self._forget(b)
-        return begun_anew
+        return columns
 
     def _ask(self, name: str, argument: Any, doing: str) -> list:
         """Give the workers a command that is not sampling, so that waiting for them does not count as such."""
@@ -208,6 +221,7 @@ class ParallelSamplerBase(BaseSampler):
             stop=self.stop,
             global_B=self._global_B,
             eval_CollectorCls=self.eval_CollectorCls,
+            eval_EnvCls=self.eval_EnvCls,
             eval_env_kwargs=self.eval_env_kwargs,
             eval_max_T=self.eval_max_T if self.eval_n_envs else 0,
             examples=self._examples,
@@ -242,7 +256,7 @@ def _set(flag: np.ndarray) -> None:
     flag[0] = True
 
 
-def _worker_name(kwargs: dict) -> str:
+def worker_name(kwargs: dict) -> str:
     ranks = kwargs["env_ranks"]
     which = f"environment {ranks[0]}" if len(ranks) == 1 else f"environments {ranks[0]} to {ranks[-1]}"
     return f"sampler worker {kwargs['rank']} ({which})"

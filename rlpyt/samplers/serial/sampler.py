@@ -71,7 +71,7 @@ class SerialSampler(BaseSampler):
         self.collector.seed = self.seed
         if self.eval_n_envs > 0:
             eval_ranks = range(self._first_eval_env, self._first_eval_env + self.eval_n_envs)
-            eval_envs = make_envs(self.EnvCls, self.eval_env_kwargs, self.seed, "eval_env", eval_ranks, self._envs)
+            eval_envs = make_envs(self.eval_EnvCls, self.eval_env_kwargs, self.seed, "eval_env", eval_ranks, self._envs)
             self.eval_collector = self.eval_CollectorCls(
                 envs=eval_envs,
                 agent=self.agent,
@@ -119,6 +119,17 @@ class SerialSampler(BaseSampler):
             if env_state is not None:
                 set_state(env, env_state)
         return self.collector.load_state_dict(state["collector"], self._agent_inputs, self._traj_infos, state["itr"])
+
+    def update_envs(self, updates: Any) -> list[int]:
+        """Change environments, between two batches; see `BaseSampler.update_envs`."""
+        self._check_running()
+        each = self._env_updates(updates)
+        try:
+            columns = self.collector.update_envs(each, self._envs, self._agent_inputs, self._traj_infos, self.itr)
+        except BaseException:  # Some are closed by now, others not yet made.
+            self.shutdown()
+            raise
+        return self._keep_begun_anew(columns)
 
     def shutdown(self) -> None:
         """Close the environments. May be called twice."""

@@ -17,7 +17,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from rlpyt.samplers.workers import allowed_cpus
@@ -160,6 +160,18 @@ def get_n_run_slots(affinity_code: str) -> int:
         ValueError: the code is malformed.
     """
     return _resources(affinity_code).n_run_slots
+
+
+def one_run(affinity_code: str) -> tuple[str, int, float]:
+    """Return what one of the runs needs: the code of a single one that has it for itself, its cores, and GPUs, or the part of one.
+
+    Raises:
+        ValueError: the code is malformed.
+    """
+    all_runs = _resources(remove_run_slot(affinity_code)[1])
+    n_cores, n_gpu = all_runs.cores_in_run, all_runs.gpus_in_run
+    changes = dict(n_cpu_core=n_cores, n_gpu=n_gpu, contexts_per_gpu=1, hyperthread_offset=None, n_socket=None, set_affinity=False)
+    return _encode(replace(all_runs, **changes)), n_cores, n_gpu / all_runs.contexts_per_gpu if n_gpu == 1 else n_gpu
 
 
 def affinity_from_code(run_slot_affinity_code: str, *, machine: Machine | None = None) -> AttrDict | list[AttrDict]:

@@ -15,14 +15,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from rlpyt.utils.launching.affinity import affinity_from_code, get_n_run_slots, launcher_environment, prepend_run_slot
+from rlpyt.utils.launching.affinity import affinity_from_code, get_n_run_slots, launcher_environment, one_run, prepend_run_slot
 from rlpyt.utils.launching.status import (
     EXPERIMENT,
     RunStatus,
@@ -34,7 +33,7 @@ from rlpyt.utils.launching.status import (
     read_mark,
     run_status,
 )
-from rlpyt.utils.launching.sweep import RESUME_FROM, Run, Sweep, say, start_process
+from rlpyt.utils.launching.sweep import LEFTOVER_GRACE, RESUME_FROM, Run, RunProcess, Sweep, say, start_process, start_run
 from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_variant
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
@@ -51,8 +50,9 @@ def run_experiments(
     common_args: Sequence | None = None,
     runs_args: Sequence[Sequence] | None = None,
     set_egl_device: bool = False,
+    ray_address: str | None = None,
 ) -> list[RunStatus]:
-    """Run an experiment on this machine: every variant several times, as many runs at once as the affinity code has slots.
+    """Run an experiment, on this machine or a Ray cluster: every variant several times, as many runs at once as there is room for.
 
     Its directory, which has everything that it writes, is data/local/YYYYMMDD/HHMMSS/<experiment_title>; see `status` for what is in
     there. An experiment_title that is an absolute path is that directory itself: launched again with the same one, runs that have
@@ -73,6 +73,9 @@ def run_experiments(
         common_args: arguments of the script for all runs, after the documented three.
         runs_args: for each variant, further arguments, after those.
         set_egl_device: see `launch_experiment`.
+        ray_address: of a running Ray cluster, or "auto" for the one this machine is part of; runs are then placed on its machines, each
+            of which must see the directory of the experiment, and the script, under the same paths. The affinity code says what each run
+            gets, not how many there are at a time: that is as many as the cluster has room for. None for this machine.
 
     Returns:
         The state of each run, if all have finished.
@@ -80,6 +83,7 @@ def run_experiments(
     Raises:
         ValueError, TypeError, FileNotFoundError: something is wrong with the arguments, or runs there have finished with others; nothing
             has been started or written.
+        ConnectionError: there is no Ray cluster at that address.
         StillRunning: the same experiment is running, or one of its runs.
         SystemExit: with the code 1 if any run has failed, or 128 + n after signal n.
     """
@@ -93,16 +97,20 @@ def run_experiments(
         runs_args=[[str(arg) for arg in _no_text(args, "runs_args[i]")] for args in runs_args or [()] * len(variants)],
         set_egl_device=set_egl_device,
         cwd=os.getcwd(),
+        ray_address=ray_address,
     )
     return _run(experiment, Path(get_log_dir(os.fspath(experiment_title))))
 
 
-def rerun_experiments(exp_dir: str | os.PathLike, affinity_code: str | None = None) -> list[RunStatus]:
+def rerun_experiments(
+    exp_dir: str | os.PathLike, affinity_code: str | None = None, ray_address: str | None = None
+) -> list[RunStatus]:
     """Launch again what has not finished of the experiment in a directory, as it was launched by `run_experiments`.
 
     Args:
         exp_dir: directory of the experiment.
         affinity_code: instead of the one it was launched with, e.g. on another machine.
+        ray_address: instead of the one it was launched with; "" for this machine.
 
     Returns, Raises:
         See `run_experiments`. ValueError if there is no experiment in `exp_dir`.
@@ -111,6 +119,8 @@ def rerun_experiments(exp_dir: str | os.PathLike, affinity_code: str | None = No
     experiment = _read(exp_dir)
     if affinity_code is not None:
         experiment.affinity_code = affinity_code
+    if ray_address is not None:
+        experiment.ray_address = ray_address
     return _run(experiment, exp_dir)
 
 
@@ -144,7 +154,8 @@ def launch_experiment(
             it.
     """
     save_variant(variant, log_dir)
-    return _start(script, affinity_code, log_dir, run_ID, args, python_executable, set_egl_device, run_slot, {})
+    command, options = _command(script, affinity_code, log_dir, run_ID, args, python_executable, set_egl_device, run_slot)
+    return start_process(command, **options)
 
 
 def resume_from() -> str | None:
@@ -198,11 +209,14 @@ class Experiment:
     runs_args: list[list[str]]
     set_egl_device: bool
     cwd: str
+    ray_address: str | None = None
 
     def check(self) -> None:
         """Raise, in a sentence, for what cannot be run."""
         if not Path(self.cwd, self.script).is_file():
             raise FileNotFoundError(f"There is no script {self.script!r} in {self.cwd}: give the path of the script that trains.")
+        if self.ray_address and self.set_egl_device:
+            raise ValueError("set_egl_device=True is for runs on this machine; on a Ray cluster they choose their device to render on.")
         for n_runs in self.runs_per_setting:
             if isinstance(n_runs, bool) or not isinstance(n_runs, int) or n_runs < 1:
                 raise ValueError(f"runs_per_setting={n_runs!r} must be an integer of at least 1.")
@@ -272,9 +286,9 @@ class Experiment:
 def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
     """Run what has not finished yet of an experiment, print its table, and return its runs; SystemExit unless all have finished."""
     experiment.check()
-    n_slots = experiment.n_slots()
-    exp_dir.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
+        n_slots, start = _places(experiment, stack)
+        exp_dir.mkdir(parents=True, exist_ok=True)
         try:
             stack.enter_context(sole_writer(exp_dir, f"The experiment in {exp_dir} is running already, by another launcher."))
         except RuntimeError as error:
@@ -285,15 +299,10 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
                 name=os.path.relpath(run_dir, exp_dir),
                 run_dir=run_dir,
                 start=partial(
-                    _start,
-                    experiment.script,
-                    experiment.affinity_code,
+                    start,
                     run_dir.parent,
                     run_ID,
                     [*experiment.common_args, *experiment.runs_args[i]],
-                    None,
-                    experiment.set_egl_device,
-                    cwd=experiment.cwd,
                 ),
             )
             for i, run_ID, run_dir in experiment.runs(exp_dir)
@@ -349,7 +358,7 @@ def _read(exp_dir: Path) -> Experiment:
     """What was asked for; ValueError if that cannot be read."""
     try:
         asked = read_experiment(exp_dir)
-        return Experiment(**{field.name: asked[field.name] for field in fields(Experiment)})
+        return Experiment(**{field.name: asked[field.name] for field in fields(Experiment) if field.name in asked})
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{exp_dir} is not the directory of an experiment: its {EXPERIMENT} cannot be read ({error!r}).") from None
 
@@ -364,7 +373,58 @@ def _write(experiment: Experiment, exp_dir: Path) -> None:
         file.write("\n")
 
 
-def _start(
+def _places(experiment: Experiment, stack: ExitStack) -> tuple[int, Callable[..., RunProcess]]:
+    """Return how many runs there can be at a time, and what starts one, given its log_dir, run_ID and arguments, and what a `Run` gives.
+
+    Raises:
+        ValueError: there is room for none.
+    """
+    if not experiment.ray_address:
+        return experiment.n_slots(), partial(_start_here, experiment)
+    from rlpyt.samplers.ray.cluster import Cluster
+    from rlpyt.utils.launching.ray_cluster import count_places
+
+    _, n_cpus, n_gpus = one_run(experiment.affinity_code)
+    cluster = Cluster(experiment.ray_address)
+    stack.callback(cluster.close)
+    return count_places(cluster, n_cpus, n_gpus), partial(_start_on_ray, experiment)
+
+
+def _start_here(
+    experiment: Experiment,
+    log_dir: Path,
+    run_ID: int,
+    args: Sequence,
+    slot: int,
+    environment: Mapping[str, str],
+    stdout: Path,
+    stderr: Path,
+) -> RunProcess:
+    code, set_egl_device = experiment.affinity_code, experiment.set_egl_device
+    command, options = _command(experiment.script, code, log_dir, run_ID, args, None, set_egl_device, slot)
+    options["environment"] = {**options["environment"], **environment}
+    return start_run(command, stdout, stderr, cwd=experiment.cwd, **options)
+
+
+def _start_on_ray(
+    experiment: Experiment,
+    log_dir: Path,
+    run_ID: int,
+    args: Sequence,
+    slot: int,
+    environment: Mapping[str, str],
+    stdout: Path,
+    stderr: Path,
+) -> RunProcess:
+    """Start a run on the cluster: it has what it is given for itself, so that it is in slot 0 of that."""
+    from rlpyt.utils.launching.ray_cluster import RayRunProcess
+
+    code, n_cpus, n_gpus = one_run(experiment.affinity_code)
+    command = [sys.executable, experiment.script, prepend_run_slot(0, code), log_dir, run_ID, *args]
+    return RayRunProcess([str(part) for part in command], stdout, stderr, environment, experiment.cwd, n_cpus, n_gpus, LEFTOVER_GRACE)
+
+
+def _command(
     script: str | os.PathLike,
     affinity_code: str,
     log_dir: str | os.PathLike,
@@ -373,18 +433,16 @@ def _start(
     python_executable: str | None,
     set_egl_device: bool,
     run_slot: int,
-    environment: Mapping[str, str],
-    **options: Any,
-) -> subprocess.Popen:
-    """Start the process of a run; `options` are those of `start_process`."""
+) -> tuple[list[str], dict]:
+    """Return the command of a run, and options of `start_process`: its processors, and environment variables that it is to have."""
     slot_affinity_code = prepend_run_slot(run_slot, affinity_code)
     affinity = affinity_from_code(slot_affinity_code)
     cpus = _cpus(affinity) if hasattr(os, "sched_setaffinity") else set()
-    environment = {**(launcher_environment() if cpus else {}), **environment}
+    environment = launcher_environment() if cpus else {}
     if set_egl_device:
         environment["EGL_DEVICE_ID"] = str(_training_gpu(affinity))
     command = [python_executable or sys.executable, script, slot_affinity_code, log_dir, run_ID, *args]
-    return start_process([str(part) for part in command], cpus=cpus, environment=environment, **options)
+    return [str(part) for part in command], dict(cpus=cpus, environment=environment)
 
 
 def _cpus(affinity: Mapping | Sequence[Mapping]) -> set[int]:

@@ -69,12 +69,12 @@ class Run:
     Attributes:
         name: of it among those of its experiment.
         run_dir: directory for what it logs.
-        start: starts it, given its slot, environment variables that it is to have besides, and options of `start_process`.
+        start: starts it, given its slot, environment variables that it is to have besides, and the files that its output is appended to.
     """
 
     name: str
     run_dir: Path
-    start: Callable[..., subprocess.Popen]
+    start: Callable[[int, Mapping[str, str], Path, Path], RunProcess]
 
 
 def start_process(
@@ -110,6 +110,63 @@ def start_process(
     return subprocess.Popen(list(command), env={**os.environ, **(environment or {})}, preexec_fn=in_child, **popen)
 
 
+class RunProcess:
+    """A run that has been started, from its launcher's point of view: a process of this machine.
+
+    Args:
+        popen: it, the leader of a session of its own.
+    """
+
+    def __init__(self, popen: subprocess.Popen) -> None:
+        self._popen = popen
+        self.fd: int | None = None  # Readable when it has ended; None where systems have no such thing.
+        with suppress(AttributeError, OSError):
+            self.fd = os.pidfd_open(popen.pid)
+
+    def identity(self) -> dict:
+        """Facts by which `status.is_alive` recognises the run."""
+        return identity(self._popen.pid)
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended. Where the system allows, it is not reaped, so that its number is not given to another one."""
+        if self._popen.returncode is not None:
+            return True
+        if not hasattr(os, "waitid"):
+            return self._popen.poll() is not None
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return True
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process and all of its group, as the terminal does."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, number)
+
+    def has_leftovers(self) -> bool:
+        """Whether there are processes of its group, besides itself, that have not ended."""
+        for pid in psutil.pids():
+            with suppress(OSError, psutil.Error):
+                is_of_it = pid != self._popen.pid and os.getpgid(pid) == self._popen.pid
+                if is_of_it and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                    return True
+        return False
+
+    def finish(self) -> tuple[int | None, str | None]:
+        """Return the exit code of the process, which has ended, as a shell gives it; if there is none, None and the reason."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+        exit_code = self._popen.wait()
+        return (128 - exit_code if exit_code < 0 else exit_code), None
+
+
+def start_run(command: Sequence[str], stdout: Path, stderr: Path, **options: Any) -> RunProcess:
+    """Start the program of a run, whose output is appended to files; `options` are those of `start_process`."""
+    with open(stdout, "ab") as out, open(stderr, "ab") as err:
+        session = dict(ends_with_parent=True, start_new_session=True, stdin=subprocess.DEVNULL)
+        return RunProcess(start_process(command, stdout=out, stderr=err, **session, **options))
+
+
 class _Attempt:
     """A run in a slot: its process, from start to end, and what that leaves behind."""
 
@@ -119,9 +176,8 @@ class _Attempt:
         self.ended: float | None = None  # When it was found to have ended; what it left behind may not have.
         self.rows_before = self._rows()
         self.is_stopped = False  # by the launcher
-        self.process: subprocess.Popen | None = None
+        self.process: RunProcess | None = None
         self.error: str | None = None  # Why there is no process.
-        self.pidfd: int | None = None
         self.resumes = run.run_dir.is_dir() and bool(snapshots_in(run.run_dir))
         self.outputs = {name: run.run_dir / f"{name}.log" for name in ("stdout", "stderr")}
         self.output_starts = {name: path.stat().st_size if path.exists() else 0 for name, path in self.outputs.items()}
@@ -132,41 +188,21 @@ class _Attempt:
         environment[RESUME_FROM] = str(self.run.run_dir) if self.resumes else ""
         try:
             self.run.run_dir.mkdir(parents=True, exist_ok=True)
-            with open(self.outputs["stdout"], "ab") as out, open(self.outputs["stderr"], "ab") as err:
-                self.process = self.run.start(
-                    self.slot,
-                    environment,
-                    ends_with_parent=True,
-                    start_new_session=True,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                )
+            self.process = self.run.start(self.slot, environment, self.outputs["stdout"], self.outputs["stderr"])
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.error = f"It could not be started: {error}"
             return
-        with suppress(AttributeError, OSError):  # not on this system
-            self.pidfd = os.pidfd_open(self.process.pid)
-        self._mark("running", **identity(self.process.pid))
+        self._mark("running", **self.process.identity())
 
     def has_ended(self) -> bool:
-        """Whether the process has ended. Where the system allows, it is not reaped, so that its number is not given to another one."""
-        if self.ended is None and self._process_has_ended():
+        """Whether the process has ended."""
+        if self.ended is None and (self.process is None or self.process.has_ended()):
             self.ended = time.time()
         return self.ended is not None
 
-    def _process_has_ended(self) -> bool:
-        if self.process is None or self.process.returncode is not None:
-            return True
-        if not hasattr(os, "waitid"):
-            return self.process.poll() is not None
-        with suppress(ChildProcessError):
-            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        return True
-
     def is_over(self) -> bool:
         """Whether the process has ended, and what it left behind as well; that is killed when its time is up."""
-        if not self.has_ended() or not self._leftovers():
+        if not self.has_ended() or self.process is None or not self.process.has_leftovers():
             return self.has_ended()
         late = time.time() - self.ended - LEFTOVER_GRACE
         if late > 0:
@@ -176,18 +212,13 @@ class _Attempt:
     def send(self, number: int) -> None:
         """Send a signal to the process and all of its group, as the terminal does."""
         if self.process is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, number)
+            self.process.send(number)
 
     def finish(self) -> RunStatus:
         """Write how it ended. To be called when it is over."""
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
         exit_code = None
         if self.process is not None:
-            exit_code = self.process.wait()
-            exit_code = 128 - exit_code if exit_code < 0 else exit_code
+            exit_code, self.error = self.process.finish()
         if exit_code == 0 and (not self.is_stopped or says_complete(self.run.run_dir)):
             self._mark("finished", exit_code=exit_code)
         elif self.is_stopped or exit_code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
@@ -195,16 +226,6 @@ class _Attempt:
         else:
             self._mark("failed", exit_code=exit_code, **self._what_it_said(exit_code))
         return run_status(self.run.run_dir)
-
-    def _leftovers(self) -> list[int]:
-        """Processes of its group, besides itself, that have not ended."""
-        found = []
-        for pid in psutil.pids() if self.process is not None else []:
-            with suppress(OSError, psutil.Error):
-                is_of_it = pid != self.process.pid and os.getpgid(pid) == self.process.pid
-                if is_of_it and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                    found.append(pid)
-        return found
 
     def _mark(self, state: str, **facts: Any) -> None:
         facts.update(started=self.started, seconds=round((self.ended or time.time()) - self.started, 3), slot=self.slot)
@@ -318,13 +339,13 @@ class Sweep:
         if len(going_on) < len(self._running):
             seconds = min(seconds, _LEFTOVER_POLL)
         deadline = time.monotonic() + max(seconds, 0.0)
-        if any(attempt.pidfd is None for attempt in going_on):
+        if any(attempt.process.fd is None for attempt in going_on):
             while time.monotonic() < deadline and not any(attempt.has_ended() for attempt in going_on):
                 time.sleep(min(_POLL, seconds))
         else:
             poller = select.poll()
             for attempt in going_on:
-                poller.register(attempt.pidfd, select.POLLIN)
+                poller.register(attempt.process.fd, select.POLLIN)
             poller.poll(max(seconds, 0.0) * 1000)  # Without end if it were negative.
 
     def _finish(self, attempt: _Attempt) -> None:

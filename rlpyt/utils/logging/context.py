@@ -65,8 +65,33 @@ def logger_context(
     tf_step: the x-axis in TensorBoard and Weights & Biases, "itr" (iteration) or "env_steps" (environment steps).
     use_wandb: write for Weights & Biases, too; a dictionary has arguments of wandb.init, e.g. dict(project="atari", mode="offline").
     """
+    params = {**(log_params or {}), "name": name, "run_ID": run_ID}
+    message = "give this one another run_ID or log_dir."
+    settings = (snapshot_mode, use_summary_writer, snapshot_gap, tf_step, use_wandb)
+    with run_context(_run_dir(log_dir, run_ID, override_prefix), f"{name}_{run_ID}", params, *settings, if_taken=message) as run_dir:
+        yield run_dir
+
+
+@contextmanager
+def run_context(
+    run_dir: str,
+    title: str,
+    params: dict,
+    snapshot_mode: str = "last",
+    use_summary_writer: bool = False,
+    snapshot_gap: int | None = None,
+    tf_step: str = "itr",
+    use_wandb: bool | dict = False,
+    if_taken: str = "give this one another directory.",
+) -> Iterator[str]:
+    """As `logger_context`, for a run in exactly this directory; yields it.
+
+    run_dir: absolute path.
+    title: stands before each line of the log.
+    params: what params.json holds.
+    if_taken: what to do if a run is going on there.
+    """
     logger.check_snapshot_mode(snapshot_mode)
-    run_dir = _run_dir(log_dir, run_ID, override_prefix)
     with ExitStack() as stack:
         stack.enter_context(logger.new_run())
         if torchrun_rank() > 0:  # Rank 0 writes for all.
@@ -81,12 +106,11 @@ def logger_context(
         if use_wandb:
             import_wandb()  # or an error, now that nothing has been made
         os.makedirs(run_dir, exist_ok=True)
-        message = f"Another run is writing to {run_dir}: give this one another run_ID or log_dir."
+        message = f"Another run is writing to {run_dir}: {if_taken}"
         stack.enter_context(sole_writer(run_dir, message))
         logger.move_aside(_files_of_run(run_dir))
         logger.add_text_output(os.path.join(run_dir, "debug.log"))
         logger.add_tabular_output(os.path.join(run_dir, "progress.csv"))
-        params = {**(log_params or {}), "name": name, "run_ID": run_ID}
         logger.log_parameters_lite(os.path.join(run_dir, "params.json"), params)
         logger.set_snapshot_mode(snapshot_mode)
         logger.set_snapshot_dir(run_dir)
@@ -97,10 +121,10 @@ def logger_context(
             logger.set_tf_summary_dir(run_dir)
         if use_wandb:
             settings = use_wandb if isinstance(use_wandb, dict) else {}
-            writers.append(stack.enter_context(WandbWriter(run_dir, f"{name}_{run_ID}", logger.stub_to_json(params), settings)))
+            writers.append(stack.enter_context(WandbWriter(run_dir, title, logger.stub_to_json(params), settings)))
         if writers:
             logger.set_tf_summary_writer(writers[0] if len(writers) == 1 else Writers(writers))
-        logger.push_prefix(f"{name}_{run_ID} ")
+        logger.push_prefix(f"{title} ")
         logger.log(f"Logging to {run_dir}")
         try:
             yield run_dir
@@ -130,7 +154,8 @@ def _run_dir(log_dir, run_ID, override_prefix: bool) -> str:
 
 
 def _files_of_run(run_dir: str) -> list[str]:
-    own = re.compile(rf"debug\.log|progress\.csv|params\.json|{_SNAPSHOT}\.pkl|replay(_\d+)?")
+    written = r"debug\.log|progress\.csv|(params|variant|metadata|trainer)\.json|launch_archive\.tar\.xz"
+    own = re.compile(rf"{written}|{_SNAPSHOT}\.pkl|replay(_\d+)?")
     return [os.path.join(run_dir, name) for name in sorted(os.listdir(run_dir)) if own.fullmatch(name)]
 
 

@@ -17,8 +17,8 @@ import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -26,6 +26,7 @@ from enum import Enum
 import numpy as np
 
 from rlpyt.utils.logging import console
+from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
 
@@ -59,7 +60,8 @@ class _State:
     tf_summary_dir: str | None = None
     tf_summary_writer: object = None
     tf_step: str = "itr"
-    env_steps: int | None = None  # the last CumSteps recorded
+    tf_columns: tuple[str, ...] = STEPS_COLUMNS
+    env_steps: float | None = None  # the last value of one of these columns
     table_printer: TerminalTablePrinter = field(default_factory=TerminalTablePrinter)
 
     def for_new_run(self) -> "_State":
@@ -68,7 +70,7 @@ class _State:
             in_run=True, disabled=self.disabled, tabular_disabled=self.tabular_disabled,
             log_tabular_only=self.log_tabular_only, disable_prefix=self.disable_prefix,
             prefixes=list(self.prefixes), tabular_prefixes=list(self.tabular_prefixes),
-            snapshot_gap=self.snapshot_gap, tf_step=self.tf_step,
+            snapshot_gap=self.snapshot_gap, tf_step=self.tf_step, tf_columns=self.tf_columns,
         )
         if not self.in_run:
             state.text_outputs = list(self.text_outputs)
@@ -411,14 +413,14 @@ def get_tf_summary_writer_class() -> type:
     return SummaryWriter
 
 
-def set_tf_step(step: str) -> None:
-    """Choose the x-axis of TensorBoard: "itr", see `set_iteration`, or "env_steps", the column CumSteps.
+def set_tf_step(step: str, columns: Sequence[str] = STEPS_COLUMNS) -> None:
+    """Choose the x-axis of TensorBoard: "itr", see `set_iteration`, or "env_steps", a column of the rows.
 
-    A row without CumSteps is plotted at the last one recorded.
+    columns: names of that column; any of them, with whatever prefix. A row without one is plotted at the last value recorded.
     """
     if step not in TF_STEPS:
         raise ValueError(f"tf_step={step!r} is unknown: choose 'itr' or 'env_steps'.")
-    _state.tf_step = step
+    _state.tf_step, _state.tf_columns = step, tuple(columns)
 
 
 def get_tf_step() -> str:
@@ -427,14 +429,15 @@ def get_tf_step() -> str:
 
 def _write_tf_summary(row: Mapping) -> None:
     for key, value in row.items():
-        if key.rpartition("/")[2] == "CumSteps":
+        if key in _state.tf_columns or key.rpartition("/")[2] in _state.tf_columns:
             _state.env_steps = value
     if _state.tf_summary_writer is None:
         return
     step = _state.iteration
     if _state.tf_step == "env_steps":
         if _state.env_steps is None:
-            _warn_once("CumSteps", "TensorBoard is to count environment steps, but no CumSteps has been "
+            column = " or ".join(_state.tf_columns)
+            _warn_once("tf_columns", f"TensorBoard is to count environment steps, but no {column} has been "
                        "recorded: rows before the first one are not shown there.")
             return
         step = _state.env_steps
@@ -527,12 +530,12 @@ def save_itr_params(itr: int, params, force: bool = False, score: float | None =
         names.append("best.pkl")
     if not names:
         return False
-    from rlpyt.utils.logging.snapshot import serialize  # imports torch, which not every process that logs has
+    from rlpyt.utils.logging.snapshot import serialize, write  # imports torch, which not every process that logs has
 
     data, is_safe = serialize(params), True
     for name in names:
         path = os.path.join(_state.snapshot_dir, name)
-        if not try_to_write(path, lambda path=path: _write_snapshot(path, data)):
+        if not try_to_write(path, lambda path=path: write(path, data)):
             is_safe = False
             continue
         if name.startswith("itr_"):
@@ -546,18 +549,6 @@ def _is_gap_due(itr: int) -> bool:
     """True at iterations 0, gap - 1, 2 * gap - 1, ..., or else at the next one for which this is asked."""
     gap = _state.snapshot_gap
     return itr == 0 or (itr + 1) // gap > (_state.last_gap_itr + 1) // gap
-
-
-def _write_snapshot(path: str, data: bytes) -> None:
-    with atomic_write(path) as file:
-        file.write(data)
-        file.flush()
-        if path.endswith("params.pkl") and os.path.exists(path):  # Should the disk spoil the new one, there is still this.
-            previous = f"{path.removesuffix('.pkl')}_previous.pkl"
-            with suppress(FileNotFoundError):
-                os.unlink(previous)
-            with suppress(OSError):  # a file system without hard links
-                os.link(path, previous)
 
 
 def best_score() -> float:

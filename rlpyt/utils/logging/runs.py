@@ -12,8 +12,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-RETURN_COLUMNS = ("GameScoreAverage", "ReturnAverage")  # for Atari: the score, not the sum of clipped rewards
+RETURN_COLUMNS = ("GameScoreAverage", "ReturnAverage", "AverageReturn")  # for Atari: the score, not the sum of clipped rewards
 STEPS_COLUMN = "CumSteps"  # env steps
+STEPS_COLUMNS = (STEPS_COLUMN, "TotalEnvSteps")  # runners, and Trainer, count the same
 PROGRESS = "progress.csv"
 
 
@@ -118,13 +119,13 @@ def _as_float(text: str) -> float:
 def find_column(columns: Iterable[str], *names: str) -> str:
     """Return the first of `names` which is a column.
 
-    "CumSteps" is also the name of a column "Diagnostics/CumSteps", "CumTime" that of "Diagnostics/CumTime (s)", and "ReturnAverage" that
-    of "Return/Average".
+    "CumSteps" is also the name of a column "Diagnostics/CumSteps" or "TotalEnvSteps", "CumTime" that of "Diagnostics/CumTime (s)", and
+    "ReturnAverage" that of "Return/Average".
 
     Raises:
         ValueError: none is; the message lists the columns.
     """
-    for name in names:
+    for name in (same for each in names for same in (STEPS_COLUMNS if each == STEPS_COLUMN else (each,))):
         for column in columns:
             last = column.rpartition("/")[2]
             if name in (column, column.replace("/", ""), last, last.partition(" (")[0]):

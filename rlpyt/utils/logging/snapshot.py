@@ -1,11 +1,15 @@
 """Snapshot files which load without running code."""
 
 import io
+import os
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
 import torch
+
+from rlpyt.utils.misc import atomic_write
 
 _LOADABLE_SCALARS = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
 
@@ -15,6 +19,19 @@ def serialize(params) -> bytes:
     file = io.BytesIO()  # memory first, so that a full disk shows as an OSError of the one write that follows
     torch.save(loadable(params), file)
     return file.getvalue()
+
+
+def write(path: str, data: bytes) -> None:
+    """Write a snapshot file, all of it or nothing. What a new `params.pkl` takes the place of stays as `params_previous.pkl`."""
+    with atomic_write(path) as file:
+        file.write(data)
+        file.flush()
+        if path.endswith("params.pkl") and os.path.exists(path):  # Should the disk spoil the new one, there is still this.
+            previous = f"{path.removesuffix('.pkl')}_previous.pkl"
+            with suppress(FileNotFoundError):
+                os.unlink(previous)
+            with suppress(OSError):  # a file system without hard links
+                os.link(path, previous)
 
 
 def loadable(value, name: str = "params"):

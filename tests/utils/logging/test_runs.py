@@ -19,6 +19,7 @@ def test_runs_are_found_at_any_depth_each_once_in_the_order_of_their_numbers(tmp
         touch(tmp_path / name / "progress.csv")
     touch(tmp_path / "b" / "params.json")
     touch(tmp_path / "b" / "run_9" / "wandb" / "logs" / "progress.csv")  # not a run's
+    touch(tmp_path / "c" / "run_0" / "debug.log")  # one that has logged no row
     found = [str(path.relative_to(tmp_path)) for path in find_runs([tmp_path, tmp_path / "b"])]
     assert found == ["a/x/y/run_0", "a2/run_0", "b/run_9", "b/run_10"]
     assert find_runs([tmp_path / "b" / "run_9"]) == [tmp_path / "b" / "run_9"]

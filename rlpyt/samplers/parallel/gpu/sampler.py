@@ -55,7 +55,8 @@ class GpuSamplerBase(ParallelSamplerBase):
                 for columns in self._group_columns(self.batch_spec.B)
             ]
             if self.agent.device.type == "cuda":
-                self._pinned.append(PinnedMemory(self.samples_np._replace(final_observation=None), self.agent.device))
+                batch = self.samples_np._replace(final_observation=None, terminal_observation=None)
+                self._pinned.append(PinnedMemory(batch, self.agent.device))
         return self._groups(actors, [signals.n_workers for signals in self._signals])
 
     def evaluation_groups(self) -> list[Group]:

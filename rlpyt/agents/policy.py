@@ -1,0 +1,263 @@
+"""Any agent as a policy of episodic samplers, and any policy as an agent of the others.
+
+A *policy* has ``get_action(observation)`` and ``get_actions(observations)``, which return the action and a dictionary of whatever else
+there is to say (all with leading dimension B in the latter case), ``reset(do_resets=None)`` with a list of B bools,
+``get_param_values()`` and ``set_param_values(params)``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.agents.base import AgentStep, BaseAgent
+from rlpyt.envs.base import EnvSpaces
+from rlpyt.episodes.trees import from_structure, to_structure
+from rlpyt.models.utils import unwrap_ddp
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+
+
+class AgentPolicy:
+    """An agent of rlpyt as a policy.
+
+    It keeps what agents want to know besides the observation: previous actions and rewards, which workers tell it by `take_rewards`, and
+    the recurrent state. Its infos are the fields of agent_info.
+
+    Args:
+        agent: the agent. Its models are made by `prepare` where they have not been before.
+
+    Attributes: `agent`.
+    """
+
+    def __init__(self, agent: BaseAgent) -> None:
+        if agent.recurrent and agent.alternating:
+            raise ValueError(f"{type(agent).__name__} is for alternating samplers: take the agent without Alternating... in its name.")
+        self.agent = agent
+        self._spaces: EnvSpaces | None = None
+        self._prev_action: Any = None  # [B,...], numpy; None before the first step.
+        self._prev_reward = np.zeros(0, np.float32)  # [B]
+
+    def prepare(self, env: Any) -> None:
+        """Get ready for an environment: initialize the agent, if it is not. To be called before the first action; again does no harm."""
+        if self._spaces is None:
+            self._spaces = _rlpyt_spaces(env)
+            if self.agent.env_spaces is None:
+                self.agent.initialize(self._spaces)
+            self.agent.sample_mode(0)
+
+    def sample_mode(self, itr: int) -> None:
+        """Have the agent explore as in iteration `itr`."""
+        self.agent.sample_mode(itr)
+
+    def eval_mode(self, itr: int) -> None:
+        """Have the agent be evaluated as in iteration `itr`."""
+        self.agent.eval_mode(itr)
+
+    def get_action(self, observation: Any) -> tuple[Any, dict]:
+        """Return the action for one observation, and a dictionary of agent_info."""
+        actions, infos = self.get_actions(buffer_func(observation, lambda x: np.asarray(x)[None]))
+        return actions[0], _first(infos)
+
+    def get_actions(self, observations: Any) -> tuple[Any, dict]:
+        """Return actions for observations ``[B,...]``, and a dictionary of agent_info ``[B,...]``."""
+        if self._spaces is None:
+            raise RuntimeError("The agent does not know its environment: call prepare(env) of the AgentPolicy first.")
+        observations = self._converted(observations)
+        B = len(buffer_leaves(observations)[0])
+        if len(self._prev_reward) != B:
+            self._start(B)
+        inputs = torchify_buffer((observations, self._prev_action, self._prev_reward))
+        action, agent_info = numpify_buffer(tuple(self.agent.step(*inputs)))
+        self._prev_action = buffer_func(action, np.array)
+        return self._reverted(action), from_structure(agent_info)
+
+    def take_rewards(self, rewards: np.ndarray) -> None:
+        """Take in the rewards ``[B]`` of the last actions."""
+        if len(rewards) == len(self._prev_reward):
+            self._prev_reward[:] = rewards
+
+    def reset(self, do_resets: Any = None) -> None:
+        """Forget what came before, where episodes begin: in all environments, or where `do_resets`, B bools, says so."""
+        if do_resets is None or all(do_resets):
+            self.agent.reset()
+            self._start(len(self._prev_reward))
+            return
+        for b in np.flatnonzero(do_resets):
+            self.agent.reset_one(idx=int(b))
+            if b < len(self._prev_reward):
+                self._prev_action[b] = self._spaces.action.null_value()
+                self._prev_reward[b] = 0
+
+    def get_param_values(self) -> dict:
+        """Return the agent's state dict, on the CPU; the tensors are the agent's own, if they are there."""
+        return _on_cpu(self.agent.state_dict())
+
+    def set_param_values(self, params: Mapping) -> None:
+        """Load what `get_param_values` returned."""
+        self.agent.load_state_dict(params)
+
+    def copy_for_worker(self, cpu: bool = False) -> AgentPolicy:
+        """Return a policy with the same models, and a memory of episodes of its own.
+
+        Args:
+            cpu: give it models of its own on the CPU, if those of the agent are elsewhere.
+        """
+        agent = copy.copy(self.agent)
+        if hasattr(agent, "_forget_everything"):
+            agent._forget_everything()
+        if cpu and agent.device.type != "cpu":
+            for attribute in agent.model_names.values():
+                setattr(agent, attribute, copy.deepcopy(unwrap_ddp(getattr(agent, attribute))).cpu())
+            agent.device, agent.shared_model = torch.device("cpu"), None
+        policy = AgentPolicy(agent)
+        policy._spaces = self._spaces
+        return policy
+
+    def _start(self, B: int) -> None:
+        null = self._spaces.action.null_value() if self._spaces is not None and B else None
+        self._prev_action = buffer_func(null, lambda x: np.repeat(np.asarray(x)[None], B, axis=0))
+        self._prev_reward = np.zeros(B, np.float32)
+
+    def _converted(self, observations: Any) -> Any:
+        """Return observations of the environment in the form of rlpyt's space: float64 as float32."""
+        if isinstance(observations, dict):
+            raise TypeError("An agent of rlpyt takes structured observations from environments of rlpyt: wrap yours by as_rlpyt.")
+        space = self._spaces.observation
+        if isinstance(observations, np.ndarray) and isinstance(space, GymSpaceWrapper) and observations.dtype != space.dtype:
+            return observations.astype(space.dtype)
+        return observations
+
+    def _reverted(self, action: Any) -> Any:
+        """Return actions of rlpyt's space in the form that the environment takes."""
+        space = self._spaces.action
+        if not isinstance(space, _GymActions) or space.is_same_in_gym:
+            return action
+        return np.stack([space.revert(each) for each in action])
+
+
+class _GymActions(GymSpaceWrapper):
+    """The action space of an environment that is not rlpyt's, so that actions have to be given back the form it knows."""
+
+    @property
+    def is_same_in_gym(self) -> bool:
+        return self._same_in_gym
+
+
+def _rlpyt_spaces(env: Any) -> EnvSpaces:
+    """Return the spaces of an environment of any kind in the form that agents know."""
+    if hasattr(env.action_space, "null_value"):
+        return env.spaces
+    return EnvSpaces(
+        observation=GymSpaceWrapper(env.observation_space, name="observation"), action=_GymActions(env.action_space, name="action")
+    )
+
+
+def _first(tree: Any) -> Any:
+    return {key: _first(part) for key, part in tree.items()} if isinstance(tree, dict) else tree[0]
+
+
+def _on_cpu(state: Any) -> Any:
+    if isinstance(state, Mapping):
+        return {key: _on_cpu(part) for key, part in state.items()}
+    return state.detach().cpu() if isinstance(state, torch.Tensor) else state
+
+
+class PolicyAgent(BaseAgent):
+    """A policy as an agent of rlpyt, for sampling; what an algorithm needs for training is up to subclasses.
+
+    Parameters reach sampler processes if the policy is a ``torch.nn.Module`` on the CPU; otherwise each process has a copy from when it was
+    started.
+
+    Args:
+        policy: has ``get_actions`` or at least ``get_action``.
+
+    Attributes: `policy`; `model`, the same if it is a module.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__()
+        self.policy = policy
+        self._B: int | None = None
+        self._is_module = isinstance(policy, torch.nn.Module)
+        self.model_names = {"model": "model"} if self._is_module else {}
+
+    def make_models(self) -> None:
+        """Take the policy as the model, if it is one."""
+        self.model = self.policy if self._is_module else None
+
+    def initialize(self, env_spaces: Any, share_memory: bool = False, **kwargs: Any) -> None:
+        """Extends the method: what is no module is not shared."""
+        super().initialize(env_spaces, share_memory and self._is_module, **kwargs)
+
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
+        """Choose actions; leading dims [B] or []."""
+        arrays = numpify_buffer(observation)
+        if prev_reward.dim() == 0:
+            arrays = buffer_func(arrays, lambda x: x[None])
+        actions, infos = self._get_actions(from_structure(arrays))
+        if prev_reward.dim() == 0:
+            actions, infos = from_structure(actions)[0], _first(infos)
+        agent_info = to_structure(_numbers(infos), "agent_info")
+        return AgentStep(action=torchify_buffer(np.asarray(actions)), agent_info=torchify_buffer(agent_info))
+
+    def _get_actions(self, observations: Any) -> tuple[np.ndarray, dict]:
+        self._B = len(next(iter(_tree_leaves(observations))))
+        if hasattr(self.policy, "get_actions"):
+            actions, infos = self.policy.get_actions(observations)
+            return np.asarray(actions), infos
+        steps = [self.policy.get_action(_at(observations, b)) for b in range(self._B)]
+        infos = {key: np.stack([info[key] for _, info in steps]) for key in steps[0][1]}
+        return np.stack([action for action, _ in steps]), infos
+
+    def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Raise: policies do not estimate values."""
+        raise NotImplementedError("A policy estimates no values: sample without bootstrap_value, or define value() in a subclass.")
+
+    def reset(self) -> None:
+        """Tell the policy that episodes begin everywhere."""
+        self.policy.reset()
+
+    def reset_one(self, idx: int) -> None:
+        """Tell the policy that an episode begins in environment `idx`."""
+        if self._B is None or self._B == 1:
+            self.policy.reset()
+        else:
+            self.policy.reset([b == idx for b in range(self._B)])
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters to optimize; there are none if the policy is no module."""
+        return self.model.parameters() if self._is_module else iter(())
+
+    def state_dict(self) -> dict:
+        """What the policy says its parameters are."""
+        return super().state_dict() if self._is_module else {"params": self.policy.get_param_values()}
+
+    def load_state_dict(self, state_dict: Mapping) -> None:
+        """Give the policy its parameters."""
+        if self._is_module:
+            super().load_state_dict(state_dict)
+        else:
+            self.policy.set_param_values(state_dict["params"])
+
+
+def _numbers(infos: Any) -> Any:
+    """Return the entries of nested dictionaries that are numbers, as arrays."""
+    arrays = {key: _numbers(x) if isinstance(x, Mapping) else np.asarray(x) for key, x in infos.items()}
+    return {key: x for key, x in arrays.items() if isinstance(x, dict) or x.dtype.kind in "biuf"}
+
+
+def _tree_leaves(tree: Any) -> Iterator:
+    if isinstance(tree, dict):
+        for part in tree.values():
+            yield from _tree_leaves(part)
+    else:
+        yield tree
+
+
+def _at(tree: Any, b: int) -> Any:
+    return {key: _at(part, b) for key, part in tree.items()} if isinstance(tree, dict) else tree[b]

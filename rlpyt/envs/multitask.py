@@ -1,0 +1,337 @@
+"""Wrappers for training on several tasks: which task it is, in the observation and in env_info.
+
+Numbers of tasks are in ``env_info["task_id"]``, which samplers record; `rlpyt.samplers.collections.TaskTrajInfo` logs the return of each
+task. Names are in ``env_info["task_name"]``, which samplers leave out: they are in whoever made the list of tasks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlpyt.episodes.adapters import is_env
+from rlpyt.episodes.environment import Environment, Wrapper, as_environment
+from rlpyt.episodes.specs import EnvSpec, EnvStep
+from rlpyt.spaces.composite import child_seeds
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The number of the task as a one-hot
+# ---------------------------------------------------------------------------------------------------------------------
+class TaskOnehotWrapper:
+    """Adds to the observations of an environment which one of several tasks it is, as a one-hot vector.
+
+    To an observation of one dimension the vector is appended, in its dtype; a dictionary gets the entry ``task``, float32
+    ``[n_total_tasks]``. env_info gets ``task_id`` (int), and what `reset` tells about the episode gets ``task_one_hot``.
+
+    What is made is an environment of the kind that is given: one of gymnasium, or an `Environment`; others become the latter.
+
+    See `wrap_env_cons_list` for the usual way to use it: as the list of environments of a sampler.
+
+    Args:
+        env: the environment.
+        task_index: number of its task, from 0.
+        n_total_tasks: how many tasks there are.
+
+    Raises:
+        ValueError: there is no such task, or observations are neither vectors nor dictionaries.
+    """
+
+    def __new__(cls, env: Any = None, task_index: int = 0, n_total_tasks: int = 1) -> TaskOnehotWrapper:
+        """Return an object of the class for this kind of environment."""
+        if cls is TaskOnehotWrapper:
+            cls = _GymnasiumTaskOnehot if isinstance(env, gymnasium.Env) else _EnvironmentTaskOnehot
+        return super().__new__(cls)
+
+    def _prepare(self, task_index: int, n_total_tasks: int, space: gymnasium.Space) -> gymnasium.Space:
+        """Make the vector; return the observation space with it."""
+        if not 0 <= task_index < n_total_tasks:
+            raise ValueError(f"task_index={task_index} must be from 0 to {n_total_tasks - 1}: there are n_total_tasks={n_total_tasks}.")
+        self._task_index = int(task_index)
+        self._one_hot = _one_hot(task_index, n_total_tasks, space)
+        return with_one_hot(space, n_total_tasks)
+
+    @property
+    def task_index(self) -> int:
+        """Number of the task."""
+        return self._task_index
+
+    @classmethod
+    def wrap_env_list(cls, envs: Sequence[Any]) -> list[TaskOnehotWrapper]:
+        """Wrap environments, each as the task of its position in the list. Keep their order always the same."""
+        return [cls(env, i, len(envs)) for i, env in enumerate(envs)]
+
+    @classmethod
+    def wrap_env_cons_list(cls, env_cons: Sequence[Callable]) -> list[Callable]:
+        """Return constructors that make environments and wrap them, each as the task of its position in the list.
+
+        Nothing is made before they are called. They can be pickled if those given can, and pass on their arguments. As the environments of
+        a sampler, several of each task::
+
+            EnvCls=TaskOnehotWrapper.wrap_env_cons_list([make_left, make_right]) * 4, batch_B=8
+        """
+        return [partial(_construct, cls, constructor, i, len(env_cons)) for i, constructor in enumerate(env_cons)]
+
+
+class _EnvironmentTaskOnehot(TaskOnehotWrapper, Wrapper):
+    """For everything but gymnasium."""
+
+    def __init__(self, env: Any, task_index: int, n_total_tasks: int) -> None:
+        Wrapper.__init__(self, as_environment(env))
+        self._observation_space = self._prepare(task_index, n_total_tasks, self.env.observation_space)
+        inner = self.env.spec
+        self._spec = EnvSpec(
+            observation_space=self._observation_space, action_space=inner.action_space, max_episode_length=inner.max_episode_length
+        )
+
+    @property
+    def observation_space(self) -> gymnasium.Space:
+        """The space of observations, with the one-hot."""
+        return self._observation_space
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Both spaces, and the largest number of steps in an episode."""
+        return self._spec
+
+    def reset(self) -> tuple[Any, dict]:
+        """Reset the wrapped environment."""
+        observation, episode_info = self.env.reset()
+        return _append(observation, self._one_hot), {**episode_info, "task_one_hot": self._one_hot.copy()}
+
+    def step(self, action: Any) -> EnvStep:
+        """Step the wrapped environment."""
+        env_step = self.env.step(action)
+        return _changed(env_step, self._spec, _append(env_step.observation, self._one_hot), {"task_id": self._task_index})
+
+
+class _GymnasiumTaskOnehot(TaskOnehotWrapper, gymnasium.Wrapper):
+    """For gymnasium."""
+
+    def __init__(self, env: gymnasium.Env, task_index: int, n_total_tasks: int) -> None:
+        gymnasium.Wrapper.__init__(self, env)
+        self.observation_space = self._prepare(task_index, n_total_tasks, env.observation_space)
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict]:
+        """Reset the wrapped environment."""
+        observation, info = self.env.reset(**kwargs)
+        return _append(observation, self._one_hot), {**info, "task_one_hot": self._one_hot.copy()}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        """Step the wrapped environment."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return _append(observation, self._one_hot), reward, terminated, truncated, {**info, "task_id": self._task_index}
+
+
+def _construct(cls: type, constructor: Callable, task_index: int, n_total_tasks: int, **kwargs: Any) -> TaskOnehotWrapper:
+    return cls(constructor(**kwargs), task_index, n_total_tasks)
+
+
+def with_one_hot(space: gymnasium.Space, n: int) -> gymnasium.Space:
+    """Return an observation space with a one-hot of `n` elements: a longer vector, or a dictionary with the entry ``task``.
+
+    Raises:
+        ValueError: `space` is neither, or has that entry already.
+    """
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        low, high = np.zeros(n, space.dtype), np.ones(n, space.dtype)
+        return spaces.Box(np.concatenate([space.low, low]), np.concatenate([space.high, high]), dtype=space.dtype.type)
+    if isinstance(space, spaces.Dict) and "task" not in space.spaces:
+        return spaces.Dict({**space.spaces, "task": spaces.Box(0.0, 1.0, (n,), np.float32)})
+    raise ValueError(
+        "A one-hot can be added to observations of one dimension, and to dictionaries without an entry 'task', but not to those of "
+        f"{space}. Have images in a dictionary."
+    )
+
+
+def _one_hot(index: int, n: int, space: gymnasium.Space) -> np.ndarray:
+    vector = np.zeros(n, space.dtype if isinstance(space, spaces.Box) else np.float32)
+    vector[index] = 1
+    return vector
+
+
+def _append(observation: Any, one_hot: np.ndarray) -> Any:
+    if isinstance(observation, dict):
+        return {**observation, "task": one_hot.copy()}
+    return np.concatenate([np.asarray(observation), one_hot])
+
+
+def _changed(env_step: EnvStep, spec: EnvSpec, observation: Any, more_info: dict) -> EnvStep:
+    """Return a step with another observation and more in env_info."""
+    return EnvStep(
+        env_spec=spec,
+        action=env_step.action,
+        reward=env_step.reward,
+        observation=observation,
+        env_info={**env_step.env_info, **more_info},
+        step_type=env_step.step_type,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several environments in one
+# ---------------------------------------------------------------------------------------------------------------------
+def uniform_random_strategy(num_tasks: int, last_task: int | None, rng: Any = random) -> int:
+    """Return a task at random, each with the same probability."""
+    return int(rng.integers(num_tasks)) if isinstance(rng, np.random.Generator) else rng.randrange(num_tasks)
+
+
+def round_robin_strategy(num_tasks: int, last_task: int | None) -> int:
+    """Return the task after the last one, beginning with the first."""
+    return 0 if last_task is None else (last_task + 1) % num_tasks
+
+
+class MultiEnvWrapper(Wrapper):
+    """Several environments as one: every `reset` chooses which it is.
+
+    Observations and actions of all must have the same shapes. env_info gets ``task_id`` (int), unless an environment has one itself, and
+    ``task_name`` if there are names.
+
+    Args:
+        envs: the environments, of any kind; or constructors of them, so that whoever makes several of these shares none.
+        sample_strategy: chooses the number of the next task, from their number and the last one (None at first); as keyword `rng`, if it
+            has that, it gets a generator that follows `seed`.
+        mode: "add-onehot" adds which task it is to observations, "del-onehot" takes away such a one-hot at their end, "vanilla" leaves them
+            as they are.
+        env_names: a name for each.
+
+    Raises:
+        ValueError: shapes differ, there is no such mode, or names are not one for each.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[Any],
+        sample_strategy: Callable = uniform_random_strategy,
+        mode: str = "add-onehot",
+        env_names: list[str] | None = None,
+    ) -> None:
+        if mode not in ("vanilla", "add-onehot", "del-onehot"):
+            raise ValueError(f"mode={mode!r} must be 'vanilla', 'add-onehot' or 'del-onehot'.")
+        if not len(envs):
+            raise ValueError("envs is empty: there must be at least one environment.")
+        self._envs = [as_environment(env if is_env(env) else env()) for env in envs]
+        super().__init__(self._envs[0])
+        if env_names is not None and not (
+            isinstance(env_names, list) and len(env_names) == len(envs) and len(set(env_names)) == len(env_names)
+        ):
+            raise ValueError(f"env_names={env_names!r} must be a list of {len(envs)} names, one for each environment, all different.")
+        for i, env in enumerate(self._envs):
+            for what in ("observation_space", "action_space"):
+                space, first = getattr(env, what), getattr(self.env, what)
+                if _form(space) != _form(first):
+                    raise ValueError(f"The {what} of environment {i} is {space}, the first one's {first}: their shapes must be the same.")
+        self._strategy, self._mode, self._names = sample_strategy, mode, env_names
+        self._strategy_takes_rng = "rng" in getattr(getattr(sample_strategy, "__code__", None), "co_varnames", ())
+        self._rng: np.random.Generator | None = None
+        self._active: int | None = None
+        inner = self.env.observation_space
+        self._one_hots = [_one_hot(i, self.num_tasks, inner) for i in range(self.num_tasks)]
+        self._observation_space = {"vanilla": lambda: inner, "add-onehot": lambda: with_one_hot(inner, self.num_tasks)}.get(
+            mode, lambda: self._without_one_hot(inner)
+        )()
+        limits = [env.spec.max_episode_length for env in self._envs]
+        self._spec = EnvSpec(
+            observation_space=self._observation_space,
+            action_space=self.env.action_space,
+            max_episode_length=None if None in limits else max(limits),
+        )
+
+    def _without_one_hot(self, space: gymnasium.Space) -> gymnasium.Space:
+        if not (isinstance(space, spaces.Box) and len(space.shape) == 1 and space.shape[0] > self.num_tasks):
+            raise ValueError(f"mode='del-onehot' needs vectors as observations that end with a one-hot of {self.num_tasks}, not {space}.")
+        return spaces.Box(space.low[: -self.num_tasks], space.high[: -self.num_tasks], dtype=space.dtype.type)
+
+    @property
+    def observation_space(self) -> gymnasium.Space:
+        """The space of observations, as the mode makes them."""
+        return self._observation_space
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Both spaces, and the largest number of steps in an episode of any of the environments."""
+        return self._spec
+
+    @property
+    def num_tasks(self) -> int:
+        """How many environments there are."""
+        return len(self._envs)
+
+    @property
+    def task_space(self) -> spaces.Box:
+        """The space of one-hots."""
+        return spaces.Box(0.0, 1.0, (self.num_tasks,), np.float32)
+
+    @property
+    def active_task_index(self) -> int | None:
+        """Number of the task of this episode; None before the first one."""
+        return self._active
+
+    @property
+    def active_task_one_hot(self) -> np.ndarray:
+        """The same as a vector of zeros and a one."""
+        return self._one_hots[self._active or 0].copy()
+
+    def reset(self) -> tuple[Any, dict]:
+        """Choose an environment, and reset it; what it tells about the episode gets ``task_one_hot``."""
+        rng = dict(rng=self._rng) if self._strategy_takes_rng and self._rng is not None else {}
+        self._active = self._strategy(self.num_tasks, self._active, **rng)
+        self.env = self._envs[self._active]
+        observation, episode_info = self.env.reset()
+        return self._observation(observation), {**episode_info, "task_one_hot": self.active_task_one_hot}
+
+    def step(self, action: Any) -> EnvStep:
+        """Step the environment that was chosen."""
+        env_step = self.env.step(action)
+        info = {} if "task_id" in env_step.env_info else {"task_id": self._active}
+        if self._names is not None:
+            info["task_name"] = self._names[self._active]
+        return _changed(env_step, self._spec, self._observation(env_step.observation), info)
+
+    def _observation(self, observation: Any) -> Any:
+        if self._mode == "vanilla":
+            return observation
+        return _append(observation, self._one_hots[self._active]) if self._mode == "add-onehot" else observation[: -self.num_tasks]
+
+    def seed(self, seed: int) -> None:
+        """Seed the choice of tasks, and all environments, each in its own way."""
+        own, spaces_seed, *seeds = child_seeds(seed, self.num_tasks + 2)
+        self._rng = np.random.default_rng(own)
+        for env, env_seed in zip(self._envs, seeds):
+            env.seed(env_seed)
+        Environment.seed(self, spaces_seed)
+
+    def close(self) -> None:
+        """Close all environments."""
+        for env in self._envs:
+            env.close()
+
+
+def _form(space: gymnasium.Space) -> tuple:
+    return type(space), space.shape, getattr(space, "n", None)
+
+
+class TaskNameWrapper(Wrapper):
+    """Adds name, number, or both of the task to env_info.
+
+    Args:
+        env: the environment, of any kind.
+        task_name: value of ``task_name``; None for none.
+        task_id: value of ``task_id``; None for none.
+    """
+
+    def __init__(self, env: Any, *, task_name: str | None = None, task_id: int | None = None) -> None:
+        super().__init__(as_environment(env))
+        self._task = {key: value for key, value in dict(task_name=task_name, task_id=task_id).items() if value is not None}
+
+    def step(self, action: Any) -> EnvStep:
+        """Step the wrapped environment."""
+        env_step = self.env.step(action)
+        env_step.env_info = {**env_step.env_info, **self._task}
+        return env_step

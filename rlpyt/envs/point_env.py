@@ -1,0 +1,136 @@
+"""A point that is to move to a goal: tasks are its goals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlpyt.episodes.environment import Environment
+from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
+
+STEP = 0.1  # The furthest that the point moves per step, in each direction.
+SUCCESS_DISTANCE = math.sqrt(0.02)
+
+
+class PointEnv(Environment):
+    """A point moves in the plane, from the origin to a goal.
+
+    The observation, float32 ``[3]``, is ``(x, y, distance to the goal)``. The action, float32 ``[2]``, moves the point by up to 0.1 in each
+    direction; more counts as 0.1. The reward is the negative distance. An episode ends when the distance is less than √0.02.
+
+    env_info holds ``task``, the dictionary that `set_task` takes, and ``success`` (bool).
+
+    Args:
+        goal: where to go, ``(x, y)``.
+        arena_size: the coordinates of the point stay within ``[-arena_size, arena_size]``.
+        done_bonus: added to the reward at the goal.
+        never_done: do not end the episode at the goal.
+        max_episode_length: steps after which an episode times out.
+    """
+
+    def __init__(
+        self,
+        goal: Any = (1.0, 1.0),
+        arena_size: float = 5.0,
+        done_bonus: float = 0.0,
+        never_done: bool = False,
+        max_episode_length: float = math.inf,
+    ) -> None:
+        self._goal = np.array(goal, dtype=np.float32)
+        self._arena_size = arena_size
+        self._done_bonus = done_bonus
+        self._never_done = never_done
+        self._point = np.zeros(2, np.float32)
+        self._n_steps: int | None = None  # In this episode; None where there is none.
+        self._observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self._action_space = spaces.Box(-STEP, STEP, (2,), np.float32)
+        limit = None if math.isinf(max_episode_length) else int(max_episode_length)
+        self._spec = EnvSpec(observation_space=self._observation_space, action_space=self._action_space, max_episode_length=limit)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """The space of actions."""
+        return self._action_space
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """The space of observations."""
+        return self._observation_space
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Both spaces, and the largest number of steps in an episode."""
+        return self._spec
+
+    @property
+    def render_modes(self) -> list[str]:
+        """A line of text."""
+        return ["ansi"]
+
+    @property
+    def task(self) -> dict:
+        """``{"goal": (x, y)}``."""
+        return {"goal": self._goal.copy()}
+
+    def reset(self) -> tuple[np.ndarray, dict]:
+        """Put the point at the origin; return the observation, and the goal."""
+        self._point = np.zeros(2, np.float32)
+        self._n_steps = 0
+        return self._observation(), self.task
+
+    def step(self, action: np.ndarray) -> EnvStep:
+        """Move the point.
+
+        Raises:
+            RuntimeError: there was no `reset` before.
+        """
+        if self._n_steps is None:
+            raise RuntimeError("reset() must be called before step(): no episode has begun, or it has ended.")
+        move = np.clip(action, -STEP, STEP)
+        self._point = np.clip(self._point + move, -self._arena_size, self._arena_size).astype(np.float32)
+        observation = self._observation()
+        distance = float(observation[2])
+        success = distance < SUCCESS_DISTANCE
+        self._n_steps += 1
+        step_type = StepType.from_flags(
+            first=self._n_steps == 1,
+            terminated=success and not self._never_done,
+            truncated=self._spec.max_episode_length is not None and self._n_steps >= self._spec.max_episode_length,
+        )
+        if step_type in (StepType.TERMINAL, StepType.TIMEOUT):
+            self._n_steps = None
+        return EnvStep(
+            env_spec=self._spec,
+            action=action,
+            reward=-distance + (self._done_bonus if success else 0.0),
+            observation=observation,
+            env_info={"task": self.task, "success": success},
+            step_type=step_type,
+        )
+
+    def _observation(self) -> np.ndarray:
+        return np.append(self._point, np.linalg.norm(self._point - self._goal)).astype(np.float32)
+
+    def sample_tasks(self, num_tasks: int, rng: np.random.Generator | None = None) -> list[dict]:
+        """Return `num_tasks` tasks with goals drawn uniformly from ``[-2, 2]`` squared, by numpy's global random state if `rng` is None."""
+        uniform = (rng or np.random).uniform
+        return [{"goal": goal} for goal in uniform(-2, 2, size=(num_tasks, 2)).astype(np.float32)]
+
+    def set_task(self, task: dict) -> None:
+        """Set the goal, to ``task["goal"]``; the observation is told at the next step."""
+        self._goal = np.array(task["goal"], dtype=np.float32)
+
+    def render(self, mode: str) -> str:
+        """Return where point and goal are."""
+        self._validate_render_mode(mode)
+        return f"point ({self._point[0]:.2f}, {self._point[1]:.2f}), goal ({self._goal[0]:.2f}, {self._goal[1]:.2f})"
+
+    def visualize(self) -> None:
+        """Print where point and goal are: there is no window."""
+        print(self.render("ansi"))
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,199 @@
+"""Whole episodes from batches that begin and end in the middle of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.samples import (
+    Pieces,
+    as_arrays,
+    checked_boundary,
+    checked_first,
+    find_pieces,
+    gather_steps,
+    last_observations,
+    step_fields,
+)
+from rlpyt.episodes.specs import EnvSpec
+from rlpyt.episodes.trees import Tree, as_numpy, as_torch, cat, tree_map
+
+# Rows are copied from place to place in blocks that stay in the cache between reading and writing.
+_BLOCK_BYTES = 256 * 1024
+
+
+class EpisodeAssembler:
+    """Takes a sampler's batches, one after the other, and returns whole episodes: what is unfinished waits for the next batch.
+
+    Args:
+        env_spec: written into the episodes.
+        B: columns of the batches.
+        boundary: what ends an episode: "done", or env_info's "traj_done".
+        first: whether the first step of a column in the first batch begins an episode [B] bool (or one bool for all). It does if the
+            sampler has ``max_decorrelation_steps=0``. Where it does not, the episode that is running is left out.
+        mid_batch_reset: that of the sampler.
+        on_policy_only: leave out episodes that span batches, and so a change of the agent's parameters.
+
+    Raises:
+        ValueError: an argument is not possible.
+    """
+
+    def __init__(
+        self,
+        env_spec: EnvSpec | None,
+        B: int,
+        boundary: str = "done",
+        first: Any = None,
+        mid_batch_reset: bool = True,
+        on_policy_only: bool = False,
+    ) -> None:
+        self.env_spec, self.B, self.boundary = env_spec, int(B), checked_boundary(boundary)
+        self.mid_batch_reset, self.on_policy_only = bool(mid_batch_reset), bool(on_policy_only)
+        self._first = checked_first(first, self.B).copy()  # Whether the next step of each column begins an episode.
+        self._kept: list[list[dict[str, Tree]]] = [[] for _ in range(self.B)]  # Per column its running episode: arrays [t,...].
+        self._lengths = np.zeros(self.B, np.int64)  # Steps kept of each column; 0 also where the episode's beginning is not known.
+        self._last_observations: Tree = {}  # That followed after the last batch [B,...], valid where something is kept.
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps of unfinished episodes are kept."""
+        return int(self._lengths.sum())
+
+    def push(self, samples: Any) -> EpisodeBatch:
+        """Return the episodes that ended in the next batch: column by column, in the order of time. There may be none.
+
+        Args:
+            samples: batch [T,B] of arrays or tensors, of a sampler with ``keep_terminal_observations=True``.
+
+        Raises:
+            ValueError: the batch has another number of columns, or lacks an observation that ended an episode.
+        """
+        samples = as_arrays(samples)
+        if samples.env.done.shape[1] != self.B:
+            raise ValueError(f"The batch has {samples.env.done.shape[1]} columns, but the assembler was made for B={self.B}.")
+        pieces = find_pieces(samples, self.boundary, self._first, self.mid_batch_reset)
+        fields, continues, columns = step_fields(samples, pieces), pieces.continues, pieces.columns
+        from_beginning = pieces.begins | (continues & (self._lengths[columns] > 0))
+
+        episodes = self._emit(samples, fields, pieces.select(pieces.ends & from_beginning))
+        self._forget(columns[continues & pieces.ends])
+        self._first[:] = False
+        self._first[columns[pieces.ends & ~_goes_on(columns)]] = True
+        if not self.on_policy_only:
+            self._keep(samples, fields, pieces.select(~pieces.ends & from_beginning))
+        return episodes
+
+    def flush(self) -> EpisodeBatch | None:
+        """Return the unfinished episodes as they are, and forget them: what comes of them later is left out. None if there are none."""
+        columns = np.flatnonzero(self._lengths)
+        if not len(columns):
+            return None
+        lengths, last = self._lengths[columns], tree_map(lambda x: x[columns], self._last_observations)
+        steps = cat([piece for b in columns for piece in self._kept[b]])
+        self._forget(columns)
+        return EpisodeBatch(env_spec=self.env_spec, **steps, last_observations=last, lengths=lengths, validate=False)
+
+    # Checkpoints ----------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict:
+        """Return what is kept, between two batches: plain data and tensors, all copies."""
+        pieces = [piece for kept in self._kept for piece in kept]
+
+        def copied(tree):
+            return tree_map(lambda x: as_torch(np.array(x)), tree)
+
+        return dict(
+            first=as_torch(self._first.copy()),
+            lengths=as_torch(self._lengths.copy()),
+            steps=copied(cat(pieces)) if pieces else {},
+            last_observations=copied(self._last_observations),
+        )
+
+    def load_state_dict(self, state: dict, begun_anew: Any = ()) -> None:
+        """Go on from what `state_dict` returned.
+
+        Args:
+            state: what it returned.
+            begun_anew: columns whose environments begin a new episode, as a sampler's `load_state_dict` returns them; what is kept of
+                their running episodes is forgotten.
+
+        Raises:
+            ValueError: it is of an assembler with another number of columns.
+        """
+        if len(state["first"]) != self.B:
+            raise ValueError(f"The state is of an assembler with B={len(state['first'])}, not B={self.B}.")
+
+        def copied(tree):
+            return tree_map(lambda x: np.array(as_numpy(x)), tree)
+
+        self._first[:], self._lengths[:] = as_numpy(state["first"]), as_numpy(state["lengths"])
+        self._last_observations, steps = copied(state["last_observations"]), copied(state["steps"])
+        stops = np.cumsum(self._lengths)
+        for b, (start, stop) in enumerate(zip(stops - self._lengths, stops)):
+            self._kept[b] = [tree_map(lambda x, s=slice(start, stop): x[s].copy(), steps)] if stop > start else []
+        begun_anew = np.asarray(list(begun_anew), np.int64)
+        self._forget(begun_anew)
+        self._first[begun_anew] = True
+
+    # Parts of a push ------------------------------------------------------------------------------------------------
+    def _emit(self, samples: Any, fields: dict[str, Tree], pieces: Pieces) -> EpisodeBatch:
+        """Return the episodes that end with these pieces, with what is kept of them."""
+        last, columns = last_observations(samples, pieces, self.mid_batch_reset), pieces.columns
+        kept_lengths = np.where(pieces.continues, self._lengths[columns], 0)
+        lengths = kept_lengths + pieces.lengths
+        if not kept_lengths.any():
+            steps = gather_steps(fields, pieces)
+        else:
+            T, B = pieces.step_types.shape
+            rows, n = pieces.t * B + pieces.b, int(lengths.sum())
+            out_rows = np.arange(len(rows)) + np.repeat(np.cumsum(kept_lengths), pieces.lengths)
+            flat = tree_map(lambda x: x.reshape(T * B, *x.shape[2:]), fields)
+            steps = tree_map(lambda x: _scattered(x, rows, n, out_rows), flat)
+            starts = np.cumsum(lengths) - lengths
+            for i in np.flatnonzero(kept_lengths):
+                row = starts[i]
+                for kept in self._kept[columns[i]]:
+                    place = slice(row, row + len(kept["rewards"]))
+                    tree_map(lambda out, x, place=place: _write(out, place, x), steps, kept)
+                    row = place.stop
+        return EpisodeBatch(env_spec=self.env_spec, **steps, last_observations=last, lengths=lengths, validate=False)
+
+    def _forget(self, columns: np.ndarray) -> None:
+        """Forget what is kept of these columns."""
+        for b in columns:
+            self._kept[b] = []
+        self._lengths[columns] = 0
+
+    def _keep(self, samples: Any, fields: dict[str, Tree], pieces: Pieces) -> None:
+        """Keep these pieces, with which no episode ends: one of a column at the most."""
+        columns = pieces.columns
+        for b, t, n in zip(columns, pieces.t[pieces.starts], pieces.lengths):
+            self._kept[b].append(tree_map(lambda x, b=b, t=t, n=n: x[t : t + n, b].copy(), fields))
+        self._lengths[columns] += pieces.lengths
+        last = last_observations(samples, pieces, self.mid_batch_reset)
+
+        def spread(x):
+            out = np.zeros((self.B, *x.shape[1:]), x.dtype)
+            out[columns] = x
+            return out
+
+        self._last_observations = tree_map(spread, last)
+
+
+def _goes_on(columns: np.ndarray) -> np.ndarray:
+    """Return whether the next piece is in the same column [P] bool, for the columns of pieces in order."""
+    return np.append(columns[1:] == columns[:-1], False)
+
+
+def _scattered(x: np.ndarray, rows: Any, n: int, out_rows: np.ndarray) -> np.ndarray:
+    """Return an array [n,...] whose `out_rows` are these rows of `x`; what the others hold is arbitrary."""
+    out = np.empty((n, *x.shape[1:]), x.dtype)
+    block = max(_BLOCK_BYTES // max(out.nbytes // max(n, 1), 1), 1)
+    for i in range(0, len(rows), block):
+        out[out_rows[i : i + block]] = x[rows[i : i + block]]
+    return out
+
+
+def _write(out: np.ndarray, place: slice, x: np.ndarray) -> None:
+    out[place] = x

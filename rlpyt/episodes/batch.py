@@ -1,0 +1,669 @@
+"""Batches of transitions and of whole episodes.
+
+Steps are packed: arrays are ``[S,...]``, episode after episode. Observations, actions and infos may be nested dictionaries of arrays, as
+from structured spaces. Batches hold the arrays they are given, and never change them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlpyt.episodes.specs import EnvSpec, StepType, contains, fits_space, same_value
+from rlpyt.episodes.trees import Tree, as_numpy, as_torch, cat, is_tensor, leaves, structure, tree_map
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class TimeStepBatch:
+    """Transitions in any order, n of them; immutable, compared by value.
+
+    Args:
+        env_spec: `EnvSpec` of the environment they are from.
+        episode_infos: dictionary of arrays [n,...]: what is the same during a whole episode.
+        observations, next_observations: before and after the action [n,...].
+        actions: [n,...].
+        rewards: [n].
+        env_infos, agent_infos: nested dictionaries of arrays [n,...].
+        step_types: `StepType` of each [n]; kept as uint8.
+        validate: check all shapes and types. What comes out of another batch need not be checked again.
+
+    Raises:
+        ValueError: something is not of the type or shape that it must have, `rewards` being what sizes are compared with.
+    """
+
+    env_spec: EnvSpec
+    episode_infos: dict
+    observations: Tree
+    actions: Tree
+    rewards: np.ndarray
+    next_observations: Tree
+    agent_infos: dict
+    env_infos: dict
+    step_types: np.ndarray
+
+    _PER_STEP: ClassVar = (
+        *("rewards", "observations", "actions", "next_observations", "step_types"),
+        *("agent_infos", "episode_infos", "env_infos"),
+    )
+    _PER_EPISODE: ClassVar = ()
+
+    def __init__(
+        self,
+        *,
+        env_spec: EnvSpec,
+        observations: Tree,
+        actions: Tree,
+        rewards: np.ndarray,
+        next_observations: Tree,
+        step_types: np.ndarray,
+        env_infos: dict | None = None,
+        agent_infos: dict | None = None,
+        episode_infos: dict | None = None,
+        validate: bool = True,
+    ) -> None:
+        self._keep(
+            env_spec=env_spec,
+            episode_infos=_dict_or_empty(episode_infos),
+            observations=observations,
+            actions=actions,
+            rewards=rewards,
+            next_observations=next_observations,
+            agent_infos=_dict_or_empty(agent_infos),
+            env_infos=_dict_or_empty(env_infos),
+            step_types=step_types,
+        )
+        if validate:
+            _check_steps(self)
+        self._keep(step_types=_as_uint8(step_types))
+
+    def _keep(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _map(self, func: Callable) -> Any:
+        """Return a batch of ``func(leaf)`` for every array."""
+        names = (*self._PER_STEP, *self._PER_EPISODE)
+        new = object.__new__(type(self))
+        new._keep(env_spec=self.env_spec, **{name: tree_map(func, getattr(self, name)) for name in names})
+        return new
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        names = ("env_spec", *self._PER_STEP, *self._PER_EPISODE)
+        return all(same_value(getattr(self, name), getattr(other, name)) for name in names)
+
+    __hash__ = None
+
+    def __len__(self) -> int:
+        """Return the number of steps."""
+        return len(self.rewards)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} steps)"
+
+    # Kinds of arrays ------------------------------------------------------------------------------------------------
+    def torch(self, device: Any = None) -> Any:
+        """Return the batch with torch tensors, over the same memory if they stay on the CPU; strings stay numpy arrays."""
+        return self._map(lambda x: as_torch(x, device))
+
+    def numpy(self) -> Any:
+        """Return the batch with numpy arrays, over the same memory as tensors on the CPU."""
+        return self._map(as_numpy)
+
+    # Questions ------------------------------------------------------------------------------------------------------
+    @property
+    def terminals(self) -> np.ndarray:
+        """Whether the episode terminated with the step [S] bool; False where it was truncated."""
+        return self.step_types == int(StepType.TERMINAL)
+
+    @property
+    def timeouts(self) -> np.ndarray:
+        """Whether the episode was truncated with the step [S] bool."""
+        return self.step_types == int(StepType.TIMEOUT)
+
+    # To and from others ---------------------------------------------------------------------------------------------
+    @classmethod
+    def concatenate(cls, *batches: TimeStepBatch) -> Any:
+        """Return one batch of the steps of all, with the `env_spec` of the first.
+
+        Raises:
+            ValueError: there are none, or their infos have different keys.
+        """
+        if not batches:
+            raise ValueError(f"Concatenating takes at least one {cls.__name__}.")
+        names = (*cls._PER_STEP, *cls._PER_EPISODE)
+        for name in names:
+            expected = structure(getattr(batches[0], name))
+            for i, batch in enumerate(batches):
+                got = structure(getattr(batch, name))
+                if got != expected:
+                    raise ValueError(f"{name} of batch {i} has the keys {got}, but must have those of batch 0, {expected}.")
+        new = object.__new__(cls)
+        new._keep(env_spec=batches[0].env_spec, **{name: cat([getattr(batch, name) for batch in batches]) for name in names})
+        return new
+
+    def split(self) -> list:
+        """Return n batches of one step each, views of this one: the opposite of `concatenate`."""
+        return [self._map(lambda x, i=i: x[i : i + 1]) for i in range(len(self))]
+
+    def take(self, idxs: np.ndarray) -> TimeStepBatch:
+        """Return a copy of the steps number `idxs` [n] int."""
+        return self._map(lambda x: x[idxs])
+
+    def sample(self, n: int, rng: np.random.Generator | None = None) -> TimeStepBatch:
+        """Return `n` steps drawn uniformly with replacement, by `rng` (default: numpy's global state).
+
+        Raises:
+            ValueError: there are no steps to draw from.
+        """
+        if not len(self):
+            raise ValueError("There are no steps to sample from.")
+        draw = np.random.randint if rng is None else rng.integers
+        return self.take(draw(len(self), size=n))
+
+    def to_time_step_list(self) -> list[dict]:
+        """Return one dictionary per step, of all fields but `env_spec`; arrays keep a leading dimension of 1."""
+        batch = self if type(self) is TimeStepBatch else TimeStepBatch.from_episode_batch(self)
+        return [{name: getattr(step, name) for name in TimeStepBatch._PER_STEP} for step in batch.split()]
+
+    @classmethod
+    def from_time_step_list(cls, env_spec: EnvSpec, ts_samples: Sequence[dict]) -> TimeStepBatch:
+        """Return the steps of all dictionaries, which are as from `to_time_step_list`, but may hold any number of steps each.
+
+        Raises:
+            ValueError: there are none, or something in one is not as it must be.
+        """
+        if not ts_samples:
+            raise ValueError("from_time_step_list takes at least one dict of steps.")
+        names = {"next_observation": "next_observations"}
+        batches = [{names.get(key, key): value for key, value in sample.items()} for sample in ts_samples]
+        return TimeStepBatch.concatenate(*(TimeStepBatch(env_spec=env_spec, **batch) for batch in batches))
+
+    @classmethod
+    def from_episode_batch(cls, batch: EpisodeBatch) -> TimeStepBatch:
+        """Return the transitions of whole episodes, in order; only what an `EpisodeBatch` does not hold is copied."""
+        fields = {name: getattr(batch, name) for name in TimeStepBatch._PER_STEP}
+        return TimeStepBatch(env_spec=batch.env_spec, validate=False, **fields)
+
+    @classmethod
+    def from_samples(cls, samples: Any, env_spec: EnvSpec | None = None, **kwargs: Any) -> Any:
+        """Return the transitions in a sampler's batch; arguments are those of `EpisodeBatch.from_samples`."""
+        return TimeStepBatch.from_episode_batch(EpisodeBatch.from_samples(samples, env_spec, **kwargs))
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class EpisodeBatch(TimeStepBatch):
+    """N episodes of S steps in all, packed one after the other; immutable, compared by value.
+
+    An episode may also be a part of one: its last step then is neither `TERMINAL` nor `TIMEOUT`.
+
+    Args:
+        env_spec: `EnvSpec` of the environment they are from.
+        episode_infos: dictionary of arrays [N,...]: what is the same during a whole episode.
+        observations: before the action [S,...].
+        last_observations: after the last action of each episode [N,...].
+        actions: [S,...].
+        rewards: [S].
+        env_infos, agent_infos: nested dictionaries of arrays [S,...].
+        step_types: `StepType` of each step [S]; kept as uint8.
+        lengths: steps of each episode [N] int, at least 1.
+        validate: check all shapes and types.
+
+    Attributes:
+        episode_infos_by_episode: as given, [N,...].
+
+    Raises:
+        ValueError: something is not of the type or shape that it must have.
+    """
+
+    episode_infos_by_episode: dict
+    last_observations: Tree
+    lengths: np.ndarray
+
+    _PER_STEP: ClassVar = ("rewards", "observations", "actions", "step_types", "agent_infos", "env_infos")
+    _PER_EPISODE: ClassVar = ("last_observations", "episode_infos_by_episode", "lengths")
+
+    def __init__(
+        self,
+        *,
+        env_spec: EnvSpec,
+        observations: Tree,
+        last_observations: Tree,
+        actions: Tree,
+        rewards: np.ndarray,
+        step_types: np.ndarray,
+        lengths: np.ndarray,
+        env_infos: dict | None = None,
+        agent_infos: dict | None = None,
+        episode_infos: dict | None = None,
+        validate: bool = True,
+    ) -> None:
+        self._keep(
+            env_spec=env_spec,
+            episode_infos_by_episode=_dict_or_empty(episode_infos),
+            observations=observations,
+            last_observations=last_observations,
+            actions=actions,
+            rewards=rewards,
+            env_infos=_dict_or_empty(env_infos),
+            agent_infos=_dict_or_empty(agent_infos),
+            step_types=step_types,
+            lengths=lengths,
+        )
+        if validate:
+            _check_episodes(self)
+            _check_steps(self)
+            _check_lengths(self)
+        self._keep(step_types=_as_uint8(step_types))
+
+    def __repr__(self) -> str:
+        return f"EpisodeBatch({self.n_episodes} episodes, {len(self)} steps)"
+
+    # Where episodes are ---------------------------------------------------------------------------------------------
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes there are."""
+        return len(self.lengths)
+
+    @property
+    def _lengths(self) -> np.ndarray:
+        """The lengths as numpy int64 [N], of which there are enough to compute with."""
+        return as_numpy(self.lengths).astype(np.int64, copy=False)
+
+    @property
+    def _stops(self) -> np.ndarray:
+        """Index after the last step of each episode [N] int64."""
+        return np.cumsum(self._lengths)
+
+    @property
+    def _slices(self) -> list[slice]:
+        stops = self._stops
+        return [slice(*bounds) for bounds in zip((stops - self._lengths).tolist(), stops.tolist())]
+
+    @property
+    def _episode_idxs(self) -> np.ndarray:
+        """Number of the episode that each step belongs to [S] int64."""
+        return np.repeat(np.arange(self.n_episodes), self._lengths)
+
+    # Computed fields ------------------------------------------------------------------------------------------------
+    @property
+    def next_observations(self) -> Tree:
+        """The observations after the actions [S,...]; computed at each access."""
+        ends = self._stops - 1
+
+        def shift(observation, last):
+            following = np.roll(np.arange(len(observation)), -1)
+            shifted = observation[following]
+            shifted[ends] = last
+            return shifted
+
+        return tree_map(shift, self.observations, self.last_observations)
+
+    @property
+    def episode_infos(self) -> dict:
+        """What is the same during a whole episode, repeated for each of its steps [S,...]; computed at each access."""
+        idxs = self._episode_idxs
+        return tree_map(lambda x: x[idxs], self.episode_infos_by_episode)
+
+    @property
+    def observations_list(self) -> list:
+        """The observations of each episode, a list of N arrays [T,...]; views."""
+        return [tree_map(lambda x, s=s: x[s], self.observations) for s in self._slices]
+
+    @property
+    def actions_list(self) -> list:
+        """The actions of each episode, a list of N arrays [T,...]; views."""
+        return [tree_map(lambda x, s=s: x[s], self.actions) for s in self._slices]
+
+    # Padded to the same length --------------------------------------------------------------------------------------
+    def _padded_length(self) -> int:
+        longest = int(self._lengths.max(initial=0))
+        limit = self.env_spec.max_episode_length
+        if limit is None or np.isinf(limit):
+            return longest
+        if longest > limit:
+            warnings.warn(
+                f"An episode of {longest} steps has a longer length than requested by max_episode_length={limit} of the EnvSpec; "
+                f"episodes are padded to {longest} steps.",
+                stacklevel=4,
+            )
+        return max(longest, int(limit))
+
+    def _padded(self, tree: Tree) -> Tree:
+        """Return [N,L,...] with zeros after the end of episodes."""
+        N, L = self.n_episodes, self._padded_length()
+        row = self._episode_idxs
+        idxs = row * L + np.arange(len(row)) - (self._stops - self._lengths)[row]  # [S], in [N*L]
+
+        def pad(x):
+            shape = (N * L, *x.shape[1:])
+            out = x.new_zeros(shape) if is_tensor(x) else np.zeros(shape, x.dtype)
+            out[idxs] = x
+            return out.reshape(N, L, *x.shape[1:])
+
+        return tree_map(pad, tree)
+
+    @property
+    def padded_observations(self) -> Tree:
+        """Observations [N,L,...], zeros after the end of episodes; L is the time limit, or the longest length if there is none."""
+        return self._padded(self.observations)
+
+    @property
+    def padded_next_observations(self) -> Tree:
+        """Observations after the actions [N,L,...], zeros after the end of episodes."""
+        return self._padded(self.next_observations)
+
+    @property
+    def padded_actions(self) -> Tree:
+        """Actions [N,L,...], zeros after the end of episodes."""
+        return self._padded(self.actions)
+
+    @property
+    def padded_rewards(self) -> np.ndarray:
+        """Rewards [N,L], zeros after the end of episodes."""
+        return self._padded(self.rewards)
+
+    @property
+    def padded_step_types(self) -> np.ndarray:
+        """Step types [N,L] uint8, zeros after the end of episodes, which look like `StepType.FIRST`: use `valids`."""
+        return self._padded(self.step_types)
+
+    @property
+    def padded_env_infos(self) -> dict:
+        """Nested dictionary of arrays [N,L,...], zeros after the end of episodes."""
+        return self._padded(self.env_infos)
+
+    @property
+    def padded_agent_infos(self) -> dict:
+        """Nested dictionary of arrays [N,L,...], zeros after the end of episodes."""
+        return self._padded(self.agent_infos)
+
+    @property
+    def valids(self) -> np.ndarray:
+        """Ones where padded arrays hold steps, zeros after the end of episodes [N,L], of the dtype of rewards."""
+        return self._padded(self.rewards * 0 + 1)
+
+    # To and from others ---------------------------------------------------------------------------------------------
+    def split(self) -> list[EpisodeBatch]:
+        """Return N batches of one episode each, views of this one: the opposite of `concatenate`."""
+        return [self._select(s, slice(i, i + 1)) for i, s in enumerate(self._slices)]
+
+    def _select(self, steps: Any, episodes: Any) -> EpisodeBatch:
+        """Return the batch of these steps and episodes (slices, masks or indexes that belong together)."""
+        new = object.__new__(EpisodeBatch)
+        new._keep(env_spec=self.env_spec)
+        new._keep(**{name: tree_map(lambda x: x[steps], getattr(self, name)) for name in self._PER_STEP})
+        new._keep(**{name: tree_map(lambda x: x[episodes], getattr(self, name)) for name in self._PER_EPISODE})
+        return new
+
+    def select(self, episodes: Any) -> EpisodeBatch:
+        """Return a copy of some episodes, in their order: `episodes` is a mask [N] bool, or their numbers [n] int."""
+        chosen = np.arange(self.n_episodes)[as_numpy(episodes)]
+        stops, lengths = self._stops, self._lengths[chosen]
+        starts = stops[chosen] - lengths
+        steps = np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+        return self._select(steps, chosen)
+
+    def take(self, idxs: np.ndarray) -> TimeStepBatch:
+        """Return a copy of the steps number `idxs` [n] int, in [0,S), as transitions."""
+        idxs = np.asarray(idxs, np.int64)
+        episodes = np.searchsorted(self._stops, idxs, side="right")
+        is_last = idxs + 1 == self._stops[episodes]
+
+        def after(observation, last):
+            following = observation[np.where(is_last, idxs, idxs + 1)]
+            following[is_last] = last[episodes[is_last]]
+            return following
+
+        new = object.__new__(TimeStepBatch)
+        new._keep(
+            env_spec=self.env_spec,
+            next_observations=tree_map(after, self.observations, self.last_observations),
+            episode_infos=tree_map(lambda x: x[episodes], self.episode_infos_by_episode),
+            **{name: tree_map(lambda x: x[idxs], getattr(self, name)) for name in self._PER_STEP},
+        )
+        return new
+
+    def to_list(self) -> list[dict]:
+        """Return one dictionary per episode of T steps, for `from_list`.
+
+        Its keys are observations, next_observations, actions, rewards, env_infos, agent_infos, step_types (all [T,...], or nested
+        dictionaries of such) and episode_infos (without a leading dimension).
+        """
+        per_step = {name: getattr(self, name) for name in (*self._PER_STEP, "next_observations")}
+        return [
+            {
+                **{name: tree_map(lambda x, s=s: x[s], tree) for name, tree in per_step.items()},
+                "episode_infos": tree_map(lambda x, i=i: x[i], self.episode_infos_by_episode),
+            }
+            for i, s in enumerate(self._slices)
+        ]
+
+    @classmethod
+    def from_list(cls, env_spec: EnvSpec, paths: Sequence[dict]) -> EpisodeBatch:
+        """Return a batch of episodes given as dictionaries, one for each episode of T steps.
+
+        Args:
+            env_spec: `EnvSpec` of the environment they are from.
+            paths: with the keys observations ([T,...], or [T+1,...] with the last one), actions, rewards, and either step_types or dones
+                (``TERMINAL`` where done, else ``MID``); and optionally next_observations (whose last one is the episode's last
+                observation; with neither, the last of observations is repeated), env_infos, agent_infos and episode_infos (without a
+                leading dimension).
+
+        Raises:
+            ValueError: there are none, or something in one is not as it must be.
+        """
+        if not paths:
+            raise ValueError("from_list takes at least one dict of an episode; it cannot tell the shapes of none.")
+        paths = [_normal_path(path, i) for i, path in enumerate(paths)]
+        episodes = {name: cat([path[name] for path in paths]) for name in (*cls._PER_STEP, "last_observations", "episode_infos")}
+        return cls(env_spec=env_spec, lengths=np.array([len(path["rewards"]) for path in paths]), **episodes)
+
+    @classmethod
+    def from_samples(
+        cls,
+        samples: Any,
+        env_spec: EnvSpec | None = None,
+        partial: str = "keep",
+        boundary: str = "done",
+        first: Any = None,
+        mid_batch_reset: bool = True,
+    ) -> EpisodeBatch:
+        """Return the episodes in a sampler's batch: column by column, in the order of time. Everything is copied once.
+
+        Args:
+            samples: `rlpyt.samplers.collections.Samples` [T,B], of arrays or tensors. The sampler must have been told
+                ``keep_terminal_observations=True``, if an episode in it terminated.
+            env_spec: what to write into the result.
+            partial: what happens to pieces of episodes that began before the batch, or go on after it: "keep" or "drop" them.
+            boundary: what ends an episode: "done", or env_info's "traj_done", where e.g. a lost life is not the end of the game.
+            first: whether the first step of a column begins an episode [B] bool (or one bool for all); None: not known to.
+            mid_batch_reset: of the sampler that made the batch; if False, what comes after the first `done` of a column is no step.
+
+        Raises:
+            ValueError: an argument is not possible, or the batch lacks an observation that ended an episode.
+        """
+        from rlpyt.episodes.samples import from_samples
+
+        return from_samples(samples, env_spec, partial, boundary, first, mid_batch_reset)
+
+    def to_samples(self, max_T: int | None = None, value: Callable | None = None) -> tuple[Any, Any]:
+        """Return the episodes side by side as a batch ``[T,N]`` of tensors that algorithms train on, and which of its steps were taken.
+
+        The batch looks as if from a sampler that waits with resets: initialize the algorithm with ``mid_batch_reset=False``. T is the
+        length of the longest episode; after the end of an episode there are zeros, and ``done`` is True. Every column ends with ``done``:
+        what is cut off, or was only a part of an episode, counts as truncated.
+
+        Args:
+            max_T: the most rows (env steps); longer episodes go on in a further column. None for no limit.
+            value: function of observations [n,...], previous actions [n,...] and previous rewards [n], tensors, that returns values [n],
+                such as ``agent.value`` of a feed-forward agent. Truncated episodes bootstrap from it; without it, algorithms learn
+                nothing from their last steps.
+
+        Returns:
+            `rlpyt.samplers.collections.Samples` [T,N], and the mask of valid steps, float32 [T,N].
+
+        Raises:
+            ValueError: there is no episode, or `max_T` is less than 1.
+        """
+        from rlpyt.episodes.samples import to_samples
+
+        return to_samples(self, max_T, value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checks
+# ---------------------------------------------------------------------------------------------------------------------
+def _dict_or_empty(infos: dict | None) -> dict:
+    return {} if infos is None else infos
+
+
+def _as_uint8(step_types: Any) -> Any:
+    if isinstance(step_types, np.ndarray) and step_types.dtype != np.uint8:
+        return step_types.astype(np.uint8)
+    return step_types
+
+
+def _check_array(name: str, x: Any, n: int, like: str = "rewards") -> None:
+    if not isinstance(x, np.ndarray):
+        raise ValueError(f"{name} is not of type numpy.ndarray, but {type(x).__name__}.")
+    _check_size(name, x, n, like)
+
+
+def _check_size(name: str, x: np.ndarray, n: int, like: str) -> None:
+    if x.ndim == 0 or len(x) != n:
+        size = len(x) if x.ndim else "none"
+        raise ValueError(f"{name} has batch size {size}, but must have batch size {n} to match {like}.")
+
+
+def _check_infos(name: str, infos: Any, n: int, like: str = "rewards") -> None:
+    if not isinstance(infos, dict):
+        raise ValueError(f"{name} is not of type dict, but {type(infos).__name__}.")
+    for path, x in leaves(infos):
+        entry = f"Entry '{path}' in {name}"
+        if not isinstance(x, np.ndarray):
+            raise ValueError(f"{entry} is of type {type(x).__name__}, but must be of type numpy.ndarray or dict.")
+        _check_size(entry, x, n, like)
+
+
+def _check_tree(name: str, tree: Tree, n: int) -> None:
+    for path, x in leaves(tree):
+        _check_array(f"{name}.{path}" if path else name, x, n)
+
+
+def _first(tree: Tree) -> Tree:
+    return tree_map(lambda x: x[0], tree)
+
+
+def _shapes(tree: Tree) -> Any:
+    return tree_map(np.shape, tree)
+
+
+def _check_space(name: str, tree: Tree, space: Any, space_name: str, warn: bool = False) -> None:
+    """Compare the first element of each array with what `space` describes: the form, not the values."""
+    one = _first(tree)
+    if warn and not contains(space, one) and fits_space(space, one):
+        warnings.warn(f"An element of {name}s is not in the {space_name} {space!r}: a value or the dtype differs.", stacklevel=6)
+    if not (contains(space, one) or fits_space(space, one)):
+        raise ValueError(f"Each {name} has shape {_shapes(one)}, but must match the {space_name} {space!r}.")
+
+
+def _check_steps(batch: TimeStepBatch) -> None:
+    """Check what there is one of for every step."""
+    if not isinstance(batch.rewards, np.ndarray):
+        raise ValueError(f"rewards is not of type numpy.ndarray, but {type(batch.rewards).__name__}.")
+    if batch.rewards.ndim != 1:
+        raise ValueError(f"rewards has shape {batch.rewards.shape}, but must have one dimension: one number for each step.")
+    n, spec, is_episodes = len(batch.rewards), batch.env_spec, isinstance(batch, EpisodeBatch)
+    observation_fields = ("observation",) if is_episodes else ("observation", "next_observation")
+    spaces = {name: (spec.observation_space, "observation_space") for name in observation_fields}
+    spaces["action"] = (spec.action_space, "action_space")
+    for name in ("observation", "action", "next_observation"):
+        if name in spaces:
+            _check_tree(f"{name}s", getattr(batch, f"{name}s"), n)
+            if n:
+                _check_space(name, getattr(batch, f"{name}s"), *spaces[name], warn=name == "observation")
+    _check_step_types(batch.step_types, n)
+    _check_infos("agent_infos", batch.agent_infos, n)
+    if not is_episodes:
+        _check_infos("episode_infos", batch.episode_infos, n)
+    _check_infos("env_infos", batch.env_infos, n)
+
+
+def _check_step_types(step_types: Any, n: int) -> None:
+    _check_array("step_types", step_types, n)
+    if step_types.ndim != 1:
+        raise ValueError(f"step_types has shape {step_types.shape}, but must have shape ({n},).")
+    are_types = step_types.dtype == object and all(isinstance(x, StepType) for x in step_types)
+    if step_types.dtype.kind not in "iu" and not are_types:
+        raise ValueError(f"step_types has dtype {step_types.dtype}, but must have an integer dtype: uint8 or another, of StepTypes.")
+    wrong = [x for x in np.unique(step_types.astype(np.int64)) if x not in iter(StepType)]
+    if wrong:
+        raise ValueError(f"step_types has the values {wrong}, but must be a StepType: 0 to {max(StepType).value}.")
+
+
+def _check_episodes(batch: EpisodeBatch) -> None:
+    """Check what there is one of for every episode."""
+    lengths = batch.lengths
+    if not isinstance(lengths, np.ndarray):
+        raise ValueError(f"lengths is not of type numpy.ndarray, but {type(lengths).__name__}.")
+    if lengths.ndim != 1:
+        raise ValueError(f"lengths has shape {lengths.shape}, but must have one dimension: one number for each episode.")
+    if lengths.dtype.kind not in "iu":
+        raise ValueError(f"lengths has dtype {lengths.dtype}, but must have an integer dtype.")
+    N = len(lengths)
+    _check_infos("episode_infos", batch.episode_infos_by_episode, N, "lengths")
+    for path, x in leaves(batch.last_observations):
+        _check_array(f"last_observations.{path}" if path else "last_observations", x, N, "lengths")
+    expected, got = structure(batch.observations), structure(batch.last_observations)
+    if expected != got:
+        raise ValueError(f"last_observations has the keys {got}, but must have those of observations, {expected}.")
+    if N and all(isinstance(x, np.ndarray) and len(x) for _, x in leaves(batch.observations)):
+        one = _first(batch.observations)
+        shapes = [_shapes(_first(batch.last_observations)), _shapes(one)]
+        if shapes[0] != shapes[1] and fits_space(batch.env_spec.observation_space, one):  # Else it is not their fault.
+            raise ValueError(
+                f"last_observations must have the same number of entries in each observation as observations: got shape {shapes[0]}, "
+                f"expected {shapes[1]}."
+            )
+
+
+def _check_lengths(batch: EpisodeBatch) -> None:
+    lengths, S = batch.lengths, len(batch.rewards)
+    if lengths.size and lengths.min() < 1:
+        raise ValueError(f"lengths has an entry of {lengths.min()}, but every episode must have at least 1 step.")
+    if int(lengths.sum()) != S:
+        raise ValueError(f"lengths has the sum {int(lengths.sum())}, but must have the sum {S}: the number of steps in rewards.")
+
+
+def _normal_path(path: dict, i: int) -> dict:
+    """Return an episode with all keys: steps [T,...], last_observations [1,...], episode_infos [1,...]."""
+    missing = [key for key in ("observations", "actions", "rewards") if key not in path]
+    missing += [] if "step_types" in path or "dones" in path else ["step_types (or dones)"]
+    if missing:
+        raise ValueError(f"Episode {i} lacks {', '.join(missing)}; it has the keys {sorted(path)}.")
+    T, observations = len(path["rewards"]), path["observations"]
+    if all(len(x) == T + 1 for _, x in leaves(observations)):
+        last = tree_map(lambda x: x[T:], observations)
+        observations = tree_map(lambda x: x[:T], observations)
+    else:
+        last = tree_map(lambda x: x[-1:], path.get("next_observations", observations))
+    if "step_types" in path:
+        step_types = path["step_types"]
+    else:
+        step_types = np.where(path["dones"], StepType.TERMINAL, StepType.MID).astype(np.uint8)
+    return dict(
+        observations=observations,
+        last_observations=last,
+        actions=path["actions"],
+        rewards=path["rewards"],
+        step_types=step_types,
+        env_infos=path.get("env_infos", {}),
+        agent_infos=path.get("agent_infos", {}),
+        episode_infos=tree_map(lambda x: np.asarray(x)[None], path.get("episode_infos", {})),
+    )

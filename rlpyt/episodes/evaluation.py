@@ -1,0 +1,95 @@
+"""Playing single episodes: one as a dictionary of arrays, or many as an `EpisodeBatch`."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.specs import StepType
+from rlpyt.episodes.trees import tree_map
+
+
+def rollout(
+    env: Any,
+    agent: Any,
+    *,
+    max_episode_length: float = math.inf,
+    animated: bool = False,
+    speedup: float = 1,
+    deterministic: bool = False,
+) -> dict[str, Any]:
+    """Play one episode.
+
+    Args:
+        env: `rlpyt.episodes.Environment`.
+        agent: policy, with ``get_action(observation)`` and ``reset()``.
+        max_episode_length: env steps after which the episode is truncated.
+        animated: show the environment while it runs, about 20 steps per second.
+        speedup: so many times as fast.
+        deterministic: act by the ``mean`` in what the policy tells of its action, where there is one.
+
+    Returns:
+        ``observations`` and ``next_observations`` [T,...], ``actions`` [T,...], ``rewards`` [T], ``agent_infos`` and ``env_infos``
+        (dictionaries of arrays [T,...]), ``step_types`` [T] uint8, ``dones`` [T] bool (True where it terminated), and
+        ``episode_infos``, what is the same for the whole episode.
+
+    Raises:
+        ValueError: max_episode_length is less than 1.
+    """
+    if not max_episode_length >= 1:
+        raise ValueError(f"max_episode_length={max_episode_length} must be at least 1 step.")
+    observation, episode_info = env.reset()
+    agent.reset()
+    if animated:
+        env.visualize()
+    observations, env_steps, agent_infos = [observation], [], []
+    while not (env_steps and env_steps[-1].last) and len(env_steps) < max_episode_length:
+        action, agent_info = agent.get_action(observations[-1])
+        if deterministic and "mean" in agent_info:
+            action = agent_info["mean"]
+        env_steps.append(env.step(action))
+        observations.append(env_steps[-1].observation)
+        agent_infos.append(agent_info)
+        if animated:
+            time.sleep(0.05 / speedup)
+    step_types = np.array([step.step_type for step in env_steps], np.uint8)
+    if not env_steps[-1].last:
+        step_types[-1] = StepType.TIMEOUT
+    return dict(
+        episode_infos=episode_info,
+        observations=_stack(observations[:-1]),
+        next_observations=_stack(observations[1:]),
+        actions=_stack([step.action for step in env_steps]),
+        rewards=np.array([step.reward for step in env_steps], np.float64),
+        agent_infos=_stack(agent_infos),
+        env_infos=_stack([step.env_info for step in env_steps]),
+        step_types=step_types,
+        dones=step_types == StepType.TERMINAL,
+    )
+
+
+def obtain_evaluation_episodes(
+    policy: Any, env: Any, max_episode_length: int = 1000, num_eps: int = 100, deterministic: bool = True
+) -> EpisodeBatch:
+    """Play episodes one after the other.
+
+    Args:
+        policy: with ``get_action(observation)`` and ``reset()``.
+        env: `rlpyt.episodes.Environment`.
+        max_episode_length: env steps after which an episode is truncated.
+        num_eps: number of episodes.
+        deterministic: act by the ``mean`` in what the policy tells of its action, where there is one.
+    """
+    if num_eps < 1:
+        raise ValueError(f"num_eps={num_eps} must be at least 1 episode.")
+    settings = dict(max_episode_length=max_episode_length, deterministic=deterministic)
+    return EpisodeBatch.from_list(env.spec, [rollout(env, policy, **settings) for _ in range(num_eps)])
+
+
+def _stack(steps: list) -> Any:
+    """[T,...] of T observations, actions or infos, which may be dictionaries."""
+    return tree_map(lambda *values: np.stack([np.asarray(value) for value in values]), *steps)

@@ -1,0 +1,139 @@
+"""Episodes from and to datasets of Minari, where recorded experience is published; needs the extra ``rlpyt[minari]``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rlpyt.episodes.adapters import gymnasium_space
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.specs import EnvSpec, StepType
+from rlpyt.episodes.trees import Tree, leaves, numeric, tree_map
+from rlpyt.spaces.gym_wrapper import field_names
+
+# Where in Minari's infos the agent_infos are.
+_AGENT_INFOS = "agent_infos"
+
+
+def _import_minari() -> ModuleType:
+    try:
+        import minari
+    except ImportError as error:
+        raise ImportError('Datasets of Minari need more packages: pip install "rlpyt[minari]"') from error
+    return minari
+
+
+def from_minari(dataset: Any, episode_indices: Iterable[int] | None = None) -> EpisodeBatch:
+    """Return the episodes of a dataset.
+
+    Args:
+        dataset: a ``minari.MinariDataset``, or the id of one that is on this machine, such as "mujoco/hopper/expert-v0".
+        episode_indices: numbers of the episodes; None for all.
+
+    Returns:
+        The episodes, with the dataset's spaces in their `EnvSpec`. Observations of a Tuple space become dictionaries with the keys
+        ``item_0``, ``item_1``, ... Infos have one entry per step: where Minari has one more, that of the reset is left out.
+
+    Raises:
+        ImportError: Minari is not installed.
+        ValueError: there are no episodes.
+    """
+    if isinstance(dataset, str):
+        dataset = _import_minari().load_dataset(dataset)
+    limit = getattr(dataset.env_spec, "max_episode_steps", None)
+    spec = EnvSpec(dataset.observation_space, dataset.action_space, limit)
+    indices = None if episode_indices is None else list(episode_indices)
+    return EpisodeBatch.from_list(spec, [_path(episode) for episode in dataset.iterate_episodes(indices)])
+
+
+def _path(episode: Any) -> dict:
+    """Return an episode in the form that `EpisodeBatch.from_list` takes."""
+    T = len(episode.rewards)
+    infos = _per_step(_dicts(episode.infos or {}), T)
+    agent_infos = infos.pop(_AGENT_INFOS, {})
+    return dict(
+        observations=_dicts(episode.observations),
+        actions=_dicts(episode.actions),
+        rewards=np.asarray(episode.rewards),
+        step_types=StepType.from_flags(np.arange(T) == 0, episode.terminations, episode.truncations),
+        env_infos=infos,
+        agent_infos=agent_infos,
+    )
+
+
+def _dicts(value: Any) -> Tree:
+    """Turn tuples, nested at will, into dictionaries; lists into arrays."""
+    if isinstance(value, dict):
+        return {key: _dicts(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return {f"item_{i}": _dicts(part) for i, part in enumerate(value)}
+    return np.asarray(value)
+
+
+def _per_step(infos: Tree, T: int) -> Tree:
+    """Return the entries of which there is one for each step, without what a reset said before them."""
+    if not isinstance(infos, dict):
+        return infos[-T:]
+    kept = {key: value for key, value in infos.items() if isinstance(value, dict) or (value.ndim and len(value) in (T, T + 1))}
+    return {key: _per_step(value, T) for key, value in kept.items()}
+
+
+def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
+    """Write episodes as a new dataset on this machine, exactly.
+
+    Args:
+        batch: the episodes, with an `env_spec`. What is only a part of an episode is written as truncated. Infos are written as far as
+            they are numbers, agent_infos as an entry of that name; episode_infos are left out, for which Minari has no place.
+        dataset_id: ``(namespace/)(env_name/)dataset_name-v0``.
+        metadata: further arguments of ``minari.create_dataset_from_buffers``, such as ``env``, ``algorithm_name``, ``author``, or
+            ``jpeg_encoding=True``, with which images take less space, and are not exact.
+
+    Returns:
+        The ``minari.MinariDataset``.
+
+    Raises:
+        ImportError: Minari is not installed.
+        ValueError: the batch has no `env_spec`, or there are no episodes; or Minari refuses the id.
+    """
+    minari = _import_minari()
+    if batch.env_spec is None:
+        raise ValueError("The episodes have no env_spec, without which a dataset does not know its spaces.")
+    if not batch.n_episodes:
+        raise ValueError("There are no episodes to write.")
+    spaces = dict(observation_space=batch.env_spec.observation_space, action_space=batch.env_spec.action_space)
+    spaces = {name: space if isinstance(space, gymnasium.Space) else gymnasium_space(space) for name, space in spaces.items()}
+    buffers = [_buffer(minari, episode, i, **spaces) for i, episode in enumerate(batch.numpy().split())]
+    return minari.create_dataset_from_buffers(dataset_id, buffers, **{"jpeg_encoding": False, **spaces, **metadata})
+
+
+def _buffer(minari: ModuleType, episode: EpisodeBatch, i: int, observation_space: Any, action_space: Any) -> Any:
+    """Return one episode as Minari takes it."""
+    observations = tree_map(lambda *x: np.concatenate(x), episode.observations, episode.last_observations)
+    truncations = episode.timeouts.copy()
+    truncations[-1] |= not episode.terminals[-1]
+    infos = numeric(episode.env_infos)
+    if any(True for _ in leaves(numeric(episode.agent_infos))):
+        infos = {**infos, _AGENT_INFOS: numeric(episode.agent_infos)}
+    return minari.data_collector.EpisodeBuffer(
+        id=i,
+        observations=_as_in_space(observations, observation_space),
+        actions=_as_in_space(episode.actions, action_space),
+        rewards=episode.rewards,
+        terminations=episode.terminals,
+        truncations=truncations,
+        infos=infos,
+    )
+
+
+def _as_in_space(tree: Tree, space: Any) -> Any:
+    """Return dictionaries that stand for tuples as tuples."""
+    if not isinstance(tree, dict):
+        return tree
+    if hasattr(space.spaces, "items"):
+        fields = zip(space.spaces.items(), field_names(space.spaces))  # A sampler's batch calls "a.b" "a_b".
+        return {key: _as_in_space(tree[key if key in tree else field], part) for (key, part), field in fields}
+    return tuple(_as_in_space(tree[f"item_{i}"], part) for i, part in enumerate(space.spaces))

@@ -1,0 +1,303 @@
+"""From a sampler's batch ``[T,B]`` to episodes, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.specs import EnvSpec, StepType
+from rlpyt.episodes.trees import Tree, as_torch, from_structure, numeric, to_structure, tree_map
+from rlpyt.samplers.collections import AgentSamplesBsv, EnvSamples, Samples
+from rlpyt.utils.buffer import numpify_buffer
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Batches to episodes
+# ---------------------------------------------------------------------------------------------------------------------
+class Pieces(NamedTuple):
+    """Where the P pieces of episodes are in a batch [T,B]: column by column, in the order of time; S steps in all.
+
+    Attributes:
+        t, b: row and column of each step [S] int64.
+        lengths: steps of each piece [P] int64.
+        begins, ends: whether an episode begins, or ends, with the piece [P] bool.
+        step_types: [T,B] uint8.
+    """
+
+    t: np.ndarray
+    b: np.ndarray
+    lengths: np.ndarray
+    begins: np.ndarray
+    ends: np.ndarray
+    step_types: np.ndarray
+
+    @property
+    def stops(self) -> np.ndarray:
+        """Index after the last step of each piece [P] int64."""
+        return np.cumsum(self.lengths)
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Index of the first step of each piece [P] int64."""
+        return self.stops - self.lengths
+
+    @property
+    def columns(self) -> np.ndarray:
+        """Column of each piece [P] int64."""
+        return self.b[self.stops - 1]
+
+    @property
+    def continues(self) -> np.ndarray:
+        """Whether the piece is the first of its column [P] bool, so that it may go on with an episode of the last batch."""
+        return self.t[self.starts] == 0
+
+    def select(self, chosen: np.ndarray) -> Pieces:
+        """Return some of the pieces: `chosen` is a mask [P] bool."""
+        steps = np.repeat(chosen, self.lengths)
+        parts = (x[steps] for x in (self.t, self.b)), (x[chosen] for x in (self.lengths, self.begins, self.ends))
+        return Pieces(*parts[0], *parts[1], self.step_types)
+
+
+def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_reset: bool) -> Pieces:
+    """Find the episodes, and pieces of them, in a batch of arrays; the arguments are those of `EpisodeBatch.from_samples`."""
+    done = samples.env.done
+    T, B = done.shape
+    is_step = np.ones((T, B), bool) if mid_batch_reset else np.cumsum(done, axis=0) - done == 0
+    ended = (done if boundary == "done" else _traj_done(samples.env)) & is_step
+    cut = ended.copy()
+    cut[is_step.sum(axis=0) - 1, np.arange(B)] = True
+    b, t = np.nonzero(is_step.T)
+    stops = np.flatnonzero(cut[t, b]) + 1
+    lengths = np.diff(stops, prepend=0)
+    starts = stops - lengths
+    # The piece before, if it is in the same column, ended with the end of its episode.
+    begins = np.where(t[starts] == 0, first[b[starts]], True)
+
+    is_first = np.zeros((T, B), bool)
+    is_first[t[starts], b[starts]] = begins
+    timeout = _timeout(samples.env)
+    step_types = StepType.from_flags(is_first, ended & ~timeout, ended & timeout)
+    return Pieces(t, b, lengths, begins, ended[t[stops - 1], b[stops - 1]], step_types)
+
+
+def step_fields(samples: Samples, pieces: Pieces) -> dict[str, Tree]:
+    """Return what an `EpisodeBatch` holds of every step, as it is in the batch: arrays [T,B,...]."""
+    env, agent = samples.env, samples.agent
+    return dict(
+        observations=from_structure(env.observation),
+        actions=from_structure(agent.action),
+        rewards=env.reward,
+        env_infos=from_structure(env.env_info),
+        agent_infos=from_structure(agent.agent_info),
+        step_types=pieces.step_types,
+    )
+
+
+def gather_steps(fields: dict[str, Tree], pieces: Pieces) -> dict[str, Tree]:
+    """Copy the steps of all pieces from arrays [T,B,...] to arrays [S,...]."""
+    T, B = pieces.step_types.shape
+    rows = pieces.t * B + pieces.b
+
+    def gather(x):
+        if len(rows) == T * B:  # All, whose order is that of [B,T].
+            return np.array(x.swapaxes(0, 1), order="C").reshape(T * B, *x.shape[2:])
+        if x.flags.c_contiguous:
+            return np.take(x.reshape(T * B, *x.shape[2:]), rows, axis=0)
+        return x[pieces.t, pieces.b]
+
+    return tree_map(gather, fields)
+
+
+def last_observations(samples: Samples, pieces: Pieces, mid_batch_reset: bool) -> Tree:
+    """Return what followed after the last step of each piece [P,...].
+
+    Raises:
+        ValueError: the batch does not hold it.
+    """
+    env, last = samples.env, pieces.stops - 1
+    t, b = pieces.t[last], pieces.b[last]
+    timeout, traj_done = _timeout(env), _traj_done(env)
+    is_step = np.ones_like(env.done) if mid_batch_reset else np.cumsum(env.done, axis=0) - env.done == 0
+    terminal = (env.done | traj_done) & ~timeout & is_step
+    # Where a life is lost, but the game goes on, so does the next row.
+    from_final = timeout[t, b]
+    from_terminal = terminal[t, b] & (traj_done[t, b] | (not mid_batch_reset))
+    from_next = ~(from_final | from_terminal)
+    sources = [
+        (from_next, env.next_observation, t, "env.next_observation, from which the last episodes of a batch go on"),
+        (from_final, samples.final_observation, (np.cumsum(timeout, axis=0) - 1)[t, b], "final_observation, that of truncated episodes"),
+        (
+            from_terminal,
+            samples.terminal_observation,
+            (np.cumsum(terminal, axis=0) - 1)[t, b],
+            "terminal_observation, that of terminated episodes: make the sampler with keep_terminal_observations=True",
+        ),
+    ]
+    for mask, source, _, name in sources:
+        if source is None and mask.any():
+            raise ValueError(f"The observation that {mask.sum()} of these episodes ended with is not in the batch, which lacks {name}.")
+
+    def gather(like, *parts):
+        out = np.empty((len(t), *like.shape[2:]), like.dtype)
+        for (mask, _, slots, _), part in zip(sources, parts):
+            if part is not None:
+                out[mask] = part[slots[mask], b[mask]]
+        return out
+
+    observation = from_structure(env.observation)
+    return tree_map(gather, observation, *(_like(observation, source) for _, source, _, _ in sources))
+
+
+def _like(tree: Tree, buffer_: Any) -> Tree:
+    """Return a structure as a tree; for None a tree of None, of the form of `tree`."""
+    return tree_map(lambda _: None, tree) if buffer_ is None else from_structure(buffer_)
+
+
+def _timeout(env: EnvSamples) -> np.ndarray:
+    return np.zeros_like(env.done) if env.timeout is None else env.timeout
+
+
+def _traj_done(env: EnvSamples) -> np.ndarray:
+    return np.asarray(getattr(env.env_info, "traj_done", env.done), bool)
+
+
+def as_arrays(samples: Samples) -> Samples:
+    """Return a batch as numpy arrays over the same memory, flags as bool."""
+    samples = numpify_buffer(samples)
+    flags = {name: np.asarray(getattr(samples.env, name), bool) for name in ("done", "timeout") if getattr(samples.env, name) is not None}
+    return samples._replace(env=samples.env._replace(**flags))
+
+
+def checked_first(first: Any, B: int) -> np.ndarray:
+    """Return `first` as an array [B] bool; None is not known, which is False."""
+    flags = np.asarray(False if first is None else numpify_buffer(first))
+    if flags.shape not in ((), (B,)) or flags.dtype != bool:
+        raise ValueError(f"first must be a bool or an array of {B} bools, one per column; got shape {flags.shape}, dtype {flags.dtype}.")
+    return np.broadcast_to(flags, (B,))
+
+
+def checked_boundary(boundary: str) -> str:
+    """Return `boundary` if it is one."""
+    if boundary not in ("done", "traj_done"):
+        raise ValueError(f"boundary={boundary!r} must be 'done' or 'traj_done'.")
+    return boundary
+
+
+def from_samples(samples: Any, env_spec: EnvSpec | None, partial: str, boundary: str, first: Any, mid_batch_reset: bool) -> EpisodeBatch:
+    """Do `EpisodeBatch.from_samples`."""
+    if partial not in ("keep", "drop"):
+        raise ValueError(f"partial={partial!r} must be 'keep' or 'drop'.")
+    samples = as_arrays(samples)
+    first = checked_first(first, samples.env.done.shape[1])
+    pieces = find_pieces(samples, checked_boundary(boundary), first, mid_batch_reset)
+    if partial == "drop":
+        pieces = pieces.select(pieces.begins & pieces.ends)
+    return EpisodeBatch(
+        env_spec=env_spec,
+        **gather_steps(step_fields(samples, pieces), pieces),
+        last_observations=last_observations(samples, pieces, mid_batch_reset),
+        lengths=pieces.lengths,
+        validate=False,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Episodes to batches
+# ---------------------------------------------------------------------------------------------------------------------
+def to_samples(batch: EpisodeBatch, max_T: int | None = None, value: Callable | None = None) -> tuple[Samples, Any]:
+    """Do `EpisodeBatch.to_samples`."""
+    import torch
+
+    if max_T is not None and max_T < 1:
+        raise ValueError(f"max_T={max_T} must be at least 1, or None for no limit.")
+    if not batch.n_episodes:
+        raise ValueError("There is no episode to make a batch of.")
+    batch = batch.numpy()
+    columns = _Columns(batch.lengths, max_T)
+    T, N = columns.shape
+    t, b, end_t, every = columns.t, columns.b, columns.lengths - 1, np.arange(columns.shape[1])
+
+    def place(x, rows=T, shift=0):
+        out = np.zeros((rows, N, *x.shape[1:]), x.dtype)
+        out[t + shift, b] = x
+        return out
+
+    def place_observations(x, next_x):
+        out = place(x, T + 1)
+        out[columns.lengths, every] = next_x[columns.last_steps]
+        return out
+
+    def place_previous(x):
+        """Return [T,N,...]: zeros where an episode begins, else that of the step before, also if it is in another column."""
+        out = np.zeros((T, N, *x.shape[1:]), x.dtype)
+        out[t[~columns.begins], b[~columns.begins]] = x[np.flatnonzero(~columns.begins) - 1]
+        return out
+
+    next_observations = batch.next_observations
+    observation = tree_map(place_observations, batch.observations, next_observations)
+    last_observation = tree_map(lambda x: x[columns.last_steps][None], next_observations)  # [1,N,...]
+    action, prev_action = (tree_map(func, batch.actions) for func in (place, place_previous))
+    reward, prev_reward = (func(batch.rewards.astype(np.float32)) for func in (place, place_previous))
+    is_terminal = batch.terminals[columns.last_steps]  # [N]
+    done = np.arange(T)[:, None] >= end_t
+    timeout = (np.arange(T)[:, None] == end_t) & ~is_terminal
+    valid = np.arange(T)[:, None] < columns.lengths
+
+    def structure(tree, name):
+        return to_structure(tree_map(as_torch, numeric(tree)), name)
+
+    timeout_value = None
+    if value is not None:
+        inputs = (last_observation, tree_map(lambda x: x[columns.last_steps][None], batch.actions), reward[end_t, every][None])
+        observations, actions, rewards = (structure(tree_map(lambda x: x[0], x), name) for x, name in zip(inputs, "oar"))
+        with torch.no_grad():
+            values = value(observations, actions, rewards).to("cpu", torch.float32)  # [N]
+        timeout_value = torch.where(torch.from_numpy(timeout), values, 0.0)
+    terminal_observation = structure(last_observation, "observation")
+    samples = Samples(
+        agent=AgentSamplesBsv(
+            action=structure(action, "action"),
+            prev_action=structure(prev_action, "action"),
+            agent_info=structure(tree_map(place, numeric(batch.agent_infos)), "agent_info"),
+            bootstrap_value=torch.zeros(1, N),
+            timeout_value=timeout_value,
+        ),
+        env=EnvSamples(
+            observation=structure(tree_map(lambda x: x[:-1], observation), "observation"),
+            reward=torch.from_numpy(reward),
+            prev_reward=torch.from_numpy(prev_reward),
+            done=torch.from_numpy(done),
+            env_info=structure(tree_map(place, numeric(batch.env_infos)), "env_info"),
+            timeout=torch.from_numpy(timeout),
+            next_observation=structure(tree_map(lambda x: x[1:], observation), "observation"),
+        ),
+        final_observation=terminal_observation,  # Whichever of the two: there is one for each column.
+        terminal_observation=terminal_observation,
+    )
+    return samples, torch.from_numpy(valid.astype(np.float32))
+
+
+class _Columns:
+    """How S steps of episodes are laid out in N columns of at most `max_T` rows.
+
+    Attributes:
+        shape: ``(T, N)``.
+        lengths: rows of each column [N] that are steps.
+        t, b: row and column of each step [S].
+        begins: whether a step begins an episode [S] bool.
+        last_steps: index of the last step in each column [N].
+    """
+
+    def __init__(self, lengths: np.ndarray, max_T: int | None) -> None:
+        lengths = np.asarray(lengths, np.int64)
+        starts = np.cumsum(lengths) - lengths
+        t = np.arange(lengths.sum()) - np.repeat(starts, lengths)  # In the episode.
+        self.begins = t == 0
+        self.t = t if max_T is None else t % max_T
+        self.b = np.cumsum(self.t == 0) - 1
+        self.lengths = np.bincount(self.b)
+        self.last_steps = np.cumsum(self.lengths) - 1
+        self.shape = int(self.lengths.max()), len(self.lengths)

@@ -1,0 +1,102 @@
+"""Nested dictionaries of arrays (numpy's or torch's): the form of what episodes hold. A single array is the simplest one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from rlpyt.spaces.gym_wrapper import field_names
+from rlpyt.utils.collections import namedarraytuple
+
+Tree = Any  # dict[str, Tree] | np.ndarray | torch.Tensor
+
+
+def is_tensor(x: Any) -> bool:
+    """Return whether `x` is a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def tree_map(func: Callable, tree: Tree, *others: Tree) -> Tree:
+    """Return the tree of ``func(leaf, *leaves of the others at the same place)``."""
+    if isinstance(tree, dict):
+        return {key: tree_map(func, value, *(other[key] for other in others)) for key, value in tree.items()}
+    return func(tree, *others)
+
+
+def leaves(tree: Tree, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield ``(path, leaf)`` of all leaves; paths join the keys by dots."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, tree
+
+
+def structure(tree: Tree) -> Any:
+    """Return the keys of a tree, nested; None for a leaf."""
+    return {key: structure(value) for key, value in tree.items()} if isinstance(tree, dict) else None
+
+
+def cat(parts: list[Tree]) -> Tree:
+    """Concatenate trees of one structure along their first dimension."""
+
+    def cat_leaves(*arrays):
+        if len(arrays) == 1:
+            return arrays[0]
+        return sys.modules["torch"].cat(arrays) if is_tensor(arrays[0]) else np.concatenate(arrays)
+
+    return tree_map(cat_leaves, *parts)
+
+
+def as_numpy(x: Any) -> np.ndarray:
+    """Return an array or tensor as a numpy array, over the same memory if it is on the CPU."""
+    return x.detach().cpu().numpy() if is_tensor(x) else x
+
+
+def as_torch(x: Any, device: Any = None) -> Any:
+    """Return an array as a tensor, over the same memory if it stays on the CPU; arrays of strings or objects stay what they are."""
+    import torch
+
+    if isinstance(x, np.ndarray):
+        if x.dtype.kind not in "biufc":
+            return x
+        x = torch.from_numpy(x if x.flags.writeable else x.copy())
+    return x if device is None else x.to(device)
+
+
+def numeric(tree: Tree) -> Tree:
+    """Leave out entries that are not numbers, such as names, of which there are no tensors."""
+    if not isinstance(tree, dict):
+        return tree
+    parts = {key: numeric(value) for key, value in tree.items() if isinstance(value, dict) or as_numpy(value).dtype.kind in "biufc"}
+    return {key: value for key, value in parts.items() if not isinstance(value, dict) or any(True for _ in leaves(value))}
+
+
+def from_structure(buffer_: Any) -> Tree:
+    """Turn namedtuples and namedarraytuples, nested at will, into dictionaries; an empty dictionary for None.
+
+    Plain tuples get the keys ``item_0``, ``item_1``, ...; fields that are None are left out.
+    """
+    if buffer_ is None:
+        return {}
+    if not isinstance(buffer_, tuple):
+        return buffer_
+    parts = tuple(buffer_)
+    names = getattr(buffer_, "_fields", None) or [f"item_{i}" for i in range(len(parts))]
+    return {name: from_structure(part) for name, part in zip(names, parts) if part is not None}
+
+
+def to_structure(tree: Tree, name: str) -> Any:
+    """Turn dictionaries into namedarraytuples, of a type called `name`; None for an empty dictionary.
+
+    Keys which are no field names are changed (``a.b`` to ``a_b``).
+    """
+    if not isinstance(tree, dict):
+        return tree
+    parts = {field: to_structure(value, f"{name}_{field}") for field, value in zip(field_names(tree), tree.values())}
+    parts = {field: value for field, value in parts.items() if value is not None}
+    return namedarraytuple(name, list(parts))(*parts.values()) if parts else None

@@ -1,0 +1,120 @@
+"""What exactly was run: the script, its command, machine and packages, the state of its git repository, and an archive of that."""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import socket
+import stat
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterable
+from datetime import datetime
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from rlpyt.utils.misc import atomic_write
+
+LARGE = 8 * 2**20  # bytes
+_SECONDS = 60  # that git may take
+
+
+def launcher() -> str:
+    """Return the path of the script that is running, absolute; "<stdin>" where there is none, as in a notebook."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    return "<stdin>" if path is None else os.path.abspath(path)
+
+
+def repository_of(path: Any) -> Path | None:
+    """Return the root of the git repository in which a file is; None if it is in none, or there is no git."""
+    directory = os.path.dirname(path)
+    root = _git(directory, "rev-parse", "--show-toplevel") if os.path.isdir(directory) else None
+    return Path(os.fsdecode(root.removesuffix(b"\n"))) if root else None
+
+
+def describe(script: str, root: Path | None, outputs: Iterable[Path] = ()) -> dict[str, Any]:
+    """Return how and where a script is run, for JSON.
+
+    Args:
+        script: its absolute path.
+        root: of the git repository it is in; None for none.
+        outputs: what experiments have written: not a change of the repository.
+    """
+    facts = dict(
+        launcher=script,
+        command=list(sys.orig_argv),
+        directory=os.getcwd(),
+        host=socket.gethostname(),
+        platform=platform.platform(),
+        python=platform.python_version(),
+        started=datetime.now().astimezone().isoformat(timespec="seconds"),
+        packages=_packages(),
+    )
+    return facts if root is None else {**facts, **_git_state(script, root, outputs)}
+
+
+def _packages() -> dict[str, str]:
+    """Versions of all that is installed, by name."""
+    metadata = [each.metadata for each in distributions()]
+    return dict(sorted((each["Name"], each["Version"]) for each in metadata if each["Name"]))
+
+
+def _git_state(script: str, root: Path, outputs: Iterable[Path]) -> dict[str, Any]:
+    commit = _git(root, "rev-parse", "--verify", "HEAD")  # None before the first commit.
+    excluded = [f":(exclude,literal){path.relative_to(root)}" for path in outputs if path.is_relative_to(root)]
+    changes = _git(root, "status", "--porcelain", "--", ".", *excluded)
+    is_dirty = None if changes is None else bool(changes.strip())
+    githash = None if commit is None else commit.decode().strip() + "-dirty" * bool(is_dirty)
+    return dict(githash=githash, git_dirty=is_dirty, git_root_path=str(root), launcher=os.path.relpath(os.path.realpath(script), root))
+
+
+def archive(root: Path, path: Any, outputs: Iterable[Path] = ()) -> int:
+    """Write the files of a git repository, as they are now, into a .tar.xz; return how many bytes they have.
+
+    Those that git tracks, and those that it does not ignore; without files of `LARGE` bytes or more, and without `outputs`.
+    """
+    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard") or b""
+    names = [os.fsdecode(name) for name in sorted(set(listed.split(b"\0"))) if name]
+    total = 0
+    with atomic_write(path) as file, tarfile.open(fileobj=file, mode="w:xz", preset=1) as tar:
+        for name in names:
+            source = root / name
+            if any(source.is_relative_to(output) for output in outputs):
+                continue
+            try:
+                info, contents = _read(source, name)
+            except OSError:  # It is deleted, or not for us to read.
+                continue
+            if info is not None:
+                tar.addfile(info, io.BytesIO(contents))
+                total += info.size
+    return total
+
+
+def _read(source: Path, name: str) -> tuple[tarfile.TarInfo | None, bytes]:
+    """A file for an archive and its contents, read once: it may be written to meanwhile. None if it does not belong there."""
+    status, info, contents = source.lstat(), tarfile.TarInfo(name), b""
+    if stat.S_ISLNK(status.st_mode):
+        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(source)
+    elif stat.S_ISREG(status.st_mode) and status.st_size < LARGE:
+        contents = source.read_bytes()
+        info.size, info.mode = len(contents), stat.S_IMODE(status.st_mode)
+    else:
+        return None, contents
+    info.mtime = int(status.st_mtime)
+    return info, contents
+
+
+def _git(directory: Any, *arguments: str) -> bytes | None:
+    """What a git command says; None if it fails, or if there is no git."""
+    environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
+    command = ["git", "-C", os.fspath(directory), *arguments]
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=True, env=environment, timeout=_SECONDS
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,240 @@
+"""Replay of whole episodes, and of transitions out of them."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+
+from rlpyt.episodes.batch import EpisodeBatch, TimeStepBatch
+from rlpyt.episodes.specs import EnvSpec
+from rlpyt.episodes.trees import Tree, as_numpy, as_torch, leaves, numeric, structure, tree_map
+from rlpyt.replays.final_observations import FinalObservations
+from rlpyt.replays.ring import Ring
+from rlpyt.utils.buffer import check_memory
+from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed, rng_state, set_rng_state
+
+_NOT_LAST = -1  # Slot of a step that is not the last of its episode.
+
+
+class EpisodeReplayBuffer(OwnRandomNumbers):
+    """Keeps the latest episodes, as many as fit: the oldest ones make room, each as a whole.
+
+    Every observation is stored once; truncated episodes are kept like others, `step_types` telling how each ended. Only numbers are kept,
+    not, for example, the names in env_infos. Memory is reserved at the first append, and taken as it fills.
+
+    Args:
+        capacity: the most steps that are kept (env steps).
+        env_spec: of what is sampled; None takes that of the first episodes.
+
+    Attributes:
+        capacity, env_spec: as above.
+        rng: draws the samples; seeded from numpy's global generator.
+    """
+
+    def __init__(self, capacity: int, env_spec: EnvSpec | None = None) -> None:
+        if int(capacity) < 1:
+            raise ValueError(f"capacity={capacity} must be at least 1 (env steps).")
+        self.capacity, self.env_spec = int(capacity), env_spec
+        self.rng = rng_from_global_seed()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, also what kinds of episodes are kept."""
+        self._ring = Ring(self.capacity)
+        self._episodes: deque[tuple[int, int]] = deque()  # (number of the first step, steps), oldest first.
+        self._steps: dict[str, Tree] | None = None  # [capacity,...]
+        self._last: Tree = None  # Of FinalObservations, whose slots are the same in all.
+        self._slots = np.full(self.capacity, _NOT_LAST)  # Of the last step of each episode.
+        self._episode_infos: deque[dict] = deque()
+
+    # What there is --------------------------------------------------------------------------------------------------
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes are kept."""
+        return len(self._episodes)
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps are kept."""
+        return self._ring.written - self._first
+
+    def __len__(self) -> int:
+        """Return how many steps are kept."""
+        return self.n_steps
+
+    @property
+    def _first(self) -> int:
+        """Number of the oldest step that is kept."""
+        return self._episodes[0][0] if self._episodes else self._ring.written
+
+    # Writing --------------------------------------------------------------------------------------------------------
+    def append_episodes(self, batch: EpisodeBatch) -> None:
+        """Add episodes, in their order; the oldest ones make room. Of more than fit, the last ones are added.
+
+        Raises:
+            ValueError: an episode has more steps than there is room for, or other fields than those before.
+        """
+        batch = batch.numpy()
+        lengths = np.asarray(batch.lengths, np.int64)
+        if not len(lengths):
+            return
+        if lengths.max() > self.capacity:
+            raise ValueError(f"An episode of {lengths.max()} steps does not fit into a buffer with capacity={self.capacity}.")
+        room = self.capacity - int(lengths.sum())
+        if room < 0:
+            batch = batch.select(np.cumsum(lengths[::-1])[::-1] <= self.capacity)
+            lengths = np.asarray(batch.lengths, np.int64)
+        steps = {name: numeric(getattr(batch, name)) for name in EpisodeBatch._PER_STEP}
+        if self._steps is None:
+            self._allocate(steps, batch.last_observations)
+            self.env_spec = self.env_spec or batch.env_spec
+        self._check(steps)
+        self._evict(max(room, 0))
+
+        number = self._ring.written
+        stops = number + np.cumsum(lengths)
+        rows = self._ring.wrap(np.arange(number, stops[-1]))
+        tree_map(lambda memory, x: _write(memory, rows, x), self._steps, steps)
+        self._slots[rows] = _NOT_LAST
+        slots = tree_map(lambda store, x: store.append(x, len(lengths)), self._last, batch.last_observations)
+        self._slots[self._ring.wrap(stops - 1)] = next(leaf for _, leaf in leaves(slots))
+        self._ring.advance(len(rows))
+        self._episodes.extend(zip((stops - lengths).tolist(), lengths.tolist()))
+        infos = numeric(batch.episode_infos_by_episode)
+        self._episode_infos.extend(tree_map(lambda x, i=i: x[i], infos) for i in range(len(lengths)))
+
+    def _allocate(self, steps: dict[str, Tree], last_observations: Tree) -> None:
+        arrays = [x for _, x in leaves(steps)]
+        n_bytes = sum(self.capacity * math.prod(x.shape[1:]) * x.itemsize for x in arrays)
+        check_memory(n_bytes, f"A replay buffer of {self.capacity} steps of episodes")
+        self._steps = tree_map(lambda x: np.zeros((self.capacity, *x.shape[1:]), x.dtype), steps)
+        self._last = tree_map(lambda x: FinalObservations(x[0], self.capacity), last_observations)
+
+    def _check(self, steps: dict[str, Tree]) -> None:
+        expected, got = structure(self._steps), structure(steps)
+        if expected != got:
+            raise ValueError(f"The episodes have the fields {got}, but must have those kept before, {expected}.")
+        given = dict(leaves(steps))
+        for path, memory in leaves(self._steps):
+            expected, got = ((x.dtype, x.shape[1:]) for x in (memory, given[path]))
+            if expected != got:
+                raise ValueError(f"{path} has dtype {got[0]} and shape {got[1]} in each step, but must be as before: {expected}.")
+
+    def _evict(self, n_steps: int) -> None:
+        """Forget the oldest episodes until no more than `n_steps` steps are left."""
+        last_steps = []
+        while self.n_steps > n_steps:
+            number, length = self._episodes.popleft()
+            self._episode_infos.popleft()
+            last_steps.append(number + length - 1)
+        if last_steps:
+            slots = self._slots[self._ring.wrap(np.array(last_steps))]
+            tree_map(lambda store: store.forget(slots), self._last)
+
+    # Reading --------------------------------------------------------------------------------------------------------
+    def sample_timesteps(self, n: int) -> TimeStepBatch:
+        """Return `n` transitions drawn uniformly with replacement, copied out.
+
+        Raises:
+            ValueError: nothing is kept yet.
+        """
+        self._check_not_empty()
+        numbers = self.rng.integers(self._first, self._ring.written, size=n)
+        rows = self._ring.wrap(numbers)
+        slots = self._slots[rows]
+        is_last = slots != _NOT_LAST
+        following = self._ring.wrap(numbers + ~is_last)
+
+        def after(memory, store):
+            out = memory[following]
+            out[is_last] = store[slots[is_last]]
+            return out
+
+        steps = tree_map(lambda memory: memory[rows], self._steps)
+        next_observations = tree_map(after, self._steps["observations"], self._last)
+        starts = np.array([start for start, _ in self._episodes])
+        infos = self._infos(np.searchsorted(starts, numbers, side="right") - 1)
+        return TimeStepBatch(env_spec=self.env_spec, **steps, next_observations=next_observations, episode_infos=infos, validate=False)
+
+    def sample_transitions(self, n: int) -> dict[str, Tree]:
+        """Return what `sample_timesteps` does as a dictionary of arrays [n,...]."""
+        batch = self.sample_timesteps(n)
+        return {name: getattr(batch, name) for name in TimeStepBatch._PER_STEP}
+
+    def sample_episodes(self, n: int) -> EpisodeBatch:
+        """Return `n` episodes drawn uniformly with replacement, each as likely as any other, copied out.
+
+        Raises:
+            ValueError: nothing is kept yet.
+        """
+        self._check_not_empty()
+        return self._read(self.rng.integers(self.n_episodes, size=n))
+
+    def sample_path(self) -> dict[str, Tree]:
+        """Return one episode drawn uniformly, as `EpisodeBatch.to_list` does."""
+        return self.sample_episodes(1).to_list()[0]
+
+    def episodes(self) -> EpisodeBatch:
+        """Return all episodes, oldest first, copied out.
+
+        Raises:
+            ValueError: nothing is kept yet.
+        """
+        self._check_not_empty()
+        return self._read(np.arange(self.n_episodes))
+
+    def _check_not_empty(self) -> None:
+        if not self._episodes:
+            raise ValueError("The buffer is empty: append episodes before sampling.")
+
+    def _read(self, idxs: np.ndarray) -> EpisodeBatch:
+        """Return the episodes number `idxs` [n], from the oldest one."""
+        starts, lengths = np.array(self._episodes)[idxs].T
+        stops = np.cumsum(lengths)
+        rows = self._ring.wrap(np.arange(stops[-1]) + np.repeat(starts - (stops - lengths), lengths))
+        slots = self._slots[rows[stops - 1]]
+        return EpisodeBatch(
+            env_spec=self.env_spec,
+            **tree_map(lambda memory: memory[rows], self._steps),
+            last_observations=tree_map(lambda store: store[slots], self._last),
+            episode_infos=self._infos(idxs),
+            lengths=lengths,
+            validate=False,
+        )
+
+    def _infos(self, idxs: np.ndarray) -> dict:
+        """Return what is the same during a whole episode, of these episodes: arrays [n,...]."""
+        if not self._episode_infos or not self._episode_infos[0]:
+            return {}
+        return tree_map(lambda *values: np.stack(values), *(self._episode_infos[i] for i in idxs.tolist()))
+
+    # Checkpoints ----------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict:
+        """Return the contents: plain data and tensors."""
+        kept = None
+        if self._episodes:
+            batch = self.episodes()
+            names = (*EpisodeBatch._PER_STEP, *EpisodeBatch._PER_EPISODE)
+            kept = {name: tree_map(as_torch, getattr(batch, name)) for name in names}
+        return dict(capacity=self.capacity, rng=rng_state(self.rng), episodes=kept)
+
+    def load_state_dict(self, state: dict) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            ValueError: it is of a buffer of another capacity.
+        """
+        if state["capacity"] != self.capacity:
+            raise ValueError(f"The saved buffer has capacity={state['capacity']}, and this one has capacity={self.capacity}.")
+        self.clear()
+        if state["episodes"] is not None:
+            kept = {name: tree_map(as_numpy, tree) for name, tree in state["episodes"].items()}
+            infos = kept.pop("episode_infos_by_episode")
+            self.append_episodes(EpisodeBatch(env_spec=self.env_spec, episode_infos=infos, **kept, validate=False))
+        set_rng_state(self.rng, state["rng"])
+
+
+def _write(memory: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
+    memory[rows] = x

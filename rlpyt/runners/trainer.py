@@ -1,0 +1,524 @@
+"""`Trainer`: epochs, with their log and their snapshots, around an algorithm that has a loop of its own, or one of rlpyt's.
+
+    trainer = Trainer(ctxt)                      # of wrap_experiment; Trainer() logs and saves where the log is open
+    trainer.setup(algo, env)                     # an algorithm with train(trainer), or
+    trainer.setup(PPO(), agent=AtariFfAgent(), sampler=SerialSampler(...))
+    trainer.train(n_epochs=100, batch_size=4000)
+
+    trainer = Trainer(ctxt)                      # later, with everything made as it was then
+    trainer.setup(algo, env)
+    trainer.restore(directory)
+    trainer.resume()                             # goes on as if it had never stopped; n_epochs=200 makes it longer
+
+A snapshot holds data, and no code: what `setup` is given must be made again. It holds
+
+- of an algorithm with ``train(trainer)``, what its ``state_dict()`` returns (or ``__getstate__()``): tensors, arrays, numbers, strings,
+  random generators, and dicts, lists and tuples of them, from which ``load_state_dict(state)`` (or ``__setstate__(state)``) goes on;
+- of its sampler the same, where that has these methods: without, environments begin new episodes;
+- of an algorithm of rlpyt, what its runner saves;
+- the random state of the process, what is counted, and where the log is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlpyt.experiment.snapshotter import SnapshotConfig, Snapshotter, find_snapshot
+from rlpyt.runners.checkpoint import beside
+from rlpyt.runners.interrupt import Interrupt
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.utils.logging import logger
+from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+from rlpyt.utils.seed import get_seed, rng_states, set_rng_states
+
+FORMAT = 1
+_KEPT = (torch.Tensor, torch.Size, torch.dtype, torch.device)  # which a snapshot can hold, besides plain data
+
+
+class NotSetupError(Exception):
+    """Something must be called before this."""
+
+
+@dataclass
+class TrainArgs:
+    """Arguments of `Trainer.train`, and the epoch to begin with."""
+
+    n_epochs: int
+    batch_size: int | None = None
+    plot: bool = False
+    store_episodes: bool = False
+    pause_for_plot: bool = False
+    start_epoch: int = 0
+
+
+class Trainer:
+    """Trains, with a row of the log and a snapshot after each epoch.
+
+    Args:
+        snapshot_config: has `snapshot_dir`, `snapshot_mode` and `snapshot_gap`, as the context of an experiment has; see
+            `rlpyt.experiment.snapshotter.Snapshotter`. None takes those of the log that is open, or else the defaults.
+
+    Attributes:
+        step_itr: iterations so far; an algorithm with ``train(trainer)`` counts them, and they are the steps of TensorBoard.
+        step_episode: what such an algorithm sampled in this epoch, for `store_episodes`; after `restore`, what was stored, a list of
+            dictionaries, one per episode.
+        enable_logging: whether a row is logged after each epoch; such an algorithm may log by itself instead.
+    """
+
+    def __init__(self, snapshot_config: Any = None) -> None:
+        config = _config_of_log() if snapshot_config is None else snapshot_config
+        self._snapshotter = Snapshotter(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap)
+        self.step_itr = 0
+        self.step_episode: Any = None
+        self.enable_logging = True
+        self._algo: Any = None
+        self._env: Any = None
+        self._sampler: Any = None
+        self._runner_settings: dict | None = None  # None: the algorithm has a loop of its own.
+        self._runner: Any = None
+        self._train_args: TrainArgs | None = None
+        self._restored: tuple[Any, dict] | None = None  # Snapshot file and contents.
+        self._must_continue = False  # Sampler and random states are put back when the first epoch begins.
+        self._interrupt: Interrupt | None = None
+        self._sampler_state: dict | None = None  # Of a sampler that was shut down after training.
+        self._total_env_steps = 0
+        self._cum_time = 0.0  # seconds until `_start_time`
+        self._start_time = self._epoch_time = time.monotonic()
+
+    # Setup ----------------------------------------------------------------------------------------------------------
+    def setup(
+        self,
+        algo: Any,
+        env: Any = None,
+        *,
+        agent: Any = None,
+        sampler: Any = None,
+        seed: int | None = None,
+        affinity: dict | str | None = None,
+        save_replay: bool = False,
+        RunnerCls: Any = None,
+    ) -> None:
+        """Say what to train.
+
+        Args:
+            algo: has ``train(trainer)``, and ``_sampler`` if it uses `obtain_episodes`; or is an algorithm of rlpyt, with
+                ``optimize_agent``.
+            env: environment, for `get_env_copy`.
+            agent, sampler: of an algorithm of rlpyt.
+            seed, affinity, save_replay: of its runner, see `rlpyt.runners.minibatch_rl.MinibatchRlBase`. The seed defaults to what
+                `rlpyt.utils.seed.set_seed` was given last.
+            RunnerCls: class of its runner; default `MinibatchRlEval` if the sampler has evaluation environments, else `MinibatchRl`.
+
+        Raises:
+            TypeError: `algo` is neither.
+            ValueError: agent or sampler is missing, or superfluous.
+        """
+        settings = dict(agent=agent, sampler=sampler, seed=seed, affinity=affinity, save_replay=save_replay, RunnerCls=RunnerCls)
+        name = type(algo).__name__
+        if callable(getattr(algo, "train", None)):
+            superfluous = [key for key, value in settings.items() if value is not None and value is not False]
+            if superfluous:
+                raise ValueError(f"{name} has train(trainer), so it takes care of {', '.join(superfluous)} itself: leave them out.")
+            self._runner_settings, self._sampler = None, getattr(algo, "_sampler", None)
+        elif callable(getattr(algo, "optimize_agent", None)):
+            missing = [key for key in ("agent", "sampler") if settings[key] is None]
+            if missing:
+                raise ValueError(f"{name} is an algorithm of rlpyt: setup() needs its {' and '.join(missing)}, too.")
+            self._runner_settings, self._sampler = settings, None
+        else:
+            raise TypeError(f"{name} has neither train(trainer) nor optimize_agent(itr, samples): it is no algorithm to train.")
+        self._algo, self._env = algo, env
+        if self._restored is not None:
+            self._load_algo()
+
+    def get_env_copy(self) -> Any:
+        """Return a copy of the environment that `setup` was given, with random numbers of its own where it has a ``seed``; or None."""
+        if self._env is None:
+            return None
+        import cloudpickle
+
+        copy = cloudpickle.loads(cloudpickle.dumps(self._env))
+        if hasattr(copy, "seed"):
+            copy.seed(int(torch.randint(2**31, ())))
+        return copy
+
+    @property
+    def total_env_steps(self) -> int:
+        """Environment steps so far."""
+        diagnostics = getattr(self._runner, "diagnostics", None)
+        return self._total_env_steps if diagnostics is None else diagnostics.cum_steps
+
+    @total_env_steps.setter
+    def total_env_steps(self, value: int) -> None:
+        self._total_env_steps = value
+
+    # Sampling -------------------------------------------------------------------------------------------------------
+    def obtain_episodes(self, itr: int, batch_size: int | None = None, agent_update: Any = None, env_update: Any = None) -> Any:
+        """Return whole episodes, sampled by the algorithm's sampler.
+
+        Args:
+            itr: number of the iteration.
+            batch_size: environment steps at least; default that of `train`.
+            agent_update: what workers are to act with; default the parameters of the algorithm's ``exploration_policy``, or else of its
+                ``policy``. A list has one entry per worker.
+            env_update: what changes the environments; None for nothing. A list has one entry per worker.
+
+        Returns:
+            An `rlpyt.episodes.EpisodeBatch`.
+
+        Raises:
+            ValueError: there is no sampler, or no `batch_size` here and in `train`.
+        """
+        if self._sampler is None:
+            raise ValueError("The trainer has no sampler: give the algorithm one, as its attribute _sampler, before setup().")
+        if batch_size is None and self._train_args is not None:
+            batch_size = self._train_args.batch_size
+        if batch_size is None:
+            raise ValueError("batch_size (env steps) must be given, to obtain_episodes() or to train().")
+        if agent_update is None:
+            agent_update = self._policy_parameters()
+        episodes = self._sampler.obtain_samples(itr, batch_size, agent_update=agent_update, env_update=env_update)
+        self._total_env_steps += int(sum(episodes.lengths))
+        return episodes
+
+    def obtain_samples(self, itr: int, batch_size: int | None = None, agent_update: Any = None, env_update: Any = None) -> list[dict]:
+        """As `obtain_episodes`, but return a list of dictionaries, one per episode."""
+        return self.obtain_episodes(itr, batch_size, agent_update, env_update).to_list()
+
+    def _policy_parameters(self) -> Any:
+        """Parameters of the policy; or itself, if it does not tell them."""
+        policy = getattr(self._algo, "exploration_policy", None)
+        policy = getattr(self._algo, "policy", None) if policy is None else policy
+        return policy.get_param_values() if hasattr(policy, "get_param_values") else policy
+
+    # Training -------------------------------------------------------------------------------------------------------
+    def train(
+        self,
+        n_epochs: int,
+        batch_size: int | None = None,
+        plot: bool = False,
+        store_episodes: bool = False,
+        pause_for_plot: bool = False,
+    ) -> Any:
+        """Train from the beginning.
+
+        Args:
+            n_epochs: number of epochs.
+            batch_size: environment steps per epoch. For an algorithm of rlpyt, a multiple of what its sampler takes at once, and by
+                default that.
+            plot, pause_for_plot: ignored, with a warning: there is no window.
+            store_episodes: keep ``step_episode`` in snapshots.
+
+        Returns:
+            What the algorithm's ``train`` returns, by convention the average return in the last epoch; that, for algorithms of rlpyt,
+            or None if it is not known.
+
+        Raises:
+            NotSetupError: there was no `setup`.
+            TypeError: snapshots are to be kept, and the algorithm does not tell its state.
+        """
+        self._check_setup("train()")
+        self._restored, self._must_continue = None, False
+        return self._train(TrainArgs(n_epochs, batch_size, plot, store_episodes, pause_for_plot))
+
+    def resume(
+        self,
+        n_epochs: int | None = None,
+        batch_size: int | None = None,
+        plot: bool | None = None,
+        store_episodes: bool | None = None,
+        pause_for_plot: bool | None = None,
+    ) -> Any:
+        """Go on from where `restore` has been; arguments default to what they were then, and mean what they mean to `train`.
+
+        Raises:
+            NotSetupError: there was no `restore`, or no `setup`.
+        """
+        if self._restored is None:
+            raise NotSetupError("Call restore(directory) before resume().")
+        self._check_setup("resume()")
+        given = dict(n_epochs=n_epochs, batch_size=batch_size, plot=plot, store_episodes=store_episodes, pause_for_plot=pause_for_plot)
+        return self._train(dataclasses.replace(self._train_args, **{name: value for name, value in given.items() if value is not None}))
+
+    def _train(self, args: TrainArgs) -> Any:
+        if not isinstance(args.n_epochs, numbers.Integral) or args.n_epochs < 0:
+            raise ValueError(f"n_epochs={args.n_epochs!r} must be an integer of at least 0.")
+        if args.batch_size is not None and not args.batch_size >= 1:
+            raise ValueError(f"batch_size={args.batch_size!r} must be at least 1 environment step.")
+        if args.plot or args.pause_for_plot:
+            logger.warn("There is no window to plot in: plot=True is ignored. `rlpyt video` records what an agent does.")
+        self._train_args = args
+        return self._train_by_algorithm() if self._runner_settings is None else self._train_by_runner()
+
+    def _train_by_algorithm(self) -> Any:
+        if self._snapshotter.snapshot_mode != "none":
+            _check_has_state(self._algo, "train it with snapshot_mode='none'")
+        self._describe()
+        self._sampler_state = None
+        self._start_time = self._epoch_time = time.monotonic()
+        says = "finishing this epoch, then saving. Ctrl-C again ends at once."
+        with Interrupt(lambda: None, says) as self._interrupt:
+            try:
+                value = self._algo.train(self)
+                if self._snapshotter.snapshot_mode != "none":
+                    self._sampler_state = self._state_of_sampler()  # For save() afterwards.
+            finally:
+                self._cum_time = self._seconds()
+                if hasattr(self._sampler, "shutdown_worker"):
+                    self._sampler.shutdown_worker()
+        if self._interrupt.signal is not None:
+            raise SystemExit(self._interrupt.exit_code)
+        return value
+
+    def step_epochs(self) -> Iterator[int]:
+        """Yield the number of each epoch, and log and save after it; what ``train(trainer)`` of an algorithm loops over.
+
+            for epoch in trainer.step_epochs():
+                trainer.step_episode = trainer.obtain_samples(trainer.step_itr)
+                self.train_once(trainer.step_episode)
+                trainer.step_itr += 1
+        """
+        self._check_setup("step_epochs()")
+        if self._train_args is None:
+            raise NotSetupError("step_epochs() is for the algorithm's train(trainer), which train() calls.")
+        self._continue()
+        args, self.step_episode = self._train_args, None
+        for epoch in range(args.start_epoch, args.n_epochs):
+            self._epoch_time = time.monotonic()
+            with logger.prefix(f"epoch #{epoch} "):
+                yield epoch
+                is_last = self._interrupt is not None and self._interrupt.signal is not None
+                if self.enable_logging:
+                    self.log_diagnostics(args.pause_for_plot)
+                    logger.record_tabular("Epoch", epoch)
+                    logger.set_iteration(self.step_itr)
+                    logger.dump_tabular()
+                self._save(epoch, force=is_last)
+            if is_last:
+                return
+
+    def log_diagnostics(self, pause_for_plot: bool = False) -> None:
+        """Record the columns that are the same for all algorithms in the row of this epoch; `step_epochs` does it."""
+        logger.record_tabular("TotalEnvSteps", self.total_env_steps)
+        logger.record_tabular("CumTime (s)", self._seconds())
+        logger.record_tabular("EpochTime (s)", time.monotonic() - self._epoch_time)
+
+    def _seconds(self) -> float:
+        return self._cum_time + time.monotonic() - self._start_time
+
+    def _train_by_runner(self) -> Any:
+        args, settings = self._train_args, dict(self._runner_settings)
+        RunnerCls = settings.pop("RunnerCls") or (MinibatchRlEval if settings["sampler"].eval_n_envs else MinibatchRl)
+        size = settings["sampler"].batch_spec.size
+        args.batch_size = args.batch_size or size
+        if args.batch_size % size:
+            raise ValueError(f"batch_size={args.batch_size} must be a multiple of the {size} env steps that the sampler takes at once.")
+        if args.store_episodes:
+            logger.warn("store_episodes=True is ignored: the samplers of rlpyt's algorithms do not sample by episodes.")
+        if self._restored is not None:
+            settings["resume_from"], before = self._restored[0], self._restored[1]["trainer"]["train_args"]["batch_size"]
+            if args.batch_size != before:
+                raise ValueError(f"batch_size={args.batch_size} must be {before}, as it was: the runner counts in epochs of that.")
+        elif settings["seed"] is None:
+            settings["seed"] = get_seed()
+        if args.start_epoch >= args.n_epochs:
+            logger.log(f"There is nothing to do: {args.start_epoch} of {args.n_epochs} epochs are done.")
+            return None
+        self._describe()
+        steps = dict(n_steps=args.n_epochs * args.batch_size, log_interval_steps=args.batch_size)
+        self._runner = RunnerCls(algo=self._algo, **settings, **steps)
+        self._runner.snapshots = _EpochSnapshots(self._snapshotter, self._runner, args)
+        self._runner.train()
+        return self._runner._score
+
+    # Snapshots ------------------------------------------------------------------------------------------------------
+    def save(self, epoch: int) -> None:
+        """Save a snapshot, if one is due according to the snapshot mode; `step_epochs` does it after each epoch.
+
+        Raises:
+            NotSetupError: there was no `setup`.
+            RuntimeError: the algorithm is one of rlpyt, whose runner saves.
+            TypeError: the algorithm's state is not told, or holds what a snapshot cannot hold.
+        """
+        self._check_setup("save()")
+        if self._runner_settings is not None:
+            raise RuntimeError(f"The runner of {type(self._algo).__name__} saves a snapshot after each epoch, and at no other time.")
+        self._save(epoch)
+
+    def _save(self, epoch: int, force: bool = False) -> None:
+        if self._snapshotter.is_due(epoch, force):
+            self._snapshotter.save_itr_params(epoch, self._snapshot(epoch), force)
+
+    def _snapshot(self, epoch: int) -> dict[str, Any]:
+        args = self._train_args or TrainArgs(n_epochs=epoch + 1)
+        episodes = self.step_episode if args.store_episodes else None
+        episodes = episodes.to_list() if hasattr(episodes, "to_list") else episodes
+        return dict(
+            itr=epoch,
+            epoch=epoch,
+            cum_steps=self.total_env_steps,
+            algo=_state_of(self._algo),
+            sampler=self._sampler_state or self._state_of_sampler(),
+            trainer=dict(
+                format=FORMAT,
+                train_args=dataclasses.asdict(args),
+                total_itr=self.step_itr,
+                cum_time=self._seconds(),
+                episodes=to_plain(episodes, "step_episode", _KEPT),
+            ),
+            n_rows=logger.n_rows(),
+            rng=rng_states(),  # Last: nothing above may draw random numbers.
+        )
+
+    def _state_of_sampler(self) -> dict | None:
+        return _state_of(self._sampler) if _has_state_dict(self._sampler) else None
+
+    def restore(self, from_dir: Any, from_epoch: int | str = "last") -> TrainArgs:
+        """Go back to a snapshot: the algorithm has its state again as soon as there was `setup`, too; `resume` does the rest.
+
+        Args:
+            from_dir: directory of the experiment.
+            from_epoch: number of an epoch, "first" or "last": of those whose snapshots are there.
+
+        Returns:
+            A copy of the arguments of `train`, with the epoch to go on with.
+
+        Raises:
+            FileNotFoundError: there is no snapshot, or not that one.
+            ValueError: none is readable, or it is of something else.
+        """
+        file, snapshot = find_snapshot(from_dir, from_epoch)
+        trainer = snapshot.get("trainer") if isinstance(snapshot, dict) else None
+        if trainer is None:
+            raise ValueError(f"{file} has not been saved by a Trainer. A runner goes on from those of runners, by its resume_from.")
+        self._restored = file, snapshot
+        self._train_args = TrainArgs(**trainer["train_args"])
+        is_of_runner = "run" in snapshot
+        # A runner that was interrupted has not completed its epoch.
+        self._train_args.start_epoch = snapshot["cum_steps"] // self._train_args.batch_size if is_of_runner else snapshot["epoch"] + 1
+        self._total_env_steps = snapshot["cum_steps"]
+        if not is_of_runner:
+            self.step_itr, self.step_episode = trainer["total_itr"], from_plain(trainer["episodes"])
+        if self._algo is not None:
+            self._load_algo()
+        return dataclasses.replace(self._train_args)
+
+    def _load_algo(self) -> None:
+        """Put the algorithm into the state of the snapshot; that of rlpyt's is put back by the runner."""
+        file, snapshot = self._restored
+        if ("run" in snapshot) != (self._runner_settings is not None):
+            kind = "an algorithm of rlpyt" if "run" in snapshot else "an algorithm with train(trainer)"
+            raise ValueError(f"{file} is of {kind}, which {type(self._algo).__name__} is not.")
+        if self._runner_settings is None:
+            _load_state(self._algo, snapshot["algo"], file)
+            self._must_continue = True
+
+    def _continue(self) -> None:
+        """Put back the rest of the snapshot, now that nothing more is to be prepared."""
+        if not self._must_continue:
+            return
+        self._must_continue = False
+        file, snapshot = self._restored
+        if snapshot["sampler"] is not None and hasattr(self._sampler, "load_state_dict"):
+            _load_state(self._sampler, snapshot["sampler"], file)
+        elif self._sampler is not None:
+            logger.log("Environments begin new episodes: the sampler does not tell where they are.")
+        self._total_env_steps, self.step_itr = snapshot["cum_steps"], snapshot["trainer"]["total_itr"]
+        self._cum_time, self._start_time = snapshot["trainer"]["cum_time"], time.monotonic()
+        if logger.n_rows() == 0:
+            logger.continue_rows(beside(file, "progress.csv"), snapshot["n_rows"])
+        set_rng_states(snapshot["rng"])
+        logger.log(f"Resumed after epoch {snapshot['epoch']} ({snapshot['cum_steps']:,} environment steps) from {file}.")
+
+    def _check_setup(self, what: str) -> None:
+        if self._algo is None:
+            raise NotSetupError(
+                f"Call setup(algo, env) before {what}. A snapshot holds no code: to resume, make algorithm and environment as they were."
+            )
+
+    def _describe(self) -> None:
+        """Write what is trained, and how long, into trainer.json."""
+        settings = self._runner_settings or dict(sampler=self._sampler)
+        parts = {name: type(part).__name__ for name, part in dict(settings, algo=self._algo, env=self._env).items() if part is not None}
+        parts = {name: parts[name] for name in ("algo", "agent", "sampler", "env") if name in parts}
+        path = os.path.join(self._snapshotter.snapshot_dir, "trainer.json")
+        logger.try_to_write(path, lambda: logger.log_variant(path, {**parts, **dataclasses.asdict(self._train_args)}))
+
+
+class _EpochSnapshots:
+    """What decides on the snapshots of a runner that `Trainer` trains with: by epochs, in the place of the logger."""
+
+    def __init__(self, snapshotter: Snapshotter, runner: Any, args: TrainArgs) -> None:
+        self._snapshotter, self._runner, self._args = snapshotter, runner, args
+
+    def _epoch(self, itr: int) -> int:
+        """The epoch that iteration `itr` belongs to."""
+        return itr // self._runner.log_interval_itrs
+
+    def is_snapshot_due(self, itr: int, force: bool = False) -> bool:
+        return self._snapshotter.is_due(self._epoch(itr), force)
+
+    def get_snapshot_dir(self) -> str:
+        return self._snapshotter.snapshot_dir
+
+    def save_itr_params(self, itr: int, params: dict, force: bool = False, score: float | None = None) -> bool:
+        trainer = dict(format=FORMAT, train_args=dataclasses.asdict(self._args))
+        epoch = self._epoch(itr)
+        return self._snapshotter.save_itr_params(epoch, dict(params, epoch=epoch, trainer=trainer), force)
+
+
+def _config_of_log() -> SnapshotConfig:
+    directory, mode = logger.get_snapshot_dir(), logger.get_snapshot_mode()
+    if directory is None:
+        return SnapshotConfig(None)
+    return SnapshotConfig(directory, "last" if mode == "best" else mode, logger.get_snapshot_gap() if "gap" in mode else 1)
+
+
+# --- The state of an object -------------------------------------------------------------------------------------------
+def _check_has_state(part: Any, otherwise: str = "keep no snapshots of it") -> None:
+    """TypeError unless an object tells its state."""
+    if not (_has_state_dict(part) or _has_getstate(part)):
+        raise TypeError(
+            f"{type(part).__name__} has neither state_dict() and load_state_dict() nor __getstate__() and __setstate__(), so a snapshot "
+            f"could not hold its state: define them, or {otherwise}."
+        )
+
+
+def _has_state_dict(part: Any) -> bool:
+    return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+
+
+def _has_getstate(part: Any) -> bool:
+    """Whether its class defines them; since Python 3.11 every object has the former."""
+    return getattr(type(part), "__getstate__", None) is not getattr(object, "__getstate__", None) and hasattr(part, "__setstate__")
+
+
+def _state_of(part: Any) -> dict[str, Any]:
+    """The state of an object, for a snapshot."""
+    _check_has_state(part)
+    name = type(part).__name__
+    method = "state_dict" if _has_state_dict(part) else "__getstate__"
+    try:
+        return {"class": name, "state": to_plain(getattr(part, method)(), f"{name}.{method}()", _KEPT)}
+    except NotPlain as error:
+        raise TypeError(
+            f"{error} A snapshot cannot hold that, because loading it would run code: return its state instead, in tensors, arrays, "
+            "numbers, strings, random generators, and dicts, lists and tuples of them."
+        ) from None
+
+
+def _load_state(part: Any, saved: dict[str, Any], file: Any) -> None:
+    """Invert `_state_of`."""
+    name = type(part).__name__
+    if saved["class"] != name:
+        raise ValueError(f"{file} is of a {saved['class']}, and cannot be the state of a {name}.")
+    state = from_plain(saved["state"])
+    part.load_state_dict(state) if _has_state_dict(part) else part.__setstate__(state)

@@ -1,0 +1,10 @@
+"""Sampling on a Ray cluster, beside the process that trains."""
+
+from __future__ import annotations
+
+from rlpyt.samplers.async_.base import AsyncParallelSamplerMixin
+from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
+
+
+class AsyncRayBatchSampler(AsyncParallelSamplerMixin, RayBatchSampler):
+    """A `RayBatchSampler` in a process of its own, which is the one that is connected to the cluster."""

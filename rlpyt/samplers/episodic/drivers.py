@@ -1,0 +1,171 @@
+"""How a worker resets and steps each kind of environment."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+import numpy as np
+
+from rlpyt.envs.base import fast_reset, fast_step, write_observation
+from rlpyt.episodes.specs import EnvSpec, StepType
+
+GOES_ON, TERMINAL, TIMEOUT = 0, int(StepType.TERMINAL), int(StepType.TIMEOUT)
+
+
+class RlpytDriver:
+    """An environment of `rlpyt.envs.base.Env`'s interface, which writes observations where they are to be.
+
+    An episode ends with ``done``. It is truncated where ``env_info.timeout`` says so, and where the trajectory ends without ``done``.
+
+    Attributes:
+        needs_reset: whether the next episode begins with a reset, or where the last one ended (as after the loss of a life).
+    """
+
+    reward_dtype = np.float32
+
+    def __init__(self, env: Any) -> None:
+        self.env, self.env_spec = env, EnvSpec.from_env(env)
+        self._step, self._reset = fast_step(env), fast_reset(env)
+        self.needs_reset = True
+
+    def first(self) -> tuple[Any, dict]:
+        """Reset; return the observation and information on the episode."""
+        return self.env.reset(), {}
+
+    def reset(self, observation_out: Any) -> dict:
+        """Reset, writing the observation; return information on the episode."""
+        self._reset(observation_out)
+        return {}
+
+    def step(self, action: Any, observation_out: Any) -> tuple[float, int, Any]:
+        """Step, writing the observation; return the reward, how the episode ended (or GOES_ON), and the env_info."""
+        reward, done, env_info = self._step(action, observation_out)
+        is_over = getattr(env_info, "traj_done", done)
+        if not done and not is_over:
+            return reward, GOES_ON, env_info
+        self.needs_reset = bool(is_over)
+        return reward, TIMEOUT if getattr(env_info, "timeout", False) or not done else TERMINAL, env_info
+
+
+class EnvironmentDriver:
+    """An `Environment`, which returns whole steps."""
+
+    reward_dtype = np.float64
+    needs_reset = True
+
+    def __init__(self, env: Any) -> None:
+        self.env, self.env_spec = env, env.spec
+
+    def first(self) -> tuple[Any, dict]:
+        """Reset; return the observation and information on the episode."""
+        return self.env.reset()
+
+    def reset(self, observation_out: Any) -> dict:
+        """Reset, writing the observation; return information on the episode."""
+        observation, episode_info = self.env.reset()
+        write(observation, observation_out)
+        return episode_info
+
+    def step(self, action: Any, observation_out: Any) -> tuple[float, int, dict]:
+        """Step, writing the observation; return the reward, how the episode ended (or GOES_ON), and the env_info."""
+        env_step = self.env.step(action)
+        write(env_step.observation, observation_out)
+        return env_step.reward, int(env_step.step_type) if env_step.last else GOES_ON, env_step.env_info
+
+
+def make_driver(env: Any) -> RlpytDriver | EnvironmentDriver:
+    """Return what drives `env`; one of gymnasium is wrapped.
+
+    Raises:
+        TypeError: it is no environment.
+    """
+    from rlpyt.episodes.adapters import EnvironmentAsRlpyt, RlpytAsEnvironment, as_environment, is_rlpyt
+
+    if isinstance(env, RlpytAsEnvironment):
+        return RlpytDriver(env.env)
+    if is_rlpyt(env) and not isinstance(env, EnvironmentAsRlpyt):
+        return RlpytDriver(env)
+    return EnvironmentDriver(as_environment(env))
+
+
+def write(observation: Any, out: Any, name: str = "observation") -> None:
+    """Copy an observation, an array or a nested dictionary of them, into memory of the same structure.
+
+    Raises:
+        ValueError, TypeError: it does not fit.
+    """
+    if not isinstance(out, dict):
+        write_observation(observation, out, name)
+    elif not isinstance(observation, dict) or observation.keys() != out.keys():
+        got = list(observation) if isinstance(observation, dict) else type(observation).__name__
+        raise ValueError(f"{name}: expected the keys {list(out)}, got {got}.")
+    else:
+        for key, part in out.items():
+            write(observation[key], part, f"{name}[{key!r}]")
+
+
+def seed_env(env: Any, seed: int) -> None:
+    """Seed an environment of any kind; nothing happens where it cannot be."""
+    if hasattr(env, "seed"):
+        env.seed(seed)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Random numbers
+# ---------------------------------------------------------------------------------------------------------------------
+class RandomState:
+    """The state of Python's, numpy's and torch's global generators that belongs to one worker, whatever process it is in.
+
+    ``with random_state:`` the generators have this state; afterwards they have the one from before. Entering it twice is entering it once.
+
+    Args:
+        seed: a SeedSequence.
+    """
+
+    def __init__(self, seed: np.random.SeedSequence) -> None:
+        python, numpy_, torch_ = (int(x) for x in seed.generate_state(3))
+        self._torch_seed = torch_
+        self._own = random.Random(python).getstate(), np.random.RandomState(numpy_).get_state(), None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._others = _get_states()
+            _set_states(self._own, self._torch_seed)
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._own = _get_states()
+            _set_states(self._others)
+
+    def state_dict(self) -> dict:
+        """Return the state, for a checkpoint: plain data and arrays."""
+        python, numpy_, torch_ = self._own
+        return dict(python=python, numpy=numpy_, torch=None if torch_ is None else torch_.numpy(), torch_seed=self._torch_seed)
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from what `state_dict` returned."""
+        torch_ = None if state["torch"] is None else sys.modules["torch"].from_numpy(state["torch"])
+        self._own, self._torch_seed = (state["python"], state["numpy"], torch_), state["torch_seed"]
+
+
+def _get_states() -> tuple:
+    torch = sys.modules.get("torch")
+    return random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()
+
+
+def _set_states(states: tuple, torch_seed: int | None = None) -> None:
+    python, numpy_, torch_state = states
+    random.setstate(python)
+    np.random.set_state(numpy_)
+    if "torch" not in sys.modules:
+        return
+    torch = sys.modules["torch"]
+    if torch_state is not None:
+        torch.set_rng_state(torch_state)
+    elif torch_seed is not None:
+        torch.set_rng_state(torch.Generator().manual_seed(torch_seed).get_state())

@@ -1,0 +1,85 @@
+"""What makes the workers of a sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psutil
+
+from rlpyt.samplers.episodic.workers import DefaultWorker, Worker
+from rlpyt.utils.seed import get_seed
+
+_OF_PROCESS = object()  # The seed that `set_seed` was given last.
+
+
+def identity_function(value: Any) -> Any:
+    """Return `value`."""
+    return value
+
+
+class WorkerFactory:
+    """Makes workers, wherever they are to be: it is sent there, and should be all that they need.
+
+    Args:
+        seed: of the run; each worker, and each environment, gets a stream of random numbers of its own. By default the one that
+            `rlpyt.utils.seed.set_seed` was given last; None, or if there was none, draws one from the system.
+        max_episode_length: steps after which episodes are truncated (env steps; may be infinite).
+        n_workers: how many there will be; by default one for each of the machine's cores.
+        worker_class: their class.
+        worker_args: further arguments of it, such as ``dict(n_envs=16)`` of a VecWorker.
+
+    Attributes: the arguments; `seed` is a number in any case.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: Any = _OF_PROCESS,
+        max_episode_length: float,
+        n_workers: int | None = None,
+        worker_class: Callable[..., Worker] = DefaultWorker,
+        worker_args: dict | None = None,
+    ) -> None:
+        n_workers = psutil.cpu_count(logical=False) or 1 if n_workers is None else n_workers
+        if n_workers < 1:
+            raise ValueError(f"n_workers={n_workers} must be at least 1.")
+        if max_episode_length is None or max_episode_length < 1:
+            raise ValueError(f"max_episode_length={max_episode_length} must be at least 1 (env steps); math.inf sets no limit.")
+        seed = get_seed() if seed is _OF_PROCESS else seed
+        self.seed = np.random.SeedSequence(None if seed is None else int(seed)).entropy
+        self.max_episode_length = max_episode_length
+        self.n_workers = n_workers
+        self.worker_class = worker_class
+        self.worker_args = {} if worker_args is None else worker_args
+
+    def prepare_worker_messages(self, objs: Any, preprocess: Callable[[Any], Any] = identity_function) -> list:
+        """Return one object per worker.
+
+        Args:
+            objs: a list with one for each worker, or one for all of them (also a tuple, or whatever else).
+            preprocess: called for each.
+
+        Raises:
+            ValueError: the list has another length.
+        """
+        if not isinstance(objs, list):
+            return [preprocess(objs) for _ in range(self.n_workers)]
+        if len(objs) != self.n_workers:
+            raise ValueError(
+                f"The list has {len(objs)} entries, but there are n_workers={self.n_workers}: give one for each, or one for all."
+            )
+        return [preprocess(obj) for obj in objs]
+
+    def __call__(self, worker_number: int) -> Worker:
+        """Make worker number `worker_number`.
+
+        Raises:
+            ValueError: there is none of that number.
+        """
+        if not 0 <= worker_number < self.n_workers:
+            raise ValueError(f"worker_number={worker_number} must be from 0 to n_workers - 1, and n_workers={self.n_workers}.")
+        return self.worker_class(
+            worker_number=worker_number, seed=self.seed, max_episode_length=self.max_episode_length, **self.worker_args
+        )

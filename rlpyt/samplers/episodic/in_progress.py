@@ -1,0 +1,93 @@
+"""An episode as it is being played, for programs that step an environment themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.environment import as_environment
+from rlpyt.samplers.episodic.recorder import Chunk, Episode, Episodes, Segment, Table, _allocate, map_tree
+
+
+class InProgressEpisode:
+    """An episode in progress: steps one environment, and keeps lists of what happens.
+
+    Args:
+        env: an environment of any kind.
+        initial_observation: the first observation, if the environment has been reset; None to reset it.
+        episode_info: what that reset had to say about the episode.
+
+    Attributes:
+        env: the environment, as an `Environment`.
+        episode_info: dictionary of what the reset had to say.
+        observations: list of observations, the first one included: one more than there are steps.
+        actions, rewards, step_types, agent_infos, env_infos: lists with an entry per step.
+
+    Raises:
+        ValueError: `episode_info` is given, but no `initial_observation`.
+    """
+
+    def __init__(self, env: Any, initial_observation: Any = None, episode_info: dict | None = None) -> None:
+        if initial_observation is None and episode_info is not None:
+            raise ValueError("episode_info needs initial_observation: both are from the same reset. Give both, or neither.")
+        self.env = as_environment(env)
+        if initial_observation is None:
+            initial_observation, episode_info = self.env.reset()
+        self.episode_info = {} if episode_info is None else episode_info
+        self.observations = [initial_observation]
+        self.actions: list = []
+        self.rewards: list[float] = []
+        self.step_types: list = []
+        self.agent_infos: list[dict] = []
+        self.env_infos: list[dict] = []
+
+    def step(self, action: Any, agent_info: dict) -> Any:
+        """Step the environment.
+
+        Args:
+            action: what the policy has chosen.
+            agent_info: what else it has to say; the same keys at every step.
+
+        Returns:
+            The new observation.
+        """
+        env_step = self.env.step(action)
+        self.observations.append(env_step.observation)
+        self.actions.append(env_step.action)
+        self.rewards.append(env_step.reward)
+        self.step_types.append(env_step.step_type)
+        self.agent_infos.append(agent_info)
+        self.env_infos.append(env_step.env_info)
+        return env_step.observation
+
+    def to_batch(self) -> EpisodeBatch:
+        """Return the steps so far as a batch with one episode.
+
+        Raises:
+            AssertionError: there are none.
+        """
+        n = len(self.rewards)
+        assert n >= 1, "The episode has no steps yet: call step() first."
+        arrays = [map_tree(np.asarray, observation) for observation in self.observations]
+        stacked = map_tree(lambda *leaves: np.stack(leaves)[:, None], *arrays[:-1])
+        rewards, step_types = np.array(self.rewards)[:, None], np.array(self.step_types, np.uint8)[:, None]
+        chunk = Chunk(n, 1, stacked, rewards, step_types)
+        chunk.action = _allocate("action", self.actions[0], n, 1, batched=False)
+        for table, infos in ((chunk.env_info, self.env_infos), (chunk.agent_info, self.agent_infos)):
+            _fill(table, infos)
+        for t, action in enumerate(self.actions):
+            chunk.action.put(t, 0, action)
+        return Episodes(self.env.spec, [Episode([Segment(chunk, 0, 0, n)], arrays[-1], self.episode_info)]).to_batch()
+
+    @property
+    def last_obs(self) -> Any:
+        """The last observation so far."""
+        return self.observations[-1]
+
+
+def _fill(table: Table, infos: list[dict]) -> None:
+    table.allocate(infos[0], len(infos), 1, batched=False)
+    for t, info in enumerate(infos):
+        table.put(t, 0, info)

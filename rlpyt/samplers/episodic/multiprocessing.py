@@ -1,0 +1,337 @@
+"""Episodes from workers in processes of their own.
+
+::
+
+    master                                         worker
+      | -- ("play", what, updates) ------------------> |  plays; keeps the episodes where it recorded them
+      | <------------------- layout, small arrays --   |  what they look like when put together
+      |    memory for the episodes of all workers      |
+      | -- ("write", layout, offsets), descriptor ---> |  puts its episodes together there, at the same time as the others
+      | <------------------------------------ None --  |
+
+Parameters go the other way through shared memory as well; the command says which version of them to take.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.samplers.episodic.parameters import SharedParameters
+from rlpyt.samplers.episodic.recorder import Episodes, Layout
+from rlpyt.samplers.episodic.sampler import Sampler, play
+from rlpyt.samplers.episodic.workers import Worker, for_worker
+from rlpyt.samplers.parallel.worker import initialize_worker
+from rlpyt.samplers.workers import WorkerPool
+from rlpyt.utils.buffer import SharedMap, check_memory, np_mp_array
+
+PICKLED_BYTES = 256 * 1024  # Less than that is sent through the pipe at once.
+_ALIGNMENT = 64  # bytes
+
+
+class MultiprocessingSampler(Sampler):
+    """Runs each worker in a process of its own.
+
+    Episodes and parameters go through shared memory. Workers use the CPU, with one thread each; parameters of a policy on a GPU are copied.
+    If a worker raises or dies, or Ctrl-C is pressed, all are ended; the error says which one, and shows what it raised.
+
+    Args:
+        args, kwargs: see `Sampler`.
+        start_method: "fork", "spawn" or "forkserver"; None is fork on Linux. For the others, environments, policies and what makes them
+            must be picklable by cloudpickle.
+        worker_timeout: seconds without a sign of life after which a worker is reported as hung, with its stack; None only warns.
+        worker_torch_threads: torch threads of each worker.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        start_method: str | None = None,
+        worker_timeout: float | None = None,
+        worker_torch_threads: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        self._start_method, self._worker_timeout, self._torch_threads = start_method, worker_timeout, worker_torch_threads
+        super().__init__(*args, **kwargs)
+
+    def _options(self) -> dict:
+        return dict(
+            start_method=self._start_method, worker_timeout=self._worker_timeout, worker_torch_threads=self._torch_threads
+        )
+
+    def _start(self) -> None:
+        n = self._factory.n_workers
+        self._parameters = _shared_parameters(self._agents)
+        self._memories = _Memories()
+        progress = np_mp_array(n, np.int64)
+        self._pool = WorkerPool(
+            _worker_process,
+            [
+                dict(
+                    number=i,
+                    start=_ByCloudpickle((self._factory, for_worker(self._agents[i], cpu=True), self._envs[i])),
+                    parameters=self._parameters,
+                    progress=progress[i : i + 1],
+                    torch_threads=self._torch_threads,
+                )
+                for i in range(n)
+            ],
+            [f"worker {i} of {n} of the {type(self).__name__}" for i in range(n)],
+            start_method=self._start_method,
+            timeout=self._worker_timeout,
+            progress=progress,
+        )
+        self._pool.receive()
+
+    def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
+        if not self._pool.processes:
+            raise RuntimeError("The sampler was shut down, or one of its workers has failed: make a new one.")
+        doing = f"obtaining {sum(amounts)} {what} at iteration {self._itr}"
+        updates = self._pickled_once(agent_updates, self._agent_message), self._pickled_once(env_updates, cloudpickle.dumps)
+        replies = self._pool.request(("play", self._itr, what, amounts, self._unbiased, *updates), doing)
+        played = {i: reply for i, reply in enumerate(replies) if reply is not None}
+        layouts = {i: layout for i, (layout, _, _) in played.items()}
+        merged, places = Layout.merge(list(layouts.values())), places_of(layouts, len(amounts))
+        if all(arrays for _, _, arrays in played.values()):
+            batch, parts = merged.allocate(), {i: arrays for i, (_, _, arrays) in played.items()}
+        else:
+            batch, parts = self._have_written(merged, places, doing)
+        for i, arrays in parts.items():
+            for path, array in arrays.items():
+                batch[path][places[i][path in merged.last]] = array
+        return merged.batch(next(iter(played.values()))[1], batch)
+
+    def _have_written(self, merged: Layout, places: list, doing: str) -> tuple[dict, dict]:
+        """Have the workers put their episodes together in memory that is shared with them.
+
+        Returns:
+            The arrays in it; and for each worker those that cannot be there.
+        """
+        sizes = Layout(merged.leaves, merged.last, [sum(merged.lengths)] + [0] * (len(merged.lengths) - 1), [])
+        n_bytes = sizes.n_bytes + _ALIGNMENT * (len(sizes.leaves) + len(sizes.last))
+        with self._pool.ending_on_failure():
+            key, memory, is_new = self._memories.take(n_bytes)
+            self._pool.send(("write", key, memory.n_bytes, is_new, list(self._memories.maps), sizes, places), doing)
+            for pipe, process in zip(self._pool.pipes, self._pool.processes) if is_new else ():
+                with suppress(OSError):  # It has died, which is noticed next.
+                    reduction.send_handle(pipe, memory.fd, process.pid)
+            arrays = sizes.allocate(_in(memory))
+            self._memories.lend(key, arrays.values())
+            return arrays, dict(enumerate(self._pool.receive()))
+
+    def _pickled_once(self, updates: list, dumps: Callable[[Any], Any]) -> list:
+        """Return one message for each update, None for None; equal objects share one."""
+        messages = {id(update): None if update is None else dumps(update) for update in updates}
+        if len(messages) == 1:
+            return [messages[id(updates[0])]]
+        return [messages[id(update)] for update in updates]
+
+    def _agent_message(self, update: Any) -> Any:
+        """Return the version of the parameters in shared memory, or pickled bytes."""
+        mine = self._agents[0]
+        if hasattr(mine, "agent") and getattr(update, "agent", update) is mine.agent:  # Nothing but its parameters has changed.
+            update = mine.get_param_values()
+        if self._parameters is not None and not self._has_sent and self._parameters.fits(update):
+            self._has_sent = True
+            return self._parameters.send(update)
+        return cloudpickle.dumps(for_worker(update, cpu=True))
+
+    def _messages(self, agent_update: Any, env_update: Any) -> tuple[list, list]:
+        self._has_sent = False  # There is room for one set of parameters.
+        return super()._messages(agent_update, env_update)
+
+    def _worker_states(self) -> list[dict] | None:
+        return self._pool.request(("state",), "asking where they are") if self._pool.processes else None
+
+    def _set_worker_states(self, states: list[dict]) -> int:
+        return sum(self._pool.request(("restore", states), "going back to where they were"))
+
+    def shutdown_worker(self) -> None:
+        """Close the environments and end the processes. May be called twice."""
+        self._pool.stop()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the worker
+# ---------------------------------------------------------------------------------------------------------------------
+class _ByCloudpickle:
+    """Holds something that is pickled by cloudpickle; under fork it is not pickled at all."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def __reduce__(self) -> tuple:
+        return _from_cloudpickle, (cloudpickle.dumps(self.content),)
+
+
+def _from_cloudpickle(pickled: bytes) -> _ByCloudpickle:
+    return _ByCloudpickle(cloudpickle.loads(pickled))
+
+
+def _worker_process(
+    pipe: Connection, number: int, start: _ByCloudpickle, parameters: SharedParameters | None, progress: np.ndarray, torch_threads: int
+) -> None:
+    """Make a worker, and do what the master commands until it says None."""
+    initialize_worker(number, torch_threads=torch_threads)
+    factory, agent, env = start.content
+    worker = factory(number)
+    worker.progress = progress
+    try:
+        worker.update_agent(agent)
+        worker.update_env(env)
+        reply, played, maps = None, Episodes(), {}
+        while True:
+            pipe.send(("ok", reply))
+            command = pipe.recv()
+            if command is None:
+                break
+            name, *arguments = command
+            if name == "play":
+                played = _play(worker, number, parameters, *arguments)
+                reply = _description(played)
+            elif name == "state":
+                reply = worker.state_dict()
+            elif name == "restore":
+                reply = worker.load_state_dict(arguments[0][number])
+            else:
+                reply = _write(pipe, number, played, maps, *arguments)
+                played = Episodes()
+    except BaseException:
+        with suppress(Exception):  # What happened first is what matters.
+            worker.shutdown()
+        raise
+    worker.shutdown()
+    pipe.send(("ok", None))
+
+
+def _play(
+    worker: Worker,
+    number: int,
+    parameters: SharedParameters | None,
+    itr: int,
+    what: str,
+    amounts: list[int],
+    unbiased: bool,
+    agent_updates: list,
+    env_updates: list,
+) -> Episodes:
+    """Update the worker and have it play."""
+    agent_update, env_update = (updates[number if len(updates) > 1 else 0] for updates in (agent_updates, env_updates))
+    if agent_update is not None:
+        is_version = isinstance(agent_update, int)
+        worker.update_agent(parameters.receive(agent_update) if is_version else cloudpickle.loads(agent_update))
+    if env_update is not None:
+        worker.update_env(cloudpickle.loads(env_update))
+    return play(worker, itr, what, amounts[number], unbiased)
+
+
+def _description(played: Episodes) -> tuple[Layout, Any, dict] | None:
+    """Return the layout, the environments' specification, and all arrays if they are small; None if there are no episodes."""
+    if not played.episodes:
+        return None
+    layout, arrays = played.layout(), {}
+    if layout.n_bytes < PICKLED_BYTES:
+        arrays = layout.allocate()
+        played.write(arrays)
+    return layout, played.env_spec, arrays
+
+
+def _write(
+    pipe: Connection,
+    number: int,
+    played: Episodes,
+    maps: dict[int, SharedMap],
+    key: int,
+    n_bytes: int,
+    is_new: bool,
+    keys: list[int],
+    sizes: Layout,
+    places: list,
+) -> dict:
+    """Put the episodes together in memory that the master has chosen; return what cannot be there, which is not numbers.
+
+    `maps` holds, by their keys, all that there are in the master.
+    """
+    if is_new:
+        maps[key] = SharedMap(n_bytes, reduction.recv_handle(pipe))
+    for gone in maps.keys() - set(keys):
+        del maps[gone]
+    if not played.episodes:
+        return {}
+    merged = sizes.allocate(_in(maps[key]))
+    arrays = {path: array[places[number][path in sizes.last]] for path, array in merged.items()}
+    played.write(arrays)
+    return {path: array for path, array in arrays.items() if array.dtype == object}
+
+
+class _Memories:
+    """Shared memory for batches: used again when nobody holds an array of a batch in it any more, since new memory takes time.
+
+    Attributes:
+        maps: by their keys.
+    """
+
+    def __init__(self) -> None:
+        self.maps: dict[int, SharedMap] = {}
+        self._arrays: dict[int, list[weakref.ref]] = {}
+        self._n = 0
+
+    def take(self, n_bytes: int) -> tuple[int, SharedMap, bool]:
+        """Return the key of memory that is free and large enough, the memory, and whether it is new; give up what is free but is not."""
+        free = [key for key in self.maps if all(array() is None for array in self._arrays[key])]
+        fitting = [key for key in free if n_bytes <= self.maps[key].n_bytes <= 4 * n_bytes]
+        for key in free:
+            if key not in fitting[:1]:
+                del self.maps[key], self._arrays[key]
+        if fitting:
+            return fitting[0], self.maps[fitting[0]], False
+        check_memory(n_bytes, "A batch of episodes")
+        self._n += 1
+        self.maps[self._n] = SharedMap(n_bytes + n_bytes // 4)  # The next batch may be larger. What is not used takes up no memory.
+        self._arrays[self._n] = []
+        return self._n, self.maps[self._n], True
+
+    def lend(self, key: int, arrays: Iterable[np.ndarray]) -> None:
+        """Keep this memory until all these arrays are gone."""
+        self._arrays[key] = [weakref.ref(array) for array in arrays]
+
+
+def places_of(layouts: dict[int, Layout], n_workers: int) -> list:
+    """Return for each worker which rows of the arrays are its own: of those with a row per step, and of those with one per episode."""
+    places, step, episode = [], 0, 0
+    for i in range(n_workers):
+        n_steps, n_episodes = (sum(layouts[i].lengths), len(layouts[i].lengths)) if i in layouts else (0, 0)
+        places.append((slice(step, step + n_steps), slice(episode, episode + n_episodes)))
+        step, episode = step + n_steps, episode + n_episodes
+    return places
+
+
+def _in(memory: SharedMap) -> Callable[[tuple, np.dtype], np.ndarray]:
+    """Return what makes arrays in this memory, one behind the other: the same ones in every process that asks for the same."""
+    position = 0
+
+    def empty(shape: tuple, dtype: np.dtype) -> np.ndarray:
+        nonlocal position
+        array = np.ndarray(shape, dtype, buffer=memory, offset=position)
+        position += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return array
+
+    return empty
+
+
+def _shared_parameters(policies: list) -> SharedParameters | None:
+    """Return memory for the policy's parameters; None if they cannot be shared."""
+    if not hasattr(policies[0], "get_param_values"):
+        return None
+    try:
+        return SharedParameters(policies[0].get_param_values())
+    except TypeError:
+        return None

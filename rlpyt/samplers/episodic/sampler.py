@@ -1,0 +1,259 @@
+"""What samplers of whole episodes have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.samplers.episodic.env_update import NewEnvUpdate, apply_env_update, check_env_update
+from rlpyt.samplers.episodic.factory import _OF_PROCESS, WorkerFactory
+from rlpyt.samplers.episodic.recorder import Episodes
+from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy
+from rlpyt.samplers.workers import split_evenly
+from rlpyt.utils.logging import logger
+
+
+class Sampler(ABC):
+    """Plays episodes with workers of its own, and returns them as an EpisodeBatch.
+
+    It is made in either of two ways::
+
+        LocalSampler(agents, envs, max_episode_length=100, n_workers=4)
+        LocalSampler(WorkerFactory(max_episode_length=100, n_workers=4), agents, envs)
+
+    Agents and environments, and updates of them, are one for all workers, or a list with one for each; an environment may be a list
+    itself, with one for each of those of a `VecWorker`. Where an environment is to be, there may also be what makes one, a function or
+    class without arguments (and has to be, where environments cannot be copied or pickled).
+
+    Every worker plays its share of what is asked for. So what is sampled does not depend on how fast each of them is, nor on what kind
+    of sampler they belong to: with the same seed all return the same.
+
+    Args:
+        worker_factory: makes the workers; instead of what follows. May also come first.
+        agents: policies, or agents of rlpyt.
+        envs: environments of any kind.
+        max_episode_length, seed, n_workers, worker_class, worker_args: of a `WorkerFactory`.
+        unbiased: whether `obtain_samples` plays every episode it has begun to its end. Otherwise it returns when there are enough steps;
+            episodes in progress then go on with the next call, or are dropped if the policy changes, so that there are too many short ones.
+
+    Raises:
+        TypeError: there is neither a `worker_factory` nor a `max_episode_length`, or something is no environment.
+        ValueError: a list is not of length `n_workers`.
+
+    Attributes:
+        total_env_steps: steps of all environments that were returned so far.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        agents: Any = None,
+        envs: Any = None,
+        worker_factory: WorkerFactory | None = None,
+        max_episode_length: float | None = None,
+        seed: Any = _OF_PROCESS,
+        n_workers: int | None = None,
+        worker_class: Callable[..., Worker] = DefaultWorker,
+        worker_args: dict | None = None,
+        unbiased: bool = True,
+    ) -> None:
+        worker_factory, agents, envs = _positional(type(self).__name__, args, worker_factory, agents, envs)
+        if worker_factory is None:
+            if max_episode_length is None:
+                raise TypeError(f"Must construct a sampler from worker_factory or max_episode_length: {type(self).__name__} got neither.")
+            worker_factory = WorkerFactory(
+                seed=seed,
+                max_episode_length=max_episode_length,
+                n_workers=n_workers,
+                worker_class=worker_class,
+                worker_args=worker_args,
+            )
+        self._factory = worker_factory
+        self._unbiased = unbiased
+        self._given = agents, envs
+        self._itr = 0
+        self.total_env_steps = 0
+        self._envs = worker_factory.prepare_worker_messages(envs, _checked_env)
+        self._agents = worker_factory.prepare_worker_messages(agents)
+        policies = {id(agent): as_policy(agent) for agent in self._agents}
+        self._agents = [policies[id(agent)] for agent in self._agents]
+        self._prepare(list(policies.values()))
+        self._start()
+
+    @classmethod
+    def from_worker_factory(cls, worker_factory: WorkerFactory, agents: Any, envs: Any) -> Sampler:
+        """Make a sampler.
+
+        Args:
+            worker_factory: makes the workers.
+            agents, envs: one for all workers, or a list with one for each.
+        """
+        return cls(agents, envs, worker_factory=worker_factory)
+
+    def start_worker(self) -> None:  # noqa: B027  (part of the interface, and nothing to define)
+        """Do nothing: workers start with the sampler. Deprecated."""
+
+    def obtain_samples(self, itr: int, num_samples: int, agent_update: Any, env_update: Any = None) -> EpisodeBatch:
+        """Play at least `num_samples` steps.
+
+        Args:
+            itr: number of the iteration, by which agents of rlpyt change how they explore.
+            num_samples: env steps of all workers together. Each plays whole episodes until it has its share of them.
+            agent_update: parameters of the policy, or a policy; None for no change. A list has one for each worker.
+            env_update: an `EnvUpdate`, an environment or what makes one; None for no change. A list has one for each worker.
+
+        Returns:
+            The episodes, of one worker after the other.
+        """
+        self._itr = itr
+        n_workers = self._factory.n_workers
+        shares = [len(part) for part in split_evenly(max(int(num_samples), 1), n_workers)]
+        return self._counted(self._play("steps", shares, *self._messages(agent_update, env_update)))
+
+    def obtain_exact_episodes(self, n_eps_per_worker: int, agent_update: Any, env_update: Any = None) -> EpisodeBatch:
+        """Play exactly `n_eps_per_worker` episodes in each worker.
+
+        Args:
+            n_eps_per_worker: episodes of each worker.
+            agent_update, env_update: see `obtain_samples`.
+
+        Returns:
+            The episodes: all of the first worker, then all of the second, and so on.
+        """
+        if n_eps_per_worker < 1:
+            raise ValueError(f"n_eps_per_worker={n_eps_per_worker} must be at least 1.")
+        amounts = [n_eps_per_worker] * self._factory.n_workers
+        return self._counted(self._play("episodes", amounts, *self._messages(agent_update, env_update)))
+
+    def state_dict(self) -> dict:
+        """Return where sampling is: plain data and arrays. Of episodes in progress (if not `unbiased`) nothing is kept."""
+        return dict(itr=self._itr, total_env_steps=self.total_env_steps, workers=self._worker_states())
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from what `state_dict` of a sampler made with the same arguments returned.
+
+        Raises:
+            ValueError: it had another number of workers.
+        """
+        n_workers, workers = self._factory.n_workers, state["workers"]
+        if workers is not None and len(workers) != n_workers:
+            raise ValueError(f"The state is of a sampler with n_workers={len(workers)}, not n_workers={n_workers}.")
+        self._itr, self.total_env_steps = state["itr"], state["total_env_steps"]
+        unknown = None if workers is None else self._set_worker_states(workers)
+        if unknown != 0:
+            which = "All" if unknown is None else unknown
+            logger.log(f"{which} environments do not go on from where they were: their states are not known.")
+
+    def _worker_states(self) -> list[dict] | None:
+        """Return the states of all workers, or None if they cannot be told."""
+        return None
+
+    def _set_worker_states(self, states: list[dict]) -> int | None:
+        """Put all workers into these states; return how many environments could not be, None for all."""
+        return None
+
+    @abstractmethod
+    def shutdown_worker(self) -> None:
+        """Close the environments and end the workers. May be called twice."""
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Make the workers."""
+
+    @abstractmethod
+    def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
+        """Have each worker take its updates, and then play its amount of `what`: "steps" or "episodes"."""
+
+    def _messages(self, agent_update: Any, env_update: Any) -> tuple[list, list]:
+        prepare = self._factory.prepare_worker_messages
+        return prepare(agent_update), prepare(env_update, _checked_env)
+
+    def _counted(self, batch: EpisodeBatch) -> EpisodeBatch:
+        self.total_env_steps += int(batch.lengths.sum())
+        return batch
+
+    def _prepare(self, policies: list) -> None:
+        """Let policies that need to know the environment make their models here, so that all workers begin with the same."""
+        policies = [policy for policy in policies if hasattr(policy, "prepare")]
+        if not policies:
+            return
+        update = self._envs[0]
+        while isinstance(update, list):
+            update = update[0]
+        env = update if _is_instance(update) else apply_env_update(None, update)
+        try:
+            for policy in policies:
+                policy.prepare(env)
+        finally:
+            if env is not update and hasattr(env, "close"):
+                env.close()
+
+    def __getstate__(self) -> dict:
+        """Return what a copy needs to make workers of its own."""
+        options = dict(worker_factory=self._factory, unbiased=self._unbiased, **self._options())
+        return dict(pickled=cloudpickle.dumps((self._given, options)), total_env_steps=self.total_env_steps)
+
+    def __setstate__(self, state: dict) -> None:
+        given, options = cloudpickle.loads(state["pickled"])
+        self.__init__(*given, **options)
+        self.total_env_steps = state["total_env_steps"]
+
+    def _options(self) -> dict:
+        """Return further arguments of the constructor."""
+        return {}
+
+
+def play(worker: Worker, itr: int, what: str, amount: int, unbiased: bool) -> Episodes:
+    """Have `worker` play: what samplers do, wherever it is.
+
+    Args:
+        itr: number of the iteration.
+        what: "steps" or "episodes".
+        amount: how many.
+        unbiased: see `Sampler`.
+    """
+    if amount == 0:
+        return Episodes()
+    agent = getattr(worker, "agent", None)
+    if hasattr(agent, "sample_mode"):
+        agent.sample_mode(itr)
+    return worker.play_steps(amount, unbiased) if what == "steps" else worker.play_episodes(amount)
+
+
+def _positional(name: str, args: tuple, worker_factory: Any, agents: Any, envs: Any) -> tuple:
+    """Return worker_factory, agents and envs from positional arguments in either order, and keywords."""
+    given = dict(worker_factory=worker_factory, agents=agents, envs=envs)
+    order = ("worker_factory", "agents", "envs") if args and hasattr(args[0], "prepare_worker_messages") else ("agents", "envs")
+    if len(args) > len(order):
+        raise TypeError(f"{name} takes (agents, envs) or (worker_factory, agents, envs), got {len(args)} positional arguments.")
+    for key, value in zip(order, args):
+        if given[key] is not None:
+            raise TypeError(f"{name} got two values for {key}.")
+        given[key] = value
+    missing = [key for key in ("agents", "envs") if given[key] is None]
+    if missing:
+        raise TypeError(f"{name} needs {' and '.join(missing)}.")
+    return tuple(given.values())
+
+
+def _checked_env(update: Any) -> Any:
+    """Return `update`; a function or class that makes environments as a NewEnvUpdate. Raise TypeError if it is no update."""
+    if isinstance(update, list):
+        return [_checked_env(each) for each in update]
+    check_env_update(update)
+    return NewEnvUpdate(update) if callable(update) and not _is_update(update) and not _is_instance(update) else update
+
+
+def _is_update(value: Any) -> bool:
+    from rlpyt.samplers.episodic.env_update import EnvUpdate
+
+    return isinstance(value, EnvUpdate)
+
+
+def _is_instance(value: Any) -> bool:
+    """Whether `value` is an environment, and not what makes or changes one."""
+    return not isinstance(value, type) and hasattr(value, "step") and hasattr(value, "reset")

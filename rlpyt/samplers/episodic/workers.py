@@ -1,0 +1,567 @@
+"""Workers: what plays episodes, in whichever process a sampler puts it.
+
+`DefaultWorker` plays in one environment, `VecWorker` in several at once with one call of the policy for all of them, `FragmentWorker` a
+fixed number of steps in each of several. All are one loop, spread over hooks that a worker of one's own overrides::
+
+    def rollout(self):
+        self.start_episode()
+        while not self.step_episode():
+            pass
+        return self.collect_episode()
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from rlpyt.envs.state import get_state, set_state
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.samplers.collectors import episodes_per_env
+from rlpyt.samplers.episodic.drivers import RandomState, make_driver, seed_env
+from rlpyt.samplers.episodic.env_update import EnvUpdate, apply_env_update
+from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder, map_tree
+from rlpyt.samplers.workers import describe_failure
+
+DEFAULT_N_ENVS = 8
+
+
+class Worker:
+    """What samplers use: extend `DefaultWorker`, or this for something altogether different.
+
+    Args:
+        seed: of the run; every worker, and each of its environments, gets a stream of random numbers of its own. None for one that nobody
+            can repeat.
+        max_episode_length: steps after which an episode is truncated, if the environment has not ended it (env steps; may be infinite).
+        worker_number: number of this worker among those of its sampler.
+
+    Attributes:
+        progress: ``[1]``, counts time steps as a sign of life; odd inside the environments. Set by samplers that watch it.
+    """
+
+    def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int) -> None:
+        self._seed = seed
+        self._max_episode_length = max_episode_length
+        self._worker_number = worker_number
+        self.progress: np.ndarray = np.zeros(1, np.int64)
+        self._seeds = np.random.SeedSequence(seed, spawn_key=(worker_number,))
+        self._random_state = RandomState(self._seeds.spawn(1)[0])
+
+    def update_agent(self, agent_update: Any) -> None:
+        """Change the policy."""
+
+    def update_env(self, env_update: Any) -> None:
+        """Change the environment or environments."""
+
+    def rollout(self) -> EpisodeBatch:
+        """Play one episode at least, and return all that ended; they may be truncated."""
+        raise NotImplementedError(f"{type(self).__name__} does not define rollout().")
+
+    def start_episode(self) -> None:
+        """Begin an episode."""
+
+    def step_episode(self) -> bool:
+        """Take a time step; return whether an episode has ended with it, by itself or by its length."""
+        raise NotImplementedError(f"{type(self).__name__} does not define step_episode().")
+
+    def collect_episode(self) -> EpisodeBatch:
+        """Return what has been played since the last call."""
+        raise NotImplementedError(f"{type(self).__name__} does not define collect_episode().")
+
+    def shutdown(self) -> None:
+        """Close the environments."""
+
+    # What samplers call ---------------------------------------------------------------------------------------------
+    def play_steps(self, num_samples: int, unbiased: bool = True) -> Episodes:
+        """Roll out until there are `num_samples` steps; at least once.
+
+        Args:
+            unbiased: also play every episode that has been begun to its end. Otherwise short ones are more likely to be among those
+                returned than long ones, which are still in progress.
+        """
+        with self._playing():
+            played = self._play()
+            while played.n_steps < num_samples:
+                played.extend(self._play())
+            if unbiased:
+                played.extend(self._finish())
+            return played
+
+    def play_episodes(self, n: int) -> Episodes:
+        """Roll out until there are `n` episodes, and return the first `n`."""
+        with self._playing():
+            played = Episodes()
+            while len(played.episodes) < n:
+                played.extend(self._play())
+            return played.first(n)
+
+    @contextmanager
+    def _playing(self) -> Iterator[None]:
+        """Use this worker's random numbers; if anything is raised, an interrupt for instance, begin anew afterwards."""
+        try:
+            with self._random_state:
+                yield
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """Forget what is half done."""
+
+    def _play(self) -> Episodes:
+        """Roll out, without putting the episodes together yet."""
+        return Episodes.of_batch(self.rollout())
+
+    def _finish(self) -> Episodes:
+        """Play the episodes in progress to their ends without beginning others."""
+        return Episodes()
+
+    # Checkpoints ----------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict:
+        """Return where this worker is, between two calls of a sampler: plain data and arrays.
+
+        A worker of one's own that keeps more than random numbers and environments extends this method and its inverse.
+        """
+        seeds = self._seeds.entropy, self._seeds.n_children_spawned
+        return dict(seeds=seeds, random=self._random_state.state_dict())
+
+    def load_state_dict(self, state: dict) -> int:
+        """Go on from what `state_dict` returned; return how many environments do not, because their states cannot be told."""
+        entropy, n_spawned = state["seeds"]
+        self._seeds = np.random.SeedSequence(entropy, spawn_key=(self._worker_number,), n_children_spawned=n_spawned)
+        self._random_state.load_state_dict(state["random"])
+        return 0
+
+    def __getstate__(self) -> dict:
+        raise ValueError("Workers hold environments and are not picklable: pickle the WorkerFactory that makes them.")
+
+
+class DefaultWorker(Worker):
+    """Plays in one environment.
+
+    The policy has ``get_action(observation)``, which returns an action and a dictionary, and ``reset()``. An agent of rlpyt is made a
+    policy by `rlpyt.agents.policy.AgentPolicy`.
+
+    Attributes:
+        agent: the policy.
+        env: the environment.
+    """
+
+    _n_envs = 1
+
+    def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int) -> None:
+        super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number)
+        self.agent: Any = None
+        self._envs: list = [None] * self._n_envs
+        self._drivers: list = [None] * self._n_envs
+        self._recorder = Recorder(self._n_envs)
+        self._columns = range(self._n_envs)  # Those to play in at present.
+        self._needs_reset = [True] * self._n_envs
+        self._is_new = True  # Environment or policy, which may have other observations and infos than the last.
+        self.worker_init()
+
+    def worker_init(self) -> None:
+        """Get ready, at the end of the constructor; to be extended. Random numbers are seeded already."""
+
+    @property
+    def env(self) -> Any:
+        """The (first) environment."""
+        return self._envs[0]
+
+    # Updates --------------------------------------------------------------------------------------------------------
+    def update_agent(self, agent_update: Any) -> None:
+        """Change the policy.
+
+        Args:
+            agent_update: parameters, as ``get_param_values()`` of the policy returns them (a dictionary, tuple or array); or another
+                policy, or an agent of rlpyt; None changes nothing.
+        """
+        if agent_update is None:
+            return
+        if isinstance(agent_update, (dict, tuple, np.ndarray)):
+            self.agent.set_param_values(agent_update)
+        else:
+            self.agent, self._is_new = as_policy(agent_update), True
+
+    def update_env(self, env_update: Any) -> None:
+        """Change the environment; an episode in progress is dropped.
+
+        Args:
+            env_update: an `EnvUpdate`, an environment, which replaces and closes the old one, or what makes one; None changes nothing.
+
+        Raises:
+            TypeError: it is something else.
+        """
+        self._update_env(0, env_update)
+
+    def _update_env(self, b: int, env_update: Any) -> None:
+        if env_update is None:
+            return
+        with self._random_state:
+            old = self._envs[b]
+            new = apply_env_update(old, env_update)
+        self._drop(b)
+        if new is not old:
+            self._envs[b], self._drivers[b], self._is_new = new, make_driver(new), True
+            seed_env(new, int(self._seeds.spawn(1)[0].generate_state(1)[0]))
+        if b == 0:
+            self._recorder.env_spec = self._drivers[0].env_spec
+
+    # The hooks ------------------------------------------------------------------------------------------------------
+    def rollout(self) -> EpisodeBatch:
+        """Play an episode and return it."""
+        with self._random_state:
+            self.start_episode()
+            while not self.step_episode():
+                pass
+            return self.collect_episode()
+
+    def start_episode(self) -> None:
+        """Begin a new episode; if one is in progress, what has been played of it will be collected, too."""
+        if self._recorder.running:
+            self._recorder.cut(0)
+            self._drop(0)
+        self._begin([0])
+
+    def step_episode(self) -> bool:
+        """Take one time step in each environment with an episode in progress.
+
+        Returns:
+            Whether at least one episode has ended.
+
+        Raises:
+            RuntimeError: no episode is in progress.
+        """
+        recorder, limit, columns, has_ended = self._recorder, self._max_episode_length, self._columns, False
+        running = [b for b in recorder.running if b in columns]
+        if not running:
+            raise RuntimeError("No episode is in progress: call start_episode() before step_episode().")
+        actions, agent_infos = self._act(recorder.observation)
+        recorder.act(actions, agent_infos)
+        drivers, outputs, actions = self._drivers, recorder.outputs, copy_of(actions)
+        self.progress[0] += 1
+        for b in running:
+            try:
+                reward, ended, env_info = drivers[b].step(actions[b], outputs[b])
+                n_steps = recorder.record(b, reward, env_info)
+            except Exception as error:
+                self._explain(error, b, f"in step {recorder.open[b].length} of an episode")
+                raise
+            if ended or n_steps >= limit:
+                self._needs_reset[b] = drivers[b].needs_reset or not ended
+                recorder.end(b, ended or TIMEOUT)
+                has_ended = True
+        self.progress[0] += 1
+        if hasattr(self.agent, "take_rewards"):
+            self.agent.take_rewards(recorder.chunk.reward[recorder.t])
+        recorder.advance(running)
+        return has_ended
+
+    def collect_episode(self) -> EpisodeBatch:
+        """Return the episodes that ended since the last call, and, if there are none, what has been played of the one in progress."""
+        return self._take().to_batch()
+
+    def shutdown(self) -> None:
+        """Close the environments."""
+        envs, self._envs = self._envs, [None] * self._n_envs
+        for env in envs:
+            if env is not None and hasattr(env, "close"):
+                env.close()
+
+    # Checkpoints ----------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict:
+        """Extends the method by the environments; of episodes in progress nothing is kept."""
+        return dict(super().state_dict(), envs=[None if driver is None else get_state(driver.env) for driver in self._drivers])
+
+    def load_state_dict(self, state: dict) -> int:
+        """Extends the method by the environments; episodes in progress are dropped."""
+        super().load_state_dict(state)
+        self._abandon()
+        for driver, env_state in zip(self._drivers, state["envs"], strict=True):
+            if driver is not None and env_state is not None:
+                set_state(driver.env, env_state)
+        return state["envs"].count(None)
+
+    # What the hooks are made of -------------------------------------------------------------------------------------
+    def _act(self, observation: Any) -> tuple[Any, Any]:
+        """Return actions and agent_infos for observations ``[B,...]``."""
+        action, agent_info = self.agent.get_action(map_tree(lambda x: x[0], observation))
+        return map_tree(_with_leading_dimension, action), map_tree(_with_leading_dimension, agent_info)
+
+    def _reset_agent(self, columns: list[int]) -> None:
+        """Tell the policy in which columns episodes begin."""
+        self.agent.reset()
+
+    def _begin(self, columns: list[int]) -> None:
+        """Begin episodes in these columns."""
+        recorder = self._recorder
+        if self._is_new and not recorder.running:
+            recorder.forget_form()
+            self._is_new = False
+        for b in columns:
+            driver = self._drivers[b]
+            if driver is None or self.agent is None:
+                missing = "an environment: call update_env()" if driver is None else "a policy: call update_agent()"
+                raise RuntimeError(f"Worker {self._worker_number} does not have {missing} first.")
+            try:
+                if self._needs_reset[b] and recorder.inputs is not None:
+                    episode_info = driver.reset(recorder.inputs[b])
+                else:
+                    observation, episode_info = driver.first() if self._needs_reset[b] else (recorder.last[b], {})
+                    if recorder.inputs is None:
+                        recorder.allocate(observation, driver.reward_dtype)
+                    recorder.set_input(b, observation)
+            except Exception as error:
+                self._explain(error, b, "in reset")
+                raise
+            recorder.begin(b, episode_info)
+            self._needs_reset[b] = True
+        if not columns:
+            return
+        if hasattr(self.agent, "prepare"):
+            self.agent.prepare(self.env)
+        self._reset_agent(columns)
+
+    def _drop(self, b: int) -> None:
+        """Forget the episode in progress in column `b`."""
+        self._recorder.discard(b)
+        self._needs_reset[b] = True
+
+    def _take(self) -> Episodes:
+        if not self._recorder.n_finished:
+            self._cut()
+        return self._recorder.take()
+
+    def _cut(self) -> None:
+        """Hand over what has been played of the episodes in progress."""
+        for b in self._recorder.running:
+            self._recorder.cut(b)
+
+    def _explain(self, error: Exception, b: int, where: str) -> None:
+        self._abandon()
+        describe_failure(error, f"This was in environment {b} of worker {self._worker_number}, {where}.")
+
+    # What samplers call ---------------------------------------------------------------------------------------------
+    def play_episodes(self, n: int) -> Episodes:
+        """Play exactly `n` episodes.
+
+        They are shared out evenly among the environments beforehand, and those begun are finished, so that short episodes are not
+        preferred.
+        """
+        if self._overrides("rollout", "collect_episode"):
+            return super().play_episodes(n)
+        played, remaining = Episodes(), episodes_per_env(n, self._n_envs)
+        with self._playing():
+            while any(remaining):
+                self._columns = [b for b, more in enumerate(remaining) if more]
+                some = self._play()
+                for episode in some.episodes:
+                    remaining[episode.column] -= 1
+                played.extend(some)
+            self._columns = range(self._n_envs)
+        return played
+
+    def _abandon(self) -> None:
+        self._columns = range(self._n_envs)
+        for b in self._columns:
+            self._drop(b)
+        self._recorder.take()
+
+    def _play(self) -> Episodes:
+        if self._overrides("rollout"):
+            return super()._play()
+        self.start_episode()
+        while not self.step_episode():
+            pass
+        return Episodes.of_batch(self.collect_episode()) if self._overrides("collect_episode") else self._take()
+
+    def _finish(self) -> Episodes:
+        if not self._recorder.running:
+            return Episodes()
+        while self._recorder.running:
+            self.step_episode()
+        return Episodes.of_batch(self.collect_episode()) if self._overrides("collect_episode") else self._take()
+
+    def _overrides(self, *names: str) -> bool:
+        """Whether a subclass elsewhere has a method of one of these names of its own."""
+        return any(getattr(type(self), name).__module__ != __name__ for name in names)
+
+
+class VecWorker(DefaultWorker):
+    """Plays in several environments at once, with one call of the policy per time step.
+
+    The policy has ``get_actions(observations)``, which returns actions ``[B,...]`` and a dictionary of arrays ``[B,...]``, and
+    ``reset(do_resets)``, a list of bools, called when episodes begin.
+
+    `rollout` returns as soon as an episode ends, with all that ended in the same time step. The others go on with the next `rollout`,
+    unless the policy changes: they are then dropped, since no one policy would have played them.
+
+    Args:
+        n_envs: environments.
+    """
+
+    DEFAULT_N_ENVS = DEFAULT_N_ENVS
+
+    def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int, n_envs: int = DEFAULT_N_ENVS) -> None:
+        if n_envs < 1:
+            raise ValueError(f"n_envs={n_envs} must be at least 1.")
+        self._n_envs = n_envs
+        super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number)
+
+    def update_agent(self, agent_update: Any) -> None:
+        """Change the policy; episodes in progress are dropped. See `DefaultWorker.update_agent`."""
+        super().update_agent(agent_update)
+        if agent_update is not None:
+            for b in self._recorder.running:
+                self._drop(b)
+
+    def update_env(self, env_update: Any) -> None:
+        """Change the environments; their episodes in progress are dropped.
+
+        Args:
+            env_update: a list with one update for each environment (see `DefaultWorker.update_env`); or one update for all, of which
+                each gets a copy.
+
+        Raises:
+            TypeError: something is no update. ValueError: the list has another length.
+        """
+        if env_update is None:
+            return
+        if not isinstance(env_update, list):
+            env_update = [env_update, *(copied(env_update) for _ in range(self._n_envs - 1))]
+        if len(env_update) != self._n_envs:
+            raise ValueError(f"A list of {len(env_update)} environment updates was passed to a worker with n_envs={self._n_envs}.")
+        for b, update in enumerate(env_update):
+            self._update_env(b, update)
+
+    def start_episode(self) -> None:
+        """Begin an episode in each environment where none is in progress."""
+        self._begin([b for b in self._columns if self._recorder.open[b] is None])
+
+    def collect_episode(self) -> EpisodeBatch:
+        """Return the episodes that ended since the last call.
+
+        Raises:
+            RuntimeError: there are none.
+        """
+        return self._take().to_batch()
+
+    def _take(self) -> Episodes:
+        return self._recorder.take()
+
+    def _act(self, observation: Any) -> tuple[Any, Any]:
+        return self.agent.get_actions(observation)
+
+    def _reset_agent(self, columns: list[int]) -> None:
+        self.agent.reset([b in columns for b in range(self._n_envs)])
+
+
+class FragmentWorker(VecWorker):
+    """Plays a fixed number of steps in each of several environments: parts of episodes, as off-policy algorithms take them.
+
+    `rollout` returns ``timesteps_per_call * n_envs`` steps: first the episodes (or last parts of them) that ended, then what was played of
+    those in progress, in the order of the environments. They go on with the next `rollout`, whatever happens to the policy.
+
+    Args:
+        n_envs: environments.
+        timesteps_per_call: steps of each environment per rollout (env steps).
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int | None,
+        max_episode_length: float,
+        worker_number: int,
+        n_envs: int = DEFAULT_N_ENVS,
+        timesteps_per_call: int = 1,
+    ) -> None:
+        if timesteps_per_call < 1:
+            raise ValueError(f"timesteps_per_call={timesteps_per_call} must be at least 1.")
+        self._timesteps_per_call = timesteps_per_call
+        super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number, n_envs=n_envs)
+
+    def update_agent(self, agent_update: Any) -> None:
+        """Change the policy; episodes in progress go on. See `DefaultWorker.update_agent`."""
+        DefaultWorker.update_agent(self, agent_update)
+
+    def rollout(self) -> EpisodeBatch:
+        """Take `timesteps_per_call` steps in each environment, and return them."""
+        with self._random_state:
+            self._take_steps()
+            return self.collect_episode()
+
+    def collect_episode(self) -> EpisodeBatch:
+        """Return the episodes that ended since the last call, and what has been played since then of those in progress."""
+        return self._take().to_batch()
+
+    def play_episodes(self, n: int) -> Episodes:
+        """Roll out until there are `n` episodes or parts of some, and return the first `n`."""
+        return Worker.play_episodes(self, n)
+
+    def _take_steps(self) -> None:
+        for _ in range(self._timesteps_per_call):
+            self.start_episode()
+            self.step_episode()
+
+    def _take(self) -> Episodes:
+        self._cut()
+        return self._recorder.take()
+
+    def _play(self) -> Episodes:
+        if self._overrides("rollout", "collect_episode"):
+            return Worker._play(self)
+        self._take_steps()
+        return self._take()
+
+    def _finish(self) -> Episodes:
+        return Episodes()  # Nothing that has been played is held back.
+
+
+def as_policy(agent: Any) -> Any:
+    """Return a policy: an agent of rlpyt as an `AgentPolicy`, others as they are."""
+    if hasattr(agent, "get_actions") or hasattr(agent, "get_action") or not hasattr(agent, "sample_mode"):
+        return agent
+    from rlpyt.agents.policy import AgentPolicy
+
+    return AgentPolicy(agent)
+
+
+def for_worker(agent_update: Any, cpu: bool = False) -> Any:
+    """Return an update of the policy for one of several workers: of an agent a copy, with the same models but its own memory of episodes.
+
+    Args:
+        cpu: let the copy have models of its own on the CPU, if those of the agent are elsewhere.
+    """
+    policy = as_policy(agent_update)
+    return policy.copy_for_worker(cpu) if hasattr(policy, "copy_for_worker") else policy
+
+
+def copied(env_update: Any) -> Any:
+    """Return a copy of an update, where it holds an environment; what makes environments serves any number of them.
+
+    Raises:
+        TypeError: it cannot be copied.
+    """
+    if isinstance(env_update, type) or (callable(env_update) and not isinstance(env_update, EnvUpdate)):
+        return env_update
+    try:
+        return copy.deepcopy(env_update)
+    except Exception as error:
+        raise TypeError(
+            f"{type(env_update).__name__} cannot be copied ({error}), but each environment of each worker needs one of its own: give what "
+            "makes it, such as a function without arguments, in its place."
+        ) from error
+
+
+def _with_leading_dimension(x: Any) -> np.ndarray:
+    return np.asarray(x)[None]
+
+
+def copy_of(actions: Any) -> Any:
+    """Return a copy for environments, which may do with it as they please; a list of actions as it is."""
+    return actions.copy() if isinstance(actions, np.ndarray) else actions

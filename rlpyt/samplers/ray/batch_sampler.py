@@ -1,0 +1,206 @@
+"""Batches ``[T,B]`` from a Ray cluster: environments and agents in actors, on any number of machines."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from typing import Any
+
+import torch
+
+from rlpyt.samplers.parallel.base import ParallelSamplerBase, worker_name
+from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
+from rlpyt.samplers.ray.actors import ActorPool, Call, SamplerActor, batch_arrays, copy_arrays, model_arrays
+from rlpyt.samplers.ray.cluster import Cluster, import_ray
+
+
+class RayBatchSampler(ParallelSamplerBase):
+    """Each actor of a Ray cluster steps its share of the environments and runs the agent for them, on the CPU.
+
+    Takes the place of a `CpuSampler`, whose collectors it takes, with every runner, and with the same seed and as many actors as that has
+    workers samples the same. The cluster's machines need the same packages, and to find the classes of environments and agents.
+
+    Args:
+        n_actors: how many; None for as many as ``affinity["workers_cpus"]`` has entries, or without it one for each CPU of the cluster.
+            Never more than environments.
+        in_flight: how many batches are collected ahead. With 0, each batch is collected with the latest parameters. With n, actors
+            collect the next n batches while the algorithm optimizes, with parameters of up to n updates before: which ones,
+            `batch_parameters_version` tells. Policy gradient methods that correct for it (PPO), and those that replay, can do with 1.
+        max_restarts: how many lost actors (their process or machine ended) are replaced, in all. Their environments begin new episodes.
+        address: of the Ray cluster; see `rlpyt.samplers.ray.cluster.Cluster`. None starts a local one, if there is none.
+        actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
+        init_kwargs: arguments of ``ray.init`` besides, if this starts or joins a cluster.
+        args, kwargs: see `BaseSampler`. `worker_timeout` is for actors; `start_method` is not used by this sampler.
+
+    Attributes:
+        parameters_version: how often parameters have been sent to the actors.
+        batch_parameters_version: which of them the batch obtained last was collected with.
+        n_restarts: how many actors have been replaced.
+    """
+
+    agent_in_workers = True
+    parameters_version = 0
+    batch_parameters_version = 0
+
+    def __init__(
+        self,
+        *args: Any,
+        CollectorCls: Any = CpuResetCollector,
+        eval_CollectorCls: Any = CpuEvalCollector,
+        n_actors: int | None = None,
+        in_flight: int = 0,
+        max_restarts: int = 3,
+        address: str | None = None,
+        actor_options: dict | None = None,
+        init_kwargs: dict | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
+        import_ray()
+        for name, value, lowest in (("n_actors", n_actors, 1), ("in_flight", in_flight, 0), ("max_restarts", max_restarts, 0)):
+            if name == "n_actors" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+                raise ValueError(f"{name}={value!r} must be an integer of at least {lowest}.")
+        self.n_actors = n_actors
+        self.in_flight = in_flight
+        self.max_restarts = max_restarts
+        self.address = address
+        self.actor_options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **(actor_options or {})}
+        self.init_kwargs = init_kwargs
+
+    # Starting and ending --------------------------------------------------------------------------------------------
+    def _start(self, affinity: dict | None, worker_process: Any = None) -> None:
+        """Join or start a cluster, start the actors and wait until they are ready."""
+        if worker_process is not None:
+            raise ValueError("worker_process is for samplers whose workers are processes of this machine.")
+        self._affinity = affinity = affinity or {}
+        self._pending: deque[Call] = deque()  # Batches that are being collected, or have been.
+        self._cluster = Cluster(self.address, self.init_kwargs)
+        try:
+            workers_kwargs = self._workers_kwargs([None] * self._count_actors(affinity))
+            for kwargs in workers_kwargs:  # What is shared memory.
+                kwargs["batches_np"] = kwargs["progress"] = None
+            self._pool = ActorPool(
+                SamplerActor,
+                self._common_kwargs(affinity),
+                workers_kwargs,
+                [worker_name(kwargs) for kwargs in workers_kwargs],
+                options=self.actor_options,
+                timeout=self.worker_timeout,
+                max_restarts=self.max_restarts,
+                recovery=self._recovery,
+                stop=self.stop,
+            )
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def _common_kwargs(self, affinity: dict) -> dict:
+        agent = copy.copy(self.agent)
+        agent._exchange = None  # Memory that only processes of this machine share.
+        bootstrap_value = "bootstrap_value" in self.samples_np.agent
+        return dict(super()._common_kwargs(affinity), agent=agent, stop=None, bootstrap_value=bootstrap_value)
+
+    def _count_actors(self, affinity: dict) -> int:
+        each, n_cpus = float(self.actor_options.get("num_cpus") or 0), self._cluster.resource("CPU")
+        n = self.n_actors or len(affinity.get("workers_cpus") or ()) or max(int(n_cpus // (each or 1)), 1)
+        n = min(n, self.batch_spec.B)
+        if n * each > n_cpus:
+            raise ValueError(
+                f"{n} actors with num_cpus={each:g} need more than the {n_cpus:g} CPUs of the Ray cluster: give the sampler less n_actors, "
+                "or actor_options with a smaller num_cpus."
+            )
+        return n
+
+    def _recovery(self, rank: int) -> tuple[str, Any]:
+        """The command by which an actor that replaces a lost one begins new episodes."""
+        return "load", (self.itr, [None] * len(self._columns))
+
+    def shutdown(self) -> None:
+        """Close the environments, end the actors, and leave the cluster, or end it if it was started here. May be called twice."""
+        cluster, self._cluster = getattr(self, "_cluster", None), None
+        try:
+            super().shutdown()
+        finally:
+            if cluster is not None:
+                cluster.close()
+
+    @property
+    def n_restarts(self) -> int:
+        """How many actors have been replaced."""
+        pool = getattr(self, "_pool", None)
+        return 0 if pool is None else pool.n_restarts
+
+    # Sampling -------------------------------------------------------------------------------------------------------
+    def _run(self, name: str, argument: Any, doing: str) -> list:
+        pool = self._running_pool()
+        with pool.ending_on_failure():
+            parameters = self._put_parameters()
+            if name != "collect":
+                return pool.request((name, argument), doing, parameters)
+            for itr in range(self.itr + len(self._pending), self.itr + self.in_flight + 1):
+                self._pending.append(pool.submit(name, (itr, 0), f"collecting batch {itr}", parameters))
+                self._pending[-1].version = self.parameters_version
+            call = self._pending.popleft()
+            replies = pool.receive(call)
+        self.batch_parameters_version = call.version
+        for columns, (_, arrays) in zip(self._columns, replies):
+            copy_arrays(batch_arrays(self.samples_np[:, columns.start : columns.stop]), arrays)
+        return [reply for reply, _ in replies]
+
+    def _put_parameters(self) -> Any:
+        """Put the latest parameters, one object for all actors, where they find them; return the reference."""
+        self.agent.sync_shared_memory()  # Copies only if the trained model is another one, e.g. on a GPU.
+        self.parameters_version += 1
+        return import_ray().put(model_arrays(self.agent))
+
+    def update_envs(self, updates: Any) -> list[int]:
+        """Change environments, between two batches; see `BaseSampler.update_envs`.
+
+        An actor that replaces a lost one begins with those of `EnvCls` again.
+
+        Raises:
+            NotImplementedError: batches are collected ahead.
+        """
+        if self.in_flight:
+            raise NotImplementedError(
+                f"With in_flight={self.in_flight} batches are collected ahead, in the environments as they are: take in_flight=0 to change "
+                "them."
+            )
+        return super().update_envs(updates)
+
+    # Checkpoints ----------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict:
+        """Extend `ParallelSamplerBase` by the batches that were collected ahead, which are waited for."""
+        state = super().state_dict()
+        with self._pool.ending_on_failure():
+            pending = [dict(version=call.version, replies=self._pool.receive(call)) for call in self._pending]
+        return dict(state, parameters_version=self.parameters_version, pending=[_plain(**each) for each in pending])
+
+    def load_state_dict(self, state: dict) -> list[int]:
+        """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
+        begun_anew = super().load_state_dict(state)
+        self.parameters_version = state["parameters_version"]
+        self._pending.clear()
+        if len(begun_anew) < self.batch_spec.B:
+            self._pending.extend(self._call_from_plain(saved) for saved in state["pending"])
+        return begun_anew
+
+    def _call_from_plain(self, saved: dict) -> Call:
+        from rlpyt.runners.checkpoint import infos_from_plain
+
+        replies = [
+            ((infos_from_plain(infos, self.TrajInfoCls), completed_at), [tensor.numpy() for tensor in tensors])
+            for infos, completed_at, tensors in saved["replies"]
+        ]
+        return Call("collect", replies=dict(enumerate(replies)), version=saved["version"])
+
+
+def _plain(version: int, replies: list) -> dict:
+    from rlpyt.runners.checkpoint import plain_infos
+
+    plain = []
+    for (infos, completed_at), arrays in replies:
+        plain.append((plain_infos(infos), completed_at, [torch.from_numpy(array.copy()) for array in arrays]))
+    return dict(version=version, replies=plain)

@@ -1,0 +1,179 @@
+"""Episodes from workers that are actors of a Ray cluster."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.samplers.episodic.multiprocessing import places_of
+from rlpyt.samplers.episodic.recorder import Layout
+from rlpyt.samplers.episodic.sampler import Sampler, play
+from rlpyt.samplers.episodic.workers import Worker, for_worker
+from rlpyt.samplers.parallel.worker import initialize_worker
+from rlpyt.samplers.ray.actors import ActorPool, WorkerActor
+from rlpyt.samplers.ray.cluster import Cluster, import_ray
+
+
+class RaySampler(Sampler):
+    """Runs each worker in an actor of a Ray cluster, on any of its machines, with one thread on the CPU.
+
+    With the same seed it returns what a `LocalSampler` does. An update of the policy that is one for all workers is put into Ray's object
+    store once. A cluster that others have started or joined is left as it is.
+
+    Args:
+        args, kwargs: see `Sampler`.
+        address: of the cluster; see `rlpyt.samplers.ray.cluster.Cluster`. None starts a local one, if there is none.
+        actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
+        init_kwargs: arguments of ``ray.init`` besides, if this starts or joins a cluster.
+        max_restarts: how many lost actors are replaced, in all. The new one plays all of what the lost one was to play, with other random
+            numbers.
+        worker_timeout: seconds without a sign of life after which a worker is reported as hung, with its stack; None only warns.
+
+    Attributes:
+        n_restarts: how many actors have been replaced.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        address: str | None = None,
+        actor_options: dict | None = None,
+        init_kwargs: dict | None = None,
+        max_restarts: int = 3,
+        worker_timeout: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        import_ray()
+        self._ray_options = dict(address=address, actor_options=actor_options, init_kwargs=init_kwargs, max_restarts=max_restarts)
+        self._ray_options["worker_timeout"] = worker_timeout
+        super().__init__(*args, **kwargs)
+
+    def _options(self) -> dict:
+        return self._ray_options
+
+    def _start(self) -> None:
+        options, n = self._ray_options, self._factory.n_workers
+        self._pool: ActorPool | None = None
+        self._cluster: Cluster | None = Cluster(options["address"], options["init_kwargs"])
+        try:
+            # For each worker the last updates, by which one that replaces it becomes what it was.
+            policies = _once(self._put, self._agents)
+            self._last = [[policy, cloudpickle.dumps(env)] for policy, env in zip(policies, self._envs)]
+            self._pool = ActorPool(
+                EpisodeActor,
+                dict(factory=self._factory),
+                [dict(number=i, updates=self._last[i]) for i in range(n)],
+                [f"worker {i} of {n} of the {type(self).__name__}" for i in range(n)],
+                options={"num_cpus": 1, "scheduling_strategy": "SPREAD", **(options["actor_options"] or {})},
+                timeout=options["worker_timeout"],
+                max_restarts=options["max_restarts"],
+                recovery=self._recovery,
+                stop=np.zeros(1, bool),
+            )
+        except BaseException:
+            self.shutdown_worker()
+            raise
+
+    @property
+    def n_restarts(self) -> int:
+        """How many actors have been replaced."""
+        return 0 if self._pool is None else self._pool.n_restarts
+
+    def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
+        if self._pool is None or not self._pool.actors:
+            raise RuntimeError("The sampler was shut down, or one of its workers has failed: make a new one.")
+        updates = list(zip(_once(self._agent_message, agent_updates), _once(cloudpickle.dumps, env_updates)))
+        doing = f"obtaining {sum(amounts)} {what} at iteration {self._itr}"
+        with self._pool.ending_on_failure():
+            call = self._pool.submit("play", (self._itr, what, amounts, self._unbiased, updates), doing)
+            replies = self._pool.receive(call)
+        for last, update in zip(self._last, updates):
+            last[:] = [new if new is not None else old for new, old in zip(update, last)]
+        played = {i: (*reply, arrays) for i, (reply, arrays) in enumerate(replies) if reply is not None}
+        layouts = {i: layout for i, (layout, _, _) in played.items()}
+        merged, places = Layout.merge(list(layouts.values())), places_of(layouts, len(amounts))
+        batch = merged.allocate()
+        for i, (_, _, arrays) in played.items():
+            for path, array in arrays.items():
+                batch[path][places[i][path in merged.last]] = array
+        return merged.batch(next(iter(played.values()))[1], batch)
+
+    def _agent_message(self, update: Any) -> Any:
+        mine = self._agents[0]
+        if hasattr(mine, "agent") and getattr(update, "agent", update) is mine.agent:  # Nothing but its parameters has changed.
+            update = mine.get_param_values()
+        return self._put(update)
+
+    def _put(self, update: Any) -> list:
+        """Put an update of the policy into the object store; return a reference, in a list so that Ray does not resolve it."""
+        return [import_ray().put(cloudpickle.dumps(for_worker(update, cpu=True)))]
+
+    def _recovery(self, rank: int) -> tuple[str, Any]:
+        return "renew", (self._pool.n_restarts, self._last[rank])
+
+    def shutdown_worker(self) -> None:
+        """Close the environments, end the actors, and leave the cluster, or end it if it was started here. May be called twice."""
+        cluster, self._cluster = self._cluster, None
+        try:
+            if self._pool is not None:
+                self._pool.stop()
+        finally:
+            if cluster is not None:
+                cluster.close()
+
+
+def _once(message: Callable[[Any], Any], updates: list) -> list:
+    """Return the message on each update, None for None; those on the same object are one."""
+    different = {id(update): update for update in updates}
+    messages = {key: None if update is None else message(update) for key, update in different.items()}
+    return [messages[id(update)] for update in updates]
+
+
+class EpisodeActor(WorkerActor):
+    """A worker that plays episodes."""
+
+    def _start(self, common: dict, worker_kwargs: dict) -> None:
+        self._factory, self._number, self._updates = common["factory"], worker_kwargs["number"], worker_kwargs["updates"]
+        self._worker: Worker | None = None
+        initialize_worker(self._number)
+        self._renew(0, self._updates)
+
+    def _renew(self, attempt: int, updates: list) -> None:
+        """Make the worker; in each attempt but the first one with random numbers of its own."""
+        self._close()
+        factory = copy.copy(self._factory)
+        if attempt:
+            factory.seed = int(np.random.SeedSequence([factory.seed, attempt]).generate_state(1, np.uint64)[0])
+        self._worker = factory(self._number)
+        self._worker.progress = self._progress
+        self._update(updates)
+
+    def _update(self, updates: list) -> None:
+        agent_update, env_update = updates
+        if agent_update is not None:
+            self._worker.update_agent(cloudpickle.loads(import_ray().get(agent_update[0])))
+        if env_update is not None:
+            self._worker.update_env(cloudpickle.loads(env_update))
+
+    def _do(self, name: str, argument: Any, parameters: Any) -> tuple[Any, dict | None]:
+        if name == "renew":
+            return self._renew(*argument), None
+        itr, what, amounts, unbiased, updates = argument
+        self._update(updates[self._number])
+        played = play(self._worker, itr, what, amounts[self._number], unbiased)
+        if not played.episodes:
+            return None, None
+        layout = played.layout()
+        arrays = layout.allocate()
+        played.write(arrays)
+        return (layout, played.env_spec), arrays
+
+    def _close(self) -> None:
+        worker, self._worker = getattr(self, "_worker", None), None
+        if worker is not None:
+            worker.shutdown()

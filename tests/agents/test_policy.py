@@ -1,0 +1,117 @@
+"""Agents as policies, and policies as agents."""
+
+import numpy as np
+import pytest
+import torch
+from agents_for_tests import AlternatingRnnAgent, RecordingAgent
+from envs import CountingEnv
+
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
+from rlpyt.agents.policy import AgentPolicy, PolicyAgent
+from rlpyt.envs.point_env import PointEnv
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.samplers.serial.sampler import SerialSampler
+
+
+class Echo:
+    """Acts by the third number of the observation; says what it saw."""
+
+    def __init__(self):
+        self.resets = []
+
+    def get_action(self, observation):
+        return int(observation[2]) % 3, {"seen": observation[:2] * 1, "name": "echo"}
+
+    def get_actions(self, observations):
+        return observations[:, 2].astype(np.int64) % 3, {"seen": observations[:, :2] * 1, "name": np.array(["echo"] * len(observations))}
+
+    def reset(self, do_resets=None):
+        self.resets.append(do_resets)
+
+
+class OneAtATime:
+    def get_action(self, observation):
+        return int(observation[2]) % 3, {}
+
+    def reset(self, do_resets=None):
+        pass
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
+@pytest.mark.parametrize("PolicyCls", [Echo, OneAtATime])
+def test_a_policy_is_sampled_like_an_agent(SamplerCls, PolicyCls):
+    sampler = SamplerCls(CountingEnv, {}, batch_T=12, batch_B=4, max_decorrelation_steps=0)
+    sampler.initialize(PolicyAgent(PolicyCls()), affinity=dict(workers_cpus=[0, 1], set_affinity=False), seed=0)
+    try:
+        samples, _ = sampler.obtain_samples(0)
+        assert torch.equal(samples.agent.action, samples.env.observation[..., 2].long() % 3)
+        if PolicyCls is Echo:
+            assert samples.agent.agent_info._fields == ("seen",), "strings have no place in a batch"
+            assert torch.equal(samples.agent.agent_info.seen, samples.env.observation[..., :2])
+    finally:
+        sampler.shutdown()
+
+
+def test_a_policy_is_told_where_episodes_begin():
+    agent = PolicyAgent(Echo())
+    agent.initialize(CountingEnv().spaces)
+    agent.step(torch.zeros(3, 4), torch.zeros(3), torch.zeros(3))
+    agent.reset()
+    agent.reset_one(1)
+    assert agent.policy.resets == [None, [False, True, False]]
+    with pytest.raises(NotImplementedError, match="bootstrap_value"):
+        agent.value(None, None, None)
+
+
+def test_the_parameters_of_a_policy_are_those_of_the_agent():
+    class Net(torch.nn.Linear):
+        def get_actions(self, observations):
+            return self(torch.as_tensor(observations)).argmax(-1).numpy(), {}
+
+    net = Net(4, 3)
+    agent = PolicyAgent(net)
+    agent.initialize(CountingEnv().spaces, share_memory=True)
+    assert agent.model is net and net.weight.is_shared() and set(agent.state_dict()) == {"weight", "bias"}
+    assert list(agent.parameters())[0] is net.weight
+
+
+def test_an_agent_knows_what_came_before():
+    policy = AgentPolicy(RecordingAgent())
+    policy.prepare(CountingEnv())
+    observations = np.zeros((2, 4), np.float32)
+    first, info = policy.get_actions(observations)
+    assert info["prev_action"].tolist() == [0, 0] and first.tolist() == [1, 1]
+    policy.take_rewards(np.array([5.0, 7.0]))
+    _, info = policy.get_actions(observations)
+    assert info["prev_action"].tolist() == [1, 1] and info["prev_reward"].tolist() == [5, 7]
+    policy.reset([False, True])
+    _, info = policy.get_actions(observations)
+    assert info["prev_action"][1] == 0 and info["prev_reward"].tolist() == [5, 0] and policy.agent.resets == [1]
+    action, info = policy.get_action(observations[0])
+    assert np.shape(action) == () and info["prev_reward"] == 0
+
+
+def test_an_agent_that_was_not_prepared_says_so():
+    with pytest.raises(RuntimeError, match=r"prepare\(env\)"):
+        AgentPolicy(RecordingAgent()).get_action(np.zeros(4))
+    with pytest.raises(ValueError, match="Alternating"):
+        AgentPolicy(AlternatingRnnAgent())
+
+
+def test_parameters_go_from_one_agent_to_another():
+    a, b = (AgentPolicy(MlpFfAgent(model_kwargs=dict(hidden_sizes=[4]))) for _ in range(2))
+    for policy in (a, b):
+        policy.prepare(CountingEnv())
+    observations = np.ones((2, 4), np.float32)
+    b.set_param_values(a.get_param_values())
+    prob = [policy.get_actions(observations)[1]["dist_info"]["prob"] for policy in (a, b)]
+    assert np.array_equal(*prob)
+
+
+def test_actions_and_observations_have_the_form_that_each_side_knows():
+    policy = AgentPolicy(MlpGaussianFfAgent(model_kwargs=dict(hidden_sizes=[4])))
+    env = PointEnv()
+    policy.prepare(env)
+    action, info = policy.get_action(env.reset()[0].astype(np.float64))
+    assert action.dtype == np.float32 and action.shape == (2,) and set(info) == {"dist_info", "value"}

@@ -1,0 +1,112 @@
+"""Policies, environments and oracles for tests of episodic samplers: importable as ``policies_for_tests`` here and in spawned processes."""
+
+import numpy as np
+from envs import CountingEnv
+
+from rlpyt.envs.base import EnvStep
+from rlpyt.envs.grid_world import GridWorldEnv
+from rlpyt.samplers.episodic import WorkerFactory
+
+PATH = [1, 1, 2, 1, 2, 2]  # From the start of the 4x4 grid to its goal, by moves.
+TO_GOAL = {0: 1, 4: 1, 8: 2, 9: 1, 13: 2, 14: 2}  # The same by squares.
+
+
+class ScriptedPolicy:
+    """Does what a table says, and nothing else; counts what it is asked for."""
+
+    def __init__(self, table=TO_GOAL, default=0):
+        self.table, self.default, self.resets, self.n_calls = dict(table), default, [], 0
+
+    def get_action(self, observation):
+        self.n_calls += 1
+        return self.table.get(int(observation), self.default), {"twice": 2.0 * float(observation)}
+
+    def get_actions(self, observations):
+        steps = [self.get_action(observation) for observation in observations]
+        return np.array([a for a, _ in steps]), {"twice": np.array([info["twice"] for _, info in steps])}
+
+    def reset(self, do_resets=None):
+        self.resets.append(do_resets)
+
+    def get_param_values(self):
+        return {"keys": np.array(list(self.table)), "values": np.array(list(self.table.values()))}
+
+    def set_param_values(self, params):
+        self.table = dict(zip(params["keys"].tolist(), params["values"].tolist()))
+
+
+class RandomPolicy:
+    """Draws from numpy's global generator."""
+
+    def __init__(self, n_actions=3):
+        self.n_actions = n_actions
+
+    def get_action(self, observation):
+        return np.random.randint(self.n_actions), {}
+
+    def get_actions(self, observations):
+        return np.random.randint(self.n_actions, size=len(observations)), {}
+
+    def reset(self, do_resets=None):
+        pass
+
+
+def factory(worker_class, n_workers=1, seed=3, max_episode_length=100, **worker_args):
+    return WorkerFactory(
+        seed=seed, max_episode_length=max_episode_length, n_workers=n_workers, worker_class=worker_class, worker_args=worker_args
+    )
+
+
+def worker(worker_class, policy, env, number=0, n_workers=1, **kwargs):
+    made = factory(worker_class, max(n_workers, number + 1), **kwargs)(number)
+    made.update_agent(policy)
+    made.update_env(env)
+    return made
+
+
+def grid():
+    return GridWorldEnv("4x4")
+
+
+class PictureEnv(CountingEnv):
+    """A CountingEnv whose observation is large: 20,000 numbers, all of them the step in the episode."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        from rlpyt.spaces.float_box import FloatBox
+
+        self._observation_space = FloatBox(0.0, 1e6, shape=(20_000,))
+
+    def _observation(self):
+        return np.full(20_000, self.t, np.float32)
+
+
+class RandomLengthEnv(CountingEnv):
+    """A CountingEnv whose episodes take 1 or `long` steps, each with probability 1/2, by its own seed."""
+
+    def __init__(self, long=30):
+        super().__init__(episode_length=long)
+        self.long, self._lengths_rng = long, np.random.default_rng(0)
+
+    def seed(self, seed):
+        super().seed(seed)
+        self._lengths_rng = np.random.default_rng(seed)
+
+    def reset(self):
+        observation = super().reset()
+        self._next_end = self.long if self._lengths_rng.random() < 0.5 else 1
+        return observation
+
+
+def by_hand(env, policy, limit=100):
+    """One episode of an rlpyt environment, as lists."""
+    observation, lists = env.reset(), dict(observations=[], actions=[], rewards=[], next_observations=[])
+    for _ in range(limit):
+        action, _ = policy.get_action(observation)
+        next_observation, reward, done, info = EnvStep(*env.step(action))
+        for name, value in zip(lists, (observation, action, reward, next_observation)):
+            lists[name].append(value)
+        observation = next_observation
+        if done:
+            break
+    return lists, done and not info.timeout

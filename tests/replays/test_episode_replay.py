@@ -1,0 +1,151 @@
+"""The replay buffer of whole episodes, against a list of them."""
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlpyt.episodes import EnvSpec, EpisodeBatch, StepType, TimeStepBatch
+from rlpyt.replays.episode import EpisodeReplayBuffer
+
+SPEC = EnvSpec(spaces.Box(-np.inf, np.inf, (2,), np.float64), spaces.Discrete(5))
+
+
+def make_episodes(lengths, number=0):
+    """Every step has a number of its own, and its observation tells it; of an episode of n steps the last observation is number + 0.5."""
+    S = sum(lengths)
+    numbers = number + np.arange(S)
+    last = numbers[np.cumsum(lengths) - 1] + 0.5
+    types = sum([[StepType.FIRST] * (n > 1) + [StepType.MID] * (n - 2) + [StepType.TERMINAL + i % 2] for i, n in enumerate(lengths)], [])
+    return EpisodeBatch(
+        env_spec=SPEC,
+        observations=np.stack([numbers, -numbers], axis=1).astype(np.float64),
+        last_observations=np.stack([last, -last], axis=1),
+        actions=numbers % 5,
+        rewards=numbers.astype(np.float32),
+        env_infos={"deep": {"x": numbers * 2}, "name": np.array(["a"] * S)},
+        step_types=np.array(types, np.uint8),
+        episode_infos={"length": np.array(lengths)},
+        lengths=np.array(lengths),
+    )
+
+
+def expected_transition(episodes, reward):
+    """Return (observation, next observation, step type, length of the episode) of the step with this number."""
+    for path in episodes:
+        for t in range(len(path["rewards"])):
+            if path["rewards"][t] == reward:
+                return path["observations"][t].tolist(), path["next_observations"][t].tolist(), path["step_types"][t], len(path["rewards"])
+    raise AssertionError(f"step {reward} is not kept any more")
+
+
+def assert_is_one_of(sample, kept):
+    for i in range(len(sample)):
+        got = sample.observations[i].tolist(), sample.next_observations[i].tolist(), sample.step_types[i], sample.episode_infos["length"][i]
+        assert got == expected_transition(kept, sample.rewards[i])
+        assert sample.env_infos["deep"]["x"][i] == 2 * sample.rewards[i] and sample.actions[i] == sample.rewards[i] % 5
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    capacity=st.integers(8, 30),
+    appends=st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=6), min_size=1, max_size=8),
+    k=st.integers(0, 9),
+)
+def test_the_latest_whole_episodes_are_kept(capacity, appends, k):
+    buffer, kept, number = EpisodeReplayBuffer(capacity), [], 0
+    for i, lengths in enumerate(appends):
+        batch = make_episodes(lengths, number)
+        number += sum(lengths)
+        buffer.append_episodes(batch)
+        kept += batch.to_list()
+        while sum(len(path["rewards"]) for path in kept) > capacity:
+            kept.pop(0)
+        assert buffer.n_steps == len(buffer) == sum(len(path["rewards"]) for path in kept) and buffer.n_episodes == len(kept)
+        if i == k:  # As if the run had been resumed.
+            file = io.BytesIO()
+            torch.save(buffer.state_dict(), file)
+            file.seek(0)
+            again = EpisodeReplayBuffer(capacity, SPEC)
+            again.load_state_dict(torch.load(file, weights_only=True))
+            assert again.sample_timesteps(20) == buffer.sample_timesteps(20)
+            buffer = again
+        everything = buffer.episodes()
+        assert [x["rewards"].tolist() for x in everything.to_list()] == [path["rewards"].tolist() for path in kept]
+        assert_is_one_of(TimeStepBatch.from_episode_batch(everything), kept)
+        assert_is_one_of(buffer.sample_timesteps(50), kept)
+        assert_is_one_of(TimeStepBatch.from_episode_batch(buffer.sample_episodes(5)), kept)
+
+
+def test_steps_and_episodes_are_drawn_uniformly():
+    buffer = EpisodeReplayBuffer(10)
+    buffer.append_episodes(make_episodes([1, 3, 6]))
+    steps = buffer.sample_timesteps(20_000)
+    assert np.abs(np.bincount(steps.rewards.astype(int), minlength=10) / 20_000 - 0.1).max() < 0.02
+    lengths = buffer.sample_episodes(9_000).lengths
+    assert np.abs(np.bincount(lengths)[[1, 3, 6]] / 9_000 - 1 / 3).max() < 0.04
+
+
+def test_truncated_episodes_are_kept_with_their_step_types():
+    buffer = EpisodeReplayBuffer(10)
+    buffer.append_episodes(make_episodes([2, 3]))
+    assert buffer.episodes().timeouts.tolist() == [False, False, False, False, True]
+
+
+def test_paths_and_transitions_are_dictionaries():
+    buffer = EpisodeReplayBuffer(10)
+    buffer.append_episodes(make_episodes([4]))
+    path = buffer.sample_path()
+    assert path["rewards"].tolist() == [0, 1, 2, 3] and path["next_observations"][-1, 0] == 3.5 and path["episode_infos"] == {"length": 4}
+    transitions = buffer.sample_transitions(6)
+    assert transitions["observations"].shape == transitions["next_observations"].shape == (6, 2)
+
+
+def test_names_are_not_kept_and_the_spec_is():
+    buffer = EpisodeReplayBuffer(10)
+    buffer.append_episodes(make_episodes([4]))
+    assert set(buffer.episodes().env_infos) == {"deep"} and buffer.episodes().env_spec is SPEC
+
+
+def test_what_is_sampled_is_a_copy():
+    buffer = EpisodeReplayBuffer(10)
+    buffer.append_episodes(make_episodes([4]))
+    buffer.sample_episodes(1).observations[...] = -1
+    buffer.sample_timesteps(4).next_observations[...] = -1
+    assert buffer.episodes().observations[:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_a_copy_in_another_process_draws_other_numbers():
+    buffer = EpisodeReplayBuffer(10)
+    buffer.append_episodes(make_episodes([4, 5]))
+    copy = pickle.loads(pickle.dumps(buffer))
+    assert copy.episodes() == buffer.episodes()
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="capacity=0"):
+        EpisodeReplayBuffer(0)
+    buffer = EpisodeReplayBuffer(10)
+    for sample in (buffer.sample_timesteps, buffer.sample_episodes):
+        with pytest.raises(ValueError, match="empty"):
+            sample(1)
+    with pytest.raises(ValueError, match="11 steps does not fit"):
+        buffer.append_episodes(make_episodes([11]))
+    buffer.append_episodes(make_episodes([2]).select([]))
+    assert len(buffer) == 0
+    buffer.append_episodes(make_episodes([2, 3]))
+    batch = make_episodes([2])
+    names = ("env_spec", "observations", "last_observations", "actions", "rewards", "step_types", "lengths")
+    args = {name: getattr(batch, name) for name in names}
+    with pytest.raises(ValueError, match="must have those kept before"):
+        buffer.append_episodes(EpisodeBatch(**args))
+    with pytest.raises(ValueError, match="observations has dtype float32"):
+        args["observations"] = args["observations"].astype(np.float32)
+        buffer.append_episodes(EpisodeBatch(**args, env_infos=batch.env_infos))
+    with pytest.raises(ValueError, match="capacity=10, and this one has capacity=11"):
+        EpisodeReplayBuffer(11).load_state_dict(buffer.state_dict())

@@ -1,0 +1,347 @@
+"""Samplers of whole episodes: all return the same, in whichever way they are made, and nothing is left behind."""
+
+import math
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from agents_for_tests import RandomAgent
+from envs import CountingEnv, FailingEnv, SlowEnv
+from policies_for_tests import PATH, PictureEnv, RandomLengthEnv, RandomPolicy, ScriptedPolicy, factory, grid
+
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.envs.multitask import TaskNameWrapper
+from rlpyt.envs.point_env import PointEnv
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.samplers.episodic import (
+    DefaultWorker,
+    FragmentWorker,
+    LocalSampler,
+    MultiprocessingSampler,
+    NewEnvUpdate,
+    SetTaskUpdate,
+    VecWorker,
+)
+from rlpyt.samplers.workers import WorkerError
+
+SAMPLERS = [LocalSampler, MultiprocessingSampler]
+every_sampler = pytest.mark.parametrize("SamplerCls", SAMPLERS)
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    before = set(os.listdir("/dev/shm"))
+    yield
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and children():
+        time.sleep(0.05)
+    assert not children()
+    assert not {name for name in os.listdir("/dev/shm") if not name.startswith("pymp-")} - before
+
+
+def children():
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            line = " ".join(process.cmdline())
+            if process.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in line and "forkserver" not in line:
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+@pytest.fixture
+def make():
+    """Makes samplers that are shut down afterwards."""
+    made = []
+
+    def make(SamplerCls, *args, **kwargs):
+        made.append(SamplerCls(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    for sampler in made:
+        sampler.shutdown_worker()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The same from all
+# ---------------------------------------------------------------------------------------------------------------------
+@every_sampler
+def test_the_deterministic_grid(make, SamplerCls):
+    sampler = make(SamplerCls, ScriptedPolicy(), grid(), max_episode_length=100, n_workers=2, seed=0)
+    batch = sampler.obtain_exact_episodes(3, None)
+    assert batch.lengths.tolist() == [6] * 6 and batch.actions.tolist() == PATH * 6
+    assert batch.last_observations.tolist() == [15] * 6 and batch.terminals.sum() == 6
+    more = sampler.obtain_samples(0, 13, ScriptedPolicy().get_param_values())
+    assert more.lengths.tolist() == [6] * 3 and sampler.total_env_steps == 54, "7 steps of one worker, 6 of the other"
+
+
+AGENTS = {
+    "policy": lambda: RandomPolicy(3),
+    "agent": lambda: RandomAgent(),
+    "network": lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[8])),
+}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("worker_class,args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=3)), (FragmentWorker, dict(n_envs=2))])
+def test_all_samplers_return_the_same(make, name, worker_class, args):
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    batches = []
+    for SamplerCls in SAMPLERS:
+        torch.manual_seed(0)
+        agent = AGENTS[name]()
+        sampler = make(SamplerCls, agent, NewEnvUpdate(lambda: CountingEnv([3, 7, 1])), worker_factory=factory(worker_class, 2, **args))
+        some = [sampler.obtain_samples(itr, 40, None) for itr in range(2)]
+        if worker_class is not FragmentWorker:
+            some.append(sampler.obtain_exact_episodes(4, None))
+            assert some[-1].n_episodes == 8
+        batches.append(some)
+    for local, other in zip(*batches):
+        assert local == other and local.lengths.sum() >= 40 - (local is batches[0][-1]) * 40
+    torch.manual_seed(0)
+    AGENTS[name]()
+    assert random.getstate() == states[0] and str(np.random.get_state()) == str(states[1])
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_large_episodes_come_through_shared_memory(make, start_method):
+    args = RandomPolicy(), PictureEnv(episode_length=[4, 9])
+    kwargs = dict(worker_factory=factory(VecWorker, 2, n_envs=2))
+    expected = make(LocalSampler, *args, **kwargs).obtain_samples(0, 30, None)
+    sampler = make(MultiprocessingSampler, *args, **kwargs, start_method=start_method)
+    batch = sampler.obtain_samples(0, 30, None)
+    assert batch == expected and batch.observations.nbytes > 2e6 and batch.observations.flags.writeable
+    again = sampler.obtain_samples(1, 30, None)
+    assert batch == expected, "a batch is not overwritten by the next one"
+    assert again != expected
+    view, keys = batch.observations[3:], set(sampler._memories.maps)
+    del batch
+    sampler.obtain_samples(2, 30, None)
+    assert np.array_equal(view, expected.observations[3:]), "nor while a part of it is held"
+    del view, again
+    for itr in range(5):
+        sampler.obtain_samples(itr, 30, None)
+    assert keys & set(sampler._memories.maps) and len(sampler._memories.maps) <= 3, "but when nobody does"
+
+
+def test_strings_in_infos(make):
+    names = [lambda name=name: TaskNameWrapper(PointEnv(max_episode_length=3), task_name=name, task_id=0) for name in ("a", "longer")]
+
+    class Still(RandomPolicy):
+        def get_action(self, observation):
+            return np.zeros(2, np.float32), {}
+
+    samplers = [make(SamplerCls, Still(), names, max_episode_length=9, n_workers=2) for SamplerCls in SAMPLERS]
+    batches = [sampler.obtain_exact_episodes(1, None) for sampler in samplers]
+    for batch in batches:
+        assert batch.env_infos["task_name"].tolist() == ["a"] * 3 + ["longer"] * 3
+    assert batches[0] == batches[1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Making, updating, ending
+# ---------------------------------------------------------------------------------------------------------------------
+@every_sampler
+def test_all_ways_to_make_one(make, SamplerCls):
+    made, agent, env = factory(DefaultWorker), ScriptedPolicy(), grid()
+    samplers = [
+        make(SamplerCls, made, agent, env),
+        make(SamplerCls, agent, env, worker_factory=made),
+        make(SamplerCls, worker_factory=made, agents=agent, envs=env),
+        make(SamplerCls.from_worker_factory, made, agent, env),
+        make(SamplerCls, [agent], [grid], max_episode_length=math.inf, n_workers=1, seed=3),
+    ]
+    assert len({str(sampler.obtain_samples(0, 1, None).observations) for sampler in samplers}) == 1
+    samplers[0].start_worker()
+
+
+def test_what_a_sampler_refuses():
+    with pytest.raises(TypeError, match="Must construct a sampler from"):
+        LocalSampler(ScriptedPolicy(), grid())
+    with pytest.raises(TypeError, match="needs envs"):
+        LocalSampler(ScriptedPolicy(), max_episode_length=5)
+    with pytest.raises(TypeError, match="two values for agents"):
+        LocalSampler(ScriptedPolicy(), grid(), agents=ScriptedPolicy(), max_episode_length=5)
+    with pytest.raises(TypeError, match="environment"):
+        MultiprocessingSampler(ScriptedPolicy(), "grid", max_episode_length=5)
+    for agents, envs in (([ScriptedPolicy()] * 3, grid()), (ScriptedPolicy(), [grid()] * 3)):
+        with pytest.raises(ValueError, match="3 entries, but there are n_workers=2"):
+            MultiprocessingSampler(agents, envs, max_episode_length=5, n_workers=2)
+
+
+@every_sampler
+def test_updates_reach_the_workers(make, SamplerCls):
+    class Still(RandomPolicy):
+        def get_action(self, observation):
+            return np.zeros(2, np.float32), {}
+
+    sampler = make(SamplerCls, Still(), PointEnv(), max_episode_length=4, n_workers=2)
+    tasks = [SetTaskUpdate(PointEnv, {"goal": np.array(goal, np.float32)}) for goal in ((1, 0), (0, 2))]
+    batch = sampler.obtain_exact_episodes(1, None, env_update=tasks)
+    assert batch.episode_infos_by_episode["goal"].tolist() == [[1, 0], [0, 2]]
+    batch = sampler.obtain_exact_episodes(1, None, env_update=[None, lambda: PointEnv(goal=(3, 3))])
+    assert batch.episode_infos_by_episode["goal"].tolist() == [[1, 0], [3, 3]]
+    for wrong in ([None] * 3, [tasks[0]]):
+        with pytest.raises(ValueError, match="n_workers=2"):
+            sampler.obtain_samples(0, 1, None, env_update=wrong)
+    with pytest.raises(TypeError):
+        sampler.obtain_samples(0, 1, None, env_update=3)
+    with pytest.raises(ValueError, match="n_eps_per_worker=0"):
+        sampler.obtain_exact_episodes(0, None)
+
+
+@every_sampler
+def test_parameters_reach_the_workers(make, SamplerCls):
+    sampler = make(SamplerCls, ScriptedPolicy(), grid(), max_episode_length=5, n_workers=2)
+    stuck = ScriptedPolicy(dict.fromkeys([0, 4, 8, 9, 13, 14], 0)).get_param_values()
+    assert sampler.obtain_exact_episodes(1, stuck).actions.tolist() == [0] * 10
+    to_goal = ScriptedPolicy().get_param_values()
+    assert sampler.obtain_exact_episodes(1, [to_goal, None]).actions.tolist() == PATH[:5] + [0] * 5
+    assert sampler.obtain_exact_episodes(1, ScriptedPolicy({}, default=3)).actions.tolist() == [3] * 10, "another policy altogether"
+
+
+@every_sampler
+def test_an_agent_is_updated_by_its_parameters_or_itself(make, SamplerCls):
+    agent = MlpFfAgent(model_kwargs=dict(hidden_sizes=[8]))
+    sampler = make(SamplerCls, agent, CountingEnv, max_episode_length=5, n_workers=2)
+
+    def prob(update):
+        return sampler.obtain_exact_episodes(1, update).agent_infos["dist_info"]["prob"]
+
+    before = prob(None)
+    for parameter in agent.parameters():
+        parameter.data += 0.5 * torch.randn_like(parameter)
+    after = prob(agent.state_dict())
+    assert not np.allclose(before[0], after[0])
+    for parameter in agent.parameters():
+        parameter.data *= 0
+    assert np.allclose(prob(agent), 1 / 3)
+
+
+def test_without_bias_whatever_the_sampler(make):
+    lengths, sampler = [], make(MultiprocessingSampler, RandomPolicy(), RandomLengthEnv, worker_factory=factory(VecWorker, 2))
+    for itr in range(30):
+        lengths += sampler.obtain_samples(itr, 16, RandomPolicy()).lengths.tolist()
+    assert 0.4 < np.mean(np.array(lengths) > 1) < 0.6
+
+
+@every_sampler
+def test_a_sampler_can_be_pickled(make, SamplerCls):
+    sampler = make(SamplerCls, ScriptedPolicy(), grid(), max_episode_length=50, n_workers=2, seed=5)
+    sampler.obtain_samples(0, 1, None)
+    copy = make(pickle.loads, pickle.dumps(sampler))
+    assert type(copy) is SamplerCls and copy.total_env_steps == sampler.total_env_steps == 6
+    assert copy.obtain_samples(1, 1, None) == sampler.obtain_samples(1, 1, None)
+
+
+@every_sampler
+def test_after_the_end(SamplerCls):
+    sampler = SamplerCls(ScriptedPolicy(), grid(), max_episode_length=5, n_workers=2)
+    sampler.shutdown_worker()
+    sampler.shutdown_worker()
+    with pytest.raises(RuntimeError, match="shut down"):
+        sampler.obtain_samples(0, 1, None)
+
+
+def test_unseeded_processes_do_not_play_the_same(make):
+    sampler = make(MultiprocessingSampler, RandomPolicy(), CountingEnv(30), max_episode_length=30, n_workers=2, seed=None)
+    a, b = sampler.obtain_exact_episodes(1, None).actions_list
+    assert a.tolist() != b.tolist()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Failures
+# ---------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_worker_killed_while_it_samples_is_named(exact):
+    for _ in range(5):
+        sampler = MultiprocessingSampler(RandomPolicy(), SlowEnv, max_episode_length=100, n_workers=2)
+        victim = random.randrange(2)
+        pid = sampler._pool.processes[victim].pid
+        threading.Timer(random.random() * 0.2, os.kill, (pid, signal.SIGKILL)).start()
+        with pytest.raises(WorkerError, match=f"Worker {victim} of 2 of the MultiprocessingSampler, pid {pid}, was killed by SIGKILL"):
+            while True:
+                sampler.obtain_exact_episodes(2, None) if exact else sampler.obtain_samples(0, 20, None)
+        with pytest.raises(RuntimeError, match="make a new one"):
+            sampler.obtain_samples(0, 1, None)
+        assert not children()
+
+
+def test_all_workers_killed():
+    sampler = MultiprocessingSampler(RandomPolicy(), SlowEnv, max_episode_length=100, n_workers=2)
+    for process in sampler._pool.processes:
+        os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(WorkerError, match="SIGKILL"):
+        sampler.obtain_samples(0, 20, None)
+
+
+@pytest.mark.parametrize("fail_in", ["reset", "step"])
+def test_what_an_environment_raises_is_shown(fail_in):
+    sampler = MultiprocessingSampler(
+        RandomPolicy(), lambda: FailingEnv(fail_in=fail_in, fail_at=4), max_episode_length=100, n_workers=2
+    )
+    with pytest.raises(WorkerError) as info:
+        sampler.obtain_samples(0, 200, None)
+    message = str(info.value)
+    assert f"EnvFailure: planned failure in {fail_in}, call 4" in message and "envs.py" in message
+    assert "This was in environment 0 of worker" in message
+
+
+def test_what_is_raised_at_the_start_is_shown():
+    with pytest.raises(WorkerError, match="planned failure in init"):
+        MultiprocessingSampler(RandomPolicy(), lambda: FailingEnv("init"), max_episode_length=100, n_workers=2)
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = {path!r}
+from envs import SlowEnv
+from policies_for_tests import RandomPolicy
+from rlpyt.samplers.episodic import MultiprocessingSampler
+sampler = MultiprocessingSampler(RandomPolicy(), SlowEnv, max_episode_length=100, n_workers=2)
+print(*[process.pid for process in sampler._pool.processes], flush=True)
+while True:
+    sampler.obtain_samples(0, 20, None)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupt_leaves_no_process(number):
+    here = Path(__file__)
+    path = [str(here.parents[2]), str(here.parents[3])]
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(path=path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    pids = [int(pid) for pid in program.stdout.readline().split()]
+    time.sleep(0.5)
+    (os.killpg if number == signal.SIGINT else os.kill)(program.pid, number)
+    program.wait(30)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and any(psutil.pid_exists(pid) for pid in pids):
+        time.sleep(0.1)
+    assert len(pids) == 2 and not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_batches_are_batches_of_episodes(make):
+    sampler = make(MultiprocessingSampler, RandomAgent(), CountingEnv, max_episode_length=5, n_workers=2)
+    batch = sampler.obtain_samples(0, 30, None)
+    checked = EpisodeBatch(
+        **{name: getattr(batch, name) for name in ("env_spec", "observations", "last_observations", "actions", "rewards", "step_types")},
+        **{name: getattr(batch, name) for name in ("env_infos", "agent_infos", "lengths")},
+        episode_infos=batch.episode_infos_by_episode,
+    )
+    assert checked == batch

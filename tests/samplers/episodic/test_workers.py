@@ -1,0 +1,480 @@
+"""Workers: what they play is what there was to be played, field by field."""
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+import torch
+from agents_for_tests import RecordingAgent, RnnAgent
+from envs import CountingEnv, FailingEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
+
+from rlpyt.envs.grid_world import GridWorldEnv
+from rlpyt.envs.point_env import PointEnv
+from rlpyt.episodes.specs import StepType
+from rlpyt.samplers.episodic import (
+    DefaultWorker,
+    FragmentWorker,
+    InProgressEpisode,
+    NewEnvUpdate,
+    SetTaskUpdate,
+    VecWorker,
+    Worker,
+    WorkerFactory,
+    recorder,
+)
+from rlpyt.utils.seed import set_seed
+
+FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in StepType)
+every_worker = pytest.mark.parametrize("worker_class", [DefaultWorker, VecWorker])
+
+
+def assert_same(a, b):
+    assert a == b, "not the same episodes"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One episode
+# ---------------------------------------------------------------------------------------------------------------------
+@every_worker
+def test_a_rollout_is_the_episode_that_was_played(worker_class):
+    args = {} if worker_class is DefaultWorker else dict(n_envs=1)
+    batch = worker(worker_class, ScriptedPolicy(), grid(), **args).rollout()
+    squares = [0, 4, 8, 9, 13, 14]
+    assert batch.observations.tolist() == squares and batch.next_observations.tolist() == [*squares[1:], 15]
+    assert batch.last_observations.tolist() == [15], "what the last action led to, not what it was chosen for"
+    assert batch.actions.tolist() == PATH and batch.rewards.tolist() == [0, 0, 0, 0, 0, 1]
+    assert batch.step_types.tolist() == [FIRST, MID, MID, MID, MID, TERMINAL] and batch.lengths.tolist() == [6]
+    assert batch.env_infos["success"].tolist() == [False] * 5 + [True]
+    assert batch.agent_infos["twice"].tolist() == [2 * square for square in squares]
+    assert batch.env_spec == grid().spec
+
+
+@every_worker
+def test_a_timeout_of_the_environment_ends_the_episode(worker_class):
+    args = {} if worker_class is DefaultWorker else dict(n_envs=1)
+    played = worker(worker_class, ScriptedPolicy(), GridWorldEnv("4x4", max_episode_length=3), **args)
+    for _ in range(3):
+        batch = played.rollout()
+        assert batch.lengths.tolist() == [3] and batch.step_types.tolist() == [FIRST, MID, TIMEOUT]
+        assert batch.observations.tolist() == [0, 4, 8] and batch.last_observations.tolist() == [9]
+
+
+@every_worker
+def test_an_episode_that_is_too_long_for_the_worker_times_out(worker_class):
+    args = {} if worker_class is DefaultWorker else dict(n_envs=1)
+    played = worker(worker_class, ScriptedPolicy(), grid(), max_episode_length=2, **args)
+    for _ in range(2):
+        batch = played.rollout()
+        assert batch.step_types.tolist() == [FIRST, TIMEOUT] and batch.last_observations.tolist() == [8]
+
+
+def test_termination_at_the_limit_is_termination():
+    batch = worker(DefaultWorker, ScriptedPolicy(), grid(), max_episode_length=6).rollout()
+    assert batch.step_types[-1] == TERMINAL
+
+
+def test_an_episode_of_one_step_has_no_first():
+    batch = worker(DefaultWorker, ScriptedPolicy(), grid(), max_episode_length=1).rollout()
+    assert batch.step_types.tolist() == [TIMEOUT]
+
+
+def test_several_episodes_can_be_played_before_they_are_collected():
+    played = worker(DefaultWorker, ScriptedPolicy(), grid())
+    for _ in range(3):
+        played.start_episode()
+        while not played.step_episode():
+            pass
+    assert played.collect_episode().lengths.tolist() == [6, 6, 6]
+    played.start_episode()
+    played.step_episode()
+    partial = played.collect_episode()
+    assert partial.lengths.tolist() == [1] and partial.step_types.tolist() == [FIRST] and partial.last_observations.tolist() == [4]
+
+
+def test_without_an_episode_there_is_nothing_to_step_or_to_collect():
+    played = worker(VecWorker, ScriptedPolicy(), grid(), n_envs=2)
+    with pytest.raises(RuntimeError, match=r"start_episode\(\)"):
+        played.step_episode()
+    with pytest.raises(RuntimeError, match="No episode"):
+        played.collect_episode()
+    with pytest.raises(RuntimeError, match=r"update_env\(\)"):
+        factory(DefaultWorker)(0).rollout()
+
+
+@every_worker
+def test_after_the_loss_of_a_life_the_next_episode_goes_on_from_there(worker_class):
+    args = {} if worker_class is DefaultWorker else dict(n_envs=2)
+    played = worker(worker_class, RandomPolicy(), CountingEnv([2, 3], ["life", "terminated"]), **args)
+    batch = played.play_episodes(4 if worker_class is DefaultWorker else 8).to_batch()
+    ours = batch if worker_class is DefaultWorker else batch.select(np.arange(0, 8, 2))
+    steps = [x[:, 2].tolist() for x in ours.observations_list]
+    assert steps == [[0, 1], [2, 3, 4], [0, 1, 2], [3, 4]][: len(steps)] or steps[:2] == [[0, 1], [2, 3, 4]]
+    assert set(ours.step_types.tolist()) == {FIRST, MID, TERMINAL}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several environments
+# ---------------------------------------------------------------------------------------------------------------------
+def test_a_vec_worker_acts_once_for_all_environments_and_returns_when_one_ends():
+    policy = ScriptedPolicy()
+    played = worker(VecWorker, policy, [grid(), GridWorldEnv("4x4", max_episode_length=4), grid()], n_envs=3)
+    assert played.rollout().lengths.tolist() == [4]
+    assert policy.n_calls == 4 * 3
+    batch = played.rollout()
+    assert batch.lengths.tolist() == [6, 6], "those that were in progress went on"
+    assert played.rollout().step_types.tolist() == [FIRST, MID, MID, TIMEOUT]
+    assert policy.resets == [[True] * 3, [False, True, False], [True, False, True]]
+
+
+def test_episodes_in_progress_are_dropped_if_the_policy_changes():
+    policy = ScriptedPolicy()
+    played = worker(VecWorker, policy, [grid(), GridWorldEnv("4x4", max_episode_length=4)], n_envs=2)
+    played.rollout()
+    played.update_agent(None)
+    played.rollout()
+    played.update_agent(policy.get_param_values())
+    assert played.rollout().lengths.tolist() == [4]
+
+
+def test_each_environment_has_its_own_episode_info():
+    tasks = [{"goal": np.array([0.1 * i, 0.0], np.float32)} for i in range(3)]
+    updates = [SetTaskUpdate(PointEnv, task) for task in tasks]
+
+    class Still:
+        def get_actions(self, observations):
+            return np.zeros((len(observations), 2), np.float32), {}
+
+        def reset(self, do_resets=None):
+            pass
+
+    played = worker(VecWorker, Still(), updates, n_envs=3, max_episode_length=5)
+    for _ in range(2):
+        batch = played.play_episodes(3).to_batch()
+        goals = batch.episode_infos_by_episode["goal"]
+        assert goals.shape == (3, 2) and sorted(goals[:, 0].tolist()) == pytest.approx([0, 0.1, 0.2])
+        per_step = batch.env_infos["task"]["goal"]
+        assert per_step.shape == (batch.lengths.sum(), 2)
+        assert np.array_equal(batch.episode_infos["goal"], per_step)
+
+
+def test_copies_of_one_environment_have_random_numbers_of_their_own():
+    batch = worker(VecWorker, RandomPolicy(), CountingEnv(4), n_envs=5).play_episodes(5).to_batch()
+    codes, noise = batch.observations[:, 0], batch.observations[:, 3]
+    assert len(set(codes.tolist())) == 5 and len(set(noise.tolist())) == 20
+
+
+def test_another_environment_may_have_other_observations_and_another_policy_other_infos():
+    for worker_class, args in ((DefaultWorker, {}), (VecWorker, dict(n_envs=2))):
+        played = worker(worker_class, ScriptedPolicy(), grid, **args)
+        played.rollout()
+        played.update_agent(RandomPolicy())
+        played.update_env(lambda: CountingEnv(3))
+        batch = played.rollout()
+        assert batch.observations.shape[1:] == (4,) and batch.agent_infos == {} and batch.env_spec.action_space.n == 3
+
+
+def test_a_list_of_environments_has_one_for_each():
+    with pytest.raises(ValueError, match="n_envs=3"):
+        worker(VecWorker, ScriptedPolicy(), [grid(), grid()], n_envs=3)
+    with pytest.raises(TypeError, match="environment"):
+        worker(DefaultWorker, ScriptedPolicy(), "grid")
+    with pytest.raises(ValueError, match="n_envs=0"):
+        factory(VecWorker, n_envs=0)(0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=1, max_size=4),
+    ends=st.lists(st.sampled_from(["terminated", "timeout"]), min_size=1, max_size=3),
+    limit=st.integers(1, 12),
+    chunk=st.integers(1, 7),
+    n=st.integers(1, 12),
+)
+def test_any_number_of_environments_plays_what_each_would_play_alone(lengths, ends, limit, chunk, n):
+    before, recorder.MAX_CHUNK_T = recorder.MAX_CHUNK_T, chunk
+    try:
+        envs = [CountingEnv(own, ends) for own in lengths]
+        played = worker(VecWorker, ConstantPolicy(), envs, n_envs=len(envs), max_episode_length=limit)
+        batch = played.play_episodes(n).to_batch()
+        more = played.play_steps(5, unbiased=True).to_batch()
+    finally:
+        recorder.MAX_CHUNK_T = before
+    assert batch.n_episodes == n and more.lengths.sum() >= 5
+    for some in (batch, more):
+        codes = some.observations[np.cumsum(some.lengths) - some.lengths, 0]
+        assert len(set(codes.tolist())) <= len(envs)
+    episodes = [*batch.split(), *more.split()]
+    for b, own in enumerate(lengths):
+        twin = CountingEnv(own, ends)
+        twin.seed(played._envs[b]._seed)
+        for episode in episodes:
+            if episode.observations[0, 0] != np.float32(played._envs[b]._code):
+                continue
+            expected, terminated = by_hand(twin, ConstantPolicy(), limit)
+            assert np.array_equal(episode.observations, expected["observations"])
+            assert np.array_equal(episode.next_observations, expected["next_observations"])
+            assert np.array_equal(episode.rewards, expected["rewards"]) and np.array_equal(episode.actions, expected["actions"])
+            assert episode.step_types[-1] == (TERMINAL if terminated else TIMEOUT)
+            assert episode.env_infos["t"].tolist() == list(range(1, len(episode) + 1))
+
+
+class ConstantPolicy(RandomPolicy):
+    def get_action(self, observation):
+        return 1, {}
+
+    def get_actions(self, observations):
+        return np.ones(len(observations), np.int64), {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How long, how many
+# ---------------------------------------------------------------------------------------------------------------------
+def test_short_episodes_are_not_preferred():
+    unbiased, biased = [], []
+    for into, flag in ((unbiased, True), (biased, False)):
+        played = worker(VecWorker, RandomPolicy(), RandomLengthEnv, n_envs=8)
+        for _ in range(60):
+            played.update_agent(RandomPolicy())
+            into += played.play_steps(10, unbiased=flag).to_batch().lengths.tolist()
+    assert 0.4 < np.mean(np.array(unbiased) > 1) < 0.6
+    assert np.mean(np.array(biased) > 1) < 0.35, "what happens otherwise"
+
+
+def test_every_episode_that_was_begun_is_returned():
+    played = worker(VecWorker, RandomPolicy(), RandomLengthEnv, n_envs=4)
+    returned = 0
+    for _ in range(20):
+        returned += played.play_steps(50).to_batch().n_episodes
+        played.update_agent(RandomPolicy())
+    assert returned == sum(env.episode + 1 for env in played._envs)
+
+
+def test_exactly_as_many_episodes_as_asked_for_shared_out_evenly():
+    played = worker(VecWorker, RandomPolicy(), [CountingEnv(1), CountingEnv(20), CountingEnv(3)], n_envs=3)
+    played.play_steps(4, unbiased=False)  # Two are in progress.
+    batch = played.play_episodes(7).to_batch()
+    assert batch.n_episodes == 7 and sorted(batch.lengths.tolist()) == [1, 1, 1, 3, 3, 20, 20]
+    for episode in batch.split():
+        assert episode.observations[:, 2].tolist() == list(range(len(episode))), "those that stood still lack nothing"
+
+
+def test_at_least_as_many_steps_as_asked_for_and_no_episode_more():
+    played = worker(DefaultWorker, ScriptedPolicy(), grid())
+    assert [played.play_steps(n).to_batch().n_episodes for n in (0, 6, 7, 12, 13)] == [1, 1, 2, 2, 3]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fragments
+# ---------------------------------------------------------------------------------------------------------------------
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 9), st.lists(st.integers(1, 7), min_size=1, max_size=3), st.integers(2, 9))
+def test_fragments_are_what_was_played_in_pieces_of_one_size(n_envs, T, lengths, limit):
+    played = worker(
+        FragmentWorker, ConstantPolicy(), CountingEnv(lengths), n_envs=n_envs, timesteps_per_call=T, max_episode_length=limit
+    )
+    pieces = []
+    for _ in range(4):
+        batch = played.rollout()
+        assert batch.lengths.sum() == T * n_envs
+        ended = np.isin(batch.step_types[np.cumsum(batch.lengths) - 1], [TERMINAL, TIMEOUT])
+        assert ended.tolist() == sorted(ended.tolist(), reverse=True), "those that ended come first"
+        pieces += batch.split()
+    for env in played._envs:
+        ours = [piece for piece in pieces if piece.observations[0, 0] == np.float32(env._code)]
+        twin = CountingEnv(lengths)
+        twin.seed(env._seed)
+        observations, next_observations, types = [], [], []
+        while len(observations) < 4 * T:
+            expected, terminated = by_hand(twin, ConstantPolicy(), limit)
+            n = len(expected["actions"])
+            last = TERMINAL if terminated else TIMEOUT
+            types += [last] if n == 1 else [FIRST, *[MID] * (n - 2), last]
+            observations += expected["observations"]
+            next_observations += expected["next_observations"]
+        assert np.array_equal(np.concatenate([p.observations for p in ours]), observations[: 4 * T])
+        assert np.array_equal(np.concatenate([p.next_observations for p in ours]), next_observations[: 4 * T])
+        assert np.concatenate([p.step_types for p in ours]).tolist() == types[: 4 * T]
+
+
+def test_fragments_go_on_when_the_policy_changes_and_begin_anew_when_the_environment_does():
+    played = worker(FragmentWorker, ScriptedPolicy(), grid, n_envs=2, timesteps_per_call=2)
+    assert played.rollout().step_types.tolist() == [FIRST, MID] * 2
+    played.update_agent(ScriptedPolicy())
+    assert played.rollout().step_types.tolist() == [MID, MID] * 2
+    played.update_env([grid(), None])
+    assert played.rollout().step_types.tolist() == [MID, TERMINAL, FIRST, MID]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Overriding
+# ---------------------------------------------------------------------------------------------------------------------
+class TwoTrials(DefaultWorker):
+    """A trial is two episodes, and the policy is reset between trials only."""
+
+    def rollout(self):
+        for _ in range(2):
+            self.start_episode()
+            while not self.step_episode():
+                pass
+        return self.collect_episode()
+
+
+class Doubling(VecWorker):
+    """Doubles rewards when episodes are collected."""
+
+    def collect_episode(self):
+        batch = super().collect_episode()
+        batch.rewards[:] *= 2
+        return batch
+
+
+class OnlyRollout(Worker):
+    """Nothing but the interface."""
+
+    def update_agent(self, agent_update):
+        self.policy = agent_update
+
+    def update_env(self, env_update):
+        self.inner = worker(DefaultWorker, self.policy, env_update)
+
+    def rollout(self):
+        return self.inner.rollout()
+
+
+@pytest.mark.parametrize("n", [6, 12, 13])
+def test_methods_of_ones_own_take_effect(n):
+    assert worker(TwoTrials, ScriptedPolicy(), grid()).play_steps(n).to_batch().n_episodes == (2 if n <= 12 else 4)
+    doubled = worker(Doubling, ScriptedPolicy(), grid, n_envs=2)
+    assert doubled.play_steps(n).to_batch().rewards.max() == 2 and doubled.play_episodes(2).to_batch().rewards.max() == 2
+    assert worker(OnlyRollout, ScriptedPolicy(), grid()).play_episodes(2).to_batch().lengths.tolist() == [6, 6]
+
+
+def test_workers_are_not_picklable_but_their_factory_is():
+    made = factory(VecWorker, n_workers=2, n_envs=3)
+    with pytest.raises(ValueError, match="WorkerFactory"):
+        pickle.dumps(made(0))
+    copy = pickle.loads(pickle.dumps(made))
+    assert (copy.n_workers, copy.worker_class, copy.worker_args, copy.seed) == (2, VecWorker, {"n_envs": 3}, 3)
+
+
+def test_what_a_factory_refuses():
+    made = factory(DefaultWorker, n_workers=2)
+    for number in (2, -1):
+        with pytest.raises(ValueError, match="n_workers=2"):
+            made(number)
+    with pytest.raises(ValueError, match="3 entries"):
+        made.prepare_worker_messages([1, 2, 3])
+    assert made.prepare_worker_messages([1, 2], str) == ["1", "2"] and made.prepare_worker_messages((1, 2)) == [(1, 2)] * 2
+    with pytest.raises(TypeError):
+        WorkerFactory(3, max_episode_length=5)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Random numbers
+# ---------------------------------------------------------------------------------------------------------------------
+def test_the_seed_is_that_of_the_process_when_the_factory_is_made():
+    set_seed(7)
+    try:
+        assert WorkerFactory(max_episode_length=3).seed == 7
+    finally:
+        set_seed(0)
+    a, b = (WorkerFactory(seed=None, max_episode_length=3).seed for _ in range(2))
+    assert a != b and a == pickle.loads(pickle.dumps(WorkerFactory(seed=a, max_episode_length=3))).seed
+
+
+def test_a_workers_random_numbers_are_its_own_and_those_of_the_process_are_left_alone():
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    first = worker(DefaultWorker, RandomPolicy(), CountingEnv(20)).play_episodes(3).to_batch()
+    other = worker(DefaultWorker, RandomPolicy(), CountingEnv(20), number=1).play_episodes(3).to_batch()
+    assert random.getstate() == states[0] and str(np.random.get_state()) == str(states[1])
+    assert torch.equal(torch.get_rng_state(), states[2])
+    np.random.seed(5)
+    again = worker(DefaultWorker, RandomPolicy(), CountingEnv(20))
+    pieces = [again.rollout() for _ in range(3)]
+    assert_same(type(first).concatenate(*pieces), first)
+    assert first.actions.tolist() != other.actions.tolist()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Agents of rlpyt, infos, failures
+# ---------------------------------------------------------------------------------------------------------------------
+def test_an_agent_sees_what_samplers_would_show_it():
+    batch = worker(VecWorker, RecordingAgent(), CountingEnv([3, 5]), n_envs=3).play_episodes(12).to_batch()
+    for episode in batch.split():
+        assert np.array_equal(episode.agent_infos["observation"], episode.observations)
+        assert episode.agent_infos["prev_action"].tolist() == [0, *episode.actions[:-1].tolist()]
+        assert episode.agent_infos["prev_reward"].tolist() == [0, *episode.rewards[:-1].tolist()]
+
+
+def test_infos_of_other_keys_or_shapes_are_refused_and_wider_numbers_are_kept():
+    class Info(ScriptedPolicy):
+        infos = iter(())
+
+        def get_action(self, observation):
+            return super().get_action(observation)[0], next(self.infos)
+
+    policy = Info()
+    policy.infos = iter([{"x": 1, "s": "a"}, {"x": 0.5, "s": "long"}, {"x": 2, "s": ""}] * 2)
+    batch = worker(DefaultWorker, policy, grid()).rollout()
+    assert batch.agent_infos["x"].tolist() == [1, 0.5, 2] * 2 and batch.agent_infos["s"].tolist() == ["a", "long", ""] * 2
+    policy.infos = iter([{"x": 1}, {"y": 1}])
+    with pytest.raises(ValueError, match=r"agent_info: expected the keys \['x'\] at every step, got \['y'\]"):
+        worker(DefaultWorker, policy, grid()).rollout()
+    policy.infos = iter([{"x": np.zeros(2)}, {"x": np.zeros(3)}])
+    with pytest.raises(ValueError, match=r"'x'.*expected shape \(2,\) at every step, got \(3,\)"):
+        worker(DefaultWorker, policy, grid()).rollout()
+
+
+def test_a_failure_says_in_which_environment_and_the_worker_begins_anew():
+    envs = [CountingEnv(4), FailingEnv(fail_at=3, episode_length=5)]
+    played = worker(VecWorker, RandomPolicy(), envs, n_envs=2)
+    with pytest.raises(Exception, match="planned failure") as info:
+        played.play_episodes(2)
+    assert "environment 1 of worker 0, in step 2" in str(info.value.__notes__)
+    assert all(episode.observations[0, 2] == 0 for episode in played.play_episodes(2).to_batch().split())
+
+
+def test_environments_that_cannot_be_copied_are_to_be_made():
+    class Uncopied(CountingEnv):
+        def __deepcopy__(self, memo):
+            raise RuntimeError("a handle")
+
+    with pytest.raises(TypeError, match="a function without arguments"):
+        worker(VecWorker, RandomPolicy(), Uncopied(3), n_envs=2)
+    assert worker(VecWorker, RandomPolicy(), NewEnvUpdate(Uncopied), n_envs=2).rollout().n_episodes == 2
+
+
+def test_recurrent_agents_remember_within_episodes_only():
+    batch = worker(VecWorker, RnnAgent(), CountingEnv([3, 5]), n_envs=3).play_episodes(9).to_batch()
+    for episode in batch.split():
+        state = episode.agent_infos["prev_rnn_state"].reshape(len(episode), -1)
+        assert not state[0].any() and state[1:].any(axis=1).all()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Stepping oneself
+# ---------------------------------------------------------------------------------------------------------------------
+def test_an_episode_in_progress():
+    episode, policy = InProgressEpisode(grid()), ScriptedPolicy()
+    with pytest.raises(AssertionError):
+        episode.to_batch()
+    while not episode.step_types or episode.step_types[-1] < TERMINAL:
+        observation = episode.step(*policy.get_action(episode.last_obs))
+    assert observation == episode.last_obs == 15 and episode.observations == [0, 4, 8, 9, 13, 14, 15]
+    assert_same(episode.to_batch(), worker(DefaultWorker, ScriptedPolicy(), grid()).rollout())
+
+
+def test_an_episode_in_progress_that_was_begun_elsewhere():
+    env = PointEnv()
+    observation, info = env.reset()
+    episode = InProgressEpisode(env, observation, info)
+    episode.step(np.ones(2, np.float32), {"a": 1})
+    batch = episode.to_batch()
+    assert batch.episode_infos_by_episode["goal"].shape == (1, 2) and batch.agent_infos["a"].tolist() == [1]
+    assert InProgressEpisode(env, observation).episode_info == {}
+    with pytest.raises(ValueError, match="initial_observation"):
+        InProgressEpisode(env, episode_info=info)

@@ -95,6 +95,18 @@ class EpisodeAssembler:
         self._forget(columns)
         return EpisodeBatch(env_spec=self.env_spec, **steps, last_observations=last, lengths=lengths, validate=False)
 
+    def begin_anew(self, columns: Any) -> None:
+        """Say, between two batches, that these columns begin a new episode, because their environments were changed or reset.
+
+        What is kept of their running episodes, which are never completed, is forgotten.
+
+        Args:
+            columns: as a sampler's `update_envs` and `load_state_dict` return them.
+        """
+        columns = np.asarray(list(columns), np.int64)
+        self._forget(columns)
+        self._first[columns] = True
+
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
         """Return what is kept, between two batches: plain data and tensors, all copies."""
@@ -110,13 +122,8 @@ class EpisodeAssembler:
             last_observations=copied(self._last_observations),
         )
 
-    def load_state_dict(self, state: dict, begun_anew: Any = ()) -> None:
-        """Go on from what `state_dict` returned.
-
-        Args:
-            state: what it returned.
-            begun_anew: columns whose environments begin a new episode, as a sampler's `load_state_dict` returns them; what is kept of
-                their running episodes is forgotten.
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from what `state_dict` returned; then tell `begin_anew` what the sampler's `load_state_dict` returned.
 
         Raises:
             ValueError: it is of an assembler with another number of columns.
@@ -132,9 +139,6 @@ class EpisodeAssembler:
         stops = np.cumsum(self._lengths)
         for b, (start, stop) in enumerate(zip(stops - self._lengths, stops)):
             self._kept[b] = [tree_map(lambda x, s=slice(start, stop): x[s].copy(), steps)] if stop > start else []
-        begun_anew = np.asarray(list(begun_anew), np.int64)
-        self._forget(begun_anew)
-        self._first[begun_anew] = True
 
     # Parts of a push ------------------------------------------------------------------------------------------------
     def _emit(self, samples: Any, fields: dict[str, Tree], pieces: Pieces) -> EpisodeBatch:

@@ -9,7 +9,7 @@ from collecting import ENV, collect
 from envs import CountingEnv, make_structured
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from played import ENVS, SPEC, Play, as_episodes, assert_episodes, ends, split
+from played import ENVS, SPEC, Diary, Play, as_episodes, assert_episodes, ends, split
 
 from rlpyt.episodes import EpisodeAssembler, EpisodeBatch
 from rlpyt.episodes.trees import leaves
@@ -134,10 +134,21 @@ def test_columns_that_begin_anew_after_a_resumed_run():
     play, assembler = Play(4, 2, env=dict(episode_length=6)), EpisodeAssembler(SPEC, 2, first=True)
     assembler.push(play.batch()[0])
     again = EpisodeAssembler(SPEC, 2)
-    again.load_state_dict(assembler.state_dict(), begun_anew=[1])
+    again.load_state_dict(assembler.state_dict())
+    again.begin_anew([1])
     assert again.n_steps == 4
     batch = again.push(play.batch()[0])
     assert batch.lengths.tolist() == [6, 2], "as far as it knows, the environment in column 1 has begun anew"
+
+
+def test_columns_whose_environments_are_changed():
+    play, assembler = Play(4, 2, env=dict(episode_length=6)), EpisodeAssembler(SPEC, 2, first=True)
+    assembler.push(play.batch()[0])
+    changed = play.sampler.update_envs([None, lambda: Diary(CountingEnv(episode_length=3), play.made)])
+    assembler.begin_anew(changed)
+    episodes = assembler.push(play.batch()[0])
+    assert changed == [1] and episodes.lengths.tolist() == [6, 3]
+    assert_episodes(episodes.select([1]), as_episodes([play.made[-1].steps[:3]], [True]))
 
 
 def test_the_memory_of_what_is_kept_is_given_back():

@@ -18,6 +18,7 @@ from envs import CountingEnv, FailingEnv, SlowEnv
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.gym import make as gym_make
+from rlpyt.episodes import EpisodeBatch
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.parallel.gpu.collectors import GpuResetCollector
 from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
@@ -77,6 +78,15 @@ def test_one_actor_and_two_sample_what_a_cpu_sampler_does(n_actors, ray_address)
 def test_whatever_agent_collector_and_ends_of_episodes(agent, wait_reset, env, ray_address):
     theirs = collect("serial", agent=agent, wait_reset=wait_reset, env=env)
     assert_same(run(make(ray_address, wait_reset=wait_reset, env=env), RnnAgent()), theirs)
+
+
+@pytest.mark.parametrize("wait_reset", [False, True])
+def test_observations_that_end_terminated_episodes_come_too(wait_reset, ray_address):
+    theirs = collect("serial", wait_reset=wait_reset, keep_terminal_observations=True)
+    ours = run(make(ray_address, wait_reset=wait_reset, keep_terminal_observations=True))
+    for mine, other in zip(ours.batches, theirs.batches, strict=True):
+        pieces = [EpisodeBatch.from_samples(batch, mid_batch_reset=not wait_reset) for batch in (mine, other)]
+        assert pieces[0] == pieces[1] and pieces[0].terminals.any()
 
 
 def test_batches_of_one_step_of_two_environments_and_one_more_than_actors(ray_address):
@@ -385,6 +395,7 @@ sys.path[:0] = {path!r}
 import psutil
 from agents_for_tests import RecordingAgent
 from envs import CountingEnv
+from rlpyt.episodes import EpisodeBatch
 from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
 
 if __name__ == "__main__":

@@ -97,7 +97,8 @@ class _Worker(SamplingWorker):
     def make_batches(self, env: Any) -> list[Samples]:
         """Allocate a batch for the columns of this worker."""
         c, batch_spec = self._common, BatchSpec(self._common.batch_T, len(self._own.env_ranks))
-        return [build_samples_buffer(c.agent, env, batch_spec, c.bootstrap_value, False, False, examples=c.examples)[1]]
+        kwargs = dict(examples=c.examples, keep_terminal_observations=c.keep_terminal_observations)
+        return [build_samples_buffer(c.agent, env, batch_spec, c.bootstrap_value, False, False, **kwargs)[1]]
 
 
 class WorkerActor:

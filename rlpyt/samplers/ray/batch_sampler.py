@@ -100,7 +100,8 @@ class RayBatchSampler(ParallelSamplerBase):
         agent = copy.copy(self.agent)
         agent._exchange = None  # Memory that only processes of this machine share.
         bootstrap_value = "bootstrap_value" in self.samples_np.agent
-        return dict(super()._common_kwargs(affinity), agent=agent, stop=None, bootstrap_value=bootstrap_value)
+        kwargs = dict(agent=agent, stop=None, bootstrap_value=bootstrap_value)
+        return {**super()._common_kwargs(affinity), **kwargs, "keep_terminal_observations": self.keep_terminal_observations}
 
     def _count_actors(self, affinity: dict) -> int:
         each, n_cpus = float(self.actor_options.get("num_cpus") or 0), self._cluster.resource("CPU")

@@ -243,8 +243,9 @@ def test_a_lost_actor_is_replaced_and_its_environments_begin_anew_while_the_othe
     expected = with_offsets(make(ray_address, max_decorrelation_steps=0, in_flight=in_flight), [0] * 8)
     sampler = start(failing(ray_address, tmp_path, in_flight=in_flight))
     try:
-        batches = [copied(sampler.obtain_samples(itr)[0]) for itr in range(8)]
+        batches, begun_anew = zip(*[(copied(sampler.obtain_samples(itr)[0]), sampler.take_begun_anew()) for itr in range(8)])
         assert sampler.n_restarts == 1
+        assert [itr for itr in range(8) if begun_anew[itr]] == [25 // T] and begun_anew[25 // T] in ([0, 1, 2], [3, 4, 5])
         assert sampler.evaluate_agent(7)
     finally:
         sampler.shutdown()

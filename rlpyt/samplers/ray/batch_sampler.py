@@ -115,7 +115,8 @@ class RayBatchSampler(ParallelSamplerBase):
         return n
 
     def _recovery(self, rank: int) -> tuple[str, Any]:
-        """The command by which an actor that replaces a lost one begins new episodes."""
+        """The command by which an actor that replaces a lost one begins new episodes, from which the replay buffer tells those before."""
+        self._keep_begun_anew(list(self._columns[rank]))
         return "load", (self.itr, [None] * len(self._columns))
 
     def shutdown(self) -> None:

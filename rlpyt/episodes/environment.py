@@ -206,8 +206,13 @@ class Wrapper(Environment):
         """Leave the wrapped environment alone: it may be in use elsewhere, and closes itself when it is not."""
 
 
-def as_environment(env: Any) -> Environment:
+def as_environment(env: Any, auto_reset: bool = False) -> Environment:
     """Return `env` as an `Environment`.
+
+    Args:
+        env: the environment, of any kind.
+        auto_reset: let a `step` after the last one of an episode begin a new one, ignoring the action, instead of raising (see
+            `rlpyt.episodes.adapters.AutoReset`).
 
     An environment of gymnasium becomes a `rlpyt.envs.gymnasium.GymEnv`. Of an rlpyt environment every ``done`` ends an episode; where its
     ``traj_done`` says that the trajectory goes on, as at the loss of a life, the next `Environment.reset` goes on from there.
@@ -217,7 +222,7 @@ def as_environment(env: Any) -> Environment:
     """
     from rlpyt.episodes import adapters
 
-    return adapters.as_environment(env)
+    return adapters.as_environment(env, auto_reset)
 
 
 def as_gymnasium(env: Any) -> gymnasium.Env:

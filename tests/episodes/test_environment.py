@@ -528,9 +528,7 @@ def test_observations_are_copies_where_an_environment_reuses_its_memory():
 
 
 def test_a_step_after_the_last_one_begins_a_new_sequence_if_asked_for():
-    from rlpyt.episodes.adapters import as_environment as adapted
-
-    env = adapted(GridWorldEnv(max_episode_length=3), auto_reset=True)
+    env = as_environment(GridWorldEnv(max_episode_length=3), auto_reset=True)
     with pytest.raises(RuntimeError, match=r"reset\(\)"):
         env.step(0)
     env.reset()

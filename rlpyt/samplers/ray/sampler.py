@@ -116,6 +116,13 @@ class RaySampler(Sampler):
     def _recovery(self, rank: int) -> tuple[str, Any]:
         return "renew", (self._pool.n_restarts, self._last[rank])
 
+    def _worker_states(self) -> list[dict] | None:
+        is_running = self._pool is not None and self._pool.actors
+        return self._pool.request(("state", None), "asking where they are") if is_running else None
+
+    def _set_worker_states(self, states: list[dict]) -> int:
+        return sum(self._pool.request(("restore", states), "going back to where they were"))
+
     def shutdown_worker(self) -> None:
         """Close the environments, end the actors, and leave the cluster, or end it if it was started here. May be called twice."""
         cluster, self._cluster = self._cluster, None
@@ -163,6 +170,10 @@ class EpisodeActor(WorkerActor):
     def _do(self, name: str, argument: Any, parameters: Any) -> tuple[Any, dict | None]:
         if name == "renew":
             return self._renew(*argument), None
+        if name == "state":
+            return self._worker.state_dict(), None
+        if name == "restore":
+            return self._worker.load_state_dict(argument[self._number]), None
         itr, what, amounts, unbiased, updates = argument
         self._update(updates[self._number])
         played = play(self._worker, itr, what, amounts[self._number], unbiased)

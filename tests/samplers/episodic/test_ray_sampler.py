@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import cloudpickle
@@ -14,6 +15,7 @@ sys.path[:0] = [str(Path(__file__).parent)]
 from playing import PATH, ScriptedPolicy, factory, grid  # noqa: E402
 
 from rlpyt.agents.pg.mlp import MlpFfAgent  # noqa: E402
+from rlpyt.envs.gym import make as gym_make  # noqa: E402
 from rlpyt.samplers.episodic import DefaultWorker, FragmentWorker, LocalSampler, NewEnvUpdate, RaySampler, VecWorker  # noqa: E402
 from rlpyt.samplers.ray.cluster import import_ray  # noqa: E402
 from rlpyt.samplers.workers import WorkerError  # noqa: E402
@@ -61,6 +63,18 @@ def test_it_returns_what_a_local_sampler_does_also_after_updates(make, worker_cl
         batches.append(some)
     assert [local == other for local, other in zip(*batches)] == [True] * 3
     assert len({str(batch.agent_infos["dist_info"]["prob"][0]) for batch in batches[1]}) > 1
+
+
+def test_another_sampler_goes_on_from_where_one_was(make):
+    agent, settings = MlpFfAgent(model_kwargs=dict(hidden_sizes=[8])), dict(max_episode_length=50, n_workers=2)
+    first = make(agent, partial(gym_make, id="CartPole-v1"), seed=0, **settings)
+    first.obtain_samples(0, 40, None)
+    state = first.state_dict()
+    expected = first.obtain_samples(1, 40, None)
+    for SamplerCls in (RaySampler, LocalSampler):
+        other = make(agent, partial(gym_make, id="CartPole-v1"), seed=1, SamplerCls=SamplerCls, **settings)
+        other.load_state_dict(state)
+        assert other.obtain_samples(1, 40, None) == expected and other.total_env_steps == first.total_env_steps
 
 
 def test_an_update_for_all_workers_is_put_into_the_store_once(make, monkeypatch):

@@ -149,7 +149,7 @@ class RandomState:
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from what `state_dict` returned."""
-        torch_ = None if state["torch"] is None else sys.modules["torch"].from_numpy(state["torch"])
+        torch_ = None if state["torch"] is None else sys.modules["torch"].from_numpy(state["torch"].copy())
         self._own, self._torch_seed = (state["python"], state["numpy"], torch_), state["torch_seed"]
 
 

@@ -1,24 +1,20 @@
 """The sampler of episodes on a real Ray cluster: the same episodes as in this process, and what becomes of lost actors."""
 
 import os
-import sys
 from functools import partial
-from pathlib import Path
 
 import cloudpickle
 import numpy as np
 import pytest
 import torch
 from envs import CountingEnv, FailingEnv
+from policies_for_tests import PATH, ScriptedPolicy, factory, grid
 
-sys.path[:0] = [str(Path(__file__).parent)]
-from playing import PATH, ScriptedPolicy, factory, grid  # noqa: E402
-
-from rlpyt.agents.pg.mlp import MlpFfAgent  # noqa: E402
-from rlpyt.envs.gym import make as gym_make  # noqa: E402
-from rlpyt.samplers.episodic import DefaultWorker, FragmentWorker, LocalSampler, NewEnvUpdate, RaySampler, VecWorker  # noqa: E402
-from rlpyt.samplers.ray.cluster import import_ray  # noqa: E402
-from rlpyt.samplers.workers import WorkerError  # noqa: E402
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.envs.gym import make as gym_make
+from rlpyt.samplers.episodic import DefaultWorker, FragmentWorker, LocalSampler, NewEnvUpdate, RaySampler, VecWorker
+from rlpyt.samplers.ray.cluster import import_ray
+from rlpyt.samplers.workers import WorkerError
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -71,6 +67,7 @@ def test_another_sampler_goes_on_from_where_one_was(make):
     first.obtain_samples(0, 40, None)
     state = first.state_dict()
     expected = first.obtain_samples(1, 40, None)
+    first.shutdown_worker()  # The cluster has room for two workers.
     for SamplerCls in (RaySampler, LocalSampler):
         other = make(agent, partial(gym_make, id="CartPole-v1"), seed=1, SamplerCls=SamplerCls, **settings)
         other.load_state_dict(state)

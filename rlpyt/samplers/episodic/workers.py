@@ -169,8 +169,12 @@ class DefaultWorker(Worker):
 
     @property
     def env(self) -> Any:
-        """The (first) environment."""
+        """The (first) environment; may be assigned, by a worker that has its own way to update it."""
         return self._envs[0]
+
+    @env.setter
+    def env(self, env: Any) -> None:
+        self._set_env(0, env)
 
     # Updates --------------------------------------------------------------------------------------------------------
     def update_agent(self, agent_update: Any) -> None:
@@ -202,12 +206,14 @@ class DefaultWorker(Worker):
         if env_update is None:
             return
         with self._random_state:
-            old = self._envs[b]
-            new = apply_env_update(old, env_update)
+            env = apply_env_update(self._envs[b], env_update)
+        self._set_env(b, env)
+
+    def _set_env(self, b: int, env: Any) -> None:
         self._drop(b)
-        if new is not old:
-            self._envs[b], self._drivers[b], self._is_new = new, make_driver(new), True
-            seed_env(new, int(self._seeds.spawn(1)[0].generate_state(1)[0]))
+        if env is not self._envs[b]:
+            self._envs[b], self._drivers[b], self._is_new = env, make_driver(env), True
+            seed_env(env, int(self._seeds.spawn(1)[0].generate_state(1)[0]))
         if b == 0:
             self._recorder.env_spec = self._drivers[0].env_spec
 

@@ -3,6 +3,7 @@
 import pickle
 import random
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -12,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
 
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.envs.grid_world import GridWorldEnv
+from rlpyt.envs.gym import make as gym_make
 from rlpyt.envs.point_env import PointEnv
+from rlpyt.episodes.environment import as_environment
 from rlpyt.episodes.specs import StepType
 from rlpyt.samplers.episodic import (
     DefaultWorker,
@@ -345,11 +349,17 @@ class OnlyRollout(Worker):
         return self.inner.rollout()
 
 
+class OwnUpdate(DefaultWorker):
+    def update_env(self, env_update):
+        self.env = GridWorldEnv(env_update)
+
+
 @pytest.mark.parametrize("n", [6, 12, 13])
 def test_methods_of_ones_own_take_effect(n):
     assert worker(TwoTrials, ScriptedPolicy(), grid()).play_steps(n).to_batch().n_episodes == (2 if n <= 12 else 4)
     doubled = worker(Doubling, ScriptedPolicy(), grid, n_envs=2)
     assert doubled.play_steps(n).to_batch().rewards.max() == 2 and doubled.play_episodes(2).to_batch().rewards.max() == 2
+    assert worker(OwnUpdate, ScriptedPolicy(), "4x4_safe").play_steps(n).to_batch().rewards.sum() == -(-n // 6)
     assert worker(OnlyRollout, ScriptedPolicy(), grid()).play_episodes(2).to_batch().lengths.tolist() == [6, 6]
 
 
@@ -408,6 +418,16 @@ def test_an_agent_sees_what_samplers_would_show_it():
         assert np.array_equal(episode.agent_infos["observation"], episode.observations)
         assert episode.agent_infos["prev_action"].tolist() == [0, *episode.actions[:-1].tolist()]
         assert episode.agent_infos["prev_reward"].tolist() == [0, *episode.rewards[:-1].tolist()]
+
+
+@pytest.mark.parametrize("wrap", [gymnasium.make, gym_make, lambda name: as_environment(gymnasium.make(name))])
+@pytest.mark.parametrize("name,AgentCls", [("CartPole-v1", MlpFfAgent), ("Pendulum-v1", MlpGaussianFfAgent)])
+def test_an_agent_plays_in_environments_of_every_kind(wrap, name, AgentCls):
+    agent = AgentCls(model_kwargs=dict(hidden_sizes=[4]))
+    batch = worker(VecWorker, agent, lambda: wrap(name), n_envs=2, max_episode_length=7).play_episodes(3).to_batch()
+    assert batch.lengths.tolist() == [7] * 3 and np.isin(batch.step_types[6::7], [TIMEOUT]).all()
+    assert batch.env_spec.action_space.contains(batch.actions[0]) or name == "Pendulum-v1"
+    assert batch.agent_infos["value"].shape == (21,) and len({str(x) for x in batch.observations}) == 21
 
 
 def test_infos_of_other_keys_or_shapes_are_refused_and_wider_numbers_are_kept():

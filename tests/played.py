@@ -1,4 +1,4 @@
-"""Environments that write down all they do, and the slow and obvious way from that to episodes: importable as ``playing``."""
+"""Environments that write down all they do, and the slow and obvious way from that to episodes: importable as ``played``."""
 
 from __future__ import annotations
 

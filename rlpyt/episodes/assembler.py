@@ -18,7 +18,7 @@ from rlpyt.episodes.samples import (
     step_fields,
 )
 from rlpyt.episodes.specs import EnvSpec
-from rlpyt.episodes.trees import Tree, as_numpy, as_torch, cat, tree_map
+from rlpyt.episodes.trees import Tree, as_numpy, as_torch, assign, cat, tree_map
 
 # Rows are copied from place to place in blocks that stay in the cache between reading and writing.
 _BLOCK_BYTES = 256 * 1024
@@ -159,7 +159,7 @@ class EpisodeAssembler:
                 row = starts[i]
                 for kept in self._kept[columns[i]]:
                     place = slice(row, row + len(kept["rewards"]))
-                    tree_map(lambda out, x, place=place: _write(out, place, x), steps, kept)
+                    assign(steps, place, kept)
                     row = place.stop
         return EpisodeBatch(env_spec=self.env_spec, **steps, last_observations=last, lengths=lengths, validate=False)
 
@@ -197,7 +197,3 @@ def _scattered(x: np.ndarray, rows: Any, n: int, out_rows: np.ndarray) -> np.nda
     for i in range(0, len(rows), block):
         out[out_rows[i : i + block]] = x[rows[i : i + block]]
     return out
-
-
-def _write(out: np.ndarray, place: slice, x: np.ndarray) -> None:
-    out[place] = x

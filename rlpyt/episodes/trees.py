@@ -27,6 +27,15 @@ def tree_map(func: Callable, tree: Tree, *others: Tree) -> Tree:
     return func(tree, *others)
 
 
+def assign(tree: Tree, rows: Any, values: Tree) -> None:
+    """Write a tree of the same structure into these rows of all arrays."""
+    if isinstance(tree, dict):
+        for key, part in tree.items():
+            assign(part, rows, values[key])
+    else:
+        tree[rows] = values
+
+
 def leaves(tree: Tree, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield ``(path, leaf)`` of all leaves; paths join the keys by dots."""
     if isinstance(tree, dict):

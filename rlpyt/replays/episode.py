@@ -9,7 +9,7 @@ import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch, TimeStepBatch
 from rlpyt.episodes.specs import EnvSpec
-from rlpyt.episodes.trees import Tree, as_numpy, as_torch, leaves, numeric, structure, tree_map
+from rlpyt.episodes.trees import Tree, as_numpy, as_torch, assign, leaves, numeric, structure, tree_map
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import check_memory
@@ -96,7 +96,7 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
         number = self._ring.written
         stops = number + np.cumsum(lengths)
         rows = self._ring.wrap(np.arange(number, stops[-1]))
-        tree_map(lambda memory, x: _write(memory, rows, x), self._steps, steps)
+        assign(self._steps, rows, steps)
         self._slots[rows] = _NOT_LAST
         slots = tree_map(lambda store, x: store.append(x, len(lengths)), self._last, batch.last_observations)
         self._slots[self._ring.wrap(stops - 1)] = next(leaf for _, leaf in leaves(slots))
@@ -234,7 +234,3 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
             infos = kept.pop("episode_infos_by_episode")
             self.append_episodes(EpisodeBatch(env_spec=self.env_spec, episode_infos=infos, **kept, validate=False))
         set_rng_state(self.rng, state["rng"])
-
-
-def _write(memory: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
-    memory[rows] = x

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from playing import SPEC, Play
+from played import SPEC, Play
 
 from rlpyt.episodes import EnvSpec, EpisodeBatch, StepType
 from rlpyt.episodes.minari import from_minari, to_minari

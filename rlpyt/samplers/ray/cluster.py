@@ -7,10 +7,16 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
+import psutil
+
 from rlpyt.samplers.workers import allowed_cpus
+from rlpyt.utils.logging import logger
+
+_ATTEMPTS = 3  # to start a local cluster
+_END_SECONDS = 5.0  # that a killed process has to end
 
 
 def import_ray() -> Any:
@@ -87,12 +93,38 @@ def _connect(address: str | None, init_kwargs: dict) -> None:
         defaults.update(include_dashboard=False, num_cpus=len(allowed_cpus()))
     with _same_signal_handlers():
         try:
-            ray.init(address=address, **{**defaults, **init_kwargs})
+            _init(address, {**defaults, **init_kwargs})
         except ConnectionError as error:
             raise ConnectionError(
                 f"No Ray cluster can be joined at {address!r} ({error}). Start one with `ray start --head`; if it asks for a token, set "
                 "RAY_AUTH_MODE=token as Ray's documentation on authentication says."
             ) from error
+
+
+def _init(address: str, kwargs: dict) -> None:
+    """Call ``ray.init``; several times if need be, where a local cluster is started: Ray allows 30 s, which busy machines exceed."""
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            import_ray().init(address=address, **kwargs)
+            return
+        except Exception as error:
+            if address != "local":
+                raise
+            _end_rays_processes(before)
+            if attempt == _ATTEMPTS or "timed out during startup" not in str(error):
+                raise
+            logger.log(f"WARNING: Ray did not start in time; trying again ({attempt} of {_ATTEMPTS} attempts have failed).")
+
+
+def _end_rays_processes(others: set[int]) -> None:
+    """End what an attempt to start a cluster has left running, which are descendants of this process, but not `others`."""
+    place = os.path.dirname(import_ray().__file__)
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if process.pid not in others and any(place in word for word in process.cmdline()):
+                process.kill()
+                process.wait(_END_SECONDS)
 
 
 @contextmanager

@@ -86,7 +86,6 @@ class Cluster:
 
 
 def _connect(address: str | None, init_kwargs: dict) -> None:
-    ray = import_ray()
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     defaults: dict = dict(logging_level="WARNING")
     if address == "local":

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.samplers.episodic.env_update import NewEnvUpdate, apply_env_update, check_env_update
+from rlpyt.samplers.episodic.env_update import EnvUpdate, ExistingEnvUpdate, NewEnvUpdate, apply_env_update, check_env_update
 from rlpyt.samplers.episodic.factory import _OF_PROCESS, WorkerFactory
 from rlpyt.samplers.episodic.recorder import Episodes
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy
@@ -184,12 +184,13 @@ class Sampler(ABC):
         update = self._envs[0]
         while isinstance(update, list):
             update = update[0]
-        env = update if _is_instance(update) else apply_env_update(None, update)
+        is_made_here = not _is_instance(update) and not isinstance(update, ExistingEnvUpdate)
+        env = apply_env_update(None, update)
         try:
             for policy in policies:
                 policy.prepare(env)
         finally:
-            if env is not update and hasattr(env, "close"):
+            if is_made_here and hasattr(env, "close"):
                 env.close()
 
     def __getstate__(self) -> dict:
@@ -245,13 +246,7 @@ def _checked_env(update: Any) -> Any:
     if isinstance(update, list):
         return [_checked_env(each) for each in update]
     check_env_update(update)
-    return NewEnvUpdate(update) if callable(update) and not _is_update(update) and not _is_instance(update) else update
-
-
-def _is_update(value: Any) -> bool:
-    from rlpyt.samplers.episodic.env_update import EnvUpdate
-
-    return isinstance(value, EnvUpdate)
+    return NewEnvUpdate(update) if callable(update) and not isinstance(update, EnvUpdate) and not _is_instance(update) else update
 
 
 def _is_instance(value: Any) -> bool:

@@ -13,6 +13,7 @@ fixed number of steps in each of several. All are one loop, spread over hooks th
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -556,7 +557,9 @@ def copied(env_update: Any) -> Any:
     if isinstance(env_update, type) or (callable(env_update) and not isinstance(env_update, EnvUpdate)):
         return env_update
     try:
-        return copy.deepcopy(env_update)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # That of ExistingEnvUpdate is about another process.
+            return copy.deepcopy(env_update)
     except Exception as error:
         raise TypeError(
             f"{type(env_update).__name__} cannot be copied ({error}), but each environment of each worker needs one of its own: give what "

@@ -25,6 +25,7 @@ from rlpyt.envs.point_env import PointEnv
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.episodic import (
     DefaultWorker,
+    ExistingEnvUpdate,
     FragmentWorker,
     LocalSampler,
     MultiprocessingSampler,
@@ -255,6 +256,20 @@ def test_after_the_end(SamplerCls):
     sampler.shutdown_worker()
     with pytest.raises(RuntimeError, match="shut down"):
         sampler.obtain_samples(0, 1, None)
+
+
+def test_an_environment_that_is_there_already_stays_open(make):
+    class Closable(CountingEnv):
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    env = Closable(3)
+    sampler = make(LocalSampler, RandomAgent(), ExistingEnvUpdate(env), max_episode_length=5, n_workers=2)
+    assert sampler.obtain_exact_episodes(1, None).lengths.tolist() == [3, 3]
+    sampler.shutdown_worker()
+    assert not env.closed
 
 
 def test_unseeded_processes_do_not_play_the_same(make):

@@ -48,13 +48,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def statistics_of(episodes: list[dict]) -> dict[str, dict[str, float]]:
-    """Return STATISTICS of what episodes have in common, by its name; `std` is that of the population (divided by n)."""
+    """Return STATISTICS of each field over the episodes that have it, by its name; `std` is that of the population (divided by n)."""
     import numpy as np
 
     statistics = {}
     first = ("Return", "GameScore", "Length")
-    for name in sorted(episodes[0], key=lambda name: first.index(name) if name in first else len(first)) if episodes else ():
-        values = [float(episode[name]) for episode in episodes]
+    names = dict.fromkeys(name for episode in episodes for name in episode)  # Those of tasks are not in all episodes.
+    for name in sorted(names, key=lambda name: first.index(name) if name in first else len(first)):
+        values = [float(episode[name]) for episode in episodes if name in episode]
         statistics[name] = {statistic: float(getattr(np, statistic)(values)) for statistic in STATISTICS}
     return statistics
 
@@ -78,7 +79,8 @@ def write(path: Path, result: dict) -> None:
             json.dump(result, file, indent=2, default=float)
             file.write("\n")
         else:
-            writer = csv.DictWriter(file, result["episodes"][0] if result["episodes"] else ["Return", "Length"], lineterminator="\n")
+            names = list(dict.fromkeys(name for episode in result["episodes"] for name in episode))
+            writer = csv.DictWriter(file, names or ["Return", "Length"], lineterminator="\n")
             writer.writeheader()
             writer.writerows(result["episodes"])
     print(f"Written: {path}")

@@ -3,6 +3,8 @@
 import csv
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -187,3 +189,49 @@ def test_a_snapshot_of_another_agent_is_refused(trained, tmp_path, rlpyt):
     shutil.copy(trained("pendulum", "sac") / "params.pkl", run_dir)
     code, _, err = rlpyt("eval", run_dir / "params.pkl")
     assert code == 2 and "does not fit MlpFfAgent" in err
+
+
+# --- Several tasks ----------------------------------------------------------------------------------------------------
+TASKS = """
+import sys
+from functools import partial
+
+from rlpyt.agents.pg.mlp import MlpGaussianFfAgent
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.envs.multitask import TaskOnehotWrapper
+from rlpyt.envs.point_env import PointEnv
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.collections import TaskTrajInfo
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.logging.context import logger_context
+
+
+def build():
+    tasks = TaskOnehotWrapper.wrap_env_cons_list([partial(PointEnv, goal=(x, 9), max_episode_length=5) for x in (0, 3, 6)])
+    sampler = SerialSampler(EnvCls=tasks, env_kwargs={}, batch_T=5, batch_B=3, TrajInfoCls=TaskTrajInfo)
+    return MinibatchRl(algo=A2C(), agent=MlpGaussianFfAgent(), sampler=sampler, n_steps=15, log_interval_steps=15, seed=0)
+
+
+if __name__ == "__main__":
+    with logger_context(sys.argv[1], 0, "tasks", override_prefix=True, snapshot_mode="last"):
+        build().train()
+"""
+
+
+def test_tasks_of_a_list_are_played_in_turn(tmp_path, rlpyt):
+    script = tmp_path / "script.py"
+    script.write_text(TASKS)
+    subprocess.run([sys.executable, str(script), str(tmp_path / "run")], check=True, capture_output=True, timeout=200)
+    arguments = ("--episodes", "3", "--n_envs", "3", "--out", tmp_path / "a.json", "--script", f"{script}:build")
+    code, _, err = rlpyt("eval", tmp_path / "run" / "run_0", *arguments)
+    assert (code, err) == (0, "")
+    episodes = json.loads((tmp_path / "a.json").read_text())["episodes"]
+    assert sorted(name for episode in episodes for name in episode if name.startswith("Task")) == [f"Task{i}Return" for i in range(3)]
+    code, _, err = rlpyt("eval", tmp_path / "run" / "run_0", *arguments, "--env", "arena_size=0.01")
+    assert (code, err) == (0, "")
+    statistics = json.loads((tmp_path / "a.json").read_text())["statistics"]
+    assert statistics["Task2Return"]["mean"] == pytest.approx(-5 * np.hypot(6, 9), rel=0.01)
+    arguments = ("--episodes", "3", "--n_envs", "3", "--out", tmp_path / "a.csv", "--script", f"{script}:build")
+    assert rlpyt("eval", tmp_path / "run" / "run_0", *arguments)[0] == 0
+    with open(tmp_path / "a.csv") as file:
+        assert {f"Task{i}Return" for i in range(3)} <= set(csv.DictReader(file).fieldnames)

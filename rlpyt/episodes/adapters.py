@@ -291,7 +291,7 @@ class RlpytAsEnvironment(Environment):
 class AutoReset(Wrapper):
     """Begins a new episode by itself: a `step` after the last one of an episode resets, ignoring the action.
 
-    It returns an `EnvStep` of type FIRST with the new observation, whose action and reward are None; the step after it is a MID one.
+    It returns an ``EnvStep`` of type FIRST with the new observation, whose action and reward are None; the step after it is a MID one.
     """
 
     def __init__(self, env: Environment) -> None:

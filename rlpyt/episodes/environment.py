@@ -3,7 +3,7 @@
 ============================================  ====================================  ===================================
 kind                                          ``step`` returns                      becomes another kind by
 ============================================  ====================================  ===================================
-`Environment`                                 an `EnvStep` with its `StepType`      `as_gymnasium`, `as_rlpyt`
+`Environment`                                 an ``EnvStep`` with its `StepType`    `as_gymnasium`, `as_rlpyt`
 gymnasium's ``Env``                           five values                           `as_environment`, `as_rlpyt`
 `rlpyt.envs.base.Env`, what samplers step     ``EnvStep`` namedtuple                `as_environment`, `as_gymnasium`
 ============================================  ====================================  ===================================

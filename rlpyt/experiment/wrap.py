@@ -14,6 +14,8 @@
         launch_archive.tar.xz        the repository of the script that was run
         debug.log, progress.csv, events.out.tfevents...     text, rows, and the rows for TensorBoard
         params.pkl, itr_N.pkl        snapshots
+
+An `ExperimentContext` does the same without a function.
 """
 
 from __future__ import annotations

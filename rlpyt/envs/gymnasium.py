@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlpyt.envs.gym import infill_info, wrapper_chain
+from rlpyt.envs.gym import _accepts, infill_info, wrapper_chain
 from rlpyt.episodes.environment import Environment
 from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
 
@@ -178,9 +178,16 @@ class GymEnv(Environment):
             )
 
     def seed(self, seed: int) -> None:
-        """Seed the spaces and, by ``reset(seed=seed)`` at the next reset, the environment."""
+        """Seed the spaces and, by ``reset(seed=seed)`` at the next reset or else its own ``seed``, the environment."""
         super().seed(seed)
-        self._seed = seed
+        if all(_accepts(layer.reset, "seed") for layer in wrapper_chain(self.env)):
+            self._seed = seed
+        elif callable(own := getattr(self.env, "seed", None)):
+            own(seed)
+        else:
+            warnings.warn(
+                f"{self.env} has neither reset(seed=...) nor seed(): its randomness does not follow the run's seed.", stacklevel=2
+            )
 
     def render(self, mode: str) -> Any:
         """Return what gymnasium renders in `mode`, whatever mode the environment was made with."""

@@ -214,7 +214,8 @@ class DefaultWorker(Worker):
         self._drop(b)
         if env is not self._envs[b]:
             self._envs[b], self._drivers[b], self._is_new = env, make_driver(env), True
-            seed_env(env, int(self._seeds.spawn(1)[0].generate_state(1)[0]))
+            # Not `env`: one of gymnasium is seeded by what wraps it.
+            seed_env(self._drivers[b].env, int(self._seeds.spawn(1)[0].generate_state(1)[0]))
         if b == 0:
             self._recorder.env_spec = self._drivers[0].env_spec
 

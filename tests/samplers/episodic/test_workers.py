@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from agents_for_tests import RecordingAgent, RnnAgent
-from envs import CountingEnv, FailingEnv
+from envs import CountingEnv, FailingEnv, WalkGymEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
@@ -16,8 +16,10 @@ from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPoli
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.gym import make as gym_make
+from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.episodes.environment import as_environment
+from rlpyt.episodes.environment import as_environment, as_rlpyt
 from rlpyt.episodes.specs import StepType
 from rlpyt.samplers.episodic import (
     DefaultWorker,
@@ -169,6 +171,59 @@ def test_copies_of_one_environment_have_random_numbers_of_their_own():
     batch = worker(VecWorker, RandomPolicy(), CountingEnv(4), n_envs=5).play_episodes(5).to_batch()
     codes, noise = batch.observations[:, 0], batch.observations[:, 3]
     assert len(set(codes.tolist())) == 5 and len(set(noise.tolist())) == 20
+
+
+def pole():
+    return gymnasium.make("CartPole-v1")
+
+
+def pole_that_was_used():
+    env = pole()
+    env.reset(seed=0)
+    return env
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pole,
+        pole_that_was_used,
+        lambda: pole,
+        lambda: TaskOnehotWrapper(pole_that_was_used(), 0, 2),
+        lambda: MultiEnvWrapper([pole, pole_that_was_used]),
+        lambda: as_rlpyt(GymEnv(pole())),
+        lambda: as_environment(gym_make("CartPole-v1")),
+    ],
+    ids=["unused", "used", "function", "one-hot", "several", "in rlpyt form", "of rlpyt"],
+)
+def test_environments_of_every_kind_follow_the_seed_and_each_has_random_numbers_of_its_own(make):
+    def starts(seed):
+        played = [worker(VecWorker, RandomPolicy(2), make(), i, seed=seed, n_envs=3, max_episode_length=3) for i in range(2)]
+        batches = [each.play_episodes(6).to_batch() for each in played]
+        return np.concatenate([batch.observations[np.cumsum(batch.lengths) - batch.lengths] for batch in batches])
+
+    first = starts(1)
+    np.testing.assert_array_equal(first, starts(1))
+    assert len(np.unique(first, axis=0)) == len(first) == 12
+    assert not (first == starts(2)).all(1).any()
+
+
+def test_an_environment_of_gymnasium_that_cannot_be_seeded_is_played_with_a_warning():
+    class Old(WalkGymEnv):
+        def reset(self):
+            return super().reset()
+
+        def _advance(self, action):
+            super()._advance([0.0])
+
+    class OldWithSeed(Old):
+        def seed(self, seed):
+            WalkGymEnv.reset(self, seed=seed)
+
+    with pytest.warns(UserWarning, match="does not follow the run's seed"):
+        worker(DefaultWorker, RandomPolicy(), Old).rollout()
+    starts = [worker(DefaultWorker, RandomPolicy(), OldWithSeed).rollout().observations[0] for _ in range(2)]
+    np.testing.assert_array_equal(*starts)
 
 
 def test_another_environment_may_have_other_observations_and_another_policy_other_infos():

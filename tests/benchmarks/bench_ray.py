@@ -4,7 +4,7 @@
 
 Pong, AtariFf network, B=16, T=64, 2 workers or actors, one machine; env steps per second, and medians of ratios measured in one run, in
 turn. With batches in flight, actors are already sampling when a batch is asked for; here nothing is done between batches, so that this
-shows what it saves besides: waiting for the other actor.
+shows only what it saves besides: waiting for the other actor, and for copies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def start(SamplerCls, **kwargs):
 
 
 class Contender:
-    """Measures a sampler's env steps per second; what is in flight at the end of a round is waited for, so that nobody else pays for it."""
+    """Measures a sampler's env steps per second; a round ends when what is in flight is there, so that in it as many batches are collected
+    as are obtained."""
 
     def __init__(self, sampler) -> None:
         self.sampler, self.itr = sampler, 0
@@ -51,10 +52,9 @@ class Contender:
         for _ in range(N_BATCHES):
             self.sampler.obtain_samples(self.itr)
             self.itr += 1
-        seconds = time.perf_counter() - start
         for call in getattr(self.sampler, "_pending", ()):
             self.sampler._pool.receive(call)
-        return N_BATCHES * self.sampler.batch_size / seconds
+        return N_BATCHES * self.sampler.batch_size / (time.perf_counter() - start)
 
 
 def main(n_rounds: int = 9) -> None:

@@ -113,7 +113,7 @@ def as_episodes(pieces: list[list[dict]], begins: list[bool], boundary: str = "d
     for piece, begin in zip(pieces, begins):
         types = [StepType.FIRST if begin and t == 0 else StepType.MID for t in range(len(piece))]
         if ends(piece, boundary):
-            types[-1] = StepType.TIMEOUT if piece[-1]["timeout"] else StepType.TERMINAL
+            types[-1] = StepType.TERMINAL if piece[-1]["done"] and not piece[-1]["timeout"] else StepType.TIMEOUT
         columns = {
             name: [from_structure(step[key]) for step in piece]
             for name, key in (

@@ -386,7 +386,8 @@ class EpisodeBatch(TimeStepBatch):
     @property
     def valids(self) -> np.ndarray:
         """Ones where padded arrays hold steps, zeros after the end of episodes [N,L], of the dtype of rewards."""
-        return self._padded(self.rewards * 0 + 1)
+        rewards = self.rewards
+        return self._padded(np.ones_like(rewards) if isinstance(rewards, np.ndarray) else rewards.new_ones(rewards.shape))
 
     # To and from others ---------------------------------------------------------------------------------------------
     def split(self) -> list[EpisodeBatch]:

@@ -66,7 +66,8 @@ def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_re
     done = samples.env.done
     T, B = done.shape
     is_step = np.ones((T, B), bool) if mid_batch_reset else np.cumsum(done, axis=0) - done == 0
-    ended = (done if boundary == "done" else _traj_done(samples.env)) & is_step
+    # Where a trajectory ends, the environment is reset, whatever `done` says.
+    ended = (done | _traj_done(samples.env) if boundary == "done" else _traj_done(samples.env)) & is_step
     cut = ended.copy()
     cut[is_step.sum(axis=0) - 1, np.arange(B)] = True
     b, t = np.nonzero(is_step.T)
@@ -78,8 +79,8 @@ def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_re
 
     is_first = np.zeros((T, B), bool)
     is_first[t[starts], b[starts]] = begins
-    timeout = _timeout(samples.env)
-    step_types = StepType.from_flags(is_first, ended & ~timeout, ended & timeout)
+    terminated = done & ~_timeout(samples.env)
+    step_types = StepType.from_flags(is_first, ended & terminated, ended & ~terminated)
     return Pieces(t, b, lengths, begins, ended[t[stops - 1], b[stops - 1]], step_types)
 
 

@@ -64,9 +64,9 @@ def _packages() -> dict[str, str]:
 
 def _git_state(script: str, root: Path, outputs: Iterable[Path]) -> dict[str, Any]:
     commit = _git(root, "rev-parse", "--verify", "HEAD")  # None before the first commit.
-    excluded = [f":(exclude,literal){path.relative_to(root)}" for path in outputs if path.is_relative_to(root)]
-    changes = _git(root, "status", "--porcelain", "--", ".", *excluded)
-    is_dirty = None if changes is None else bool(changes.strip())
+    tracked = _git(root, "status", "--porcelain", "--untracked-files=no")
+    new = _untracked(root, outputs)
+    is_dirty = None if tracked is None else bool(tracked.strip() or new)
     githash = None if commit is None else commit.decode().strip() + "-dirty" * bool(is_dirty)
     return dict(githash=githash, git_dirty=is_dirty, git_root_path=str(root), launcher=os.path.relpath(os.path.realpath(script), root))
 
@@ -74,16 +74,14 @@ def _git_state(script: str, root: Path, outputs: Iterable[Path]) -> dict[str, An
 def archive(root: Path, path: Any, outputs: Iterable[Path] = ()) -> int:
     """Write the files of a git repository, as they are now, into a .tar.xz; return how many bytes they have.
 
-    Those that git tracks, and those that it does not ignore; without files of `LARGE` bytes or more, and without `outputs`.
+    Those that git tracks, and others that it does not ignore, without `outputs`; but for files of `LARGE` bytes or more.
     """
-    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard") or b""
-    names = [os.fsdecode(name) for name in sorted(set(listed.split(b"\0"))) if name]
+    tracked = _names(_git(root, "ls-files", "-z", "--cached"))
+    names = sorted({*tracked, *_untracked(root, outputs)})
     total = 0
     with atomic_write(path) as file, tarfile.open(fileobj=file, mode="w:xz", preset=1) as tar:
         for name in names:
             source = root / name
-            if any(source.is_relative_to(output) for output in outputs):
-                continue
             try:
                 info, contents = _read(source, name)
             except OSError:  # It is deleted, or not for us to read.
@@ -92,6 +90,17 @@ def archive(root: Path, path: Any, outputs: Iterable[Path] = ()) -> int:
                 tar.addfile(info, io.BytesIO(contents))
                 total += info.size
     return total
+
+
+def _untracked(root: Path, outputs: Iterable[Path]) -> list[str]:
+    """Names of the files that git neither tracks nor ignores, but for those in the directories `outputs`, unless one is all of it."""
+    names = _names(_git(root, "ls-files", "-z", "--others", "--exclude-standard"))
+    directories = [output for output in outputs if not root.is_relative_to(output)]
+    return [name for name in names if not any((root / name).is_relative_to(directory) for directory in directories)]
+
+
+def _names(listed: bytes | None) -> list[str]:
+    return [os.fsdecode(name) for name in (listed or b"").split(b"\0") if name]
 
 
 def _read(source: Path, name: str) -> tuple[tarfile.TarInfo | None, bytes]:

@@ -222,7 +222,7 @@ def _open_log(
     directory: str, title: str, parameters: dict[str, Any], mode: str, gap: int, x_axis: str = STEPS_COLUMNS[0]
 ) -> Iterator[None]:
     mode = check_snapshot_mode(mode, gap)
-    params = {**parameters, "name": title}
+    params = {"name": title, **parameters}
     with run_context(directory, title, params, _LOGGER_MODES.get(mode, mode), use_summary_writer=True, snapshot_gap=gap):
         logger.set_tf_step("env_steps", STEPS_COLUMNS if x_axis in STEPS_COLUMNS else (x_axis,))
         yield

@@ -256,7 +256,10 @@ class Trainer:
         if args.plot or args.pause_for_plot:
             logger.warn("There is no window to plot in: plot=True is ignored. `rlpyt video` records what an agent does.")
         self._train_args = args
-        return self._train_by_algorithm() if self._runner_settings is None else self._train_by_runner()
+        try:
+            return self._train_by_algorithm() if self._runner_settings is None else self._train_by_runner()
+        finally:
+            self._restored = None  # From where one training goes on, not the next one.
 
     def _train_by_algorithm(self) -> Any:
         if self._snapshotter.snapshot_mode != "none":

@@ -274,6 +274,9 @@ def test_padded_views(name, limit):
 def test_valids_are_ones_where_there_are_steps():
     valids = episodes().valids
     assert valids.dtype == np.float32 and valids.tolist() == [[1.0] * n + [0.0] * (10 - n) for n in LENGTHS]
+    batch = episodes()
+    batch.rewards[:2] = np.nan, np.inf
+    assert (batch.valids == valids).all()
 
 
 def test_an_episode_longer_than_the_limit_gives_one_warning():

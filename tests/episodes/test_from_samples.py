@@ -170,7 +170,8 @@ def test_terminal_observations_take_memory_only_as_they_occur():
     assert n_ended == [2, 2] and samples.terminal_observation[:2].any() and not samples.terminal_observation[2:].any()
 
 
-def test_an_episode_info_named_traj_done_without_done_resets_and_is_kept():
+@pytest.mark.parametrize("boundary", ["done", "traj_done"])
+def test_an_episode_info_named_traj_done_without_done_resets_and_is_kept(boundary):
     """An environment may say that the trajectory is over without saying done."""
 
     class Silent(CountingEnv):
@@ -181,7 +182,9 @@ def test_an_episode_info_named_traj_done_without_done_resets_and_is_kept():
     play = Play(7, 2, make_env=Silent, env=dict(episode_length=3))
     samples, steps = play.batch()
     expected = [episode for column in steps for episode in as_episodes(split(column, "traj_done"), [True] * 9, "traj_done")]
-    assert_episodes(EpisodeBatch.from_samples(samples, SPEC, boundary="traj_done", first=True), expected)
+    batch = EpisodeBatch.from_samples(samples, SPEC, boundary=boundary, first=True)
+    assert_episodes(batch, expected)
+    assert batch.lengths.max() == 3 and not batch.terminals.any() and batch.timeouts.sum() == 4, "the agent was not told that it is over"
 
 
 def test_samplers_take_the_argument():

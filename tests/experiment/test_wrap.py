@@ -314,6 +314,27 @@ def test_the_archive_has_what_was_run_and_metadata_the_commit(repository):
     assert "launch_archive.tar.xz" not in os.listdir(experiment(dict(archive_launch_repo=False), seed=1)[0].snapshot_dir)
 
 
+def test_what_git_tracks_is_archived_wherever_it_is(repository):
+    tracked = repository / "data" / "local" / "tracked.txt"
+    tracked.parent.mkdir(parents=True)
+    tracked.write_text("6")
+    git(repository, "add", "-f", "data/local/tracked.txt")
+    git(repository, "commit", "-m", "first")
+    directory = experiment(seed=1)[0].snapshot_dir
+    assert archived(directory)["data/local/tracked.txt"] == b"6" and read_json(f"{directory}/metadata.json")["git_dirty"] is True
+    tracked.write_text("7")
+    directory = experiment(dict(log_dir=str(repository), use_existing_dir=True), seed=1)[0].snapshot_dir
+    assert set(CODE) <= set(archived(directory)), "the directory of the log is the whole repository"
+
+
+def test_a_parameter_called_name_keeps_its_value(repository):
+    @wrap_experiment
+    def experiment_of(ctxt, name="a"):
+        return ctxt.snapshot_dir
+
+    assert read_json(f"{experiment_of(name='b')}/params.json")["name"] == "b"
+
+
 def test_a_large_archive_comes_with_a_warning(repository, capsys):
     experiment(seed=1)
     assert "archive_launch_repo" not in capsys.readouterr().out

@@ -212,6 +212,8 @@ def test_a_resumed_training_is_the_uninterrupted_one(setup_first, tmp_path):
     assert_same(resumed, expected)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole") and len(rows(tmp_path / "whole")) == EPOCHS
     assert trainer.total_env_steps == EPOCHS * BATCH
+    with pytest.raises(NotSetupError, match=r"Call restore\(directory\) before resume\(\)"):
+        trainer.resume(n_epochs=EPOCHS + 1)
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,8 @@ def entry(value: Any, i: int) -> Any:
 
 def as_steppable(env: Any) -> Any:
     """Return `env`, or what makes an `rlpyt.episodes.Environment`, or an environment of gymnasium, one that collectors can step."""
-    if hasattr(env, "spaces"):
+    # Not `spaces` alone, which others that wrap an rlpyt environment show, too.
+    if hasattr(env, "spaces") and hasattr(getattr(env, "action_space", None), "null_value"):
         return env
     import gymnasium  # Only processes pay for these imports whose environments need them.
 

@@ -14,6 +14,7 @@ from envs import CountingEnv, FailingEnv, make_walk
 
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper, round_robin_strategy
 from rlpyt.envs.point_env import PointEnv
+from rlpyt.episodes.environment import as_environment, as_gymnasium
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collections import TaskTrajInfo
 from rlpyt.samplers.episodic.env_update import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
@@ -54,6 +55,33 @@ def test_every_column_is_what_it_would_be_among_its_like(kind):
 @one_of_each
 def test_a_list_of_arguments_is_a_list_of_constructors(kind):
     assert_same(collect(kind, EnvCls=CountingEnv, env=LENGTHS), collect("serial", EnvCls=CONSTRUCTORS, env={}))
+
+
+def make_counting_environment():
+    return as_environment(CountingEnv())
+
+
+def make_counting_gymnasium():
+    return as_gymnasium(CountingEnv())
+
+
+AROUND_RLPYT = {
+    "one-hots": TaskOnehotWrapper.wrap_env_cons_list([CountingEnv, CountingEnv]) * 3,
+    "several in one": partial(MultiEnvWrapper, [CountingEnv, CountingEnv]),
+    "whole steps": make_counting_environment,
+    "gymnasium": make_counting_gymnasium,
+}
+
+
+@pytest.mark.parametrize("kind", ["serial", "CPU, 2 workers", "GPU, 2 workers"])
+@pytest.mark.parametrize("EnvCls", AROUND_RLPYT.values(), ids=AROUND_RLPYT)
+def test_what_wraps_an_rlpyt_environment_is_stepped_as_what_it_is(kind, EnvCls):
+    batch = collect(kind, EnvCls=EnvCls, env={}, n_batches=1, decorrelation=0, eval_n_envs=2).batches[0]
+    has_one_hot = EnvCls in (AROUND_RLPYT["one-hots"], AROUND_RLPYT["several in one"])
+    assert batch.env.observation.shape == (6, B, 6 if has_one_hot else 4)
+    np.testing.assert_array_equal(batch.env.reward, np.array([1, 2, 3, 4, 5, 1])[:, None].repeat(B, 1))
+    if has_one_hot:
+        np.testing.assert_array_equal(batch.env.observation[:, :, 4:].argmax(-1), batch.env.env_info.task_id)
 
 
 @pytest.mark.parametrize("kind", ["async serial", "async CPU", "async GPU", "async alternating"])

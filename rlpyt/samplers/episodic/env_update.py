@@ -142,6 +142,28 @@ def check_env_update(update: Any) -> None:
     raise TypeError(f"Unknown environment update {update!r}: expected None, an EnvUpdate, an environment, or a constructor of one.")
 
 
+def supersedes(update: Any, earlier: Any) -> bool:
+    """Whether `update` leads to the same environment without `earlier` before it as with it.
+
+    Both may be lists, of one for each of several environments.
+
+    Args:
+        update: what is to be applied; lists have None for no change.
+        earlier: what was applied just before.
+    """
+    if isinstance(update, list):
+        before = earlier if isinstance(earlier, list) else [earlier] * len(update)
+        return all(supersedes(*each) for each in zip(update, before, strict=True))
+    if isinstance(earlier, list):
+        return all(supersedes(update, each) for each in earlier)
+    if not isinstance(update, EnvUpdate):
+        return update is not None
+    method = type(update).__call__  # Of a subclass perhaps another one, which may change the old environment.
+    if method in (NewEnvUpdate.__call__, ExistingEnvUpdate.__call__):
+        return True
+    return method is SetTaskUpdate.__call__ and type(earlier) is type(update) and earlier._env_type is update._env_type
+
+
 def env_updates(updates: Any, n: int, of_what: str) -> list:
     """Return one update for each of `n` environments: the entries of a list, or `n` times the same; of an environment, deep copies.
 

@@ -187,7 +187,7 @@ class DefaultWorker(Worker):
         """
         if agent_update is None:
             return
-        if isinstance(agent_update, (dict, tuple, np.ndarray)):
+        if is_parameters(agent_update):
             self.agent.set_param_values(agent_update)
         else:
             self.agent, self._is_new = as_policy(agent_update), True
@@ -537,6 +537,11 @@ def as_policy(agent: Any) -> Any:
     from rlpyt.agents.policy import AgentPolicy
 
     return AgentPolicy(agent)
+
+
+def is_parameters(agent_update: Any) -> bool:
+    """Whether an update of the policy is parameters for the one there is, and not another policy."""
+    return isinstance(agent_update, (dict, tuple, np.ndarray))
 
 
 def for_worker(agent_update: Any, cpu: bool = False) -> Any:

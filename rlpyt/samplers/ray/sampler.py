@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.samplers.episodic.env_update import supersedes
 from rlpyt.samplers.episodic.multiprocessing import places_of
 from rlpyt.samplers.episodic.recorder import Layout
 from rlpyt.samplers.episodic.sampler import Sampler, play
-from rlpyt.samplers.episodic.workers import Worker, for_worker
+from rlpyt.samplers.episodic.workers import Worker, for_worker, is_parameters
 from rlpyt.samplers.parallel.worker import initialize_worker
 from rlpyt.samplers.ray.actors import ActorPool, WorkerActor
 from rlpyt.samplers.ray.cluster import Cluster, import_ray
@@ -30,8 +32,8 @@ class RaySampler(Sampler):
         address: of the cluster; see `rlpyt.samplers.ray.cluster.Cluster`. None starts a local one, if there is none.
         actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
         init_kwargs: arguments of ``ray.init`` besides, if this starts or joins a cluster.
-        max_restarts: how many lost actors are replaced, in all. The new one plays all of what the lost one was to play, with other random
-            numbers.
+        max_restarts: how many lost actors are replaced, in all. The new one gets the policy and the environments that the lost one had,
+            and plays all of what that was to play, with other random numbers.
         worker_timeout: seconds without a sign of life after which a worker is reported as hung, with its stack; None only warns.
 
     Attributes:
@@ -61,13 +63,13 @@ class RaySampler(Sampler):
         self._pool: ActorPool | None = None
         self._cluster: Cluster | None = Cluster(options["address"], options["init_kwargs"])
         try:
-            # For each worker the last updates, by which one that replaces it becomes what it was.
-            policies = _once(self._put, self._agents)
-            self._last = [[policy, cloudpickle.dumps(env)] for policy, env in zip(policies, self._envs)]
+            self._pasts = [_Past() for _ in range(n)]
+            for past, *given in zip(self._pasts, *self._updates_and_messages(self._agents, self._envs)):
+                past.append(*given)
             self._pool = ActorPool(
                 EpisodeActor,
                 dict(factory=self._factory),
-                [dict(number=i, updates=self._last[i]) for i in range(n)],
+                [dict(number=i, updates=self._pasts[i].updates()) for i in range(n)],
                 [f"worker {i} of {n} of the {type(self).__name__}" for i in range(n)],
                 options={"num_cpus": 1, "scheduling_strategy": "SPREAD", **(options["actor_options"] or {})},
                 timeout=options["worker_timeout"],
@@ -87,13 +89,14 @@ class RaySampler(Sampler):
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
         if self._pool is None or not self._pool.actors:
             raise RuntimeError("The sampler was shut down, or one of its workers has failed: make a new one.")
-        updates = list(zip(_once(self._agent_message, agent_updates), _once(cloudpickle.dumps, env_updates)))
+        given = list(zip(*self._updates_and_messages(_once(self._only_parameters, agent_updates), env_updates)))
+        updates = [([agent_message], [env_message]) for _, agent_message, _, env_message in given]
         doing = f"obtaining {sum(amounts)} {what} at iteration {self._itr}"
         with self._pool.ending_on_failure():
             call = self._pool.submit("play", (self._itr, what, amounts, self._unbiased, updates), doing)
             replies = self._pool.receive(call)
-        for last, update in zip(self._last, updates):
-            last[:] = [new if new is not None else old for new, old in zip(update, last)]
+        for past, each in zip(self._pasts, given):
+            past.append(*each)
         played = {i: (*reply, arrays) for i, (reply, arrays) in enumerate(replies) if reply is not None}
         layouts = {i: layout for i, (layout, _, _) in played.items()}
         merged, places = Layout.merge(list(layouts.values())), places_of(layouts, len(amounts))
@@ -103,18 +106,22 @@ class RaySampler(Sampler):
                 batch[path][places[i][path in merged.last]] = array
         return merged.batch(next(iter(played.values()))[1], batch)
 
-    def _agent_message(self, update: Any) -> Any:
+    def _only_parameters(self, update: Any) -> Any:
         mine = self._agents[0]
         if hasattr(mine, "agent") and getattr(update, "agent", update) is mine.agent:  # Nothing but its parameters has changed.
-            update = mine.get_param_values()
-        return self._put(update)
+            return mine.get_param_values()
+        return update
+
+    def _updates_and_messages(self, agent_updates: list, env_updates: list) -> tuple[list, list, list, list]:
+        """Return the updates of each worker's policy, and what is sent for them; and the same of its environments."""
+        return agent_updates, _once(self._put, agent_updates), env_updates, _once(cloudpickle.dumps, env_updates)
 
     def _put(self, update: Any) -> list:
         """Put an update of the policy into the object store; return a reference, in a list so that Ray does not resolve it."""
         return [import_ray().put(cloudpickle.dumps(for_worker(update, cpu=True)))]
 
     def _recovery(self, rank: int) -> tuple[str, Any]:
-        return "renew", (self._pool.n_restarts, self._last[rank])
+        return "renew", (self._pool.n_restarts, self._pasts[rank].updates())
 
     def _worker_states(self) -> list[dict] | None:
         is_running = self._pool is not None and self._pool.actors
@@ -134,6 +141,31 @@ class RaySampler(Sampler):
                 cluster.close()
 
 
+@dataclass
+class _Past:
+    """The updates that one worker has got, as they were sent: those by which another one becomes what it is."""
+
+    policy: Any = None
+    parameters: Any = None  # The latest, if any came after the policy.
+    envs: list = field(default_factory=list)  # Pairs of update and message: what made the environments, and then what changed them.
+
+    def append(self, agent_update: Any, agent_message: Any, env_update: Any, env_message: Any) -> None:
+        """Take over what the worker has got; None if there was none."""
+        if is_parameters(agent_update):
+            self.parameters = agent_message
+        elif agent_update is not None:
+            self.policy, self.parameters = agent_message, None
+        if env_update is None:
+            return
+        while self.envs and supersedes(env_update, self.envs[-1][0]):
+            self.envs.pop()
+        self.envs.append((env_update, env_message))
+
+    def updates(self) -> tuple[list, list]:
+        """Return the messages on the policy, and those on the environments, in order."""
+        return [self.policy, self.parameters], [message for _, message in self.envs]
+
+
 def _once(message: Callable[[Any], Any], updates: list) -> list:
     """Return the message on each update, None for None; those on the same object are one."""
     different = {id(update): update for update in updates}
@@ -150,7 +182,7 @@ class EpisodeActor(WorkerActor):
         initialize_worker(self._number)
         self._renew(0, self._updates)
 
-    def _renew(self, attempt: int, updates: list) -> None:
+    def _renew(self, attempt: int, updates: tuple[list, list]) -> None:
         """Make the worker; in each attempt but the first one with random numbers of its own."""
         self._close()
         factory = copy.copy(self._factory)
@@ -160,12 +192,14 @@ class EpisodeActor(WorkerActor):
         self._worker.progress = self._progress
         self._update(updates)
 
-    def _update(self, updates: list) -> None:
-        agent_update, env_update = updates
-        if agent_update is not None:
-            self._worker.update_agent(cloudpickle.loads(import_ray().get(agent_update[0])))
-        if env_update is not None:
-            self._worker.update_env(cloudpickle.loads(env_update))
+    def _update(self, updates: tuple[list, list]) -> None:
+        agent_updates, env_updates = updates
+        for update in agent_updates:
+            if update is not None:
+                self._worker.update_agent(cloudpickle.loads(import_ray().get(update[0])))
+        for update in env_updates:
+            if update is not None:
+                self._worker.update_env(cloudpickle.loads(update))
 
     def _do(self, name: str, argument: Any, parameters: Any) -> tuple[Any, dict | None]:
         if name == "renew":

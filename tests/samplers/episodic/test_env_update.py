@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from envs import CountingEnv, WalkGymEnv
 
+from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.gymnasium import GymEnv
 from rlpyt.envs.multitask import TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
@@ -18,6 +19,7 @@ from rlpyt.samplers.episodic.env_update import (
     SetTaskUpdate,
     apply_env_update,
     env_updates,
+    supersedes,
 )
 
 
@@ -145,3 +147,17 @@ def test_one_environment_for_several_is_copied_but_not_put_in_two_places():
     assert carried[0]() is env and carried[1]() is not env
     with pytest.raises(ValueError, match="two places"):
         env_updates([env, None, ExistingEnvUpdate(env)], 3, "columns")
+
+
+def test_which_updates_make_those_before_them_needless():
+    class Changing(NewEnvUpdate):
+        def __call__(self, old_env=None):
+            return old_env
+
+    new, existing, changing = NewEnvUpdate(GridWorldEnv), ExistingEnvUpdate(GridWorldEnv()), Changing(GridWorldEnv)
+    task, other_task, other_type = (SetTaskUpdate(*args) for args in ((PointEnv, 1), (PointEnv, 2), (GridWorldEnv, 2)))
+    for update in (new, existing, GridWorldEnv(), GridWorldEnv):
+        assert supersedes(update, task) and supersedes(update, [task, new]) and supersedes([update, update], new)
+        assert not supersedes([update, None], new) and not supersedes(changing, update) and not supersedes(task, update)
+    assert supersedes(task, other_task) and supersedes([task, task], [task, other_task]) and supersedes(task, [task, task])
+    assert not supersedes(task, other_type) and not supersedes([task, None], [other_task, None]) and not supersedes(EnvUpdate(), task)

@@ -12,7 +12,15 @@ from policies_for_tests import PATH, ScriptedPolicy, factory, grid
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.gym import make as gym_make
-from rlpyt.samplers.episodic import DefaultWorker, FragmentWorker, LocalSampler, NewEnvUpdate, RaySampler, VecWorker
+from rlpyt.samplers.episodic import (
+    DefaultWorker,
+    EnvUpdate,
+    FragmentWorker,
+    LocalSampler,
+    NewEnvUpdate,
+    RaySampler,
+    VecWorker,
+)
 from rlpyt.samplers.ray.cluster import import_ray
 from rlpyt.samplers.workers import WorkerError
 
@@ -95,6 +103,71 @@ def test_a_lost_actor_is_replaced_and_plays_its_share(make, tmp_path):
     sampler = failing(make, tmp_path, "sigkill")
     assert sampler.obtain_exact_episodes(4, None).n_episodes == 8 and sampler.n_restarts == 1
     assert sampler.obtain_samples(1, 50, None).lengths.sum() >= 50
+
+
+class Scaled(EnvUpdate):
+    """Multiplies the rewards of the environment that is there."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, old_env=None):
+        old_env.reward_scale *= self.factor
+        return old_env
+
+
+def lose(sampler, rank):
+    """End an actor, and wait until it has gone."""
+    ray, actor = import_ray(), sampler._pool.actors[rank]
+    ray.kill(actor)
+    with pytest.raises(ray.exceptions.RayActorError):
+        while True:
+            ray.get(actor.where.remote())
+
+
+class Constant:
+    """Does always the same."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def get_action(self, observation):
+        return self.action, {}
+
+    def get_actions(self, observations):
+        return np.full(len(observations), self.action), {}
+
+    def reset(self, do_resets=None):
+        pass
+
+    def set_param_values(self, params):
+        self.action = params["action"]
+
+
+@pytest.mark.parametrize("worker_class, args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=2))])
+def test_an_actor_that_replaces_a_lost_one_has_the_policy_the_parameters_and_the_environments_of_that(make, worker_class, args):
+    kwargs = dict(worker_class=worker_class, worker_args=args, max_episode_length=100, n_workers=2, seed=0)
+    env = NewEnvUpdate(lambda: CountingEnv([3]))
+    sampler = make(Constant(0), env, max_restarts=10, **kwargs)
+    local = make(Constant(0), env, SamplerCls=LocalSampler, **kwargs)
+
+    def assert_same(agent_update, env_update):
+        expected, batch = (each.obtain_exact_episodes(2, agent_update, env_update) for each in (local, sampler))
+        np.testing.assert_array_equal(batch.actions, expected.actions)
+        np.testing.assert_array_equal(batch.rewards, expected.rewards)
+
+    assert_same({"action": 1}, Scaled(2.0))
+    assert_same({"action": 2}, Scaled(3.0))
+    lose(sampler, 1)
+    assert_same(None, None)
+    lose(sampler, 1)
+    assert_same({"action": 0}, Scaled(5.0))
+    assert_same(Constant(1), NewEnvUpdate(lambda: CountingEnv([4])))
+    assert_same(None, [Scaled(7.0), None])
+    for rank in range(2):
+        lose(sampler, rank)
+    assert_same(None, None)
+    assert sampler.n_restarts == 4
 
 
 def test_more_losses_than_may_be_replaced_are_an_error(make, tmp_path):

@@ -45,6 +45,11 @@ class AsyncReplayBufferMixin:
         with self.writer_lock:
             super().append_samples(*args, **kwargs)
 
+    def end_episodes(self, *args: Any, **kwargs: Any) -> None:
+        """End episodes as the buffer does, after any other process that is appending."""
+        with self.writer_lock:
+            super().end_episodes(*args, **kwargs)
+
     def sample_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Return a batch as the buffer does, nothing of which was overwritten while it was read."""
         for _ in range(_N_TRIES):

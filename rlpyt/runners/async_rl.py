@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import find_snapshot, load_training, read_snapshot, restore, settings_of
 from rlpyt.runners.interrupt import Interrupt
-from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval, end_replayed_episodes
 from rlpyt.runners.sync_rl import SEED_STEP, leave, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import (
@@ -120,7 +120,7 @@ class AsyncRlMixin:
     def startup(self) -> int:
         """Initialize sampler and replay buffer in shared memory, and start all other processes; return the number of batches."""
         self.settings = settings_of(self)
-        self._lines = _Lines(len(self.sampler_affinities))
+        self._lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B)
         if self.seed is None:
             self.seed = make_seed()
         set_seed(self.seed)
@@ -163,12 +163,14 @@ class AsyncRlMixin:
         pipes = [multiprocessing.get_context(start_method).Pipe(duplex=False) for _ in parts]
         self._reports, self._report_ends = [receive for receive, _ in pipes], [send for _, send in pipes]
         lines, n = self._lines, len(parts)
+        first_columns = [0, *itertools.accumulate(part.batch_spec.B for part in parts)]
         processes = [
             dict(
                 work=_sample,
                 sampler=part,
                 affinity=affinity,
                 part=i,
+                first_column=first_columns[i],
                 seed=env_seed(self.sampler.seed, "agent", i),
                 lines=lines,
                 report=report,
@@ -414,19 +416,23 @@ class _Lines:
 
     Args:
         n_parts: sampling processes, each of which fills its columns of every batch.
+        B: columns of a batch.
 
     Attributes:
         filled: for each of the two buffers, from the sampling processes to the copier: "my columns are in place".
         free: for each of the two buffers, one for each sampling process, from the copier: "you may write into it".
+        begun_anew: [2,B], for each of the two buffers, with it from the sampling processes to the copier: the columns that do not follow
+            the batch before.
         in_replay: from the copier to the optimizer: "one more batch is in the replay buffer".
         stop: [1], set by the optimizer: no batch is to be begun any more that no sampling process has begun yet.
         n_batches: [1], batches of the whole run; fewer than at first once it has been told to stop.
         n_begun: [1], batches that some sampling process has begun.
     """
 
-    def __init__(self, n_parts: int) -> None:
+    def __init__(self, n_parts: int, B: int) -> None:
         self.filled = [Semaphore() for _ in range(2)]
         self.free = [[Semaphore() for _ in range(n_parts)] for _ in range(2)]
+        self.begun_anew = np_mp_array((2, B), bool)
         self.in_replay = Semaphore()
         self.stop = np_mp_array(1, bool)
         self.n_batches = np_mp_array(1, np.int64)
@@ -470,6 +476,7 @@ def _sample(
     sampler: Any,
     affinity: dict,
     part: int,
+    first_column: int,
     seed: int,
     lines: _Lines,
     report: Any,
@@ -485,7 +492,7 @@ def _sample(
     if first_itr is not None:
         if eval_interval and first_itr == 0:
             report.send(_Report(-1, [], sampler.agent.parameters_version, 0.0, _evaluate(sampler, 0)))
-        _fill_batches(sampler, part, lines, report, eval_interval, min_itr_learn, first_itr)
+        _fill_batches(sampler, part, first_column, lines, report, eval_interval, min_itr_learn, first_itr)
         pipe.send(("ok", None))
         pipe.recv()
     sampler.shutdown()
@@ -493,7 +500,14 @@ def _sample(
 
 
 def _fill_batches(
-    sampler: Any, part: int, lines: _Lines, report: Any, eval_interval: int | None, min_itr_learn: int, itr: int
+    sampler: Any,
+    part: int,
+    first_column: int,
+    lines: _Lines,
+    report: Any,
+    eval_interval: int | None,
+    min_itr_learn: int,
+    itr: int,
 ) -> None:
     while True:
         half = itr % 2
@@ -504,6 +518,8 @@ def _fill_batches(
         traj_infos = sampler.obtain_samples(itr, half)
         seconds = time.perf_counter() - start
         version = sampler.agent.parameters_version
+        for b in sampler.take_begun_anew():
+            lines.begun_anew[half, first_column + b] = True
         lines.filled[half].release()
         evaluation = None
         if eval_interval and (itr + 1) % eval_interval == 0 and itr >= min_itr_learn - 1:
@@ -535,6 +551,9 @@ def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -
                 lines.filled[half].acquire()
             if itr >= lines.n_batches[0]:
                 break
+            if lines.begun_anew[half].any():
+                end_replayed_episodes(algo, np.flatnonzero(lines.begun_anew[half]).tolist())
+                lines.begun_anew[half] = False
             algo.append(batches[half])
             for semaphore in lines.free[half]:
                 semaphore.release()

@@ -207,17 +207,11 @@ class MinibatchRlBase(BaseRunner):
         self.agent.sample_mode(itr)
         with self.diagnostics.sampling:
             samples, traj_infos = self.sampler.obtain_samples(itr)
-        self._end_replaced_episodes()
+        end_replayed_episodes(self.algo, self.sampler.take_begun_anew())
         self.agent.train_mode(itr)
         with self.diagnostics.optimization:
             opt_info = self.algo.optimize_agent(itr, samples)
         self.store_diagnostics(itr, traj_infos, opt_info)
-
-    def _end_replaced_episodes(self) -> None:
-        """Have the replay buffer know of environments that `update_envs` changed before the batch that will be appended next."""
-        columns = self.sampler.take_begun_anew()
-        if columns and hasattr(getattr(self.algo, "replay_buffer", None), "end_episodes"):
-            self.algo.replay_buffer.end_episodes(columns)
 
     def finish_interrupted(self, itr: int) -> None:
         """Log the iterations since the last row, if `itr`, the last complete one, is not the last of an interval, and save.
@@ -445,3 +439,14 @@ class MinibatchRlEval(MinibatchRlBase):
 def _is_real(value: Any) -> bool:
     """Whether `value` is a finite number."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def end_replayed_episodes(algo: Any, columns: list[int]) -> None:
+    """Have the replay buffer, if there is one, know of environments that do not go on from it in the batch that will be appended next.
+
+    Args:
+        algo: the algorithm.
+        columns: those environments, which `update_envs` changed, or which were lost with the process they were in.
+    """
+    if columns and hasattr(getattr(algo, "replay_buffer", None), "end_episodes"):
+        algo.replay_buffer.end_episodes(columns)

@@ -115,3 +115,40 @@ def test_runners_of_several_processes_sample_on_a_cluster(script, tmp_path, ray_
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
     out = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environment)
     assert out.returncode == 0 and "Training complete" in out.stdout, out.stderr[-3000:]
+
+
+LOST = """
+import sys
+import numpy as np
+from envs import FailingEnv
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.runners.async_rl import AsyncRl
+from rlpyt.samplers.async_.ray_sampler import AsyncRayBatchSampler
+from rlpyt.utils.logging.context import logger_context
+
+if __name__ == "__main__":
+    env = dict(episode_length=1000, fail_at=33, how="sigkill", once=sys.argv[1] + "/failed")
+    algo = DQN(min_steps_learn=40, replay_size=800, batch_size=16)
+    runner = AsyncRl(
+        algo=algo,
+        agent=MlpDqnAgent(),
+        sampler=AsyncRayBatchSampler(FailingEnv, env, batch_T=5, batch_B=4, n_actors=2, max_decorrelation_steps=0),
+        n_steps=400,
+        log_interval_steps=200,
+        seed=5,
+        affinity=dict(optimizer=[dict(torch_threads=1, set_affinity=False)], sampler=dict(set_affinity=False)),
+    )
+    with logger_context(sys.argv[1], 0, "test"):
+        runner.train()
+    kept = algo.replay_buffer.samples
+    begins = np.argwhere(np.asarray(kept.observation)[:100, :, 2] == 0).tolist()
+    ends = np.argwhere(np.asarray(kept.done)[:100]).tolist()
+    print("begins and ends", begins, ends)
+    assert begins in ([[0, 0], [0, 1], [0, 2], [0, 3], [30, b], [30, b + 1]] for b in (0, 2))
+    assert ends == [[29, b] for _, b in begins[4:]]
+"""
+
+
+def test_replay_knows_where_an_actor_was_replaced_in_an_asynchronous_run(tmp_path, ray_address):
+    test_runners_of_several_processes_sample_on_a_cluster(LOST, tmp_path, ray_address)

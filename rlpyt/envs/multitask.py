@@ -19,6 +19,7 @@ from rlpyt.episodes.adapters import is_env
 from rlpyt.episodes.environment import Environment, Wrapper, as_environment
 from rlpyt.episodes.specs import EnvSpec, EnvStep
 from rlpyt.spaces.composite import child_seeds
+from rlpyt.utils.plain import from_plain, to_plain
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -306,6 +307,21 @@ class MultiEnvWrapper(Wrapper):
         for env, env_seed in zip(self._envs, seeds):
             env.seed(env_seed)
         Environment.seed(self, spaces_seed)
+
+    def get_state(self) -> dict:
+        """Return which environment it is, the states of all of them, and of the generator that chooses; plain data.
+
+        Raises:
+            NotPlain: that of one cannot be told.
+        """
+        return dict(envs=[env.get_state() for env in self._envs], active=self._active, rng=to_plain(self._rng))
+
+    def set_state(self, state: dict) -> None:
+        """Go on from what `get_state` returned."""
+        for env, env_state in zip(self._envs, state["envs"], strict=True):
+            env.set_state(env_state)
+        self._active, self._rng = state["active"], from_plain(state["rng"])
+        self.env = self._envs[self._active or 0]
 
     def close(self) -> None:
         """Close all environments."""

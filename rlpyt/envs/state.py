@@ -34,15 +34,21 @@ def set_state(env: Any, state: Any) -> None:
 def get_gym_state(env: Any) -> list:
     """Return the state of a gymnasium environment: the attributes of each of its wrappers and of itself, from the outside inwards.
 
+    Of what is inside a wrapper and not of gymnasium, it is what its own ``get_state`` returns.
+
     Raises:
         NotPlain: one of them is an object whose state is unknown here.
     """
-    return [_attributes(layer) for layer in _layers(env)]
+    outermost, *others = _layers(env)
+    return [_attributes(outermost)] + [("own", layer.get_state()) if _has_own_state(layer) else _attributes(layer) for layer in others]
 
 
 def set_gym_state(env: Any, state: list) -> None:
     """Invert `get_gym_state`."""
     for layer, attributes in zip(_layers(env), state, strict=True):
+        if isinstance(attributes, tuple):
+            layer.set_state(attributes[1])
+            continue
         for name, (kind, content) in attributes.items():
             if kind == "mujoco":
                 _set_mujoco_state(layer.model, layer.data, content)
@@ -55,10 +61,17 @@ def set_gym_state(env: Any, state: list) -> None:
 
 
 def _layers(env: Any) -> list:
+    """Return `env`, what it wraps, and so on inwards, as far as the first that tells its own state, with all that is inside."""
     layers = [env]
-    while "env" in vars(layers[-1]):
+    while "env" in vars(layers[-1]) and (len(layers) == 1 or not _has_own_state(layers[-1])):
         layers.append(vars(layers[-1])["env"])
     return layers
+
+
+def _has_own_state(layer: Any) -> bool:
+    cls = type(layer)
+    of_gymnasium = any(base.__module__ == "gymnasium.core" for base in cls.__mro__)  # Where `set_state` may be something else (MuJoCo).
+    return hasattr(cls, "get_state") and hasattr(cls, "set_state") and not of_gymnasium
 
 
 def _attributes(layer: Any) -> dict[str, tuple[str, Any]]:

@@ -14,6 +14,7 @@ from rlpyt.envs.base import Env
 from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.episodes.environment import Environment, Wrapper
 from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
+from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 
 
 def is_rlpyt(env: Any) -> bool:
@@ -269,6 +270,21 @@ class RlpytAsEnvironment(Environment):
         self._goes_on_from = None
         if hasattr(self.env, "seed"):
             self.env.seed(seed)
+
+    def get_state(self) -> dict:
+        """Return the state of the rlpyt environment, and how far the episode is; plain data.
+
+        Raises:
+            NotPlain: it cannot be told.
+        """
+        if not (hasattr(self.env, "get_state") and hasattr(self.env, "set_state")):
+            raise NotPlain(f"{type(self.env).__name__} has no methods get_state and set_state.")
+        return dict(env=self.env.get_state(), n_steps=self._n_steps, goes_on_from=to_plain(self._goes_on_from))
+
+    def set_state(self, state: dict) -> None:
+        """Go on from what `get_state` returned."""
+        self.env.set_state(state["env"])
+        self._n_steps, self._goes_on_from = state["n_steps"], from_plain(state["goes_on_from"])
 
     def __del__(self) -> None:
         """Leave the environment alone: it may be in use elsewhere."""

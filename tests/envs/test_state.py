@@ -2,6 +2,7 @@
 
 import io
 from collections import OrderedDict, deque
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -11,7 +12,10 @@ from envs import CountingEnv
 
 from rlpyt.envs.base import fast_reset, fast_step
 from rlpyt.envs.gym import make
+from rlpyt.envs.multitask import MultiEnvWrapper, TaskNameWrapper, TaskOnehotWrapper
+from rlpyt.envs.point_env import PointEnv
 from rlpyt.envs.state import get_state, set_state
+from rlpyt.episodes.environment import as_rlpyt
 from rlpyt.experiments.envs import make_partial, make_scaled
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.logging.snapshot import serialize
@@ -33,6 +37,13 @@ ENVS = {
     "half cheetah": lambda: make("HalfCheetah-v5", max_episode_steps=60),
     "hopper": lambda: make("Hopper-v5"),
     "humanoid": lambda: make("Humanoid-v5"),
+    "cartpole with one-hot": lambda: as_rlpyt(TaskOnehotWrapper(make("CartPole-v1"), 0, 2)),
+    "two cartpoles": lambda: as_rlpyt(MultiEnvWrapper([partial(make, "CartPole-v1")] * 2)),
+    "two cartpoles of gymnasium": lambda: as_rlpyt(MultiEnvWrapper([partial(gymnasium.make, "CartPole-v1")] * 2)),
+    "three points": lambda: as_rlpyt(MultiEnvWrapper([PointEnv((x, 1), max_episode_length=4) for x in (1, 2, 3)])),
+    "several among several": lambda: as_rlpyt(
+        TaskNameWrapper(MultiEnvWrapper([partial(MultiEnvWrapper, [PointEnv] * 2, mode="vanilla")] * 2), task_id=0)
+    ),
     "part of cartpole": lambda: make_partial("CartPole-v1", [0, 2]),
     "scaled rewards": lambda: make_scaled("Pendulum-v1", discount=0.9),
     "pong": lambda: make_atari(game="pong", horizon=150),
@@ -84,7 +95,7 @@ def test_what_cannot_be_told_is_none():
     env = make("CartPole-v1")
     env.env = Opaque(env.env)
     assert get_state(env) is None
-    assert get_state(CountingEnv()) is None
+    assert get_state(CountingEnv()) is None and get_state(as_rlpyt(MultiEnvWrapper([CountingEnv] * 2))) is None
     with pytest.raises(NotPlain, match="Opaque.world is a builtins.object"):
         env.get_state()
 

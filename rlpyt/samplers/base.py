@@ -243,6 +243,9 @@ class BaseSampler:
 
         Raises:
             ValueError: a list of another length, or an environment whose spaces are not like those of the batch. TypeError: no update.
+
+        Where the length of the list is wrong, or something is no update, nothing is changed. Whatever else is raised, as by an environment
+        that does not fit or cannot be made, ends the sampler, as `shutdown` does, since others are replaced by then.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot change its environments.")
 

@@ -53,6 +53,7 @@ class BaseCollector:
     mid_batch_reset = True
     gpu = False  # Whether an action server chooses the actions, not an agent in this process; the sampler's must be the same.
     _replaced: frozenset | set = frozenset()  # Environments that are not those which this was made with.
+    _given: frozenset | set = frozenset()  # Those that came by an ExistingEnvUpdate.
     seed: int | None = None  # Of the run, for decorrelation; set by the sampler. None draws from numpy's global state.
     progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
 
@@ -345,12 +346,15 @@ class TrainingCollector(DecorrelatingStartCollector):
 
         Args:
             updates: one per environment, None for no change.
-            all_envs: where each new environment takes the place of the old one, so that it will be closed.
+            all_envs: those to be closed at the end, where each new environment takes the place of the old one. One that was made here, and
+                that the update leaves open, stays.
             agent_inputs, traj_infos: those that `start_envs` returned, changed in place.
 
         Returns:
             The environments that were changed, which begin a new episode.
         """
+        from rlpyt.samplers.episodic.env_update import ExistingEnvUpdate
+
         self.reset_if_needed(agent_inputs)
         columns = [b for b, update in enumerate(updates) if update is not None]
         for b in columns:
@@ -359,11 +363,13 @@ class TrainingCollector(DecorrelatingStartCollector):
             name = f"The new environment {b if self.env_ranks is None else int(self.env_ranks[b])}"
             position = next((i for i, env in enumerate(all_envs) if env is old), None)
             new = updated_env(old, updates[b])
+            was_given, is_given = b in self._given, isinstance(updates[b], ExistingEnvUpdate)
             if new is not old:
                 self._replaced = {*self._replaced, b}
+                self._given = {*self._given, b} if is_given else {*self._given} - {b}
             self.envs[b] = new
-            if position is None:
-                all_envs.append(new)
+            if position is None or (new is not old and is_given and not was_given):
+                all_envs.append(new)  # The old one stays, too: it is still open, and nobody else can close it.
             else:
                 all_envs[position] = new
             check_same_form(new, example, name)

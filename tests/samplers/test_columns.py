@@ -341,6 +341,27 @@ def test_every_environment_is_closed_at_the_end(kind, tmp_path):
     assert len(list(directories[1].iterdir())) == B
 
 
+@one_of_each
+@pytest.mark.filterwarnings("ignore:ExistingEnvUpdate")
+def test_environments_that_an_update_leaves_open_are_closed_at_the_end_if_the_sampler_made_them(kind, tmp_path):
+    def n_closed(name):
+        return len(list((tmp_path / name).iterdir()))
+
+    def existing(name):
+        return [ExistingEnvUpdate(OnceClosingEnv(str(tmp_path / name))) for _ in range(B)]
+
+    for name in ("made", "given", "given later"):
+        (tmp_path / name).mkdir()
+    sampler = make_sampler(kind, EnvCls=partial(OnceClosingEnv, str(tmp_path / "made")), env={}, eval_n_envs=0)
+    sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
+    n_examples = n_closed("made")
+    for name in ("given", "given later"):
+        sampler.update_envs(existing(name))
+        assert n_closed("made") == n_examples and n_closed("given") == n_closed("given later") == 0
+    sampler.shutdown()
+    assert n_closed("made") == n_examples + B and n_closed("given") == 0 and n_closed("given later") == B
+
+
 def test_asynchronous_samplers_say_that_their_environments_cannot_be_reached():
     for name in ASYNC_KINDS:
         with pytest.raises(NotImplementedError, match="go on sampling.*MultiEnvWrapper"):

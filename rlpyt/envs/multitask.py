@@ -112,10 +112,11 @@ class _EnvironmentTaskOnehot(TaskOnehotWrapper, Wrapper):
         return _changed(env_step, self._spec, _append(env_step.observation, self._one_hot), {"task_id": self._task_index})
 
 
-class _GymnasiumTaskOnehot(TaskOnehotWrapper, gymnasium.Wrapper):
-    """For gymnasium."""
+class _GymnasiumTaskOnehot(TaskOnehotWrapper, gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
+    """For gymnasium, whose `make` can make another from its ``spec``."""
 
     def __init__(self, env: gymnasium.Env, task_index: int, n_total_tasks: int) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, task_index=task_index, n_total_tasks=n_total_tasks)
         gymnasium.Wrapper.__init__(self, env)
         self.observation_space = self._prepare(task_index, n_total_tasks, env.observation_space)
 

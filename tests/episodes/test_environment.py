@@ -17,6 +17,7 @@ from rlpyt.envs.contract import check_env
 from rlpyt.envs.grid_world import MAPS, GridWorldEnv
 from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.envs.multitask import TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.adapters import AutoReset, EnvironmentAsGymnasium, EnvironmentAsRlpyt, RlpytAsEnvironment
@@ -432,6 +433,11 @@ def test_gymnasiums_own_checker_accepts_what_we_make():
         warnings.simplefilter("ignore")  # On unbounded boxes, and the like.
         check_gymnasium(as_gymnasium(GridWorldEnv(max_episode_length=5)), skip_render_check=True)
         check_gymnasium(as_gymnasium(PointEnv(max_episode_length=5)), skip_render_check=True)
+        check_gymnasium(as_gymnasium(TaskOnehotWrapper(PointEnv(max_episode_length=5), 1, 2)), skip_render_check=True)
+        one_hot = TaskOnehotWrapper(gymnasium.make("CartPole-v1"), 1, 2)
+        check_gymnasium(one_hot, skip_render_check=True)
+    again = gymnasium.make(one_hot.spec)
+    assert again.observation_space == one_hot.observation_space and again.reset()[0][-1] == 1
 
 
 def test_what_reset_tells_about_an_episode_is_gymnasiums_info():

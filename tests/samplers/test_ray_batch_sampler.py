@@ -17,6 +17,7 @@ from collecting import ENV, Collected, assert_same, assert_same_arrays, collect,
 from envs import CountingEnv, FailingEnv, SlowEnv
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.policy import PolicyAgent
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.episodes import EpisodeBatch
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
@@ -113,6 +114,26 @@ def test_columns_have_environments_of_their_own_which_can_be_changed(ray_address
     ahead = make(ray_address, in_flight=1)
     with pytest.raises(NotImplementedError, match="in_flight=0 to change"):
         ahead.update_envs(changes)
+
+
+class Always:
+    """A policy that is no module."""
+
+    def get_action(self, observation):
+        return 2, {}
+
+    def reset(self, do_resets=None):
+        pass
+
+
+def test_policies_without_parameters_act_in_actors_too(ray_address):
+    sampler = make(ray_address)
+    sampler.initialize(PolicyAgent(Always()), seed=3)
+    try:
+        for itr in range(2):
+            assert (sampler.obtain_samples(itr)[0].agent.action == 2).all()
+    finally:
+        sampler.shutdown()
 
 
 def test_actors_act_with_the_latest_parameters(ray_address):
@@ -256,6 +277,25 @@ def test_a_lost_actor_is_replaced_and_its_environments_begin_anew_while_the_othe
     assert sorted(map(all, same)) == [False, True]  # One actor's columns are as if nothing had happened,
     lost = same[0] if not all(same[0]) else same[1]
     assert all(lost[:n_before]) and not any(lost[n_before:])  # and the other's are so until then.
+
+
+def test_that_changed_environments_are_lost_with_an_actor_is_said(ray_address, capsys):
+    sampler = start(make(ray_address))
+    try:
+        sampler.update_envs([None, partial(CountingEnv, episode_length=4), None, None, partial(CountingEnv, episode_length=4), None])
+        sampler.obtain_samples(0)
+        for n in (1, 2):
+            ray, actor = import_ray(), sampler._pool.actors[0]
+            ray.kill(actor)
+            with pytest.raises(ray.exceptions.RayActorError):
+                while True:
+                    ray.get(actor.where.remote())
+            sampler.obtain_samples(n)
+            said = capsys.readouterr().out
+            assert sampler.n_restarts == n and f"({n} of max_restarts=3)" in said
+            assert ("Environments are those of EnvCls again in columns [1] of the batch" in said) == (n == 1)
+    finally:
+        sampler.shutdown()
 
 
 def same_column(a, b, columns):

@@ -47,8 +47,13 @@ _ANSWER_SECONDS, _LAST_ANSWER_SECONDS = 0.2, 5.0  # that an actor has to say whe
 # What travels
 # ---------------------------------------------------------------------------------------------------------------------
 def model_arrays(agent: Any) -> list[np.ndarray]:
-    """Return parameters and buffers of an agent's model as numpy arrays, in the same memory where they are on the CPU."""
+    """Return parameters and buffers of an agent's model as numpy arrays, in the same memory where they are on the CPU.
+
+    There are none where the agent has no model.
+    """
     model = unwrap_ddp(agent.model if agent.shared_model is None else agent.shared_model)
+    if model is None:
+        return []
     return [_as_array(tensor) for tensor in (*model.parameters(), *model.buffers())]
 
 

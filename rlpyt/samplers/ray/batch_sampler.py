@@ -12,6 +12,7 @@ from rlpyt.samplers.parallel.base import ParallelSamplerBase, worker_name
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
 from rlpyt.samplers.ray.actors import ActorPool, Call, SamplerActor, batch_arrays, copy_arrays, model_arrays
 from rlpyt.samplers.ray.cluster import Cluster, import_ray
+from rlpyt.utils.logging import logger
 
 
 class RayBatchSampler(ParallelSamplerBase):
@@ -75,6 +76,7 @@ class RayBatchSampler(ParallelSamplerBase):
         if worker_process is not None:
             raise ValueError("worker_process is for samplers whose workers are processes of this machine.")
         self._affinity = affinity = affinity or {}
+        self._changed: set[int] = set()  # Columns whose environments are not those of EnvCls any more.
         self._pending: deque[Call] = deque()  # Batches that are being collected, or have been.
         self._cluster = Cluster(self.address, self.init_kwargs)
         try:
@@ -116,7 +118,13 @@ class RayBatchSampler(ParallelSamplerBase):
 
     def _recovery(self, rank: int) -> tuple[str, Any]:
         """The command by which an actor that replaces a lost one begins new episodes, from which the replay buffer tells those before."""
-        self._keep_begun_anew(list(self._columns[rank]))
+        columns = self._keep_begun_anew(list(self._columns[rank]))
+        if changed := sorted(self._changed.intersection(columns)):
+            logger.log(
+                f"WARNING: Environments are those of EnvCls again in columns {changed} of the batch, where update_envs had changed them: "
+                "call it again for others."
+            )
+            self._changed.difference_update(changed)
         return "load", (self.itr, [None] * len(self._columns))
 
     def shutdown(self) -> None:
@@ -160,7 +168,7 @@ class RayBatchSampler(ParallelSamplerBase):
     def update_envs(self, updates: Any) -> list[int]:
         """Change environments, between two batches; see `BaseSampler.update_envs`.
 
-        An actor that replaces a lost one begins with those of `EnvCls` again.
+        An actor that replaces a lost one begins with those of `EnvCls` again, which the log says.
 
         Raises:
             NotImplementedError: batches are collected ahead.
@@ -170,7 +178,9 @@ class RayBatchSampler(ParallelSamplerBase):
                 f"With in_flight={self.in_flight} batches are collected ahead, in the environments as they are: take in_flight=0 to change "
                 "them."
             )
-        return super().update_envs(updates)
+        columns = super().update_envs(updates)
+        self._changed.update(columns)
+        return columns
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:

@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.misc import atomic_link, atomic_write
 
 _LOADABLE_SCALARS = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
 
@@ -28,10 +28,8 @@ def write(path: str, data: bytes) -> None:
         file.flush()
         if path.endswith("params.pkl") and os.path.exists(path):  # Should the disk spoil the new one, there is still this.
             previous = f"{path.removesuffix('.pkl')}_previous.pkl"
-            with suppress(FileNotFoundError):
-                os.unlink(previous)
             with suppress(OSError):  # a file system without hard links
-                os.link(path, previous)
+                atomic_link(path, previous)
 
 
 def loadable(value, name: str = "params"):

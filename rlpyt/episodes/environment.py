@@ -18,13 +18,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rlpyt.envs.state import get_gym_state, set_gym_state
+from rlpyt.episodes.specs import EnvSpec, EnvStep
 from rlpyt.spaces.composite import child_seeds
 
 if TYPE_CHECKING:
     import gymnasium
 
     from rlpyt.envs.base import Env
-    from rlpyt.episodes.specs import EnvSpec, EnvStep
 
 
 class Environment(ABC):

@@ -7,14 +7,17 @@ import time
 
 import psutil
 
-# Ends, with all it has started, when its standard input does: also if the tests are killed.
+# Ends, with all it has started, when its standard input does: also if the tests are killed. It is no descendant of theirs, among which
+# other tests look for what they have left behind.
 _HOLDER = """
-import sys
+import os, sys
+if os.fork():
+    os._exit(0)
 import ray
 
 context = ray.init(address="local", num_cpus={n_cpus}, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False,
     logging_level="ERROR", resources={{"slot": 2}})
-print("address", context.address_info["gcs_address"], flush=True)
+print("address", context.address_info["gcs_address"], os.getpid(), flush=True)
 sys.stdin.read()
 ray.shutdown()
 """
@@ -41,14 +44,15 @@ class RunningCluster:
         )
         for line in self.process.stdout:
             if line.startswith("address"):
-                self.address = line.split()[1]
+                self.address, pid = line.split()[1:]
+                self.holder = psutil.Process(int(pid))
                 return
         raise RuntimeError(f"No Ray cluster could be started; it ended with {self.process.wait()}.")
 
     def processes(self):
         """All processes of the cluster, by pid: the command line of each."""
         found = {}
-        for process in psutil.Process(self.process.pid).children(recursive=True):
+        for process in self.holder.children(recursive=True):
             try:
                 found[process.pid] = " ".join(process.cmdline())
             except psutil.Error:
@@ -70,10 +74,12 @@ class RunningCluster:
         """End it; return the processes that it leaves behind."""
         pids = list(self.processes())
         self.process.stdin.close()
+        self.process.wait(30)
+        psutil.wait_procs([self.holder], 30)
         try:
-            self.process.wait(30)
-        finally:
-            self.process.kill()
+            self.holder.kill()
+        except psutil.NoSuchProcess:
+            pass
         deadline = time.monotonic() + 20
         while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -74,8 +74,7 @@ def atomic_write(path, mode: str = "wb", **open_kwargs) -> Iterator:
     or the disk raises, the temporary file is removed and the old one stays. What a killed process leaves:
     `remove_stale_temporaries`.
     """
-    directory, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(directory, f".{name}.{os.getpid()}{_TEMPORARY_SUFFIX}")
+    directory, temporary = os.path.dirname(os.path.abspath(path)), _temporary(path)
     try:
         with open(temporary, mode, **open_kwargs) as file:
             yield file
@@ -89,8 +88,26 @@ def atomic_write(path, mode: str = "wb", **open_kwargs) -> Iterator:
     _fsync_directory(directory)
 
 
+def atomic_link(source, path) -> None:
+    """Make `path` another name of the file `source`. At every instant, and after any crash, it is that or what it was before.
+
+    Raises:
+        OSError: the file system has no hard links.
+    """
+    temporary = _temporary(path)
+    os.link(source, temporary)
+    os.replace(temporary, path)
+    with suppress(FileNotFoundError):
+        os.remove(temporary)  # It is still there if both were names of the same file.
+
+
+def _temporary(path) -> str:
+    directory, name = os.path.split(os.path.abspath(path))
+    return os.path.join(directory, f".{name}.{os.getpid()}{_TEMPORARY_SUFFIX}")
+
+
 def remove_stale_temporaries(directory) -> None:
-    """Remove what processes killed inside `atomic_write` left in `directory`. Nobody may be writing there."""
+    """Remove what processes killed inside `atomic_write` or `atomic_link` left in `directory`. Nobody may be writing there."""
     for name in os.listdir(directory):
         if name.startswith(".") and name.endswith(_TEMPORARY_SUFFIX):
             with suppress(OSError):

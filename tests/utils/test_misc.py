@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.utils.misc import atomic_write, empty, extract_sequences, iterate_mb_idxs, remove_stale_temporaries, torch_threads, zeros
+from rlpyt.utils.misc import (
+    atomic_link,
+    atomic_write,
+    empty,
+    extract_sequences,
+    iterate_mb_idxs,
+    remove_stale_temporaries,
+    torch_threads,
+    zeros,
+)
 
 
 def test_minibatches_come_in_order_and_drop_the_remainder():
@@ -69,6 +78,18 @@ def test_atomic_write_replaces_a_file_when_the_block_is_done(tmp_path):
         file.flush()
         assert path.read_text() == "old"
     assert path.read_text() == "new" and os.listdir(tmp_path) == ["file"]
+
+
+def test_atomic_link_makes_a_second_name_in_place_of_another_file(tmp_path):
+    for name, text in (("new", "b"), ("old", "a")):
+        (tmp_path / name).write_text(text)
+    for _ in range(2):  # The second time, it is one already.
+        atomic_link(tmp_path / "new", tmp_path / "old")
+        assert (tmp_path / "old").samefile(tmp_path / "new") and (tmp_path / "old").read_text() == "b"
+        assert sorted(os.listdir(tmp_path)) == ["new", "old"]
+    with pytest.raises(FileNotFoundError):
+        atomic_link(tmp_path / "none", tmp_path / "old")
+    assert (tmp_path / "old").read_text() == "b"
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])

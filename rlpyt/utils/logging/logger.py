@@ -27,7 +27,7 @@ import numpy as np
 
 from rlpyt.utils.logging import console
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
-from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
+from rlpyt.utils.misc import atomic_link, atomic_write, remove_stale_temporaries
 
 SNAPSHOT_MODES = ("none", "last", "all", "gap", "last+gap", "best")
 TF_STEPS = ("itr", "env_steps")
@@ -554,10 +554,8 @@ def _write_snapshot(path: str, data: bytes) -> None:
         file.flush()
         if path.endswith("params.pkl") and os.path.exists(path):  # Should the disk spoil the new one, there is still this.
             previous = f"{path.removesuffix('.pkl')}_previous.pkl"
-            with suppress(FileNotFoundError):
-                os.unlink(previous)
             with suppress(OSError):  # a file system without hard links
-                os.link(path, previous)
+                atomic_link(path, previous)
 
 
 def best_score() -> float:

@@ -339,20 +339,23 @@ def test_what_cannot_be_loaded_is_refused_and_the_old_snapshot_stays(tmp_path):
 def test_killed_at_any_moment_a_loadable_snapshot_remains_and_the_rest_is_swept(tmp_path):
     rng = np.random.default_rng(0)
     for _ in range(20):
+        saved, saving = os.pipe()
         child = os.fork()
         if child == 0:
             try:
                 logger.set_snapshot_dir(tmp_path)
                 for itr in range(10**9):
                     logger.save_itr_params(itr, {"itr": itr, "weights": torch.full((20000,), float(itr))})
+                    os.write(saving, b".")
             finally:
                 os._exit(1)
-        while not (tmp_path / "params.pkl").exists():
-            time.sleep(0.001)
+        for _ in range(2):
+            assert os.read(saved, 1) == b"."
         time.sleep(rng.uniform(0, 0.05))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        for file in tmp_path.glob("params*.pkl"):
+        os.close(saved), os.close(saving)
+        for file in (tmp_path / "params.pkl", tmp_path / "params_previous.pkl"):
             snapshot = torch.load(file, weights_only=True)
             assert torch.equal(snapshot["weights"], torch.full((20000,), float(snapshot["itr"])))
     atomic_write(tmp_path / "params.pkl").__enter__()  # in case all kills came at harmless moments

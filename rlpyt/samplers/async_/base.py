@@ -97,8 +97,6 @@ class AsyncSamplerMixin:
         affinity = affinity or {}
         torch.set_num_threads(int(affinity.get("master_torch_threads") or 1))  # First: forked, it cannot use those of its parent.
         set_traj_info_attributes(self.TrajInfoCls, self._traj_info_kwargs)  # In a process that was not forked.
-        # First: where the parent has used several torch threads, a forked process that did so, too, would hang.
-        torch.set_num_threads(int(affinity.get("master_torch_threads") or 1))
         self.agent.async_cpu(share_memory=self.agent_in_workers)
         if not self.agent_in_workers:
             self.agent.to_device(affinity.get("cuda_idx"))

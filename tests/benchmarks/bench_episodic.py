@@ -9,8 +9,8 @@ against CpuSampler with 2 workers and T=64. Prints medians of ratios measured in
 * VecWorker that plays games to their ends: every one that was begun, while environments that have played their part stand still;
 * FragmentWorker with 64 steps per call, which returns the same steps as the samplers of batches.
 
-Steps are those of the batches returned; nothing that was played is missing from them, as every episode begun is finished. `--batches` is
-how many times 1024 of them one measurement takes at least. On a machine that has other things to do, `--cpu-time` counts the processors'
+Every call asks for 1024 steps, a batch of the other kind, and gets the episodes that were begun for them whole: steps are those of the
+batches returned, and nothing that was played is missing from them. `--batches` is how many times 1024 steps one measurement takes at least. On a machine that has other things to do, `--cpu-time` counts the processors'
 seconds, of all processes together, in place of those of the clock: then what waits for something else costs nothing.
 """
 
@@ -102,9 +102,10 @@ def episodes(
     sampler.obtain_samples(0, 1, None)
 
     def measure():
-        start = seconds()
-        batch = sampler.obtain_samples(0, n_batches * T * B, None)
-        return len(batch) / (seconds() - start)
+        start, n_steps = seconds(), 0
+        while n_steps < n_batches * T * B:
+            n_steps += len(sampler.obtain_samples(0, T * B, None))
+        return n_steps / (seconds() - start)
 
     return measure
 

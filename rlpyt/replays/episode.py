@@ -45,6 +45,7 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
         self._ring = Ring(self.capacity)
         self._episodes: deque[tuple[int, int]] = deque()  # (number of the first step, steps), oldest first.
         self._steps: dict[str, Tree] | None = None  # [capacity,...]
+        self._forms: dict[str, Tree] = {}  # (dtype, shape without the first dimension) of every array that an append must have.
         self._last: Tree = None  # Of FinalObservations, whose slots are the same in all.
         self._slots = np.full(self.capacity, _NOT_LAST)  # Of the last step of each episode.
         self._episode_infos: deque[dict] = deque()
@@ -74,8 +75,12 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
         """Add episodes, in their order; the oldest ones make room. Of more than fit, the last ones are added.
 
         Raises:
-            ValueError: an episode has more steps than there is room for, or other fields than those before.
+            TypeError: the steps are not whole episodes.
+            ValueError: an episode has more steps than there is room for; or fields, dtypes or shapes are not those of the episodes before,
+                also of last_observations and episode_infos. Then nothing is changed.
         """
+        if not isinstance(batch, EpisodeBatch):
+            raise TypeError(f"append_episodes takes an EpisodeBatch, not a {type(batch).__name__}, which does not tell where episodes are.")
         batch = batch.numpy()
         lengths = np.asarray(batch.lengths, np.int64)
         if not len(lengths):
@@ -87,10 +92,14 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
             batch = batch.select(np.cumsum(lengths[::-1])[::-1] <= self.capacity)
             lengths = np.asarray(batch.lengths, np.int64)
         steps = {name: numeric(getattr(batch, name)) for name in EpisodeBatch._PER_STEP}
+        infos = numeric(batch.episode_infos_by_episode)
+        forms = {**steps, "last_observations": batch.last_observations, "episode_infos": infos}
+        forms = tree_map(lambda x: (x.dtype, x.shape[1:]), forms)
         if self._steps is None:
             self._allocate(steps, batch.last_observations)
+            self._forms = forms
             self.env_spec = self.env_spec or batch.env_spec
-        self._check(steps)
+        self._check(forms)
         self._evict(max(room, 0))
 
         number = self._ring.written
@@ -102,7 +111,6 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
         self._slots[self._ring.wrap(stops - 1)] = next(leaf for _, leaf in leaves(slots))
         self._ring.advance(len(rows))
         self._episodes.extend(zip((stops - lengths).tolist(), lengths.tolist()))
-        infos = numeric(batch.episode_infos_by_episode)
         self._episode_infos.extend(tree_map(lambda x, i=i: x[i], infos) for i in range(len(lengths)))
 
     def _allocate(self, steps: dict[str, Tree], last_observations: Tree) -> None:
@@ -112,15 +120,17 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
         self._steps = tree_map(lambda x: np.zeros((self.capacity, *x.shape[1:]), x.dtype), steps)
         self._last = tree_map(lambda x: FinalObservations(x[0], self.capacity), last_observations)
 
-    def _check(self, steps: dict[str, Tree]) -> None:
-        expected, got = structure(self._steps), structure(steps)
+    def _check(self, forms: dict[str, Tree]) -> None:
+        expected, got = structure(self._forms), structure(forms)
         if expected != got:
             raise ValueError(f"The episodes have the fields {got}, but must have those kept before, {expected}.")
-        given = dict(leaves(steps))
-        for path, memory in leaves(self._steps):
-            expected, got = ((x.dtype, x.shape[1:]) for x in (memory, given[path]))
-            if expected != got:
-                raise ValueError(f"{path} has dtype {got[0]} and shape {got[1]} in each step, but must be as before: {expected}.")
+        given = dict(leaves(forms))
+        for path, (dtype, shape) in leaves(self._forms):
+            got_dtype, got_shape = given[path]
+            if (got_dtype, got_shape) != (dtype, shape):
+                raise ValueError(
+                    f"{path} has dtype {got_dtype} and shape {got_shape} in each entry, but must have {dtype} and {shape} as before."
+                )
 
     def _evict(self, n_steps: int) -> None:
         """Forget the oldest episodes until no more than `n_steps` steps are left."""
@@ -138,9 +148,9 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
         """Return `n` transitions drawn uniformly with replacement, copied out.
 
         Raises:
-            ValueError: nothing is kept yet.
+            ValueError: nothing is kept yet, or `n` is less than 1.
         """
-        self._check_not_empty()
+        self._check_not_empty(n)
         numbers = self.rng.integers(self._first, self._ring.written, size=n)
         rows = self._ring.wrap(numbers)
         slots = self._slots[rows]
@@ -159,7 +169,11 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
         return TimeStepBatch(env_spec=self.env_spec, **steps, next_observations=next_observations, episode_infos=infos, validate=False)
 
     def sample_transitions(self, n: int) -> dict[str, Tree]:
-        """Return what `sample_timesteps` does as a dictionary of arrays [n,...]."""
+        """Return what `sample_timesteps` does as a dictionary of arrays [n,...].
+
+        Raises:
+            ValueError: nothing is kept yet, or `n` is less than 1.
+        """
         batch = self.sample_timesteps(n)
         return {name: getattr(batch, name) for name in TimeStepBatch._PER_STEP}
 
@@ -167,13 +181,17 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
         """Return `n` episodes drawn uniformly with replacement, each as likely as any other, copied out.
 
         Raises:
-            ValueError: nothing is kept yet.
+            ValueError: nothing is kept yet, or `n` is less than 1.
         """
-        self._check_not_empty()
+        self._check_not_empty(n)
         return self._read(self.rng.integers(self.n_episodes, size=n))
 
     def sample_path(self) -> dict[str, Tree]:
-        """Return one episode drawn uniformly, as `EpisodeBatch.to_list` does."""
+        """Return one episode drawn uniformly, as `EpisodeBatch.to_list` does.
+
+        Raises:
+            ValueError: nothing is kept yet.
+        """
         return self.sample_episodes(1).to_list()[0]
 
     def episodes(self) -> EpisodeBatch:
@@ -185,9 +203,11 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
         self._check_not_empty()
         return self._read(np.arange(self.n_episodes))
 
-    def _check_not_empty(self) -> None:
+    def _check_not_empty(self, n: int = 1) -> None:
         if not self._episodes:
             raise ValueError("The buffer is empty: append episodes before sampling.")
+        if n < 1:
+            raise ValueError(f"n={n} must be at least 1: there is no sample of nothing.")
 
     def _read(self, idxs: np.ndarray) -> EpisodeBatch:
         """Return the episodes number `idxs` [n], from the oldest one."""
@@ -206,13 +226,11 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
 
     def _infos(self, idxs: np.ndarray) -> dict:
         """Return what is the same during a whole episode, of these episodes: arrays [n,...]."""
-        if not self._episode_infos or not self._episode_infos[0]:
-            return {}
         return tree_map(lambda *values: np.stack(values), *(self._episode_infos[i] for i in idxs.tolist()))
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Return the contents: plain data and tensors."""
+        """Return the contents: plain data and tensors; not `env_spec`, which is given to the constructor."""
         kept = None
         if self._episodes:
             batch = self.episodes()

@@ -1,6 +1,7 @@
 """The replay buffer of whole episodes, against a list of them."""
 
 import io
+import multiprocessing as mp
 import pickle
 
 import numpy as np
@@ -120,11 +121,68 @@ def test_what_is_sampled_is_a_copy():
     assert buffer.episodes().observations[:, 0].tolist() == [0, 1, 2, 3]
 
 
-def test_a_copy_in_another_process_draws_other_numbers():
+def test_a_copy_draws_the_same_numbers():
     buffer = EpisodeReplayBuffer(10)
     buffer.append_episodes(make_episodes([4, 5]))
     copy = pickle.loads(pickle.dumps(buffer))
-    assert copy.episodes() == buffer.episodes()
+    assert copy.episodes() == buffer.episodes() and copy.sample_timesteps(50) == buffer.sample_timesteps(50)
+
+
+def draw(buffer, answers):
+    answers.put(buffer.sample_timesteps(50).rewards.tolist())
+
+
+def test_a_copy_in_another_process_draws_other_numbers():
+    buffer = EpisodeReplayBuffer(10)
+    buffer.append_episodes(make_episodes([4, 5]))
+    ctx, drawn = mp.get_context("fork"), []
+    for _ in range(2):
+        answers = ctx.SimpleQueue()
+        process = ctx.Process(target=draw, args=(buffer, answers), daemon=True)
+        process.start()
+        process.join(60)
+        assert process.exitcode == 0
+        drawn.append(answers.get())
+    drawn.append(buffer.sample_timesteps(50).rewards.tolist())
+    assert len(set(map(tuple, drawn))) == 3
+
+
+FIELDS = ("env_spec", *EpisodeBatch._PER_STEP, "last_observations", "lengths")
+
+OTHER_FORMS = {
+    "an episode info less": (dict(episode_infos={}), "fields.*must have those kept before"),
+    "an episode info more": (dict(episode_infos={"length": np.array([2]), "goal": np.zeros(1)}), "must have those kept before"),
+    "an episode info of another shape": (dict(episode_infos={"length": np.array([[2]])}), r"episode_infos.length .*shape \(1,\)"),
+    "an episode info of another dtype": (dict(episode_infos={"length": np.array([2.0])}), "episode_infos.length has dtype float64"),
+    "last observations of another shape": (dict(last_observations=np.zeros((1, 1))), r"last_observations .*shape \(1,\).*float64 and \(2,\)"),
+    "last observations of another dtype": (dict(last_observations=np.zeros((1, 2), np.float32)), "last_observations has dtype float32"),
+    "last observations of another structure": (dict(last_observations={"x": np.zeros((1, 2))}), "must have those kept before"),
+    "rewards of another dtype": (dict(rewards=np.zeros(2)), "rewards has dtype float64"),
+}
+
+
+@pytest.mark.parametrize("change, said", OTHER_FORMS.values(), ids=OTHER_FORMS)
+def test_episodes_of_another_form_are_refused_and_nothing_is_changed(change, said):
+    buffer, batch = EpisodeReplayBuffer(7), make_episodes([2], number=5)
+    buffer.append_episodes(make_episodes([2, 3]))
+    before = buffer.episodes()
+    args = {name: getattr(batch, name) for name in FIELDS} | {"episode_infos": batch.episode_infos_by_episode}
+    with pytest.raises(ValueError, match=said):
+        buffer.append_episodes(EpisodeBatch(**{**args, **change}, validate=False))
+    assert buffer.episodes() == before and buffer.state_dict() is not None
+    buffer.append_episodes(batch)
+    assert buffer.n_steps == 7
+
+
+def test_infos_that_only_later_episodes_have_are_refused():
+    buffer, batch = EpisodeReplayBuffer(10), make_episodes([2])
+    buffer.append_episodes(EpisodeBatch(**{name: getattr(batch, name) for name in FIELDS}))
+    assert buffer.episodes().episode_infos_by_episode == {}
+    with pytest.raises(ValueError, match="must have those kept before"):
+        buffer.append_episodes(batch)
+    buffer.clear()
+    buffer.append_episodes(batch)
+    assert buffer.episodes().episode_infos_by_episode["length"].tolist() == [2]
 
 
 def test_errors():
@@ -140,12 +198,17 @@ def test_errors():
     assert len(buffer) == 0
     buffer.append_episodes(make_episodes([2, 3]))
     batch = make_episodes([2])
+    for sample in (buffer.sample_timesteps, buffer.sample_transitions, buffer.sample_episodes):
+        with pytest.raises(ValueError, match="n=0 must be at least 1"):
+            sample(0)
+    with pytest.raises(TypeError, match="takes an EpisodeBatch, not a TimeStepBatch"):
+        buffer.append_episodes(TimeStepBatch.from_episode_batch(batch))
     names = ("env_spec", "observations", "last_observations", "actions", "rewards", "step_types", "lengths")
     args = {name: getattr(batch, name) for name in names}
     with pytest.raises(ValueError, match="must have those kept before"):
         buffer.append_episodes(EpisodeBatch(**args))
     with pytest.raises(ValueError, match="observations has dtype float32"):
         args["observations"] = args["observations"].astype(np.float32)
-        buffer.append_episodes(EpisodeBatch(**args, env_infos=batch.env_infos))
+        buffer.append_episodes(EpisodeBatch(**args, env_infos=batch.env_infos, episode_infos=batch.episode_infos_by_episode))
     with pytest.raises(ValueError, match="capacity=10, and this one has capacity=11"):
         EpisodeReplayBuffer(11).load_state_dict(buffer.state_dict())

@@ -195,22 +195,21 @@ class BaseSampler:
         Raises:
             ValueError: they differ in what a batch, which has one shape and one dtype for all columns, must have in common.
         """
-        B, n_eval = self.batch_spec.B, self.eval_n_envs
         made, chosen = [], None
-        for EnvCls, env_kwargs, n, where in (
-            (self.EnvCls, self.env_kwargs, B, "column {}"),
-            (self.eval_EnvCls, self.eval_env_kwargs, n_eval, "evaluation environment {}"),
+        for is_column, EnvCls, env_kwargs, n in (
+            (True, self.EnvCls, self.env_kwargs, self.batch_spec.B),
+            (False, self.eval_EnvCls, self.eval_env_kwargs, self.eval_n_envs),
         ):
-            for b in range(n):
-                kind = entry(EnvCls, b), entry(env_kwargs, b)
-                differs = any(isinstance(value, (list, tuple)) for value in (EnvCls, env_kwargs))
-                if made and not differs or any(_is_equal(kind, other) for other in made):
-                    continue
+            differ = any(isinstance(value, (list, tuple)) for value in (EnvCls, env_kwargs))
+            for b in range(n if differ else min(n, 1)):
                 index = self.rank * n + b
+                kind = entry(EnvCls, index), entry(env_kwargs, index)
+                if any(_is_equal(kind, other) for other in made):
+                    continue
                 env = make_envs(EnvCls, env_kwargs, self.seed, "example", [index], all_envs)[0]
                 if made:
-                    check_same_form(env, chosen, f"The environment of {where.format(b)}")
-                if chosen is None or max_timeouts(env, self.batch_spec.T) > max_timeouts(chosen, self.batch_spec.T):
+                    check_same_form(env, chosen, f"The environment of {'column' if is_column else 'evaluation environment'} {b}")
+                if chosen is None or is_column and max_timeouts(env, self.batch_spec.T) > max_timeouts(chosen, self.batch_spec.T):
                     chosen = env
                 made.append(kind)
         return chosen

@@ -4,12 +4,13 @@ import copy
 import multiprocessing
 import os
 import uuid
+from collections import namedtuple
 from functools import partial
 
 import numpy as np
 import pytest
 from agents_for_tests import RecordingAgent
-from collecting import ASYNC_KINDS, KINDS, ONE_OF_EACH, assert_same, collect, collect_in_parts, make_agent, make_sampler
+from collecting import ASYNC_KINDS, KINDS, ONE_OF_EACH, assert_same, assert_same_arrays, collect, collect_in_parts, make_agent, make_sampler
 from envs import CountingEnv, FailingEnv, make_walk
 
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper, round_robin_strategy
@@ -152,6 +153,34 @@ def test_columns_that_do_not_agree_are_refused_before_any_process_starts(kind, E
     sampler = make_sampler(kind, env={}, eval_EnvCls=[CountingEnv, EnvCls, CountingEnv])
     with pytest.raises(ValueError, match=said.replace("column 4", "evaluation environment 1")):
         sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
+
+
+@one_of_each
+@pytest.mark.parametrize("by_arguments", [False, True])
+def test_evaluation_environments_of_one_kind_that_do_not_fit_are_refused_too(kind, by_arguments, monkeypatch):
+    monkeypatch.setattr(multiprocessing.Process, "start", lambda process: pytest.fail("a process was started"))
+    own = dict(eval_env_kwargs=dict(n_actions=2)) if by_arguments else dict(eval_EnvCls=partial(CountingEnv, n_actions=2))
+    sampler = make_sampler(kind, env={}, **own)
+    with pytest.raises(ValueError, match="evaluation environment 0 takes actions of"):
+        sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
+
+
+class TellingMore(CountingEnv):
+    """Has another env_info than CountingEnv, and may be truncated at any step."""
+
+    def step(self, action):
+        observation, reward, done, _ = super().step(action)
+        return observation, reward, done, namedtuple("told", ["traj_done", "timeout", "more"])(done, False, 1.0)
+
+
+@one_of_each
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_batch_is_made_for_the_environments_of_its_columns_not_for_those_of_evaluation(kind, as_list):
+    settings = dict(env=dict(episode_length=7, end="timeout"), n_batches=1, evaluate_after=(0,))
+    theirs = collect(kind, **settings)
+    ours = collect(kind, **settings, eval_EnvCls=[TellingMore] * 3 if as_list else TellingMore, eval_env_kwargs=dict(episode_length=4))
+    assert_same_arrays(ours.batches[0], theirs.batches[0], "batch")
+    assert lengths(ours.evals[0]) == [4]
 
 
 def test_memory_suffices_for_the_shortest_horizon_of_all():

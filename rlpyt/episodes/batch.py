@@ -152,7 +152,8 @@ class TimeStepBatch:
         return [self._map(lambda x, i=i: x[i : i + 1]) for i in range(len(self))]
 
     def take(self, idxs: np.ndarray) -> TimeStepBatch:
-        """Return a copy of the steps number `idxs` [n] int."""
+        """Return a copy of some steps, in the order given: `idxs` is a mask [S] bool, or their numbers [n] int."""
+        idxs = _chosen(len(self), idxs)
         return self._map(lambda x: x[idxs])
 
     def sample(self, n: int, rng: np.random.Generator | None = None) -> TimeStepBatch:
@@ -404,15 +405,15 @@ class EpisodeBatch(TimeStepBatch):
 
     def select(self, episodes: Any) -> EpisodeBatch:
         """Return a copy of some episodes, in their order: `episodes` is a mask [N] bool, or their numbers [n] int."""
-        chosen = np.arange(self.n_episodes)[as_numpy(episodes)]
+        chosen = _chosen(self.n_episodes, episodes)
         stops, lengths = self._stops, self._lengths[chosen]
         starts = stops[chosen] - lengths
         steps = np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
         return self._select(steps, chosen)
 
     def take(self, idxs: np.ndarray) -> TimeStepBatch:
-        """Return a copy of the steps number `idxs` [n] int, in [0,S), as transitions."""
-        idxs = np.asarray(idxs, np.int64)
+        """Return a copy of some steps, as transitions in the order given: `idxs` is a mask [S] bool, or their numbers [n] int."""
+        idxs = _chosen(len(self), idxs)
         episodes = np.searchsorted(self._stops, idxs, side="right")
         is_last = idxs + 1 == self._stops[episodes]
 
@@ -522,6 +523,11 @@ class EpisodeBatch(TimeStepBatch):
 # ---------------------------------------------------------------------------------------------------------------------
 def _dict_or_empty(infos: dict | None) -> dict:
     return {} if infos is None else infos
+
+
+def _chosen(n: int, which: Any) -> np.ndarray:
+    """Return the numbers, in [0,n), of what a mask [n] or numbers, also negative ones, choose."""
+    return np.arange(n)[as_numpy(which)]
 
 
 def _as_uint8(step_types: Any) -> Any:

@@ -380,6 +380,35 @@ def test_transitions_of_episodes():
     assert type(steps) is TimeStepBatch and len(steps) == 9
 
 
+@pytest.mark.parametrize("as_tensors", [False, True])
+@pytest.mark.parametrize("make", [episodes, transitions])
+def test_steps_are_taken_by_masks_and_numbers_as_arrays_are(make, as_tensors):
+    batch = make()
+    everything = TimeStepBatch.from_episode_batch(batch) if make is episodes else batch
+    n = len(batch)
+    steps = everything.split()
+    choices = [
+        ([0, n - 1, 0], [0, n - 1, 0]),
+        ([-1, -n, 1], [n - 1, 0, 1]),
+        (np.array([n - 1], np.uint8), [n - 1]),
+        (torch.tensor([1, -1]), [1, n - 1]),
+        ([True] + [False] * (n - 1), [0]),
+        (torch.ones(n, dtype=torch.bool), list(range(n))),
+        (batch.terminals, [t for t in range(n) if batch.step_types[t] == StepType.TERMINAL]),
+    ]
+    batch = batch.torch() if as_tensors else batch
+    for idxs, chosen in choices:
+        taken = batch.take(idxs).numpy()
+        assert type(taken) is TimeStepBatch and taken == TimeStepBatch.concatenate(*(steps[i] for i in chosen))
+    for nothing in ([], np.array([], int), np.zeros(n, bool)):
+        assert len(batch.take(nothing)) == 0
+    for wrong in ([n], [-n - 1], [0.7], [True] * (n + 1)):
+        with pytest.raises(IndexError):
+            batch.take(wrong)
+    batch.take([0]).rewards[:] = 99
+    assert not (batch.rewards == 99).any()
+
+
 @pytest.mark.parametrize("make", [episodes, transitions])
 def test_sampled_steps_are_steps(make):
     batch = make()

@@ -22,7 +22,7 @@ class TimeStepBatch:
     """Transitions in any order, n of them; immutable, compared by value.
 
     Args:
-        env_spec: `EnvSpec` of the environment they are from.
+        env_spec: `EnvSpec` of the environment they are from; None if it is not known: then nothing is compared with its spaces.
         episode_infos: dictionary of arrays [n,...]: what is the same during a whole episode.
         observations, next_observations: before and after the action [n,...].
         actions: [n,...].
@@ -35,7 +35,7 @@ class TimeStepBatch:
         ValueError: something is not of the type or shape that it must have, `rewards` being what sizes are compared with.
     """
 
-    env_spec: EnvSpec
+    env_spec: EnvSpec | None
     episode_infos: dict
     observations: Tree
     actions: Tree
@@ -54,7 +54,7 @@ class TimeStepBatch:
     def __init__(
         self,
         *,
-        env_spec: EnvSpec,
+        env_spec: EnvSpec | None,
         observations: Tree,
         actions: Tree,
         rewards: np.ndarray,
@@ -173,7 +173,7 @@ class TimeStepBatch:
         return [{name: getattr(step, name) for name in TimeStepBatch._PER_STEP} for step in batch.split()]
 
     @classmethod
-    def from_time_step_list(cls, env_spec: EnvSpec, ts_samples: Sequence[dict]) -> TimeStepBatch:
+    def from_time_step_list(cls, env_spec: EnvSpec | None, ts_samples: Sequence[dict]) -> TimeStepBatch:
         """Return the steps of all dictionaries, which are as from `to_time_step_list`, but may hold any number of steps each.
 
         Raises:
@@ -204,7 +204,7 @@ class EpisodeBatch(TimeStepBatch):
     An episode may also be a part of one: its last step then is neither `TERMINAL` nor `TIMEOUT`.
 
     Args:
-        env_spec: `EnvSpec` of the environment they are from.
+        env_spec: `EnvSpec` of the environment they are from; None if it is not known: then nothing is compared with its spaces.
         episode_infos: dictionary of arrays [N,...]: what is the same during a whole episode.
         observations: before the action [S,...].
         last_observations: after the last action of each episode [N,...].
@@ -232,7 +232,7 @@ class EpisodeBatch(TimeStepBatch):
     def __init__(
         self,
         *,
-        env_spec: EnvSpec,
+        env_spec: EnvSpec | None,
         observations: Tree,
         last_observations: Tree,
         actions: Tree,
@@ -324,7 +324,7 @@ class EpisodeBatch(TimeStepBatch):
     # Padded to the same length --------------------------------------------------------------------------------------
     def _padded_length(self) -> int:
         longest = int(self._lengths.max(initial=0))
-        limit = self.env_spec.max_episode_length
+        limit = None if self.env_spec is None else self.env_spec.max_episode_length
         if limit is None or np.isinf(limit):
             return longest
         if longest > limit:
@@ -447,11 +447,11 @@ class EpisodeBatch(TimeStepBatch):
         ]
 
     @classmethod
-    def from_list(cls, env_spec: EnvSpec, paths: Sequence[dict]) -> EpisodeBatch:
+    def from_list(cls, env_spec: EnvSpec | None, paths: Sequence[dict]) -> EpisodeBatch:
         """Return a batch of episodes given as dictionaries, one for each episode of T steps.
 
         Args:
-            env_spec: `EnvSpec` of the environment they are from.
+            env_spec: `EnvSpec` of the environment they are from, or None.
             paths: with the keys observations ([T,...], or [T+1,...] with the last one), actions, rewards, and either step_types or dones
                 (``TERMINAL`` where done, else ``MID``); and optionally next_observations (whose last one is the episode's last
                 observation; with neither, the last of observations is repeated), env_infos, agent_infos and episode_infos (without a
@@ -588,13 +588,13 @@ def _check_steps(batch: TimeStepBatch) -> None:
         raise ValueError(f"rewards has shape {batch.rewards.shape}, but must have one dimension: one number for each step.")
     n, spec, is_episodes = len(batch.rewards), batch.env_spec, isinstance(batch, EpisodeBatch)
     observation_fields = ("observation",) if is_episodes else ("observation", "next_observation")
-    spaces = {name: (spec.observation_space, "observation_space") for name in observation_fields}
-    spaces["action"] = (spec.action_space, "action_space")
+    space_names = {**dict.fromkeys(observation_fields, "observation_space"), "action": "action_space"}
     for name in ("observation", "action", "next_observation"):
-        if name in spaces:
+        if name in space_names:
             _check_tree(f"{name}s", getattr(batch, f"{name}s"), n)
-            if n:
-                _check_space(name, getattr(batch, f"{name}s"), *spaces[name], warn=name == "observation")
+            if n and spec is not None:
+                space_name = space_names[name]
+                _check_space(name, getattr(batch, f"{name}s"), getattr(spec, space_name), space_name, warn=name == "observation")
     _check_step_types(batch.step_types, n)
     _check_infos("agent_infos", batch.agent_infos, n)
     if not is_episodes:
@@ -633,7 +633,8 @@ def _check_episodes(batch: EpisodeBatch) -> None:
     if N and all(isinstance(x, np.ndarray) and len(x) for _, x in leaves(batch.observations)):
         one = _first(batch.observations)
         shapes = [_shapes(_first(batch.last_observations)), _shapes(one)]
-        if shapes[0] != shapes[1] and fits_space(batch.env_spec.observation_space, one):  # Else it is not their fault.
+        spec = batch.env_spec
+        if shapes[0] != shapes[1] and (spec is None or fits_space(spec.observation_space, one)):  # Else it is not their fault.
             raise ValueError(
                 f"last_observations must have the same number of entries in each observation as observations: got shape {shapes[0]}, "
                 f"expected {shapes[1]}."

@@ -26,7 +26,7 @@ class EpisodeReplayBuffer(OwnRandomNumbers):
 
     Args:
         capacity: the most steps that are kept (env steps).
-        env_spec: of what is sampled; None takes that of the first episodes.
+        env_spec: of what is sampled; None takes that of the first episodes, which is not part of a checkpoint.
 
     Attributes:
         capacity, env_spec: as above.

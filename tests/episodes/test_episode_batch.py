@@ -312,6 +312,26 @@ def test_selecting_episodes():
     assert len(batch.select([])) == 0
 
 
+def test_episodes_whose_spec_is_not_known():
+    for make, args in ((EpisodeBatch, episode_args()), (TimeStepBatch, time_step_args())):
+        known, batch = make(**args), make(**{**args, "env_spec": None})
+        assert batch.env_spec is None and make.concatenate(*batch.split()) == batch != known
+        for name in make._PER_STEP:
+            assert same_value(getattr(batch, name), getattr(known, name))
+        with pytest.raises(ValueError, match="observations has batch size"):
+            make(**{**args, "env_spec": None, "observations": args["observations"][:-1]})
+    batch = EpisodeBatch(**{**episode_args(), "env_spec": None})
+    unlimited = EpisodeBatch(**{**episode_args(), "env_spec": EnvSpec(BOX, DISCRETE)})
+    for name in PADDED:
+        assert same_value(getattr(batch, f"padded_{name}"), getattr(unlimited, f"padded_{name}"))
+    assert batch.valids.tolist() == unlimited.valids.tolist()
+    assert EpisodeBatch.from_list(None, batch.to_list()) == batch
+    steps = TimeStepBatch.from_episode_batch(batch)
+    assert TimeStepBatch.from_time_step_list(None, batch.to_time_step_list()) == steps == batch.take(np.arange(9))
+    with pytest.raises(ValueError, match="last_observations must have the same number of entries"):
+        EpisodeBatch(**{**episode_args(), "env_spec": None, "last_observations": np.zeros((3, 4))})
+
+
 def test_lists_of_episodes_are_inverse():
     batch = episodes()
     paths = batch.to_list()

@@ -113,6 +113,14 @@ def test_names_are_not_kept_and_the_spec_is():
     assert set(buffer.episodes().env_infos) == {"deep"} and buffer.episodes().env_spec is SPEC
 
 
+def test_a_restored_buffer_works_without_a_spec():
+    buffer, restored = EpisodeReplayBuffer(10), EpisodeReplayBuffer(10)
+    buffer.append_episodes(make_episodes([4, 2]))
+    restored.load_state_dict(buffer.state_dict())
+    assert restored.env_spec is None
+    np.testing.assert_array_equal(restored.episodes().padded_rewards, buffer.episodes().padded_rewards)
+
+
 def test_what_is_sampled_is_a_copy():
     buffer = EpisodeReplayBuffer(10)
     buffer.append_episodes(make_episodes([4]))
@@ -154,7 +162,7 @@ OTHER_FORMS = {
     "an episode info more": (dict(episode_infos={"length": np.array([2]), "goal": np.zeros(1)}), "must have those kept before"),
     "an episode info of another shape": (dict(episode_infos={"length": np.array([[2]])}), r"episode_infos.length .*shape \(1,\)"),
     "an episode info of another dtype": (dict(episode_infos={"length": np.array([2.0])}), "episode_infos.length has dtype float64"),
-    "last observations of another shape": (dict(last_observations=np.zeros((1, 1))), r"last_observations .*shape \(1,\).*float64 and \(2,\)"),
+    "last observations of another shape": (dict(last_observations=np.zeros((1, 1))), r"last_observations .*float64 and \(2,\)"),
     "last observations of another dtype": (dict(last_observations=np.zeros((1, 2), np.float32)), "last_observations has dtype float32"),
     "last observations of another structure": (dict(last_observations={"x": np.zeros((1, 2))}), "must have those kept before"),
     "rewards of another dtype": (dict(rewards=np.zeros(2)), "rewards has dtype float64"),

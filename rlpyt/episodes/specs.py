@@ -154,7 +154,13 @@ class EnvSpec(InOutSpec):
 
     @classmethod
     def from_env(cls, env: Any) -> EnvSpec:
-        """Describe an environment of gymnasium or of rlpyt."""
+        """Describe an environment of any kind.
+
+        Args:
+            env: an `Environment`, whose `spec` it is; or an environment of gymnasium or rlpyt.
+        """
+        if isinstance(getattr(env, "spec", None), EnvSpec):
+            return env.spec
         limit = getattr(env, "horizon", None)
         if limit is None:
             limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)

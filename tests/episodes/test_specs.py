@@ -3,11 +3,14 @@
 import dataclasses
 
 import cloudpickle
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlpyt.episodes import EnvSpec, EnvStep, InOutSpec, StepType, TimeStep
+from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.envs.point_env import PointEnv
+from rlpyt.episodes import EnvSpec, EnvStep, InOutSpec, StepType, TimeStep, as_environment, as_gymnasium, as_rlpyt
 from rlpyt.episodes.specs import flat_dim
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
@@ -91,6 +94,20 @@ def test_env_spec_survives_cloudpickle(wrap):
     spec = EnvSpec(wrap(BOX), wrap(DISCRETE), 7)
     copy = cloudpickle.loads(cloudpickle.dumps(spec))
     assert copy == spec and copy.max_episode_length == 7 and copy.observation_space == spec.observation_space
+
+
+@pytest.mark.parametrize("limit", [7, None])
+def test_the_spec_of_an_environment_is_the_same_as_whichever_kind_it_is_had(limit):
+    env = GymEnv(gymnasium.make("CartPole-v1", max_episode_steps=limit or -1))
+    assert EnvSpec.from_env(env) is env.spec and env.spec.max_episode_length == limit
+    for same in (as_gymnasium(env), as_environment(as_gymnasium(env)), as_environment(as_rlpyt(env))):
+        assert EnvSpec.from_env(same).max_episode_length == limit and EnvSpec.from_env(same).action_space.n == 2
+    assert EnvSpec.from_env(as_rlpyt(env)).max_episode_length == limit
+
+
+def test_the_spec_of_an_environment_of_ones_own_has_its_limit():
+    assert EnvSpec.from_env(PointEnv(max_episode_length=7)).max_episode_length == 7
+    assert EnvSpec.from_env(as_rlpyt(PointEnv(max_episode_length=7))).max_episode_length == 7
 
 
 def test_spaces_of_rlpyt_are_compared_by_value_too():

@@ -10,8 +10,9 @@ against CpuSampler with 2 workers and T=64. Prints medians of ratios measured in
 * FragmentWorker with 64 steps per call, which returns the same steps as the samplers of batches.
 
 Every call asks for 1024 steps, a batch of the other kind, and gets the episodes that were begun for them whole: steps are those of the
-batches returned, and nothing that was played is missing from them. `--batches` is how many times 1024 steps one measurement takes at least. On a machine that has other things to do, `--cpu-time` counts the processors'
-seconds, of all processes together, in place of those of the clock: then what waits for something else costs nothing.
+batches returned, and nothing that was played is missing from them. `--batches` is how many times 1024 steps one measurement takes at
+least. On a machine that has other things to do, `--cpu-time` counts the processors' seconds, of all processes together, in place of those
+of the clock: then what waits for something else costs nothing.
 """
 
 from __future__ import annotations

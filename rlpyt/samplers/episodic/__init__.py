@@ -5,30 +5,17 @@ Names are imported from their modules when they are first asked for.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from rlpyt.utils.lazy import lazy_names
 
 _MODULES = {
-    "env_update": ["EnvUpdate", "ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate"],
-    "factory": ["WorkerFactory"],
-    "in_progress": ["InProgressEpisode"],
-    "local": ["LocalSampler"],
-    "multiprocessing": ["MultiprocessingSampler"],
-    "sampler": ["Sampler"],
-    "workers": ["DefaultWorker", "FragmentWorker", "VecWorker", "Worker"],
+    "rlpyt.samplers.episodic.env_update": ["EnvUpdate", "ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate"],
+    "rlpyt.samplers.episodic.factory": ["WorkerFactory"],
+    "rlpyt.samplers.episodic.in_progress": ["InProgressEpisode"],
+    "rlpyt.samplers.episodic.local": ["LocalSampler"],
+    "rlpyt.samplers.episodic.multiprocessing": ["MultiprocessingSampler"],
+    "rlpyt.samplers.episodic.sampler": ["Sampler"],
+    "rlpyt.samplers.episodic.workers": ["DefaultWorker", "FragmentWorker", "VecWorker", "Worker"],
+    "rlpyt.samplers.ray": ["RaySampler"],
 }
-_HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-_HOMES["RaySampler"] = "rlpyt.samplers.ray"
 
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}.")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_names(__name__, _MODULES)

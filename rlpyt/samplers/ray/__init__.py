@@ -5,14 +5,11 @@ Names are imported from their modules when they are first asked for.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from rlpyt.utils.lazy import lazy_names
 
-_HOMES = {"RayBatchSampler": "batch_sampler", "RaySampler": "sampler"}
-__all__ = sorted(_HOMES)
+_MODULES = {
+    "rlpyt.samplers.ray.batch_sampler": ["RayBatchSampler"],
+    "rlpyt.samplers.ray.sampler": ["RaySampler"],
+}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}.")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__, __all__ = lazy_names(__name__, _MODULES)

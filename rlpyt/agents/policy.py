@@ -1,8 +1,8 @@
 """Any agent as a policy of episodic samplers, and any policy as an agent of the others.
 
 A *policy* has ``get_action(observation)`` and ``get_actions(observations)``, which return the action and a dictionary of whatever else
-there is to say (all with leading dimension B in the latter case), ``reset(do_resets=None)`` with a list of B bools,
-``get_param_values()`` and ``set_param_values(params)``.
+there is to say (all with leading dimension B in the latter case; actions that are structures, such as dictionaries, as a list of B),
+``reset(do_resets=None)`` with a list of B bools, ``get_param_values()`` and ``set_param_values(params)``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class AgentPolicy:
         return actions[0], _first(infos)
 
     def get_actions(self, observations: Any) -> tuple[Any, dict]:
-        """Return actions for observations ``[B,...]``, and a dictionary of agent_info ``[B,...]``."""
+        """Return actions for observations ``[B,...]``, and a dictionary of agent_info ``[B,...]``.
+
+        Actions are an array ``[B,...]``, or a list of B where each is a structure (a namedtuple, dictionary or tuple).
+        """
         if self._spaces is None:
             raise RuntimeError("The agent does not know its environment: call prepare(env) of the AgentPolicy first.")
         observations = self._converted(observations)
@@ -90,7 +93,8 @@ class AgentPolicy:
         for b in np.flatnonzero(do_resets):
             self.agent.reset_one(idx=int(b))
             if b < len(self._prev_reward):
-                self._prev_action[b] = self._spaces.action.null_value()
+                for leaf, null in zip(buffer_leaves(self._prev_action), buffer_leaves(self._spaces.action.null_value())):
+                    leaf[b] = null
                 self._prev_reward[b] = 0
 
     def get_param_values(self) -> dict:
@@ -133,11 +137,13 @@ class AgentPolicy:
         return observations
 
     def _reverted(self, action: Any) -> Any:
-        """Return actions of rlpyt's space in the form that the environment takes."""
+        """Return actions of rlpyt's space in the form that the environment takes: an array ``[B,...]``, or a list of B structures."""
         space = self._spaces.action
+        if isinstance(action, tuple):
+            action = [buffer_func(action, lambda x, b=b: x[b]) for b in range(len(buffer_leaves(action)[0]))]
         if not isinstance(space, _GymActions) or space.is_same_in_gym:
             return action
-        return np.stack([space.revert(each) for each in action])
+        return [space.revert(each) for each in action] if isinstance(action, list) else space.revert(action)
 
 
 class _GymActions(GymSpaceWrapper):

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.specs import StepType
-from rlpyt.episodes.trees import tree_map
+from rlpyt.episodes.trees import stack
 
 
 def rollout(
@@ -61,12 +61,12 @@ def rollout(
         step_types[-1] = StepType.TIMEOUT
     return dict(
         episode_infos=episode_info,
-        observations=_stack(observations[:-1]),
-        next_observations=_stack(observations[1:]),
-        actions=_stack([step.action for step in env_steps]),
+        observations=stack(observations[:-1]),
+        next_observations=stack(observations[1:]),
+        actions=stack([step.action for step in env_steps]),
         rewards=np.array([step.reward for step in env_steps], np.float64),
-        agent_infos=_stack(agent_infos),
-        env_infos=_stack([step.env_info for step in env_steps]),
+        agent_infos=stack(agent_infos),
+        env_infos=stack([step.env_info for step in env_steps]),
         step_types=step_types,
         dones=step_types == StepType.TERMINAL,
     )
@@ -88,8 +88,3 @@ def obtain_evaluation_episodes(
         raise ValueError(f"num_eps={num_eps} must be at least 1 episode.")
     settings = dict(max_episode_length=max_episode_length, deterministic=deterministic)
     return EpisodeBatch.from_list(env.spec, [rollout(env, policy, **settings) for _ in range(num_eps)])
-
-
-def _stack(steps: list) -> Any:
-    """[T,...] of T observations, actions or infos, which may be dictionaries."""
-    return tree_map(lambda *values: np.stack([np.asarray(value) for value in values]), *steps)

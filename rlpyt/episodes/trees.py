@@ -61,6 +61,11 @@ def cat(parts: list[Tree]) -> Tree:
     return tree_map(cat_leaves, *parts)
 
 
+def stack(trees: list) -> Tree:
+    """Stack trees of one structure along a new first dimension: nested dictionaries of numpy arrays. Tuples become dictionaries, too."""
+    return tree_map(lambda *values: np.stack([np.asarray(value) for value in values]), *map(as_dictionaries, trees))
+
+
 def as_numpy(x: Any) -> np.ndarray:
     """Return an array or tensor as a numpy array, over the same memory if it is on the CPU."""
     return x.detach().cpu().numpy() if is_tensor(x) else x
@@ -97,6 +102,13 @@ def from_structure(buffer_: Any) -> Tree:
     parts = tuple(buffer_)
     names = getattr(buffer_, "_fields", None) or [f"item_{i}" for i in range(len(parts))]
     return {name: from_structure(part) for name, part in zip(names, parts) if part is not None}
+
+
+def as_dictionaries(tree: Any) -> Tree:
+    """Turn tuples of all kinds and dictionaries, one inside the other in any order, into nested dictionaries."""
+    if isinstance(tree, tuple):
+        tree = from_structure(tree)
+    return {key: as_dictionaries(part) for key, part in tree.items()} if isinstance(tree, dict) else tree
 
 
 def to_structure(tree: Tree, name: str) -> Any:

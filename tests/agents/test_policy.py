@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from agents_for_tests import AlternatingRnnAgent, RecordingAgent
-from envs import CountingEnv
+from agents_for_tests import AlternatingRnnAgent, RecordingAgent, StructuredAgent
+from envs import CountingEnv, make_structured
 
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.policy import AgentPolicy, PolicyAgent
 from rlpyt.envs.point_env import PointEnv
+from rlpyt.episodes.trees import to_structure
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
 
 
 class Echo:
@@ -115,3 +117,18 @@ def test_actions_and_observations_have_the_form_that_each_side_knows():
     policy.prepare(env)
     action, info = policy.get_action(env.reset()[0].astype(np.float64))
     assert action.dtype == np.float32 and action.shape == (2,) and set(info) == {"dist_info", "value"}
+
+
+def test_structured_actions_are_one_per_environment():
+    policy = AgentPolicy(StructuredAgent())
+    env = make_structured()
+    policy.prepare(env)
+    observation = buffer_func(env.reset(), lambda x: np.repeat(np.asarray(x)[None], 2, axis=0))
+    actions, _ = policy.get_actions(observation)
+    assert len(actions) == 2 and all(env.action_space.contains(action) for action in actions)
+    policy.reset([False, True])
+    _, info = policy.get_actions(observation)
+    for prev, action in zip(buffer_leaves(to_structure(info["prev_action"], "action")), buffer_leaves(actions[0])):
+        assert np.array_equal(prev[0], action) and not prev[1].any()
+    action, _ = policy.get_action(env.reset())
+    assert env.action_space.contains(action)

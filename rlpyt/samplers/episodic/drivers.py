@@ -83,11 +83,16 @@ def make_driver(env: Any) -> RlpytDriver | EnvironmentDriver:
     """
     from rlpyt.episodes.adapters import EnvironmentAsRlpyt, RlpytAsEnvironment, as_environment, is_rlpyt
 
-    if isinstance(env, RlpytAsEnvironment):
+    if isinstance(env, RlpytAsEnvironment) and not has_structures(env):  # Structures have another form inside.
         return RlpytDriver(env.env)
     if is_rlpyt(env) and not isinstance(env, EnvironmentAsRlpyt):
         return RlpytDriver(env)
     return EnvironmentDriver(as_environment(env))
+
+
+def has_structures(env: Any) -> bool:
+    """Whether actions or observations of an `Environment` are dictionaries or tuples."""
+    return any(hasattr(space, "spaces") for space in (env.action_space, env.observation_space))
 
 
 def write(observation: Any, out: Any, name: str = "observation") -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.environment import as_environment
+from rlpyt.episodes.trees import as_dictionaries
 from rlpyt.samplers.episodic.recorder import Chunk, Episode, Episodes, Segment, Table, _allocate, map_tree
 
 
@@ -74,10 +75,11 @@ class InProgressEpisode:
         stacked = map_tree(lambda *leaves: np.stack(leaves)[:, None], *arrays[:-1])
         rewards, step_types = np.array(self.rewards)[:, None], np.array(self.step_types, np.uint8)[:, None]
         chunk = Chunk(n, 1, stacked, rewards, step_types)
-        chunk.action = _allocate("action", self.actions[0], n, 1, batched=False)
+        actions = [as_dictionaries(action) for action in self.actions]
+        chunk.action = _allocate("action", actions[0], n, 1, batched=False)
         for table, infos in ((chunk.env_info, self.env_infos), (chunk.agent_info, self.agent_infos)):
             _fill(table, infos)
-        for t, action in enumerate(self.actions):
+        for t, action in enumerate(actions):
             chunk.action.put(t, 0, action)
         return Episodes(self.env.spec, [Episode([Segment(chunk, 0, 0, n)], arrays[-1], self.episode_info)]).to_batch()
 

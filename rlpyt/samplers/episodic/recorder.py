@@ -22,7 +22,7 @@ import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.specs import StepType
-from rlpyt.episodes.trees import from_structure
+from rlpyt.episodes.trees import from_structure, stack
 from rlpyt.models.utils import keep_large_blocks
 
 CHUNK_BYTES = 16 * 1024**2  # Of observations in a chunk, about: more, and an episode that is over keeps more memory busy.
@@ -530,8 +530,10 @@ class Recorder:
         map_tree(lambda out, x: np.copyto(out, x), self.inputs[b], observation)
 
     def act(self, actions: Any, agent_infos: Any) -> None:
-        """Record the actions, with leading dimension B, and what the policy had to say about them."""
+        """Record the actions, with leading dimension B or a list of B, and what the policy had to say about them."""
         chunk = self.chunk
+        if type(actions) is list:
+            actions = stack(actions)
         if chunk.action is None:
             chunk.action = _allocate("action", actions, chunk.T, self.B, batched=True)
             chunk.agent_info.allocate(agent_infos, chunk.T, self.B, batched=True)

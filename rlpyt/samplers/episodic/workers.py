@@ -27,6 +27,7 @@ from rlpyt.samplers.episodic.drivers import RandomState, make_driver, seed_env
 from rlpyt.samplers.episodic.env_update import EnvUpdate, apply_env_update
 from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder, map_tree
 from rlpyt.samplers.workers import describe_failure
+from rlpyt.utils.collections import is_namedtuple
 
 DEFAULT_N_ENVS = 8
 
@@ -298,7 +299,8 @@ class DefaultWorker(Worker):
     def _act(self, observation: Any) -> tuple[Any, Any]:
         """Return actions and agent_infos for observations ``[B,...]``."""
         action, agent_info = self.agent.get_action(map_tree(lambda x: x[0], observation))
-        return map_tree(_with_leading_dimension, action), map_tree(_with_leading_dimension, agent_info)
+        actions = [action] if isinstance(action, (dict, tuple)) else _with_leading_dimension(action)
+        return actions, map_tree(_with_leading_dimension, agent_info)
 
     def _reset_agent(self, columns: list[int]) -> None:
         """Tell the policy in which columns episodes begin."""
@@ -403,7 +405,8 @@ class VecWorker(DefaultWorker):
     """Plays in several environments at once, with one call of the policy per time step.
 
     The policy has ``get_actions(observations)``, which returns actions ``[B,...]`` and a dictionary of arrays ``[B,...]``, and
-    ``reset(do_resets)``, a list of bools, called when episodes begin.
+    ``reset(do_resets)``, a list of bools, called when episodes begin. Actions that are structures (dictionaries, tuples) it returns as a
+    list of B.
 
     `rollout` returns as soon as an episode ends, with all that ended in the same time step. The others go on with the next `rollout`,
     unless the policy changes: they are then dropped, since no one policy would have played them.
@@ -462,7 +465,13 @@ class VecWorker(DefaultWorker):
         return self._recorder.take()
 
     def _act(self, observation: Any) -> tuple[Any, Any]:
-        return self.agent.get_actions(observation)
+        actions, agent_infos = self.agent.get_actions(observation)
+        if isinstance(actions, dict) or is_namedtuple(actions):
+            raise TypeError(
+                f"{type(self.agent).__name__}.get_actions() returned one {type(actions).__name__} for all environments: return a list "
+                "with the action of each."
+            )
+        return actions, agent_infos
 
     def _reset_agent(self, columns: list[int]) -> None:
         self.agent.reset([b in columns for b in range(self._n_envs)])

@@ -7,12 +7,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from agents_for_tests import RecordingAgent, RnnAgent
-from envs import CountingEnv, FailingEnv, WalkGymEnv
+from agents_for_tests import RecordingAgent, RnnAgent, StructuredAgent
+from envs import CountingEnv, FailingEnv, WalkGymEnv, make_structured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
 
+from rlpyt.agents.pg.composite import MlpCompositeFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.gym import make as gym_make
@@ -21,6 +22,7 @@ from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.episodes.environment import as_environment, as_rlpyt
 from rlpyt.episodes.specs import StepType
+from rlpyt.episodes.trees import leaves
 from rlpyt.samplers.episodic import (
     DefaultWorker,
     FragmentWorker,
@@ -485,6 +487,60 @@ def test_an_agent_plays_in_environments_of_every_kind(wrap, name, AgentCls):
     assert batch.agent_infos["value"].shape == (21,) and len({str(x) for x in batch.observations}) == 21
 
 
+class PickAndMove(gymnasium.Env):
+    """Says in its info which action it was given; episodes last 2 to 4 steps."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
+    parts = gymnasium.spaces.Discrete(3, start=5), gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self, kind):
+        self.action_space = kind(self.parts) if kind is gymnasium.spaces.Tuple else kind(dict(zip(("item_0", "item_1"), self.parts)))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.remaining = self.np_random.integers(2, 5)
+        return self._observation(), {}
+
+    def _observation(self):
+        return self.np_random.uniform(-1, 1, 4).astype(np.float32)
+
+    def step(self, action):
+        self.remaining -= 1
+        pick, move = action if isinstance(action, tuple) else action.values()
+        assert self.parts[0].contains(pick) and np.shape(move) == (2,)
+        return self._observation(), 1.0, self.remaining == 0, False, {"item_0": int(pick), "item_1": np.array(move)}
+
+
+@pytest.mark.parametrize("worker_class,args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=1)), (VecWorker, dict(n_envs=3))])
+@pytest.mark.parametrize("kind", [gymnasium.spaces.Dict, gymnasium.spaces.Tuple])
+@pytest.mark.parametrize("wrap", [lambda env: env, as_environment, as_rlpyt, lambda env: as_environment(as_rlpyt(env))])
+def test_structured_actions_are_played_in_the_environment_that_they_are_for(wrap, kind, worker_class, args):
+    torch.manual_seed(0)
+    agent = MlpCompositeFfAgent(model_kwargs=dict(hidden_sizes=[4]))
+    batch = worker(worker_class, agent, lambda: wrap(PickAndMove(kind)), **args).play_episodes(6).to_batch()
+    offset = 0 if batch.actions["item_0"].min() >= 5 else 5  # rlpyt's spaces begin at 0.
+    assert np.array_equal(batch.actions["item_0"] + offset, batch.env_infos["item_0"])
+    assert np.array_equal(batch.actions["item_1"], batch.env_infos["item_1"]) and len(set(batch.actions["item_1"][:, 0])) == len(batch)
+
+
+def test_structured_actions_and_observations_are_remembered():
+    batch = worker(VecWorker, StructuredAgent(), make_structured, n_envs=3, max_episode_length=3).play_episodes(6).to_batch()
+    for episode in batch.split():
+        for (path, action), (_, prev) in zip(leaves(episode.actions), leaves(episode.agent_infos["prev_action"]), strict=True):
+            assert np.array_equal(prev[1:], action[:-1]) and not prev[0].any(), path
+        for (path, seen), (_, was) in zip(leaves(episode.agent_infos["observation"]), leaves(episode.observations), strict=True):
+            assert np.array_equal(seen, was), path
+
+
+def test_one_structure_for_the_actions_of_all_environments_is_refused():
+    class Columns(RandomPolicy):
+        def get_actions(self, observations):
+            return {"a": super().get_actions(observations)[0]}, {}
+
+    with pytest.raises(TypeError, match=r"Columns.get_actions\(\) returned one dict for all environments: return a list"):
+        worker(VecWorker, Columns(), grid, n_envs=2).rollout()
+
+
 def test_infos_of_other_keys_or_shapes_are_refused_and_wider_numbers_are_kept():
     class Info(ScriptedPolicy):
         infos = iter(())
@@ -541,6 +597,15 @@ def test_an_episode_in_progress():
         observation = episode.step(*policy.get_action(episode.last_obs))
     assert observation == episode.last_obs == 15 and episode.observations == [0, 4, 8, 9, 13, 14, 15]
     assert_same(episode.to_batch(), worker(DefaultWorker, ScriptedPolicy(), grid()).rollout())
+
+
+def test_an_episode_in_progress_with_structured_actions():
+    episode = InProgressEpisode(PickAndMove(gymnasium.spaces.Tuple))
+    actions = [(5 + t, np.full(2, t / 2, np.float32)) for t in range(2)]
+    for action in actions:
+        episode.step(action, {})
+    batch = episode.to_batch()
+    assert batch.actions["item_0"].tolist() == [5, 6] and batch.actions["item_1"].tolist() == [[0, 0], [0.5, 0.5]]
 
 
 def test_an_episode_in_progress_that_was_begun_elsewhere():

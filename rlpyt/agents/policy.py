@@ -39,6 +39,7 @@ class AgentPolicy:
             raise ValueError(f"{type(agent).__name__} is for alternating samplers: take the agent without Alternating... in its name.")
         self.agent = agent
         self._spaces: EnvSpaces | None = None
+        self._itr = 0
         self._prev_action: Any = None  # [B,...], numpy; None before the first step.
         self._prev_reward = np.zeros(0, np.float32)  # [B]
 
@@ -48,11 +49,13 @@ class AgentPolicy:
             self._spaces = _rlpyt_spaces(env)
             if self.agent.env_spaces is None:
                 self.agent.initialize(self._spaces)
-            self.agent.sample_mode(0)
+            self.agent.sample_mode(self._itr)
 
     def sample_mode(self, itr: int) -> None:
-        """Have the agent explore as in iteration `itr`."""
-        self.agent.sample_mode(itr)
+        """Have the agent explore as in iteration `itr`, at once or as soon as it has been prepared."""
+        self._itr = itr
+        if self.agent.env_spaces is not None:
+            self.agent.sample_mode(itr)
 
     def eval_mode(self, itr: int) -> None:
         """Have the agent be evaluated as in iteration `itr`."""
@@ -119,7 +122,7 @@ class AgentPolicy:
                 setattr(agent, attribute, copy.deepcopy(unwrap_ddp(getattr(agent, attribute))).cpu())
             agent.device, agent.shared_model = torch.device("cpu"), None
         policy = AgentPolicy(agent)
-        policy._spaces = self._spaces
+        policy._spaces, policy._itr = self._spaces, self._itr
         return policy
 
     def _start(self, B: int) -> None:

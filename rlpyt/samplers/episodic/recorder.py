@@ -223,11 +223,11 @@ class Chunk:
         map_tree(lambda row, x: np.copyto(row[0], x), rows, arrays)  # In columns where nobody plays, too: a policy may look at them.
         return cls(T, B, rows, np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8))
 
-    def next(self) -> Chunk:
-        """Make the chunk that follows; its first observations are the last ones of this."""
+    def next(self, t: int) -> Chunk:
+        """Make the chunk that follows row `t - 1`; its first observations are those of row `t` of this."""
         T, B = self.T, self.B
         observation = map_tree(np.empty_like, self.observation)
-        map_tree(lambda new, old: np.copyto(new[0], old[T]), observation, self.observation)
+        map_tree(lambda new, old: np.copyto(new[0], old[t]), observation, self.observation)
         chunk = Chunk(T, B, observation, np.zeros_like(self.reward), np.full((T, B), MID, np.uint8))
         chunk.action = None if self.action is None else self.action.like(T, B)
         chunk.env_info, chunk.agent_info = self.env_info.like(T, B), self.agent_info.like(T, B)
@@ -508,6 +508,16 @@ class Recorder:
         """Let observations, actions and infos have another form from now on; for when no column is running."""
         self.chunk, self.inputs = None, None
 
+    def forget_actions(self) -> None:
+        """Let actions and agent_infos have another form from now on, also in the middle of episodes.
+
+        What has been played of those should have been handed over (see `cut`): one episode cannot have both.
+        """
+        if self.chunk is not None and self.chunk.action is not None:
+            self._next_chunk()
+            self.chunk.action, self.chunk.agent_info = None, Table("agent_info")
+            self.outputs = self.chunk.rows_of_step(1)
+
     def allocate(self, observation: Any, reward_dtype: Any) -> None:
         """Get ready for observations like this one."""
         keep_large_blocks()  # What comes and goes here are chunks, of the same size each time.
@@ -607,14 +617,14 @@ class Recorder:
             open_.start = self.t + 1
 
     def _next_chunk(self) -> None:
-        T = self.chunk.T
+        t = self.t
         for b in self.running:
             open_ = self.open[b]
-            if open_.start < T:
-                open_.segments.append(Segment(self.chunk, b, open_.start, T))
+            if open_.start < t:
+                open_.segments.append(Segment(self.chunk, b, open_.start, t))
             open_.start = 0
         self._release_memory()
-        self.chunk, self.t = self.chunk.next(), 0
+        self.chunk, self.t = self.chunk.next(t), 0
         self.inputs = self.chunk.rows_of_step(0)
 
     def _release_memory(self) -> None:

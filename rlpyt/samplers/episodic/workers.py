@@ -330,11 +330,10 @@ class DefaultWorker(Worker):
                 raise
             recorder.begin(b, episode_info)
             self._needs_reset[b] = True
-        if not columns:
-            return
-        if hasattr(self.agent, "prepare"):
+        if hasattr(self.agent, "prepare"):  # It may also be new in the middle of episodes.
             self.agent.prepare(self.env)
-        self._reset_agent(columns)
+        if columns:
+            self._reset_agent(columns)
 
     def _drop(self, b: int) -> None:
         """Forget the episode in progress in column `b`."""
@@ -505,6 +504,8 @@ class FragmentWorker(VecWorker):
     def update_agent(self, agent_update: Any) -> None:
         """Change the policy; episodes in progress go on. See `DefaultWorker.update_agent`."""
         DefaultWorker.update_agent(self, agent_update)
+        if agent_update is not None and not is_parameters(agent_update):
+            self._recorder.forget_actions()
 
     def rollout(self) -> EpisodeBatch:
         """Take `timesteps_per_call` steps in each environment, and return them."""

@@ -15,6 +15,7 @@ from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPoli
 
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
+from rlpyt.agents.policy import AgentPolicy
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.envs.gymnasium import GymEnv
@@ -27,6 +28,7 @@ from rlpyt.samplers.episodic import (
     DefaultWorker,
     FragmentWorker,
     InProgressEpisode,
+    LocalSampler,
     NewEnvUpdate,
     SetTaskUpdate,
     VecWorker,
@@ -368,6 +370,49 @@ def test_fragments_go_on_when_the_policy_changes_and_begin_anew_when_the_environ
     assert played.rollout().step_types.tolist() == [MID, MID] * 2
     played.update_env([grid(), None])
     assert played.rollout().step_types.tolist() == [MID, TERMINAL, FIRST, MID]
+
+
+def test_fragments_go_on_with_another_policy_of_other_actions_and_infos():
+    played = worker(FragmentWorker, ScriptedPolicy(), grid, n_envs=2, timesteps_per_call=2)
+    first = played.rollout()
+    policy = RandomPolicy()
+    policy.get_actions = lambda observations: (np.array([2.0, 0.0]), {"other": observations})
+    played.update_agent(policy)
+    second = played.rollout()
+    assert first.agent_infos.keys() == {"twice"} and second.agent_infos.keys() == {"other"}
+    assert second.observations.tolist() == second.agent_infos["other"].tolist() == [8, 9, 8, 8]
+    assert second.actions.tolist() == [2.0, 2.0, 0.0, 0.0] and second.last_observations.tolist() == [10, 8]
+    assert second.step_types.tolist() == [MID] * 4
+
+
+@pytest.mark.parametrize("another", [RecordingAgent, lambda: AgentPolicy(RecordingAgent())])
+def test_fragments_go_on_with_another_agent(another):
+    sampler = LocalSampler(factory(FragmentWorker, n_envs=2, timesteps_per_call=3), RecordingAgent(), CountingEnv(20))
+    batches = [sampler.obtain_samples(0, 1, None), sampler.obtain_samples(1, 1, another())]
+    for before, after in zip(*(batch.split() for batch in batches)):
+        steps = [episode.agent_infos["observation"][:, 2].tolist() for episode in (before, after)]
+        assert steps == [[0, 1, 2], [3, 4, 5]] and after.step_types.tolist() == [MID] * 3
+        assert after.agent_infos["prev_action"].tolist() == [0, *after.actions[:-1]], "another agent does not know what came before"
+    sampler.shutdown_worker()
+
+
+@pytest.mark.parametrize("worker_class", [DefaultWorker, VecWorker, FragmentWorker])
+def test_an_agent_that_is_new_explores_as_in_the_present_iteration(worker_class):
+    seen = []
+
+    class Annealed(RecordingAgent):
+        def sample_mode(self, itr):
+            super().sample_mode(itr)
+            self.itr = itr
+
+        def step(self, *inputs):
+            seen.append(self.itr)
+            return super().step(*inputs)
+
+    sampler = LocalSampler(factory(worker_class), RecordingAgent(), CountingEnv(3))
+    sampler.obtain_samples(3, 1, Annealed())
+    assert set(seen) == {3}
+    sampler.shutdown_worker()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

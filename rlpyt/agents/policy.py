@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
 from rlpyt.agents.base import AgentStep, BaseAgent
+from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.episodes.trees import from_structure, to_structure
 from rlpyt.models.utils import unwrap_ddp
@@ -60,6 +62,24 @@ class AgentPolicy:
     def eval_mode(self, itr: int) -> None:
         """Have the agent be evaluated as in iteration `itr`."""
         self.agent.eval_mode(itr)
+
+    @contextmanager
+    def acting_deterministically(self) -> Iterator[None]:
+        """Inside this context the agent acts as when it is evaluated, and by the means of Gaussian distributions.
+
+        Discrete actions are chosen as in evaluation: agents of policy gradients draw them. Afterwards the agent is in sampling mode.
+        """
+        self.agent.eval_mode(1)  # In iteration 0 some act at random.
+        gaussians = list(_gaussians(self.agent.distribution))
+        stds = [gaussian.std for gaussian in gaussians]
+        for gaussian in gaussians:
+            gaussian.set_std(0.0)
+        try:
+            yield
+        finally:
+            for gaussian, std in zip(gaussians, stds):
+                gaussian.std = std
+            self.agent.sample_mode(self._itr)
 
     def get_action(self, observation: Any) -> tuple[Any, dict]:
         """Return the action for one observation, and a dictionary of agent_info."""
@@ -164,6 +184,14 @@ def _rlpyt_spaces(env: Any) -> EnvSpaces:
     return EnvSpaces(
         observation=GymSpaceWrapper(env.observation_space, name="observation"), action=_GymActions(env.action_space, name="action")
     )
+
+
+def _gaussians(distribution: Any) -> Iterator[Gaussian]:
+    """Yield the Gaussian distributions that one consists of."""
+    if isinstance(distribution, Gaussian):
+        yield distribution
+    for part in getattr(distribution, "parts", ()):
+        yield from _gaussians(part)
 
 
 def _first(tree: Any) -> Any:

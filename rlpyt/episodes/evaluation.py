@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -26,11 +28,12 @@ def rollout(
 
     Args:
         env: `rlpyt.episodes.Environment`.
-        agent: policy, with ``get_action(observation)`` and ``reset()``.
+        agent: policy, with ``get_action(observation)`` and ``reset()``; or an agent of rlpyt.
         max_episode_length: env steps after which the episode is truncated.
         animated: show the environment while it runs, about 20 steps per second.
         speedup: so many times as fast.
-        deterministic: act by the ``mean`` in what the policy tells of its action, where there is one.
+        deterministic: act by the ``mean`` in what the policy tells of its action, where there is one. An agent acts as when it is
+            evaluated, and by the means of Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
 
     Returns:
         ``observations`` and ``next_observations`` [T,...], ``actions`` [T,...], ``rewards`` [T], ``agent_infos`` and ``env_infos``
@@ -40,20 +43,59 @@ def rollout(
     Raises:
         ValueError: max_episode_length is less than 1.
     """
+    with _playing(env, agent, deterministic) as policy:
+        return _rollout(env, policy, max_episode_length, deterministic, animated, speedup)
+
+
+def obtain_evaluation_episodes(
+    policy: Any, env: Any, max_episode_length: int = 1000, num_eps: int = 100, deterministic: bool = True
+) -> EpisodeBatch:
+    """Play episodes one after the other.
+
+    Args:
+        policy: with ``get_action(observation)`` and ``reset()``; or an agent of rlpyt.
+        env: `rlpyt.episodes.Environment`.
+        max_episode_length: env steps after which an episode is truncated.
+        num_eps: number of episodes.
+        deterministic: act by the ``mean`` in what the policy tells of its action, where there is one. An agent acts as when it is
+            evaluated, and by the means of Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
+    """
+    if num_eps < 1:
+        raise ValueError(f"num_eps={num_eps} must be at least 1 episode.")
+    with _playing(env, policy, deterministic) as playing:
+        return EpisodeBatch.from_list(env.spec, [_rollout(env, playing, max_episode_length, deterministic) for _ in range(num_eps)])
+
+
+@contextmanager
+def _playing(env: Any, agent: Any, deterministic: bool) -> Iterator[Any]:
+    """Inside this context the agent is a policy that is ready for the environment, and deterministic if that is asked for."""
+    from rlpyt.samplers.episodic.workers import as_policy
+
+    policy = as_policy(agent)
+    if hasattr(policy, "prepare"):
+        policy.prepare(env)
+    with policy.acting_deterministically() if deterministic and hasattr(policy, "acting_deterministically") else nullcontext():
+        yield policy
+
+
+def _rollout(env: Any, policy: Any, max_episode_length: float, deterministic: bool, animated: bool = False, speedup: float = 1) -> dict:
     if not max_episode_length >= 1:
         raise ValueError(f"max_episode_length={max_episode_length} must be at least 1 step.")
     observation, episode_info = env.reset()
-    agent.reset()
+    policy.reset()
     if animated:
         env.visualize()
+    by_mean = deterministic and not hasattr(policy, "acting_deterministically")
     observations, env_steps, agent_infos = [observation], [], []
     while not (env_steps and env_steps[-1].last) and len(env_steps) < max_episode_length:
-        action, agent_info = agent.get_action(observations[-1])
-        if deterministic and "mean" in agent_info:
+        action, agent_info = policy.get_action(observations[-1])
+        if by_mean and "mean" in agent_info:
             action = agent_info["mean"]
         env_steps.append(env.step(action))
         observations.append(env_steps[-1].observation)
         agent_infos.append(agent_info)
+        if hasattr(policy, "take_rewards"):
+            policy.take_rewards(np.array([env_steps[-1].reward], np.float32))
         if animated:
             time.sleep(0.05 / speedup)
     step_types = np.array([step.step_type for step in env_steps], np.uint8)
@@ -70,21 +112,3 @@ def rollout(
         step_types=step_types,
         dones=step_types == StepType.TERMINAL,
     )
-
-
-def obtain_evaluation_episodes(
-    policy: Any, env: Any, max_episode_length: int = 1000, num_eps: int = 100, deterministic: bool = True
-) -> EpisodeBatch:
-    """Play episodes one after the other.
-
-    Args:
-        policy: with ``get_action(observation)`` and ``reset()``.
-        env: `rlpyt.episodes.Environment`.
-        max_episode_length: env steps after which an episode is truncated.
-        num_eps: number of episodes.
-        deterministic: act by the ``mean`` in what the policy tells of its action, where there is one.
-    """
-    if num_eps < 1:
-        raise ValueError(f"num_eps={num_eps} must be at least 1 episode.")
-    settings = dict(max_episode_length=max_episode_length, deterministic=deterministic)
-    return EpisodeBatch.from_list(env.spec, [rollout(env, policy, **settings) for _ in range(num_eps)])

@@ -1,8 +1,17 @@
 import numpy as np
 import pytest
+import torch
+from agents_for_tests import RecordingAgent
+from envs import CountingEnv
 
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.pg.composite import MlpCompositeFfAgent
+from rlpyt.agents.pg.mlp import MlpGaussianFfAgent
+from rlpyt.agents.policy import AgentPolicy
+from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
+from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.episodes import StepType, obtain_evaluation_episodes, rollout
+from rlpyt.episodes import StepType, as_environment, obtain_evaluation_episodes, rollout
 
 
 class TowardsGoal:
@@ -38,6 +47,45 @@ def test_evaluation_episodes_are_a_batch():
     assert batch.lengths.tolist() == [4, 4, 4] and policy.n_resets == 3
     assert (batch.step_types.reshape(3, 4)[:, -1] == StepType.TIMEOUT).all()
     assert batch.episode_infos_by_episode["goal"].shape == (3, 2)
+
+
+def agents():
+    """Agents whose actions are told by what they say of them, with what tells so."""
+
+    def mean(infos):
+        return infos["dist_info"]["mean"]
+
+    yield MlpGaussianFfAgent(), mean
+    yield MlpCompositeFfAgent(), mean
+    yield SacAgent(), lambda infos: np.tanh(mean(infos))
+    yield DdpgAgent(), lambda infos: infos["mu"]
+
+
+@pytest.mark.parametrize("wrap", [lambda agent: agent, AgentPolicy])
+@pytest.mark.parametrize("k", range(4))
+def test_a_deterministic_agent_acts_by_its_means_and_explores_again_afterwards(k, wrap):
+    torch.manual_seed(0)
+    agent, oracle = list(agents())[k]
+    policy = wrap(agent)
+    batch = obtain_evaluation_episodes(policy, PointEnv(), max_episode_length=5, num_eps=2)
+    np.testing.assert_allclose(batch.actions, oracle(batch.agent_infos), rtol=0, atol=1e-6)
+    path = rollout(PointEnv(), policy, max_episode_length=5)
+    assert np.abs(path["actions"] - oracle(path["agent_infos"])).min() > 0
+
+
+def test_a_deterministic_agent_of_q_values_is_greedy():
+    torch.manual_seed(0)
+    agent = MlpDqnAgent(model_kwargs=dict(hidden_sizes=[4]), eps_eval=0.0)
+    path = rollout(as_environment(CountingEnv(20)), agent, deterministic=True)
+    assert path["actions"].tolist() == path["agent_infos"]["q"].argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_an_agent_knows_its_rewards(deterministic):
+    path = rollout(as_environment(CountingEnv(4)), RecordingAgent(), deterministic=deterministic)
+    assert path["rewards"].any()
+    assert path["agent_infos"]["prev_reward"].tolist() == [0, *path["rewards"][:-1]]
+    assert path["agent_infos"]["prev_action"].tolist() == [0, *path["actions"][:-1]]
 
 
 def test_no_steps_or_episodes_are_refused():

@@ -75,6 +75,7 @@ class Column:
 
     def __init__(self, name: str, array: np.ndarray, type_: type) -> None:
         self.name, self.array, self._type = name, array, type_
+        self._is_scalar = issubclass(type_, (bool, int, float, np.generic))  # So that the type tells dtype and shape.
 
     @classmethod
     def allocate(cls, name: str, example: Any, T: int, B: int) -> Column:
@@ -94,7 +95,7 @@ class Column:
 
     def put(self, t: int, b: int, value: Any) -> None:
         """Write one value."""
-        if type(value) is not self._type or self._type is np.ndarray:
+        if type(value) is not self._type or not self._is_scalar:
             self._fit(np.asarray(value), 0)
         self.array[t, b] = value
 

@@ -605,6 +605,28 @@ def test_infos_of_other_keys_or_shapes_are_refused_and_wider_numbers_are_kept():
         worker(DefaultWorker, policy, grid()).rollout()
 
 
+@pytest.mark.parametrize("make", [list, tuple, np.array, torch.tensor])
+def test_infos_that_are_lists_are_kept_as_they_are_or_refused(make):
+    def batch(*infos):
+        episode = InProgressEpisode(GridWorldEnv("4x4_safe", max_episode_length=9))
+        for info in infos:
+            episode.step(0, {"x": make(info)})
+        return episode.to_batch()
+
+    assert batch([1, 2], [0.5, 0.25], [3, 4]).agent_infos["x"].tolist() == [[1, 2], [0.5, 0.25], [3, 4]]
+    with pytest.raises(ValueError, match=r"'x'.*expected shape \(2,\) at every step, got \(1,\)"):
+        batch([1, 2], [7])
+
+
+def test_numbers_of_any_type_are_kept_as_they_are():
+    values = [1, 2**40, 0.5, True, np.float32(0.1), np.int8(3)]
+    for first in values:
+        episode = InProgressEpisode(GridWorldEnv("4x4_safe", max_episode_length=9))
+        for value in [first, *values]:
+            episode.step(0, {"x": value})
+        assert episode.to_batch().agent_infos["x"].tolist() == [first, *values]
+
+
 def test_a_failure_says_in_which_environment_and_the_worker_begins_anew():
     envs = [CountingEnv(4), FailingEnv(fail_at=3, episode_length=5)]
     played = worker(VecWorker, RandomPolicy(), envs, n_envs=2)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.context import torchrun_rank
 
 SNAPSHOT_MODES = ("all", "last", "gap", "gap_and_last", "gap_overwrite", "none")
 _ALIASES = {"last+gap": "gap_and_last"}  # as the logger calls it
@@ -45,7 +46,7 @@ class Snapshotter:
     =================  =======================================================================
 
     (The logger's ``gap``, which runners obey, counts otherwise: iterations 0, gap - 1, 2 gap - 1 and so on, which end a gap.)
-    A ``params.pkl`` that is replaced stays as ``params_previous.pkl``.
+    A ``params.pkl`` that is replaced stays as ``params_previous.pkl``. Of the processes that torchrun started, only the first one saves.
 
     Args:
         snapshot_dir: directory of the snapshots, made if need be; default ``data/local/experiment`` in the current directory.
@@ -61,12 +62,19 @@ class Snapshotter:
         self._snapshot_gap = snapshot_gap
         directory = os.path.join(os.getcwd(), "data", "local", "experiment") if snapshot_dir is None else os.fspath(snapshot_dir)
         self._snapshot_dir = os.path.abspath(directory)
-        os.makedirs(self._snapshot_dir, exist_ok=True)
+        self._is_writer = torchrun_rank() == 0
+        if self._is_writer:
+            os.makedirs(self._snapshot_dir, exist_ok=True)
 
     @property
     def snapshot_dir(self) -> str:
         """Directory of the snapshots."""
         return self._snapshot_dir
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this process saves: of those that torchrun started, the first one."""
+        return self._is_writer
 
     @property
     def snapshot_mode(self) -> str:
@@ -83,6 +91,8 @@ class Snapshotter:
         return bool(self._names(itr, force))
 
     def _names(self, itr: int, force: bool) -> list[str]:
+        if not self._is_writer:
+            return []
         mode = self._snapshot_mode
         in_gap = "gap" in mode and (itr % self._snapshot_gap == 0 or force)
         numbered = mode == "all" or (in_gap and mode != "gap_overwrite")
@@ -90,7 +100,7 @@ class Snapshotter:
         return [f"itr_{itr}.pkl"] * numbered + ["params.pkl"] * overwritten
 
     def save_itr_params(self, itr: int, params: Any, force: bool = False) -> bool:
-        """Save what belongs to an epoch, if the mode says so; return whether it is safe.
+        """Save what belongs to an epoch, if the mode says so; return whether it is safe: False if it was not to be saved.
 
         If the disk refuses it, a warning is all that happens.
 

@@ -25,6 +25,7 @@ import functools
 import hashlib
 import inspect
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -116,6 +117,9 @@ def wrap_experiment(
 
     The function's first parameter must be called `ctxt`: it receives an `ExperimentContext`. The others are given as keyword arguments.
     A dictionary as the only positional argument of a call changes the arguments below for that call.
+
+    Of the processes that torchrun started, the first one has the directory, logs and saves. The others have one of their own, which is
+    empty, and is removed at the end; or, with `use_existing_dir`, the same.
 
     Args:
         function: the function.
@@ -209,8 +213,14 @@ def _appendix(which: str | None, passed: dict[str, Any], parameters: dict[str, A
 def _run(options: _Options, name: str, passed: dict[str, Any], parameters: dict[str, Any]) -> Iterator[ExperimentContext]:
     """Make the directory, open the log, record what is run."""
     is_writer = torchrun_rank() == 0  # Of the processes that torchrun started, the first one writes.
-    log_dir = _log_dir(options, name) if options.use_existing_dir or not is_writer else _make_new_dir(_log_dir(options, name))
-    with _open_log(log_dir, name, parameters, options.snapshot_mode, options.snapshot_gap, options.x_axis):
+    with ExitStack() as stack:
+        if options.use_existing_dir:
+            log_dir = _log_dir(options, name)
+        elif is_writer:
+            log_dir = _make_new_dir(_log_dir(options, name))
+        else:  # Which number the first one's got is not known here, and what is there without one is of an earlier run.
+            log_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlpyt_rank_"))
+        stack.enter_context(_open_log(log_dir, name, parameters, options.snapshot_mode, options.snapshot_gap, options.x_axis))
         if is_writer:
             logger.log_variant(os.path.join(log_dir, "variant.json"), parameters)
             _record(log_dir, list(passed), options.archive_launch_repo)

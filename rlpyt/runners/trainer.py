@@ -449,6 +449,8 @@ class Trainer:
 
     def _describe(self) -> None:
         """Write what is trained, and how long, into trainer.json."""
+        if not self._snapshotter.is_writer:
+            return
         settings = self._runner_settings or dict(sampler=self._sampler)
         parts = {name: type(part).__name__ for name, part in dict(settings, algo=self._algo, env=self._env).items() if part is not None}
         parts = {name: parts[name] for name in ("algo", "agent", "sampler", "env") if name in parts}

@@ -109,6 +109,58 @@ def test_prefix_name_and_log_dir_say_where(tmp_path):
     assert function(dict(log_dir=tmp_path / "here")) == str(tmp_path / "here_1")
 
 
+def files_below(directory):
+    """Contents of all files, by path."""
+    return {path: path.read_bytes() for path in sorted(Path(directory).rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """A function that makes this process one of two that torchrun started."""
+
+    def be_rank(rank):
+        for name, value in dict(RANK=rank, WORLD_SIZE=2, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=2).items():
+            monkeypatch.setenv(name, str(value))
+
+    return be_rank
+
+
+def test_of_the_processes_of_torchrun_only_the_first_one_leaves_anything(tmp_path, torchrun):
+    @wrap_experiment
+    def saving(ctxt, seed):
+        with ctxt:  # As a script has it that also runs without an experiment.
+            is_safe = Snapshotter(ctxt.snapshot_dir, ctxt.snapshot_mode).save_itr_params(seed, dict(itr=seed))
+            logger.record_tabular("TotalEnvSteps", 10)
+            logger.dump_tabular()
+            Path(ctxt.snapshot_dir, f"own_{seed}").write_text("of this rank")
+        return ctxt.snapshot_dir, is_safe
+
+    saving(seed=1)
+    before = files_below(tmp_path)
+    torchrun(1)
+    directory, is_safe = saving(seed=2)
+    assert files_below(tmp_path) == before and not is_safe and not os.path.exists(directory)
+    torchrun(0)
+    directory, is_safe = saving(seed=3)
+    assert os.path.basename(directory) == "saving_1" and is_safe and before.items() <= files_below(tmp_path).items()
+    assert {"params.pkl", "own_3", "progress.csv", "variant.json"} <= set(os.listdir(directory))
+
+
+def test_in_an_existing_directory_all_processes_of_torchrun_are_told_it(tmp_path, torchrun):
+    directory = experiment(dict(log_dir=tmp_path / "here", use_existing_dir=True), seed=1)[0].snapshot_dir
+    before = files_below(tmp_path)
+    torchrun(1)
+    assert experiment(dict(log_dir=tmp_path / "here", use_existing_dir=True), seed=2)[0].snapshot_dir == directory
+    assert files_below(tmp_path) == before
+
+
+def test_a_snapshotter_of_another_process_of_torchrun_reads_what_is_there(tmp_path, torchrun):
+    Snapshotter(tmp_path / "a").save_itr_params(3, dict(itr=3))
+    torchrun(1)
+    other = Snapshotter(tmp_path / "a", "all")
+    assert not other.is_writer and not other.is_due(4) and not other.is_due(4, force=True) and other.load(tmp_path / "a")["itr"] == 3
+
+
 def test_an_existing_directory_is_used_again_and_nothing_in_it_is_lost(tmp_path):
     options = dict(log_dir=tmp_path / "here", use_existing_dir=True)
     for seed in (1, 2):

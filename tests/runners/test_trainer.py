@@ -253,6 +253,17 @@ def test_so_is_one_with_a_sampler_of_episodes(SamplerCls, worker, make_env, tmp_
     assert not multiprocessing.active_children()
 
 
+def test_of_the_processes_of_torchrun_the_first_one_saves(tmp_path, monkeypatch):
+    train_learner(tmp_path / "a", n_epochs=2)
+    before = {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()}
+    for name, value in dict(RANK="1", WORLD_SIZE="2", LOCAL_RANK="1", LOCAL_WORLD_SIZE="2").items():
+        monkeypatch.setenv(name, value)
+    learner, _ = train_learner(tmp_path / "a", n_epochs=3)
+    assert len(learner.returns) == 3
+    train_rlpyt("ppo", tmp_path / "a", n_epochs=1)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()} == before
+
+
 def test_it_may_be_longer_and_go_on_from_any_epoch(tmp_path):
     expected, _ = train_learner(tmp_path / "whole", n_epochs=8)
     train_learner(tmp_path / "parts", "all")

@@ -19,7 +19,9 @@ from rlpyt.episodes.adapters import is_env
 from rlpyt.episodes.environment import Environment, Wrapper, as_environment
 from rlpyt.episodes.specs import EnvSpec, EnvStep
 from rlpyt.spaces.composite import child_seeds
+from rlpyt.utils.misc import takes_keyword
 from rlpyt.utils.plain import from_plain, to_plain
+from rlpyt.utils.seed import rng_from_global_seed
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -198,7 +200,7 @@ class MultiEnvWrapper(Wrapper):
     Args:
         envs: the environments, of any kind; or constructors of them, so that whoever makes several of these shares none.
         sample_strategy: chooses the number of the next task, from their number and the last one (None at first); as keyword `rng`, if it
-            has that, it gets a generator that follows `seed`.
+            has that, it gets a generator that follows `seed`, or before `seed` is called numpy's global random state.
         mode: "add-onehot" adds which task it is to observations, "del-onehot" takes away such a one-hot at their end, "vanilla" leaves them
             as they are.
         env_names: a name for each.
@@ -230,8 +232,8 @@ class MultiEnvWrapper(Wrapper):
                 if _form(space) != _form(first):
                     raise ValueError(f"The {what} of environment {i} is {space}, the first one's {first}: their shapes must be the same.")
         self._strategy, self._mode, self._names = sample_strategy, mode, env_names
-        self._strategy_takes_rng = "rng" in getattr(getattr(sample_strategy, "__code__", None), "co_varnames", ())
-        self._rng: np.random.Generator | None = None
+        self._strategy_takes_rng = takes_keyword(sample_strategy, "rng")
+        self._rng: np.random.Generator | None = None  # None until `seed`, or until it is needed.
         self._active: int | None = None
         inner = self.env.observation_space
         self._one_hots = [_one_hot(i, self.num_tasks, inner) for i in range(self.num_tasks)]
@@ -282,7 +284,9 @@ class MultiEnvWrapper(Wrapper):
 
     def reset(self) -> tuple[Any, dict]:
         """Choose an environment, and reset it; what it tells about the episode gets ``task_one_hot``."""
-        rng = dict(rng=self._rng) if self._strategy_takes_rng and self._rng is not None else {}
+        if self._strategy_takes_rng and self._rng is None:
+            self._rng = rng_from_global_seed()
+        rng = dict(rng=self._rng) if self._strategy_takes_rng else {}
         self._active = self._strategy(self.num_tasks, self._active, **rng)
         self.env = self._envs[self._active]
         observation, episode_info = self.env.reset()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.samplers.episodic.env_update import EnvUpdate, ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
+from rlpyt.utils.misc import takes_keyword
 
 
 class TaskSampler:
@@ -100,8 +101,7 @@ class SetTaskSampler(TaskSampler):
 
     def _sample_tasks(self, n: int) -> list:
         sample_tasks = self._env.sample_tasks
-        takes_rng = "rng" in getattr(getattr(sample_tasks, "__code__", None), "co_varnames", ())
-        return list(sample_tasks(n, rng=self.rng) if takes_rng else sample_tasks(n))
+        return list(sample_tasks(n, rng=self.rng) if takes_keyword(sample_tasks, "rng") else sample_tasks(n))
 
 
 class EnvPoolSampler(TaskSampler):

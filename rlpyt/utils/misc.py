@@ -1,7 +1,8 @@
 """Small things which need no home of their own."""
 
+import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -19,6 +20,18 @@ def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False
     idxs = np.random.permutation(data_length) if shuffle else np.arange(data_length)
     starts = range(0, data_length - minibatch_size + 1, minibatch_size)
     return (idxs[start:start + minibatch_size] for start in starts)
+
+
+def takes_keyword(function: Callable, name: str) -> bool:
+    """Whether a callable of any kind has a parameter of that name that can be given by keyword; ``**kwargs`` do not count.
+
+    False for what does not tell its parameters, as some that are built in.
+    """
+    try:
+        parameter = inspect.signature(function).parameters.get(name)
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
 
 
 def zeros(shape, dtype):

@@ -214,6 +214,43 @@ def test_tasks_are_drawn_uniformly_and_follow_the_seed():
     assert list(tasks(1)) == list(tasks(1)) != list(tasks(2))
 
 
+def local_rng_strategy(num_tasks, last_task):
+    rng = np.random.default_rng(0)
+    return int(rng.integers(num_tasks))
+
+
+class RngStrategy:
+    """Needs a generator."""
+
+    def __call__(self, num_tasks, last_task, rng):
+        return int(rng.integers(num_tasks))
+
+
+def tasks_of(strategy, seed=None):
+    env = MultiEnvWrapper(points(), strategy)
+    if seed is not None:
+        env.seed(seed)
+    tasks = []
+    for _ in range(20):
+        env.reset()
+        tasks.append(env.active_task_index)
+    return tasks
+
+
+def test_a_strategy_with_a_local_variable_named_rng_needs_none():
+    assert tasks_of(local_rng_strategy, seed=3) == [local_rng_strategy(3, None)] * 20
+
+
+@pytest.mark.parametrize("strategy", [uniform_random_strategy, partial(uniform_random_strategy), RngStrategy()])
+def test_strategies_of_any_kind_get_a_generator_that_follows_the_seed(strategy):
+    assert tasks_of(strategy, 1) == tasks_of(uniform_random_strategy, 1) != tasks_of(strategy, 2)
+    np.random.seed(4)
+    unseeded = tasks_of(strategy)
+    assert unseeded != tasks_of(strategy)
+    np.random.seed(4)
+    assert tasks_of(strategy) == unseeded
+
+
 def test_all_environments_are_closed():
     closed = []
 

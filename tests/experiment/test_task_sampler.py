@@ -64,6 +64,18 @@ def test_tasks_of_an_environment_are_set():
     assert goals(updates) == goals(SetTaskSampler(PointEnv, rng=rng()).sample(5))
 
 
+class LocalRng(PointEnv):
+    def sample_tasks(self, n):
+        rng = np.random.default_rng(n)
+        return [{"goal": goal} for goal in rng.uniform(size=(n, 2))]
+
+
+def test_a_local_variable_named_rng_is_no_argument():
+    assert goals(SetTaskSampler(LocalRng, rng=rng()).sample(3)) == [
+        tuple(map(float, goal)) for goal in np.random.default_rng(3).uniform(size=(3, 2)).astype(np.float32)
+    ]
+
+
 class FewTasks(PointEnv):
     num_tasks = 3
 

@@ -1,4 +1,5 @@
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,9 +12,33 @@ from rlpyt.utils.misc import (
     extract_sequences,
     iterate_mb_idxs,
     remove_stale_temporaries,
+    takes_keyword,
     torch_threads,
     zeros,
 )
+
+
+class TakesRng:
+    def __call__(self, n, rng):
+        return n
+
+    def method(self, n, *, rng=None):
+        return n
+
+
+def local_rng(n):
+    rng = np.random.default_rng(n)
+    return rng
+
+
+@pytest.mark.parametrize("function", [TakesRng(), TakesRng().method, partial(TakesRng().method, 1), lambda n, rng=3: n])
+def test_a_parameter_is_found_in_callables_of_any_kind(function):
+    assert takes_keyword(function, "rng")
+
+
+@pytest.mark.parametrize("function", [local_rng, partial(local_rng), lambda **kwargs: 1, lambda rng, /: rng, print, max])
+def test_local_variables_and_what_cannot_be_given_by_that_name_are_no_parameter(function):
+    assert not takes_keyword(function, "rng")
 
 
 def test_minibatches_come_in_order_and_drop_the_remainder():

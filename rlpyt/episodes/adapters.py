@@ -189,7 +189,7 @@ class RlpytAsEnvironment(Environment):
     """An rlpyt environment with the interface of an `Environment`: structures are dictionaries here, spaces are gymnasium's.
 
     Every ``done`` ends an episode. Where ``env_info.traj_done`` says that the trajectory goes on, `reset` goes on from there instead of
-    resetting the environment, just as samplers do.
+    resetting the environment, just as samplers do. Where it says without ``done`` that the trajectory ends, the episode times out.
 
     Args:
         env: the rlpyt environment.
@@ -249,12 +249,13 @@ class RlpytAsEnvironment(Environment):
             raise RuntimeError("reset() must be called before step(): no episode has begun, or it has ended.")
         observation, reward, done, env_info = self.env.step(from_dict(action, self._null_action))
         observation = to_dict(observation)  # A copy: environments may reuse their memory.
-        timeout = bool(done and getattr(env_info, "timeout", False))
+        done, traj_done = bool(done), bool(getattr(env_info, "traj_done", done))
+        timeout = bool(getattr(env_info, "timeout", False)) if done else traj_done
         self._n_steps += 1
-        step_type = StepType.from_flags(first=self._n_steps == 1, terminated=bool(done) and not timeout, truncated=timeout)
-        if done:
+        step_type = StepType.from_flags(first=self._n_steps == 1, terminated=done and not timeout, truncated=timeout)
+        if done or traj_done:
             self._n_steps = None
-            self._goes_on_from = None if getattr(env_info, "traj_done", True) else observation
+            self._goes_on_from = None if traj_done else observation
         return EnvStep(
             env_spec=self._spec,
             action=action,

@@ -520,6 +520,23 @@ def test_after_a_lost_life_reset_goes_on_where_the_game_is():
     assert list(env.reset()[0][1:3]) == [1, 0]
 
 
+def test_a_trajectory_that_ends_without_done_times_out_and_reset_begins_a_new_one():
+    class Silent(CountingEnv):
+        """Says only in env_info that it is over."""
+
+        def step(self, action):
+            observation, reward, done, env_info = super().step(action)
+            return observation, reward, False, env_info
+
+    env = as_environment(Silent(episode_length=3))
+    for episode in range(2):
+        observation, _ = env.reset()
+        assert list(observation[1:3]) == [episode, 0]
+        assert [env.step(0).step_type for _ in range(3)] == [StepType.FIRST, StepType.MID, StepType.TIMEOUT]
+        with pytest.raises(RuntimeError, match=r"reset\(\)"):
+            env.step(0)
+
+
 def test_observations_are_copies_where_an_environment_reuses_its_memory():
     class Reusing(CountingEnv):
         def _observation(self):

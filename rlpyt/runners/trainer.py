@@ -35,6 +35,7 @@ from rlpyt.experiment.snapshotter import SnapshotConfig, Snapshotter, find_snaps
 from rlpyt.runners.checkpoint import beside
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.sync_rl import SyncRlMixin
 from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.seed import get_seed, rng_states, set_rng_states
@@ -213,7 +214,7 @@ class Trainer:
         Args:
             n_epochs: number of epochs.
             batch_size: environment steps per epoch. For an algorithm of rlpyt, a multiple of what its sampler takes at once, and by
-                default that.
+                default that; with `SyncRl`, of what the samplers of all processes take together.
             plot, pause_for_plot: ignored, with a warning: there is no window.
             store_episodes: keep ``step_episode`` in snapshots.
 
@@ -320,10 +321,9 @@ class Trainer:
     def _train_by_runner(self) -> Any:
         args, settings = self._train_args, dict(self._runner_settings)
         RunnerCls = settings.pop("RunnerCls") or (MinibatchRlEval if settings["sampler"].eval_n_envs else MinibatchRl)
-        size = settings["sampler"].batch_spec.size
-        args.batch_size = args.batch_size or size
-        if args.batch_size % size:
-            raise ValueError(f"batch_size={args.batch_size} must be a multiple of the {size} env steps that the sampler takes at once.")
+        if args.start_epoch >= args.n_epochs:
+            logger.log(f"There is nothing to do: {args.start_epoch} of {args.n_epochs} epochs are done.")
+            return None
         if args.store_episodes:
             logger.warn("store_episodes=True is ignored: the samplers of rlpyt's algorithms do not sample by episodes.")
         if self._restored is not None:
@@ -332,12 +332,17 @@ class Trainer:
                 raise ValueError(f"batch_size={args.batch_size} must be {before}, as it was: the runner counts in epochs of that.")
         elif settings["seed"] is None:
             settings["seed"] = get_seed()
-        if args.start_epoch >= args.n_epochs:
-            logger.log(f"There is nothing to do: {args.start_epoch} of {args.n_epochs} epochs are done.")
-            return None
+        size = settings["sampler"].batch_spec.size
+        runner = RunnerCls(algo=self._algo, **settings, n_steps=args.n_epochs * size, log_interval_steps=size)
+        if isinstance(runner, SyncRlMixin):
+            size *= runner.world_size  # Which nobody else knows.
+        args.batch_size = args.batch_size or size
+        if args.batch_size % size:
+            who = f"samplers of {runner.world_size} processes take" if isinstance(runner, SyncRlMixin) else "sampler takes"
+            raise ValueError(f"batch_size={args.batch_size} must be a multiple of the {size} env steps that the {who} at once.")
+        runner.n_steps, runner.log_interval_steps = args.n_epochs * args.batch_size, args.batch_size
         self._describe()
-        steps = dict(n_steps=args.n_epochs * args.batch_size, log_interval_steps=args.batch_size)
-        self._runner = RunnerCls(algo=self._algo, **settings, **steps)
+        self._runner = runner
         self._runner.snapshots = _EpochSnapshots(self._snapshotter, self._runner, args)
         self._runner.train()
         return self._runner._score

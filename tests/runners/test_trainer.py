@@ -606,22 +606,34 @@ def test_ctrl_c_in_the_middle_of_an_epoch_of_it_loses_nothing(tmp_path, monkeypa
     assert [interrupted[-1][column] for column in columns] == [whole[-1][column] for column in columns]
 
 
-@pytest.mark.timeout(120)
-def test_several_processes_train_by_epochs(tmp_path):
+def two_ranks(directory):
+    """A trainer of two processes, each of which samples 16 steps at once."""
     one = dict(master_torch_threads=1, workers_cpus=[0], set_affinity=False)
+    trainer = Trainer(SnapshotConfig(str(directory), "all"))
+    sampler = SerialSampler(gym_make, dict(id="CartPole-v1"), batch_T=8, batch_B=2)
+    trainer.setup(A2C(), agent=MlpFfAgent(), sampler=sampler, affinity=[one] * 2, RunnerCls=SyncRl)
+    return trainer
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("batch_size, steps", [(64, [64, 128, 192]), (None, [32, 64, 96])])
+def test_several_processes_train_by_epochs(batch_size, steps, tmp_path):
     for resume in (False, True):
         with run_context(str(tmp_path), "test", {}):
-            trainer = Trainer(SnapshotConfig(str(tmp_path), "all"))
-            sampler = SerialSampler(gym_make, dict(id="CartPole-v1"), batch_T=8, batch_B=2)
-            trainer.setup(A2C(), agent=MlpFfAgent(), sampler=sampler, affinity=[one] * 2, RunnerCls=SyncRl)
+            trainer = two_ranks(tmp_path)
             if resume:
                 assert trainer.restore(tmp_path).start_epoch == 2
                 trainer.resume(n_epochs=3)
             else:
-                trainer.train(2, 64)
+                trainer.train(2, batch_size)
     assert {"itr_0.1.pkl", "itr_1.1.pkl", "itr_2.pkl"} <= set(os.listdir(tmp_path))
-    assert [float(row["Diagnostics/CumSteps"]) for row in rows(tmp_path)] == [64, 128, 192]
+    assert [float(row["Diagnostics/CumSteps"]) for row in rows(tmp_path)] == steps
     assert not multiprocessing.active_children()
+
+
+def test_an_epoch_is_a_multiple_of_what_all_processes_take_together(tmp_path):
+    with pytest.raises(ValueError, match="batch_size=48 must be a multiple of the 32 env steps that the samplers of 2 processes take"):
+        two_ranks(tmp_path).train(1, 48)
 
 
 def test_its_snapshots_are_those_of_a_runner_by_epochs(tmp_path):

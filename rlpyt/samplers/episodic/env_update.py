@@ -121,18 +121,24 @@ def apply_env_update(old_env: Any, update: Any) -> Any:
         update: None, an `EnvUpdate`, an environment, or a constructor.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: it is none of these, or returns no environment.
     """
     check_env_update(update)
     if update is None:
         return old_env
     if isinstance(update, EnvUpdate):
-        return update(old_env)
+        return _checked(update(old_env), f"{type(update).__name__}.__call__(old_env)")
     if not _is_env(update):
-        update = update()
+        update = _checked(update(), f"{update!r}, called as the constructor of an environment,")
     if update is not old_env:
         _close(old_env)
     return update
+
+
+def _checked(env: Any, what: str) -> Any:
+    if not _is_env(env):
+        raise TypeError(f"{what} must return the environment to use from now on, but returned {env!r}.")
+    return env
 
 
 def check_env_update(update: Any) -> None:

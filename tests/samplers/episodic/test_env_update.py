@@ -128,6 +128,20 @@ def test_whatever_may_be_given_is_applied_by_one_rule():
     assert old.n_closed == 3
 
 
+def test_an_update_that_returns_no_environment_is_named():
+    class Forgetful(EnvUpdate):
+        def __call__(self, old_env=None):
+            old_env.set_task({"goal": (1, 1)})
+
+    with pytest.raises(TypeError, match=r"Forgetful.__call__\(old_env\) must return the environment.* returned None"):
+        apply_env_update(PointEnv(), Forgetful())
+    old = ClosingPoint()
+    for no_constructor in (lambda: None, lambda: PointEnv):
+        with pytest.raises(TypeError, match="lambda.* as the constructor of an environment, must return"):
+            apply_env_update(old, no_constructor)
+    assert old.n_closed == 0
+
+
 def test_lists_have_one_update_for_each_environment():
     assert env_updates([None, PointEnv], 2, "columns") == [None, PointEnv]
     assert env_updates(PointEnv, 3, "columns") == [PointEnv] * 3

@@ -122,7 +122,8 @@ class GymEnv(Environment):
         """Begin a new episode, with the seed of the last call of `seed` if there was one since.
 
         Returns:
-            The observation, and nothing to tell about the episode.
+            The observation, and nothing to tell about the episode: what gymnasium gives as info here may be of any form, and another one
+            each time.
         """
         seed, self._seed = self._seed, None
         observation, _ = self.env.reset() if seed is None else self.env.reset(seed=seed)

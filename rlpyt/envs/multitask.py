@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from rlpyt.episodes.adapters import is_env
 from rlpyt.episodes.environment import Environment, Wrapper, as_environment
-from rlpyt.episodes.specs import EnvSpec, EnvStep
+from rlpyt.episodes.specs import EnvSpec, EnvStep, sub_spaces
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.utils.misc import takes_keyword
 from rlpyt.utils.plain import from_plain, to_plain
@@ -33,7 +33,9 @@ class TaskOnehotWrapper:
     To an observation of one dimension the vector is appended, in its dtype; a dictionary gets the entry ``task``, float32
     ``[n_total_tasks]``. env_info gets ``task_id`` (int), and what `reset` tells about the episode gets ``task_one_hot``.
 
-    What is made is an environment of the kind that is given: one of gymnasium, or an `Environment`; others become the latter.
+    What is made is an environment of the kind that is given: one of gymnasium, or an `Environment`; others become the latter. (`GymEnv`
+    tells nothing of what gymnasium's `reset` returns as info. So that ``task_one_hot`` is among the infos of whole episodes, wrap an
+    `Environment`: ``TaskOnehotWrapper(GymEnv(env), ...)``.)
 
     See `wrap_env_cons_list` for the usual way to use it: as the list of environments of a sampler.
 
@@ -45,6 +47,14 @@ class TaskOnehotWrapper:
     Raises:
         ValueError: there is no such task, or observations are neither vectors nor dictionaries.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not issubclass(cls, (Environment, gymnasium.Env)):
+            raise TypeError(
+                f"{cls.__name__} cannot be derived from TaskOnehotWrapper, which is of another class for each kind of environments: derive "
+                "it from rlpyt.episodes.Wrapper or gymnasium.Wrapper, and put one around the other."
+            )
 
     def __new__(cls, env: Any = None, task_index: int = 0, n_total_tasks: int = 1) -> TaskOnehotWrapper:
         """Return an object of the class for this kind of environment."""
@@ -194,8 +204,8 @@ def round_robin_strategy(num_tasks: int, last_task: int | None) -> int:
 class MultiEnvWrapper(Wrapper):
     """Several environments as one: every `reset` chooses which it is.
 
-    Observations and actions of all must have the same shapes. env_info gets ``task_id`` (int), unless an environment has one itself, and
-    ``task_name`` if there are names.
+    Observations of all must have the same fields, shapes and dtypes, and actions be the same: one agent acts in all.
+    env_info gets ``task_id`` (int), unless an environment has one itself, and ``task_name`` if there are names.
 
     Args:
         envs: the environments, of any kind; or constructors of them, so that whoever makes several of these shares none.
@@ -206,7 +216,7 @@ class MultiEnvWrapper(Wrapper):
         env_names: a name for each.
 
     Raises:
-        ValueError: shapes differ, there is no such mode, or names are not one for each.
+        ValueError: observations or actions differ, an environment is there twice, there is no such mode, or names are not one for each.
     """
 
     def __init__(
@@ -220,17 +230,25 @@ class MultiEnvWrapper(Wrapper):
             raise ValueError(f"mode={mode!r} must be 'vanilla', 'add-onehot' or 'del-onehot'.")
         if not len(envs):
             raise ValueError("envs is empty: there must be at least one environment.")
-        self._envs = [as_environment(env if is_env(env) else env()) for env in envs]
+        made = [env if is_env(env) else env() for env in envs]
+        if len({id(env) for env in made}) < len(made):
+            raise ValueError("The same environment is to be used as two tasks: give copies, or a constructor.")
+        self._envs = [as_environment(env) for env in made]
         super().__init__(self._envs[0])
         if env_names is not None and not (
             isinstance(env_names, list) and len(env_names) == len(envs) and len(set(env_names)) == len(env_names)
         ):
             raise ValueError(f"env_names={env_names!r} must be a list of {len(envs)} names, one for each environment, all different.")
         for i, env in enumerate(self._envs):
-            for what in ("observation_space", "action_space"):
-                space, first = getattr(env, what), getattr(self.env, what)
-                if _form(space) != _form(first):
-                    raise ValueError(f"The {what} of environment {i} is {space}, the first one's {first}: their shapes must be the same.")
+            space, first = env.observation_space, self.env.observation_space
+            if _form(space) != _form(first):
+                raise ValueError(
+                    f"The observation_space of environment {i} is {space}, the first one's {first}: their fields, shapes and dtypes must "
+                    "be the same."
+                )
+            space, first = env.action_space, self.env.action_space
+            if space != first:
+                raise ValueError(f"The action_space of environment {i} is {space}, the first one's {first}: they must be equal.")
         self._strategy, self._mode, self._names = sample_strategy, mode, env_names
         self._strategy_takes_rng = takes_keyword(sample_strategy, "rng")
         self._rng: np.random.Generator | None = None  # None until `seed`, or until it is needed.
@@ -334,8 +352,13 @@ class MultiEnvWrapper(Wrapper):
             env.close()
 
 
-def _form(space: gymnasium.Space) -> tuple:
-    return type(space), space.shape, getattr(space, "n", None)
+def _form(space: gymnasium.Space) -> Any:
+    """What elements of a space look like: of each part type, shape, dtype, and how many values there are where these are counted."""
+    parts = sub_spaces(space)
+    if parts:
+        return type(space), {name: _form(part) for name, part in parts.items()}
+    n_values = [np.array(getattr(space, name, 0)).tolist() for name in ("n", "nvec")]
+    return type(space), space.shape, space.dtype, n_values
 
 
 class TaskNameWrapper(Wrapper):

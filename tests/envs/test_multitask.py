@@ -63,6 +63,17 @@ def test_the_one_hot_is_appended_for_environments_of_whole_steps():
     assert env.task["goal"][0] == 1  # Attributes are forwarded.
 
 
+def test_gymnasiums_one_hot_of_an_episode_is_told_by_an_environment_of_whole_steps():
+    assert set(TaskOnehotWrapper(GymEnv(WalkGymEnv()), 1, 2).reset()[1]) == {"task_one_hot"}
+
+
+def test_what_to_derive_from_is_said():
+    with pytest.raises(TypeError, match="Mine cannot be derived from TaskOnehotWrapper.*rlpyt.episodes.Wrapper"):
+
+        class Mine(TaskOnehotWrapper):
+            pass
+
+
 def test_other_environments_become_environments_of_whole_steps():
     env = TaskOnehotWrapper(CountingEnv(), 1, 2)
     assert isinstance(env, Environment)
@@ -191,6 +202,55 @@ def test_environments_that_differ_in_shape_and_wrong_names_are_refused():
             MultiEnvWrapper(points(), env_names=names)
     with pytest.raises(ValueError, match="empty"):
         MultiEnvWrapper([])
+
+
+class Empty(gymnasium.Env):
+    """Nothing but spaces."""
+
+    def __init__(self, observation_space=None, action_space=None):
+        self.observation_space = observation_space or spaces.Discrete(2)
+        self.action_space = action_space or spaces.Discrete(2)
+
+
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        (spaces.Dict(x=BOX), spaces.Dict(y=BOX)),
+        (spaces.Dict(x=BOX), spaces.Dict(x=BOX, y=BOX)),
+        (spaces.Dict(x=spaces.Dict(y=BOX)), spaces.Dict(x=spaces.Dict(y=spaces.Box(-1, 1, (3,), np.float32)))),
+        (spaces.Tuple([BOX, BOX]), spaces.Tuple([BOX])),
+        (spaces.MultiDiscrete([2, 3]), spaces.MultiDiscrete([5, 5])),
+        (BOX, spaces.Box(-1, 1, (2,), np.float64)),
+        (spaces.Discrete(3), spaces.Discrete(4)),
+    ],
+)
+def test_parts_number_of_values_and_dtype_must_be_the_same(a, b):
+    for space in (a, b):
+        MultiEnvWrapper([Empty(space), Empty(space)], mode="vanilla")
+        MultiEnvWrapper([Empty(action_space=space), Empty(action_space=space)], mode="vanilla")
+    for first, second in ((a, b), (b, a)):
+        with pytest.raises(ValueError, match="observation_space of environment 1"):
+            MultiEnvWrapper([Empty(first), Empty(second)], mode="vanilla")
+        with pytest.raises(ValueError, match="action_space of environment 1"):
+            MultiEnvWrapper([Empty(action_space=first), Empty(action_space=second)], mode="vanilla")
+
+
+def test_bounds_may_differ_between_observations_but_not_between_actions():
+    wide = spaces.Box(-9, 9, (2,), np.float32)
+    MultiEnvWrapper([Empty(BOX), Empty(wide)], mode="vanilla")
+    with pytest.raises(ValueError, match="action_space of environment 1 .* must be equal"):
+        MultiEnvWrapper([Empty(action_space=BOX), Empty(action_space=wide)], mode="vanilla")
+
+
+def test_an_environment_cannot_be_two_tasks():
+    point, walk = PointEnv(), WalkGymEnv()
+    for envs in ([point, point], [walk, walk], [lambda: point, point]):
+        with pytest.raises(ValueError, match="as two tasks"):
+            MultiEnvWrapper(envs)
+    assert MultiEnvWrapper([PointEnv] * 2).num_tasks == 2
 
 
 def test_a_task_id_that_is_there_is_kept():

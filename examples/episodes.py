@@ -110,7 +110,7 @@ class BehaviourCloning:
             episodes = trainer.obtain_episodes(trainer.step_itr)  # To see how well it plays.
             returns = log_performance(epoch, episodes, discount=1.0)
             logger.record_tabular("Loss", sum(losses) / len(losses))
-        return float(returns.mean())
+        return None if returns is None else float(returns.mean())  # None if all epochs are done already.
 
     def update(self):
         """Do a step on transitions drawn from all episodes; return the loss."""

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlpyt.episodes import Trainer
+from rlpyt.experiment import SnapshotConfig
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RUNS = {
     "example_0": [],
@@ -86,3 +89,14 @@ def test_a_misspelt_game_is_answered_with_the_nearest_names():
 def test_what_is_neither_true_nor_false_is_refused():
     out = run("example_4", "--smoke", "--mid_batch_reset", "no")
     assert out.returncode == 2 and "must be true or false, not 'no'" in out.stderr
+
+
+def test_cloning_that_is_done_already_returns_nothing(tmp_path):
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        from episodes import BehaviourCloning, Policy, new_replay
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    trainer = Trainer(SnapshotConfig(str(tmp_path)))
+    trainer.setup(BehaviourCloning(Policy(), new_replay(), updates_per_epoch=1))
+    assert trainer.train(n_epochs=0) is None

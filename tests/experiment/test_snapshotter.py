@@ -62,6 +62,14 @@ def test_an_epoch_is_found_under_whatever_name_it_has(tmp_path):
         snapshotter.load(tmp_path, 2)
 
 
+def test_the_snapshot_of_another_program_is_not_of_an_epoch(tmp_path):
+    snapshotter = saved(tmp_path, "all", epochs=[3, 9])
+    torch.save(dict(weights=1), tmp_path / "params.pkl")
+    with pytest.raises(NotAFileError, match=r"no snapshot of epoch 0 in .*, but of 3, 9, one, in params.pkl, that tells no epoch\.$"):
+        snapshotter.load(tmp_path, 0)
+    assert snapshotter.load(tmp_path, "last") == dict(weights=1)
+
+
 def test_other_files_in_the_directory_do_not_matter(tmp_path):
     snapshotter = saved(tmp_path, "all")
     (tmp_path / "itr_best.pkl").write_bytes(b"")

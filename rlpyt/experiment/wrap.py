@@ -58,19 +58,20 @@ class ExperimentContext:
     snapshot_dir: str
     snapshot_mode: str = "last"
     snapshot_gap: int = 1
-    _log: ExitStack = field(default_factory=ExitStack, init=False, repr=False, compare=False)
+    _logs: list[ExitStack] = field(default_factory=list, init=False, repr=False, compare=False)  # One for each `with` that has not ended.
 
     def __fspath__(self) -> str:
         return self.snapshot_dir
 
     def __enter__(self) -> str:
-        directory = os.path.abspath(self.snapshot_dir)
+        directory, log = os.path.abspath(self.snapshot_dir), ExitStack()
         if logger.get_snapshot_dir() != directory:
-            self._log.enter_context(_open_log(directory, os.path.basename(directory), {}, self.snapshot_mode, self.snapshot_gap))
+            log.enter_context(_open_log(directory, os.path.basename(directory), {}, self.snapshot_mode, self.snapshot_gap))
+        self._logs.append(log)
         return directory
 
     def __exit__(self, *exc_info: Any) -> bool | None:
-        return self._log.__exit__(*exc_info)
+        return self._logs.pop().__exit__(*exc_info)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,10 @@ def _experiment(function: Callable, options: _Options) -> Callable:
                 "wrap_experiment."
             )
         chosen = options.changed(args[0]) if args else options
-        bound = signature.bind(**kwargs)
+        try:
+            bound = signature.bind(**kwargs)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}{signature}: {error}.") from None
         passed = _flat(bound, signature)
         bound.apply_defaults()
         parameters = _flat(bound, signature)

@@ -65,7 +65,11 @@ class Trainer:
 
     Args:
         snapshot_config: has `snapshot_dir`, `snapshot_mode` and `snapshot_gap`, as the context of an experiment has; see
-            `rlpyt.experiment.snapshotter.Snapshotter`. None takes those of the log that is open, or else the defaults.
+            `rlpyt.experiment.snapshotter.Snapshotter`. Or the directory alone, for the last snapshot. None takes those of the log that is
+            open, or else the defaults.
+
+    Raises:
+        TypeError: `snapshot_config` is something else.
 
     Attributes:
         step_itr: iterations so far; an algorithm with ``train(trainer)`` counts them, and they are the steps of TensorBoard.
@@ -75,7 +79,7 @@ class Trainer:
     """
 
     def __init__(self, snapshot_config: Any = None) -> None:
-        config = _config_of_log() if snapshot_config is None else snapshot_config
+        config = _config_of_log() if snapshot_config is None else _as_config(snapshot_config)
         self._snapshotter = Snapshotter(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap)
         self.step_itr = 0
         self.step_episode: Any = None
@@ -407,6 +411,10 @@ class Trainer:
         trainer = snapshot.get("trainer") if isinstance(snapshot, dict) else None
         if trainer is None:
             raise ValueError(f"{file} has not been saved by a Trainer. A runner goes on from those of runners, by its resume_from.")
+        if trainer["format"] != FORMAT:
+            raise ValueError(
+                f"{file} is of format {trainer['format']}, this version of rlpyt reads format {FORMAT}: use the one that saved it."
+            )
         self._restored = file, snapshot
         self._train_args = TrainArgs(**trainer["train_args"])
         is_of_runner = "run" in snapshot
@@ -490,6 +498,16 @@ def _config_of_log() -> SnapshotConfig:
     if directory is None:
         return SnapshotConfig(None)
     return SnapshotConfig(directory, "last" if mode == "best" else mode, logger.get_snapshot_gap() if "gap" in mode else 1)
+
+
+def _as_config(given: Any) -> Any:
+    if all(hasattr(given, name) for name in SnapshotConfig._fields):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return SnapshotConfig(os.fspath(given))
+    raise TypeError(
+        f"snapshot_config={given!r} must be the context of an experiment, a SnapshotConfig, a directory, or None for that of the log."
+    )
 
 
 # --- The state of an object -------------------------------------------------------------------------------------------

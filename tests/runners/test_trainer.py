@@ -484,6 +484,15 @@ def test_a_snapshot_of_another_algorithm_is_refused(tmp_path):
         trainer.restore(tmp_path / "b")
 
 
+def test_a_snapshot_of_another_format_is_refused(tmp_path):
+    train_learner(tmp_path, n_epochs=1)
+    snapshot = torch.load(tmp_path / "params.pkl", weights_only=True)
+    snapshot["trainer"]["format"] += 1
+    torch.save(snapshot, tmp_path / "params.pkl")
+    with pytest.raises(ValueError, match="params.pkl is of format 2, this version of rlpyt reads format 1"):
+        resume_learner(tmp_path, tmp_path / "b")
+
+
 def test_restoring_runs_no_code(tmp_path):
     class Evil:
         def __reduce__(self):
@@ -505,6 +514,17 @@ def test_arguments_that_make_no_sense_are_refused(tmp_path):
     for n_epochs, batch_size, message in ((-1, None, "n_epochs=-1"), (1.5, None, "n_epochs=1.5"), (1, 0, "batch_size=0")):
         with pytest.raises(ValueError, match=message):
             trainer.train(n_epochs, batch_size)
+
+
+def test_a_directory_is_enough_to_say_where_snapshots_go(tmp_path):
+    for directory in (tmp_path / "a", str(tmp_path / "b")):
+        trainer = Trainer(directory)
+        trainer.setup(Learner(), PointEnv())
+        trainer.train(1, BATCH)
+        assert os.path.isfile(os.path.join(directory, "params.pkl"))
+    for wrong in (3, dict(snapshot_dir=str(tmp_path))):
+        with pytest.raises(TypeError, match="must be the context of an experiment, a SnapshotConfig, a directory, or None"):
+            Trainer(wrong)
 
 
 def test_plotting_is_ignored_with_a_warning(tmp_path, capsys):

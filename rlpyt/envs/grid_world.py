@@ -35,6 +35,9 @@ class GridWorldEnv(Environment):
     Args:
         desc: name of one of `MAPS`, or rows of letters.
         max_episode_length: steps after which an episode times out; None for no limit.
+
+    Raises:
+        ValueError: there is no such map, or `max_episode_length` is less than 1.
     """
 
     def __init__(self, desc: str | Sequence[str] = "4x4", max_episode_length: int | None = None) -> None:

@@ -36,7 +36,7 @@ class GymEnv(Environment):
         kwargs: of ``gymnasium.make``, where `env` is a name.
 
     Raises:
-        ValueError: `env` is neither.
+        ValueError: `env` is neither, or `max_episode_length` is less than 1.
     """
 
     def __init__(

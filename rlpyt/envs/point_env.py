@@ -28,7 +28,10 @@ class PointEnv(Environment):
         arena_size: the coordinates of the point stay within ``[-arena_size, arena_size]``.
         done_bonus: added to the reward at the goal.
         never_done: do not end the episode at the goal.
-        max_episode_length: steps after which an episode times out.
+        max_episode_length: steps after which an episode times out; infinite, or None, for no limit.
+
+    Raises:
+        ValueError: `goal` is not two numbers, or `max_episode_length` less than 1.
     """
 
     def __init__(
@@ -37,9 +40,9 @@ class PointEnv(Environment):
         arena_size: float = 5.0,
         done_bonus: float = 0.0,
         never_done: bool = False,
-        max_episode_length: float = math.inf,
+        max_episode_length: float | None = math.inf,
     ) -> None:
-        self._goal = np.array(goal, dtype=np.float32)
+        self._goal = _checked(goal)
         self._arena_size = arena_size
         self._done_bonus = done_bonus
         self._never_done = never_done
@@ -47,7 +50,7 @@ class PointEnv(Environment):
         self._n_steps: int | None = None  # In this episode; None where there is none.
         self._observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
         self._action_space = spaces.Box(-STEP, STEP, (2,), np.float32)
-        limit = None if math.isinf(max_episode_length) else int(max_episode_length)
+        limit = None if max_episode_length in (None, math.inf) else int(max_episode_length)
         self._spec = EnvSpec(observation_space=self._observation_space, action_space=self._action_space, max_episode_length=limit)
 
     @property
@@ -120,8 +123,12 @@ class PointEnv(Environment):
         return [{"goal": goal} for goal in uniform(-2, 2, size=(num_tasks, 2)).astype(np.float32)]
 
     def set_task(self, task: dict) -> None:
-        """Set the goal, to ``task["goal"]``; the observation is told at the next step."""
-        self._goal = np.array(task["goal"], dtype=np.float32)
+        """Set the goal, to ``task["goal"]``; the observation is told at the next step.
+
+        Raises:
+            ValueError: that is not two numbers.
+        """
+        self._goal = _checked(task["goal"])
 
     def render(self, mode: str) -> str:
         """Return where point and goal are."""
@@ -134,3 +141,11 @@ class PointEnv(Environment):
 
     def close(self) -> None:
         """Nothing to free."""
+
+
+def _checked(goal: Any) -> np.ndarray:
+    """Return a goal as an array, float32 ``[2]``."""
+    array = np.array(goal, dtype=np.float32)
+    if array.shape != (2,):
+        raise ValueError(f"goal={goal!r} must be two numbers, (x, y).")
+    return array

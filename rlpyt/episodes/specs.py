@@ -144,11 +144,16 @@ class EnvSpec(InOutSpec):
     Args:
         observation_space, action_space: spaces, of gymnasium or rlpyt.
         max_episode_length: the most steps of an episode (env steps); None for no limit.
+
+    Raises:
+        ValueError: `max_episode_length` is less than 1.
     """
 
     max_episode_length: float | None = None
 
     def __init__(self, observation_space: Any, action_space: Any, max_episode_length: float | None = None) -> None:
+        if max_episode_length is not None and not max_episode_length >= 1:
+            raise ValueError(f"max_episode_length={max_episode_length!r} must be at least 1 step, or None for no limit.")
         super().__init__(input_space=action_space, output_space=observation_space)
         object.__setattr__(self, "max_episode_length", max_episode_length)
 

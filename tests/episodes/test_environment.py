@@ -241,6 +241,25 @@ def test_point_stays_in_its_arena_and_goes_on_if_it_is_never_done():
     np.testing.assert_allclose(steps[-1].observation[:2], [0.25, 0.25])
 
 
+def test_point_says_what_is_wrong_with_a_goal():
+    for goal in ((1, 2, 3), 1, [[1, 2]]):
+        with pytest.raises(ValueError, match="goal=.* must be two numbers"):
+            PointEnv(goal=goal)
+        with pytest.raises(ValueError, match="goal=.* must be two numbers"):
+            PointEnv().set_task({"goal": goal})
+
+
+@pytest.mark.parametrize(
+    "make", [PointEnv, GridWorldEnv, lambda max_episode_length: GymEnv(WalkGymEnv(), max_episode_length=max_episode_length)]
+)
+def test_a_time_limit_is_at_least_one_step_and_none_is_no_limit(make):
+    assert make(max_episode_length=None).spec.max_episode_length is None
+    assert make(max_episode_length=1).spec.max_episode_length == 1
+    for limit in (0, -3):
+        with pytest.raises(ValueError, match=f"max_episode_length={limit} must be at least 1"):
+            make(max_episode_length=limit)
+
+
 def test_tasks_of_the_point_are_drawn_from_a_square_and_can_be_set():
     env = PointEnv()
     tasks = env.sample_tasks(200, rng=np.random.default_rng(0))

@@ -231,7 +231,7 @@ class BaseSampler:
         """Change environments, between two batches: other tasks, other levels, other environments with like spaces.
 
         Columns that are changed begin a new episode, whose environment is seeded anew; the episode before is not completed. Replay buffers
-        are told by the runner, when it appends the next batch.
+        are told by the runner, when it appends the next batch. Evaluation environments stay as they are.
 
         Args:
             updates: one for all columns, or a list of `batch_B`: None for no change, an `EnvUpdate`, a constructor, or an environment (see

@@ -279,17 +279,74 @@ def test_a_lost_actor_is_replaced_and_its_environments_begin_anew_while_the_othe
     assert all(lost[:n_before]) and not any(lost[n_before:])  # and the other's are so until then.
 
 
+@pytest.mark.parametrize("in_flight", [0, 1, 2])
+@pytest.mark.parametrize("lost_in", ["collecting", "evaluating", "saving"])
+def test_columns_of_a_lost_actor_begin_anew_with_the_first_batch_that_it_has_not_collected(lost_in, in_flight, ray_address):
+    endless = dict(EnvCls=EndlessEnv, env={}, max_decorrelation_steps=0, in_flight=in_flight)
+    sampler, state = start(make(ray_address, **endless)), None
+    try:
+        begun = {itr: begun_anew(sampler, itr) for itr in range(2)}
+        for call in sampler._pending:
+            import_ray().wait(call.refs, num_returns=2)
+        lose(sampler, 1)
+        if lost_in == "evaluating":
+            assert sampler.evaluate_agent(1) == []
+        if lost_in == "saving":
+            state = sampler.state_dict()
+        begun.update({itr: begun_anew(sampler, itr) for itr in range(2, 7)})
+        assert sampler.n_restarts == 1
+    finally:
+        sampler.shutdown()
+    expected = {2 + in_flight: [3, 4, 5]}
+    assert {itr: columns for itr, columns in begun.items() if columns} == {0: list(range(B)), **expected}
+    if state is None:
+        return
+    sampler = start(make(ray_address, **endless))
+    try:
+        assert sampler.load_state_dict(state) == []
+        begun = {itr: begun_anew(sampler, itr) for itr in range(2, 7)}
+    finally:
+        sampler.shutdown()
+    assert {itr: columns for itr, columns in begun.items() if columns} == expected
+
+
+class EndlessEnv(CountingEnv):
+    """Tells its state."""
+
+    def __init__(self):
+        super().__init__(episode_length=10**6)
+
+    def get_state(self):
+        return dict(episode=self.episode, t=self.t)
+
+    def set_state(self, state):
+        self.episode, self.t, self._next_end, self._end = state["episode"], state["t"], 10**6, "terminated"
+
+
+def begun_anew(sampler, itr):
+    """The columns that begin this batch with a reset; which the sampler tells, but for the first batch."""
+    step_in_episode = numpify_buffer(sampler.obtain_samples(itr)[0]).env.observation[0, :, 2]
+    columns, told = np.flatnonzero(step_in_episode == 0).tolist(), sampler.take_begun_anew()
+    assert told == (columns if itr else [])
+    return columns
+
+
+def lose(sampler, rank):
+    """End an actor, and wait until it has gone."""
+    ray, actor = import_ray(), sampler._pool.actors[rank]
+    ray.kill(actor)
+    with pytest.raises(ray.exceptions.RayActorError):
+        while True:
+            ray.get(actor.where.remote())
+
+
 def test_that_changed_environments_are_lost_with_an_actor_is_said(ray_address, capsys):
     sampler = start(make(ray_address))
     try:
         sampler.update_envs([None, partial(CountingEnv, episode_length=4), None, None, partial(CountingEnv, episode_length=4), None])
         sampler.obtain_samples(0)
         for n in (1, 2):
-            ray, actor = import_ray(), sampler._pool.actors[0]
-            ray.kill(actor)
-            with pytest.raises(ray.exceptions.RayActorError):
-                while True:
-                    ray.get(actor.where.remote())
+            lose(sampler, 0)
             sampler.obtain_samples(n)
             said = capsys.readouterr().out
             assert sampler.n_restarts == n and f"({n} of max_restarts=3)" in said

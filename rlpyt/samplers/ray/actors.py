@@ -217,6 +217,7 @@ class Call:
         refs: for each actor, the reference to its reply.
         replies: for each actor whose reply is here, the reply and what was sampled.
         version: of the parameters.
+        begun_anew: columns of the batch that begin new episodes with it, since their actor was lost before.
     """
 
     name: str
@@ -226,6 +227,7 @@ class Call:
     refs: list = field(default_factory=list)
     replies: dict[int, tuple[Any, list | None]] = field(default_factory=dict)
     version: int = 0
+    begun_anew: set[int] = field(default_factory=set)
 
 
 class ActorPool:
@@ -239,7 +241,8 @@ class ActorPool:
         options: of the actors: what they need, such as `num_cpus`, and where they are placed.
         timeout: seconds without a sign of life after which a worker counts as hung; None warns every minute instead.
         max_restarts: how many lost actors, in all, are replaced.
-        recovery: returns name and argument of the command that a new actor in place of a lost one gets first, given its number.
+        recovery: returns name and argument of the command that a new actor in place of a lost one gets first, given its number and the
+            calls that it then carries out in place of the lost one, in order.
         stop: array ``[1]`` that somebody sets to end evaluations.
 
     Attributes:
@@ -259,7 +262,7 @@ class ActorPool:
         options: dict,
         timeout: float | None,
         max_restarts: int,
-        recovery: Callable[[int], tuple[str, Any]],
+        recovery: Callable[[int, list[Call]], tuple[str, Any]],
         stop: np.ndarray,
     ) -> None:
         self._ray = ray = import_ray()
@@ -373,13 +376,21 @@ class ActorPool:
             self._ray.kill(self.actors[rank])
         self.actors[rank] = actor = self._make(self._worker_kwargs[rank])
         self._where[rank] = "in place of a lost one"
+        again = self._not_done(call, rank)
         actor.start.remote()  # If that, or what follows, raises, it is the reply to what follows.
-        actor.do.remote(*self._recovery(rank), None)
+        actor.do.remote(*self._recovery(rank, again), None)
         if self._stop_told:
             self._tell_stop([actor])
-        for other in self._underway:
-            if rank not in other.replies and (other is call or not self._is_here(other.refs[rank])):
-                other.refs[rank] = _submit(actor, other)
+        for other in again:
+            other.refs[rank] = _submit(actor, other)
+
+    def _not_done(self, call: Call, rank: int) -> list[Call]:
+        """Return what a lost actor has not replied to: from the first such call on, of which `call` is known to be one."""
+        open_calls = [other for other in self._underway if rank not in other.replies]
+        for i, other in enumerate(open_calls):
+            if other is call or not self._is_here(other.refs[rank]):
+                return open_calls[i:]
+        return []
 
     def _is_here(self, ref: Any) -> bool:
         try:

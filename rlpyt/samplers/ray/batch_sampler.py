@@ -78,6 +78,7 @@ class RayBatchSampler(ParallelSamplerBase):
         self._affinity = affinity = affinity or {}
         self._changed: set[int] = set()  # Columns whose environments are not those of EnvCls any more.
         self._pending: deque[Call] = deque()  # Batches that are being collected, or have been.
+        self._begin_anew_next: set[int] = set()  # Columns that begin new episodes with the batch that will be submitted next.
         self._cluster = Cluster(self.address, self.init_kwargs)
         try:
             workers_kwargs = self._workers_kwargs([None] * self._count_actors(affinity))
@@ -116,9 +117,14 @@ class RayBatchSampler(ParallelSamplerBase):
             )
         return n
 
-    def _recovery(self, rank: int) -> tuple[str, Any]:
-        """The command by which an actor that replaces a lost one begins new episodes, from which the replay buffer tells those before."""
-        columns = self._keep_begun_anew(list(self._columns[rank]))
+    def _recovery(self, rank: int, calls: list[Call]) -> tuple[str, Any]:
+        """The command by which an actor that replaces a lost one begins new episodes.
+
+        They begin with the first batch that is collected by it, which may come long after others that the lost one has completed.
+        """
+        columns = self._columns[rank]
+        first_batch = next((call for call in calls if call.name == "collect"), None)
+        (self._begin_anew_next if first_batch is None else first_batch.begun_anew).update(columns)
         if changed := sorted(self._changed.intersection(columns)):
             logger.log(
                 f"WARNING: Environments are those of EnvCls again in columns {changed} of the batch, where update_envs had changed them: "
@@ -150,11 +156,13 @@ class RayBatchSampler(ParallelSamplerBase):
             if name != "collect":
                 return pool.request((name, argument), doing, parameters)
             for itr in range(self.itr + len(self._pending), self.itr + self.in_flight + 1):
-                self._pending.append(pool.submit(name, (itr, 0), f"collecting batch {itr}", parameters))
-                self._pending[-1].version = self.parameters_version
+                call = pool.submit(name, (itr, 0), f"collecting batch {itr}", parameters)
+                call.version, call.begun_anew, self._begin_anew_next = self.parameters_version, self._begin_anew_next, set()
+                self._pending.append(call)
             call = self._pending.popleft()
             replies = pool.receive(call)
         self.batch_parameters_version = call.version
+        self._keep_begun_anew(sorted(call.begun_anew))
         for columns, (_, arrays) in zip(self._columns, replies):
             copy_arrays(batch_arrays(self.samples_np[:, columns.start : columns.stop]), arrays)
         return [reply for reply, _ in replies]
@@ -185,18 +193,24 @@ class RayBatchSampler(ParallelSamplerBase):
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
         """Extend `ParallelSamplerBase` by the batches that were collected ahead, which are waited for."""
-        state = super().state_dict()
-        with self._pool.ending_on_failure():
-            pending = [dict(version=call.version, replies=self._pool.receive(call)) for call in self._pending]
-        return dict(state, parameters_version=self.parameters_version, pending=[_plain(**each) for each in pending])
+        pool = self._running_pool()
+        with pool.ending_on_failure():
+            replies = [pool.receive(call) for call in self._pending]
+        state = super().state_dict()  # After that, so that it follows them, whatever is lost.
+        pending = [_plain(call, each) for call, each in zip(self._pending, replies)]
+        return dict(
+            state, parameters_version=self.parameters_version, pending=pending, begin_anew_next=sorted(self._begin_anew_next)
+        )
 
     def load_state_dict(self, state: dict) -> list[int]:
         """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
         begun_anew = super().load_state_dict(state)
         self.parameters_version = state["parameters_version"]
         self._pending.clear()
+        self._begin_anew_next = set()
         if len(begun_anew) < self.batch_spec.B:
             self._pending.extend(self._call_from_plain(saved) for saved in state["pending"])
+            self._begin_anew_next.update(begun_anew, state["begin_anew_next"])
         return begun_anew
 
     def _call_from_plain(self, saved: dict) -> Call:
@@ -206,13 +220,13 @@ class RayBatchSampler(ParallelSamplerBase):
             ((infos_from_plain(infos, self.TrajInfoCls), completed_at), [tensor.numpy() for tensor in tensors])
             for infos, completed_at, tensors in saved["replies"]
         ]
-        return Call("collect", replies=dict(enumerate(replies)), version=saved["version"])
+        return Call("collect", replies=dict(enumerate(replies)), version=saved["version"], begun_anew=set(saved["begun_anew"]))
 
 
-def _plain(version: int, replies: list) -> dict:
+def _plain(call: Call, replies: list) -> dict:
     from rlpyt.runners.checkpoint import plain_infos
 
     plain = []
     for (infos, completed_at), arrays in replies:
         plain.append((plain_infos(infos), completed_at, [torch.from_numpy(array.copy()) for array in arrays]))
-    return dict(version=version, replies=plain)
+    return dict(version=call.version, replies=plain, begun_anew=sorted(call.begun_anew))

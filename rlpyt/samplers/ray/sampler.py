@@ -17,7 +17,7 @@ from rlpyt.samplers.episodic.recorder import Layout
 from rlpyt.samplers.episodic.sampler import Sampler, play
 from rlpyt.samplers.episodic.workers import Worker, for_worker, is_parameters
 from rlpyt.samplers.parallel.worker import initialize_worker
-from rlpyt.samplers.ray.actors import ActorPool, WorkerActor
+from rlpyt.samplers.ray.actors import ActorPool, Call, WorkerActor
 from rlpyt.samplers.ray.cluster import Cluster, import_ray
 
 
@@ -120,7 +120,7 @@ class RaySampler(Sampler):
         """Put an update of the policy into the object store; return a reference, in a list so that Ray does not resolve it."""
         return [import_ray().put(cloudpickle.dumps(for_worker(update, cpu=True)))]
 
-    def _recovery(self, rank: int) -> tuple[str, Any]:
+    def _recovery(self, rank: int, calls: list[Call]) -> tuple[str, Any]:
         return "renew", (self._pool.n_restarts, self._pasts[rank].updates())
 
     def _worker_states(self) -> list[dict] | None:

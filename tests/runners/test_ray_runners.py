@@ -98,7 +98,7 @@ if __name__ == "__main__":
     runner = SyncRl(
         algo=A2C(),
         agent=MlpFfAgent(),
-        sampler=RayBatchSampler(make, dict(id="CartPole-v1"), batch_T=5, batch_B=4, n_actors=1),
+        sampler=RayBatchSampler(make, dict(id="CartPole-v1"), batch_T=5, batch_B=4),
         n_steps=400,
         log_interval_steps=200,
         seed=5,

@@ -20,6 +20,7 @@ from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.policy import PolicyAgent
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.episodes import EpisodeBatch
+from rlpyt.samplers.async_.ray_sampler import AsyncRayBatchSampler
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.parallel.gpu.collectors import GpuResetCollector
 from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
@@ -447,6 +448,57 @@ def test_more_actors_than_the_cluster_has_cpus_are_refused(ray_address):
     sampler.shutdown()
 
 
+def test_the_samplers_of_a_run_share_a_cluster(ray_address):
+    for n_actors in (None, 1):
+        sampler = start(make(ray_address, n_actors=n_actors), world_size=2, rank=1)
+        assert len(sampler._pool.names) == 1
+        sampler.shutdown()
+    with pytest.raises(ValueError, match="2 actors with num_cpus=1 need more than the 2 CPUs of the Ray cluster, which 2 samplers of this"):
+        start(make(ray_address, n_actors=2), world_size=2, rank=0)
+    assert not import_ray().is_initialized()
+
+
+def test_so_do_the_parts_of_an_asynchronous_one():
+    sampler = AsyncRayBatchSampler(CountingEnv, {}, batch_T=2, batch_B=5)
+    sampler.async_initialize(RecordingAgent())
+    assert sampler._n_samplers == 1
+    assert [part._n_samplers for part in sampler.parts(3)] == [3, 3, 3]
+
+
+def test_a_cluster_that_was_started_here_is_not_shared(monkeypatch):
+    ray = import_ray()
+    monkeypatch.setattr(ray, "init", lambda address, **kwargs: None)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0})
+    monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 4.0})
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for address, n in ((None, 4), ("somewhere:1", 2)):
+        cluster = Cluster(address)
+        assert [cluster.n_places(num_cpus, 2) for num_cpus in (1, 0, 0.5, 8)] == [n, n, 2 * n, 0]
+        cluster.check_room(n, 1, "n_actors", 2)
+        with pytest.raises(ValueError, match="less n_actors"):
+            cluster.check_room(n + 1, 1, "n_actors", 2)
+        cluster.close()
+
+
+def test_that_actors_have_to_wait_for_others_is_said(ray_address, capsys):
+    sampler = start(make(ray_address))
+    try:
+        cluster = sampler._cluster
+        deadline = time.monotonic() + 30
+        while cluster._free_cpus() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        cluster.check_room(5, 0, "n_actors")
+        assert "wait until" not in capsys.readouterr().out
+        cluster.check_room(1, 1, "n_actors")
+        said = capsys.readouterr().out
+        assert "1 actors with num_cpus=1 wait until others leave them room: 0 of the 2 CPUs" in said and "less n_actors" in said
+    finally:
+        sampler.shutdown()
+    sampler = start(make(ray_address))  # As soon as they are free.
+    sampler.shutdown()
+    assert "wait until" not in capsys.readouterr().out
+
+
 def test_without_ray_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r'pip install "rlpyt\[ray\]"'):
@@ -510,6 +562,7 @@ import psutil
 from agents_for_tests import RecordingAgent
 from envs import CountingEnv
 from rlpyt.episodes import EpisodeBatch
+from rlpyt.samplers.async_.ray_sampler import AsyncRayBatchSampler
 from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
 
 if __name__ == "__main__":

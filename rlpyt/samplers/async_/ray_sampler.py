@@ -8,3 +8,12 @@ from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
 
 class AsyncRayBatchSampler(AsyncParallelSamplerMixin, RayBatchSampler):
     """A `RayBatchSampler` in a process of its own, which is the one that is connected to the cluster."""
+
+    _n_samplers = 1
+
+    def parts(self, n: int) -> list[AsyncRayBatchSampler]:
+        """Extend the base class: the parts know how many they are, since they share the cluster."""
+        parts = super().parts(n)
+        for part in parts:
+            part._n_samplers = n
+        return parts

@@ -9,6 +9,7 @@ import numpy as np
 import psutil
 
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker
+from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.seed import get_seed
 
 _OF_PROCESS = object()  # The seed that `set_seed` was given last.
@@ -26,7 +27,7 @@ class WorkerFactory:
         seed: of the run; each worker, and each environment, gets a stream of random numbers of its own. By default the one that
             `rlpyt.utils.seed.set_seed` was given last; None, or if there was none, draws one from the system.
         max_episode_length: steps after which episodes are truncated (env steps; may be infinite).
-        n_workers: how many there will be; by default one for each of the machine's cores.
+        n_workers: how many there will be; by default one for each of the machine's cores, as far as this process may use them.
         worker_class: their class.
         worker_args: further arguments of it, such as ``dict(n_envs=16)`` of a VecWorker.
 
@@ -42,7 +43,7 @@ class WorkerFactory:
         worker_class: Callable[..., Worker] = DefaultWorker,
         worker_args: dict | None = None,
     ) -> None:
-        n_workers = psutil.cpu_count(logical=False) or 1 if n_workers is None else n_workers
+        n_workers = min(psutil.cpu_count(logical=False) or 1, len(allowed_cpus())) if n_workers is None else n_workers
         if n_workers < 1:
             raise ValueError(f"n_workers={n_workers} must be at least 1.")
         if max_episode_length is None or max_episode_length < 1:

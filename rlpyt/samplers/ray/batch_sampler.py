@@ -22,8 +22,8 @@ class RayBatchSampler(ParallelSamplerBase):
     workers samples the same. The cluster's machines need the same packages, and to find the classes of environments and agents.
 
     Args:
-        n_actors: how many; None for as many as ``affinity["workers_cpus"]`` has entries, or without it one for each CPU of the cluster.
-            Never more than environments.
+        n_actors: how many; None for as many as ``affinity["workers_cpus"]`` has entries, or without it one for each CPU of the cluster,
+            which all samplers of a run share (those of `SyncRl`'s ranks). Never more than environments.
         in_flight: how many batches are collected ahead. With 0, each batch is collected with the latest parameters. With n, actors
             collect the next n batches while the algorithm optimizes, with parameters of up to n updates before: which ones,
             `batch_parameters_version` tells. Policy gradient methods that correct for it (PPO), and those that replay, can do with 1.
@@ -107,15 +107,16 @@ class RayBatchSampler(ParallelSamplerBase):
         return {**super()._common_kwargs(affinity), **kwargs, "keep_terminal_observations": self.keep_terminal_observations}
 
     def _count_actors(self, affinity: dict) -> int:
-        each, n_cpus = float(self.actor_options.get("num_cpus") or 0), self._cluster.resource("CPU")
-        n = self.n_actors or len(affinity.get("workers_cpus") or ()) or max(int(n_cpus // (each or 1)), 1)
+        each = float(self.actor_options.get("num_cpus") or 0)
+        n = self.n_actors or len(affinity.get("workers_cpus") or ()) or max(self._cluster.n_places(each, self._n_samplers), 1)
         n = min(n, self.batch_spec.B)
-        if n * each > n_cpus:
-            raise ValueError(
-                f"{n} actors with num_cpus={each:g} need more than the {n_cpus:g} CPUs of the Ray cluster: give the sampler less n_actors, "
-                "or actor_options with a smaller num_cpus."
-            )
+        self._cluster.check_room(n, each, "n_actors", self._n_samplers)
         return n
+
+    @property
+    def _n_samplers(self) -> int:
+        """How many samplers the run has, each in a process of its own."""
+        return self._global_B // self.batch_spec.B
 
     def _recovery(self, rank: int, calls: list[Call]) -> tuple[str, Any]:
         """The command by which an actor that replaces a lost one begins new episodes.

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from rlpyt.utils.logging import logger
 
 _ATTEMPTS = 3  # to start a local cluster
 _END_SECONDS = 5.0  # that a killed process has to end
+_FREE_SECONDS = 2.0  # within which a cluster knows that actors have ended, and what they held is free
 
 
 def import_ray() -> Any:
@@ -54,21 +56,65 @@ class Cluster:
     """
 
     _n_open: ClassVar[int] = 0  # Objects of this class that use a connection which one of them has opened.
+    _is_own: ClassVar[bool] = False  # Whether one of them has started the cluster itself, which only this process knows of then.
 
     def __init__(self, address: str | None = None, init_kwargs: dict | None = None) -> None:
         self._ray = ray = import_ray()
         self._pid = os.getpid()
         if not ray.is_initialized():
             Cluster._n_open = 0  # Whatever there was has been shut down by somebody else.
-            _connect(address, init_kwargs or {})
+            Cluster._is_own = _connect(address, init_kwargs or {})
             self._counts = True
         else:
             self._counts = Cluster._n_open > 0
+            Cluster._is_own = Cluster._is_own and self._counts
         Cluster._n_open += self._counts
 
     def resource(self, name: str) -> float:
         """Return how much the cluster has in all, e.g. of "CPU" or "GPU"."""
         return float(self._ray.cluster_resources().get(name, 0))
+
+    def n_places(self, num_cpus: float, n_samplers: int = 1) -> int:
+        """Return how many actors with `num_cpus` each (one, if that is 0) the CPUs suffice for.
+
+        Args:
+            n_samplers: of the run, each in a process of its own, which share a cluster that they have joined.
+        """
+        return int(self.resource("CPU") // ((num_cpus or 1) * self._n_sharing(n_samplers)))
+
+    def check_room(self, n: int, num_cpus: float, fewer: str, n_samplers: int = 1) -> None:
+        """Check that `n` actors with `num_cpus` each find a place, now or later; say so in the log if it is not now.
+
+        Args:
+            fewer: the argument by which a user asks for fewer of them, for messages.
+            n_samplers: see `n_places`.
+
+        Raises:
+            ValueError: there are not so many CPUs.
+        """
+        n_sharing = self._n_sharing(n_samplers)
+        if n * num_cpus * n_sharing > self.resource("CPU"):
+            shared = f", which {n_sharing} samplers of this run share" if n_sharing > 1 else ""
+            raise ValueError(
+                f"{n} actors with num_cpus={num_cpus:g} need more than the {self.resource('CPU'):g} CPUs of the Ray cluster{shared}: give "
+                f"the sampler less {fewer}, or actor_options with a smaller num_cpus."
+            )
+        deadline = time.monotonic() + _FREE_SECONDS
+        while (free := self._free_cpus()) < n * num_cpus:
+            if time.monotonic() > deadline:
+                logger.log(
+                    f"WARNING: {n} actors with num_cpus={num_cpus:g} wait until others leave them room: {free:g} of the "
+                    f"{self.resource('CPU'):g} CPUs of the Ray cluster are free. If that will not be, give the sampler less {fewer}; or, "
+                    "where the CPUs are held for this very run, actor_options=dict(num_cpus=0)."
+                )
+                return
+            time.sleep(0.1)
+
+    def _free_cpus(self) -> float:
+        return float(self._ray.available_resources().get("CPU", 0))
+
+    def _n_sharing(self, n_samplers: int) -> int:
+        return 1 if Cluster._is_own else n_samplers
 
     def nodes(self) -> list[dict[str, float]]:
         """Return what each node that is alive has in all: its resources by name, e.g. "CPU"."""
@@ -85,7 +131,8 @@ class Cluster:
                 self._ray.shutdown()
 
 
-def _connect(address: str | None, init_kwargs: dict) -> None:
+def _connect(address: str | None, init_kwargs: dict) -> bool:
+    """Join a cluster, or start one; return whether it was started."""
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     defaults: dict = dict(logging_level="WARNING")
     if address == "local":
@@ -98,6 +145,7 @@ def _connect(address: str | None, init_kwargs: dict) -> None:
                 f"No Ray cluster can be joined at {address!r} ({error}). Start one with `ray start --head`; if it asks for a token, set "
                 "RAY_AUTH_MODE=token as Ray's documentation on authentication says."
             ) from error
+    return address == "local"
 
 
 def _init(address: str, kwargs: dict) -> None:

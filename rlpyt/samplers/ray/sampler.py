@@ -36,6 +36,9 @@ class RaySampler(Sampler):
             and plays all of what that was to play, with other random numbers.
         worker_timeout: seconds without a sign of life after which a worker is reported as hung, with its stack; None only warns.
 
+    Raises:
+        ValueError: the workers need more CPUs than the cluster has. Others as of `Sampler`.
+
     Attributes:
         n_restarts: how many actors have been replaced.
     """
@@ -60,9 +63,11 @@ class RaySampler(Sampler):
 
     def _start(self) -> None:
         options, n = self._ray_options, self._factory.n_workers
+        actor_options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **(options["actor_options"] or {})}
         self._pool: ActorPool | None = None
         self._cluster: Cluster | None = Cluster(options["address"], options["init_kwargs"])
         try:
+            self._cluster.check_room(n, float(actor_options["num_cpus"] or 0), "n_workers")
             self._pasts = [_Past() for _ in range(n)]
             for past, *given in zip(self._pasts, *self._updates_and_messages(self._agents, self._envs)):
                 past.append(*given)
@@ -71,7 +76,7 @@ class RaySampler(Sampler):
                 dict(factory=self._factory),
                 [dict(number=i, updates=self._pasts[i].updates()) for i in range(n)],
                 [f"worker {i} of {n} of the {type(self).__name__}" for i in range(n)],
-                options={"num_cpus": 1, "scheduling_strategy": "SPREAD", **(options["actor_options"] or {})},
+                options=actor_options,
                 timeout=options["worker_timeout"],
                 max_restarts=options["max_restarts"],
                 recovery=self._recovery,

@@ -178,6 +178,14 @@ def test_more_losses_than_may_be_replaced_are_an_error(make, tmp_path):
         sampler.obtain_exact_episodes(4, None)
 
 
+def test_more_workers_than_the_cluster_has_cpus_are_refused(make):
+    with pytest.raises(ValueError, match="3 actors with num_cpus=1 need more than the 2 CPUs .*less n_workers"):
+        make(ScriptedPolicy(), grid(), max_episode_length=100, n_workers=3)
+    assert not import_ray().is_initialized()
+    sampler = make(ScriptedPolicy(), grid(), max_episode_length=100, n_workers=3, actor_options=dict(num_cpus=0.5))
+    assert sampler.obtain_exact_episodes(1, None).actions.tolist() == PATH * 3
+
+
 def test_what_an_environment_raises_is_what_you_see(make, tmp_path):
     sampler = failing(make, tmp_path, "raise")
     with pytest.raises(WorkerError, match="(?s)planned failure in step.*worker . of 2.*Traceback of the worker"):

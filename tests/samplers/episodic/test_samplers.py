@@ -32,6 +32,7 @@ from rlpyt.samplers.episodic import (
     NewEnvUpdate,
     SetTaskUpdate,
     VecWorker,
+    WorkerFactory,
 )
 from rlpyt.samplers.workers import WorkerError
 
@@ -182,6 +183,13 @@ def test_what_a_sampler_refuses():
     for agents, envs in (([ScriptedPolicy()] * 3, grid()), (ScriptedPolicy(), [grid()] * 3)):
         with pytest.raises(ValueError, match="3 entries, but there are n_workers=2"):
             MultiprocessingSampler(agents, envs, max_episode_length=5, n_workers=2)
+
+
+def test_there_are_not_more_workers_by_themselves_than_this_process_may_use_cores(monkeypatch):
+    for allowed, n_cores, n in (({0, 1, 2, 3}, 2, 2), ({5}, 4, 1), ({0, 2}, None, 1)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, allowed=allowed: allowed)
+        monkeypatch.setattr(psutil, "cpu_count", lambda logical, n_cores=n_cores: n_cores)
+        assert WorkerFactory(max_episode_length=5).n_workers == n
 
 
 @every_sampler

@@ -586,6 +586,8 @@ def _check_steps(batch: TimeStepBatch) -> None:
         raise ValueError(f"rewards is not of type numpy.ndarray, but {type(batch.rewards).__name__}.")
     if batch.rewards.ndim != 1:
         raise ValueError(f"rewards has shape {batch.rewards.shape}, but must have one dimension: one number for each step.")
+    if batch.rewards.dtype.kind not in "biuf":
+        raise ValueError(f"rewards has dtype {batch.rewards.dtype}, but must have one of real numbers: float32 or another.")
     n, spec, is_episodes = len(batch.rewards), batch.env_spec, isinstance(batch, EpisodeBatch)
     observation_fields = ("observation",) if is_episodes else ("observation", "next_observation")
     space_names = {**dict.fromkeys(observation_fields, "observation_space"), "action": "action_space"}

@@ -455,7 +455,7 @@ class EpisodeBatch(TimeStepBatch):
             paths: with the keys observations ([T,...], or [T+1,...] with the last one), actions, rewards, and either step_types or dones
                 (``TERMINAL`` where done, else ``MID``); and optionally next_observations (whose last one is the episode's last
                 observation; with neither, the last of observations is repeated), env_infos, agent_infos and episode_infos (without a
-                leading dimension).
+                leading dimension). Lists and tensors become numpy arrays; an entry of None counts as missing.
 
         Raises:
             ValueError: there are none, or something in one is not as it must be.
@@ -651,12 +651,20 @@ def _check_lengths(batch: EpisodeBatch) -> None:
         raise ValueError(f"lengths has the sum {int(lengths.sum())}, but must have the sum {S}: the number of steps in rewards.")
 
 
+_PATH_KEYS = (
+    *("observations", "next_observations", "actions", "rewards", "step_types", "dones"),
+    *("env_infos", "agent_infos", "episode_infos"),
+)
+
+
 def _normal_path(path: dict, i: int) -> dict:
     """Return an episode with all keys: steps [T,...], last_observations [1,...], episode_infos [1,...]."""
-    missing = [key for key in ("observations", "actions", "rewards") if key not in path]
-    missing += [] if "step_types" in path or "dones" in path else ["step_types (or dones)"]
+    keys = [key for key in _PATH_KEYS if path.get(key) is not None]
+    missing = [key for key in ("observations", "actions", "rewards") if key not in keys]
+    missing += [] if "step_types" in keys or "dones" in keys else ["step_types (or dones)"]
     if missing:
         raise ValueError(f"Episode {i} lacks {', '.join(missing)}; it has the keys {sorted(path)}.")
+    path = {key: tree_map(lambda x: np.asarray(as_numpy(x)), path[key]) for key in keys}
     T, observations = len(path["rewards"]), path["observations"]
     if all(len(x) == T + 1 for _, x in leaves(observations)):
         last = tree_map(lambda x: x[T:], observations)
@@ -675,5 +683,5 @@ def _normal_path(path: dict, i: int) -> dict:
         step_types=step_types,
         env_infos=path.get("env_infos", {}),
         agent_infos=path.get("agent_infos", {}),
-        episode_infos=tree_map(lambda x: np.asarray(x)[None], path.get("episode_infos", {})),
+        episode_infos=tree_map(lambda x: x[None], path.get("episode_infos", {})),
     )

@@ -364,6 +364,30 @@ def test_a_list_of_episodes_without_last_observations_repeats_what_there_is():
     assert all((last == path["observations"][-1]).all() for last, path in zip(batch.last_observations, paths))
 
 
+@pytest.mark.parametrize("n_paths", [1, 2])
+@pytest.mark.parametrize("kind", [np.ndarray.tolist, torch.as_tensor], ids=["lists", "tensors"])
+def test_a_list_of_episodes_of_lists_or_tensors(kind, n_paths):
+    spec = EnvSpec(spaces.Box(-9, 9, (2,), np.float64), spaces.Discrete(4))
+    paths = [
+        dict(
+            observations=np.arange(6.0).reshape(3, 2) + i,
+            next_observations=np.arange(6.0).reshape(3, 2) + i + 1,
+            actions=np.array([0, 3, i]),
+            rewards=np.array([0.5, 1.5, i]),
+            dones=np.array([False, False, True]),
+            env_infos={"deep": {"x": np.array([1, 2, 3])}},
+            episode_infos={"goal": np.array([0.5, i])},
+        )
+        for i in range(n_paths)
+    ]
+    batch = EpisodeBatch.from_list(spec, [tree_map(kind, path) for path in paths])
+    assert batch == EpisodeBatch.from_list(spec, paths) and batch.last_observations[-1].tolist() == [4 + n_paths, 5 + n_paths]
+    paths[0].update(agent_infos=None, step_types=None, other=[[1], [2, 3]])
+    assert EpisodeBatch.from_list(spec, paths) == batch
+    with pytest.raises(ValueError, match="Episode 0 lacks actions"):
+        EpisodeBatch.from_list(spec, [{**paths[0], "actions": None}])
+
+
 def test_a_list_of_episodes_with_dones():
     paths = episodes().to_list()
     for path in paths:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
 from rlpyt.samplers.collections import BatchSpec, Samples, TrajInfo
+from rlpyt.samplers.episodes import has_own_step
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.seed import env_seed
 
@@ -40,6 +41,9 @@ class BaseSampler:
     Attributes:
         batch_spec: ``BatchSpec(T, B)``.
         mid_batch_reset: whether environments are reset within a batch; from the collector.
+
+    Raises:
+        TypeError: what makes environments cannot be called. ValueError: another argument is not possible.
     """
 
     alternating = False  # Whether two halves of the environments take turns.
@@ -96,6 +100,13 @@ class BaseSampler:
         ):
             if isinstance(value, (list, tuple)) and len(value) != size:
                 raise ValueError(f"{name} is a list of {len(value)}: it must have {n}={size} entries, one for each environment.")
+        for name, value in (("EnvCls", EnvCls), ("eval_EnvCls", EnvCls if eval_EnvCls is None else eval_EnvCls)):
+            wrong = [cls for cls in (value if isinstance(value, (list, tuple)) else [value]) if not callable(cls)]
+            if wrong:
+                raise TypeError(
+                    f"{name} has {wrong[0]!r}, which cannot be called to make an environment: give a class or function (for gymnasium "
+                    "rlpyt.envs.gym.make, with the id in env_kwargs), or a list of them (TaskOnehotWrapper.wrap_env_cons_list for tasks)."
+                )
         for name, cls in (("CollectorCls", CollectorCls), ("eval_CollectorCls", eval_CollectorCls if eval_n_envs else None)):
             if getattr(cls, "gpu", self.gpu) != self.gpu:
                 theirs, ours = "with" if cls.gpu else "without", "gpu" if self.gpu else "cpu"
@@ -182,6 +193,7 @@ class BaseSampler:
                 )[:2]
                 for _ in range(n_batches)
             ]
+            _check_env_info_sums(self.TrajInfoCls, examples["env_info"])
         finally:
             close_envs(envs)
         self._examples = examples
@@ -341,6 +353,17 @@ def set_traj_info_attributes(TrajInfoCls: Any, traj_info_kwargs: dict | None) ->
     """Set class attributes of `TrajInfoCls`: ``discount=0.99`` becomes ``_discount``."""
     for name, value in (traj_info_kwargs or {}).items():
         setattr(TrajInfoCls, f"_{name}", value)
+
+
+def _check_env_info_sums(TrajInfoCls: Any, env_info: Any) -> None:
+    """Raise ValueError if `env_info`, an example of it, lacks what `TrajInfoCls` sums up."""
+    for _, name in () if has_own_step(TrajInfoCls) else TrajInfoCls.env_info_sums:
+        if not hasattr(env_info, name):
+            raise ValueError(
+                f"{TrajInfoCls.__name__} needs {name!r} in env_info, which has the fields {list(getattr(env_info, '_fields', ()))}: give "
+                "another TrajInfoCls, or wrap the environment so that it tells it (which task it is: by TaskOnehotWrapper, or by "
+                "TaskNameWrapper with a task_id, of rlpyt.envs.multitask)."
+            )
 
 
 def close_envs(envs: Iterable) -> None:

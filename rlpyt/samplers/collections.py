@@ -108,6 +108,8 @@ class TrajInfo(AttrDict):
 class TaskTrajInfo(TrajInfo):
     """Logs the return of each task besides: ``Task0Return``, ... for environments that say in ``env_info.task_id`` which task it is.
 
+    Those of `rlpyt.envs.multitask` do: `TaskOnehotWrapper`, `MultiEnvWrapper`, and `TaskNameWrapper` where it is given a `task_id`.
+
     Subclass it to have names instead of numbers::
 
         class MyTrajInfo(TaskTrajInfo):

@@ -136,6 +136,26 @@ def test_lists_of_another_length_are_refused(kind, kwargs, said):
         make_sampler(kind, **{**dict(env={}), **kwargs})
 
 
+ENV = CountingEnv()
+
+
+@pytest.mark.parametrize(
+    "kwargs, said",
+    [
+        (dict(EnvCls="CartPole-v1"), "EnvCls has 'CartPole-v1', which cannot be called.*rlpyt.envs.gym.make"),
+        (dict(EnvCls=None), "EnvCls has None, which cannot be called"),
+        (dict(EnvCls=[ENV] * 6), "EnvCls has .*CountingEnv.*wrap_env_cons_list"),
+        (dict(EnvCls=[CountingEnv] * 5 + [None]), "EnvCls has None, which cannot be called"),
+        (dict(eval_EnvCls=ENV), "eval_EnvCls has .*CountingEnv"),
+        (dict(eval_EnvCls=["CartPole-v1"] * 3), "eval_EnvCls has 'CartPole-v1'"),
+    ],
+)
+@one_of_each
+def test_what_does_not_make_environments_is_refused(kind, kwargs, said):
+    with pytest.raises(TypeError, match=said):
+        make_sampler(kind, **{**dict(env={}), **kwargs})
+
+
 OTHERS = {
     "observations": (make_walk, "column 4 has observations of"),
     "actions": (partial(CountingEnv, n_actions=2), "column 4 takes actions of"),
@@ -449,6 +469,28 @@ def test_each_column_reports_the_return_of_its_own_task(kind):
             assert returns
             np.testing.assert_allclose(returns, expected_return(x), rtol=1e-4)
         assert all(sum(field.startswith("Task") for field in info) == 1 for info in infos)
+
+
+@one_of_each
+def test_environments_that_tell_no_task_are_refused_where_it_is_to_be_logged(kind, monkeypatch):
+    monkeypatch.setattr(multiprocessing.Process, "start", lambda process: pytest.fail("a process was started"))
+    sampler = make_sampler(kind, env={}, TrajInfoCls=NamedTrajInfo)
+    with pytest.raises(ValueError, match="NamedTrajInfo needs 'task_id' in env_info, which has the fields.*'traj_done'.*TaskNameWrapper"):
+        sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
+
+
+class OwnStep(TaskTrajInfo):
+    def step(self, *args):
+        self.Length += 1
+
+    def terminate(self, observation):
+        return self
+
+
+@one_of_each
+def test_statistics_with_a_step_of_their_own_may_do_without_what_others_sum_up(kind):
+    result = collect(kind, env=dict(episode_length=3), TrajInfoCls=OwnStep, n_batches=1, decorrelation=0)
+    assert {info.Length for info in result.infos[0]} == {3}
 
 
 @one_of_each

@@ -49,6 +49,8 @@ class EpisodeAssembler:
         mid_batch_reset: bool = True,
         on_policy_only: bool = False,
     ) -> None:
+        if int(B) < 1:
+            raise ValueError(f"B={B} must be at least 1: the columns of the batches.")
         self.env_spec, self.B, self.boundary = env_spec, int(B), checked_boundary(boundary)
         self.mid_batch_reset, self.on_policy_only = bool(mid_batch_reset), bool(on_policy_only)
         self._first = checked_first(first, self.B).copy()  # Whether the next step of each column begins an episode.
@@ -102,8 +104,14 @@ class EpisodeAssembler:
 
         Args:
             columns: as a sampler's `update_envs` and `load_state_dict` return them.
+
+        Raises:
+            ValueError: there is no such column; nothing is changed then.
         """
         columns = np.asarray(list(columns), np.int64)
+        wrong = columns[(columns < 0) | (columns >= self.B)]
+        if len(wrong):
+            raise ValueError(f"There is no column {wrong[0]}: with B={self.B}, columns are numbered from 0 to {self.B - 1}.")
         self._forget(columns)
         self._first[columns] = True
 

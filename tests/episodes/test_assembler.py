@@ -175,6 +175,14 @@ def test_arguments_that_are_not_possible():
         EpisodeAssembler(SPEC, 2, boundary="life")
     with pytest.raises(ValueError, match="first must be"):
         EpisodeAssembler(SPEC, 2, first=np.ones(3, bool))
+    with pytest.raises(ValueError, match="B=0 must be at least 1"):
+        EpisodeAssembler(SPEC, 0)
+    for columns in ([0, 5], [2], [-1]):
+        play, assembler = Play(4, 2, env=dict(episode_length=6)), EpisodeAssembler(SPEC, 2, first=True)
+        assembler.push(play.batch()[0])
+        with pytest.raises(ValueError, match=f"no column {columns[-1]}: with B=2.*from 0 to 1"):
+            assembler.begin_anew(columns)
+        assert assembler.push(play.batch()[0]).lengths.tolist() == [6, 6]
     assembler = EpisodeAssembler(SPEC, 2)
     with pytest.raises(ValueError, match="The batch has 3 columns"):
         assembler.push(Play(4, 3, env=ENV).batch()[0])

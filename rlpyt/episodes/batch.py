@@ -480,7 +480,8 @@ class EpisodeBatch(TimeStepBatch):
 
         Args:
             samples: `rlpyt.samplers.collections.Samples` [T,B], of arrays or tensors. The sampler must have been told
-                ``keep_terminal_observations=True``, if an episode in it terminated.
+                ``keep_terminal_observations=True``, if an episode in it terminated. Columns may be taken out of it (``samples[:, 2:4]``),
+                but not rows (``samples[3:]``): the observations that ended episodes are counted from the first row of the whole batch.
             env_spec: what to write into the result.
             partial: what happens to pieces of episodes that began before the batch, or go on after it: "keep" or "drop" them.
             boundary: what ends an episode: "done", or env_info's "traj_done", where e.g. a lost life is not the end of the game.

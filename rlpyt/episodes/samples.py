@@ -25,6 +25,7 @@ class Pieces(NamedTuple):
         lengths: steps of each piece [P] int64.
         begins, ends: whether an episode begins, or ends, with the piece [P] bool.
         step_types: [T,B] uint8.
+        is_step: [T,B] bool; False where an environment stood still.
     """
 
     t: np.ndarray
@@ -33,6 +34,7 @@ class Pieces(NamedTuple):
     begins: np.ndarray
     ends: np.ndarray
     step_types: np.ndarray
+    is_step: np.ndarray
 
     @property
     def stops(self) -> np.ndarray:
@@ -57,8 +59,8 @@ class Pieces(NamedTuple):
     def select(self, chosen: np.ndarray) -> Pieces:
         """Return some of the pieces: `chosen` is a mask [P] bool."""
         steps = np.repeat(chosen, self.lengths)
-        parts = (x[steps] for x in (self.t, self.b)), (x[chosen] for x in (self.lengths, self.begins, self.ends))
-        return Pieces(*parts[0], *parts[1], self.step_types)
+        per_piece = {name: getattr(self, name)[chosen] for name in ("lengths", "begins", "ends")}
+        return self._replace(t=self.t[steps], b=self.b[steps], **per_piece)
 
 
 def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_reset: bool) -> Pieces:
@@ -81,7 +83,7 @@ def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_re
     is_first[t[starts], b[starts]] = begins
     terminated = done & ~_timeout(samples.env)
     step_types = StepType.from_flags(is_first, ended & terminated, ended & ~terminated)
-    return Pieces(t, b, lengths, begins, ended[t[stops - 1], b[stops - 1]], step_types)
+    return Pieces(t, b, lengths, begins, ended[t[stops - 1], b[stops - 1]], step_types, is_step)
 
 
 def step_fields(samples: Samples, pieces: Pieces) -> dict[str, Tree]:
@@ -121,8 +123,7 @@ def last_observations(samples: Samples, pieces: Pieces, mid_batch_reset: bool) -
     env, last = samples.env, pieces.stops - 1
     t, b = pieces.t[last], pieces.b[last]
     timeout, traj_done = _timeout(env), _traj_done(env)
-    is_step = np.ones_like(env.done) if mid_batch_reset else np.cumsum(env.done, axis=0) - env.done == 0
-    terminal = (env.done | traj_done) & ~timeout & is_step
+    terminal = (env.done | traj_done) & ~timeout & pieces.is_step
     # Where a life is lost, but the game goes on, so does the next row.
     from_final = timeout[t, b]
     from_terminal = terminal[t, b] & (traj_done[t, b] | (not mid_batch_reset))

@@ -128,6 +128,24 @@ class AgentPolicy:
         """Load what `get_param_values` returned."""
         self.agent.load_state_dict(params)
 
+    def sampling_state(self) -> dict:
+        """Return what is known of the episodes in progress: arrays, and plain data and tensors of the agent."""
+        memory = dict(prev_action=buffer_leaves(self._prev_action), prev_reward=self._prev_reward.copy())
+        return dict(memory, agent=self.agent.sampling_state())
+
+    def set_sampling_state(self, state: dict) -> None:
+        """Go on from what `sampling_state` returned. To be called when the agent has been prepared."""
+        self._start(len(state["prev_reward"]))
+        leaves = iter(state["prev_action"])
+        self._prev_action = buffer_func(self._prev_action, lambda _: np.array(next(leaves)))
+        self._prev_reward[:] = state["prev_reward"]
+        if state["agent"] is not None:
+            observation, action = (buffer_func(space.null_value(), lambda x: np.asarray(x)[None]) for space in self._spaces)
+            self.agent.reset()
+            with torch.random.fork_rng(devices=[]):
+                example = self.agent.step(*torchify_buffer((observation, action, np.zeros(1, np.float32))))
+            self.agent.set_sampling_state(state["agent"], example.agent_info)
+
     def copy_for_worker(self, cpu: bool = False) -> AgentPolicy:
         """Return a policy with the same models, and a memory of episodes of its own.
 

@@ -39,6 +39,12 @@ class RlpytDriver:
         self._reset(observation_out)
         return {}
 
+    def structure(self, observation: Any) -> Any:
+        """Return an observation of nested dictionaries in the environment's own structure."""
+        from rlpyt.episodes.adapters import from_dict
+
+        return from_dict(observation, self.env.observation_space.null_value())
+
     def step(self, action: Any, observation_out: Any) -> tuple[float, int, Any]:
         """Step, writing the observation; return the reward, how the episode ended (or GOES_ON), and the env_info."""
         reward, done, env_info = self._step(action, observation_out)
@@ -67,6 +73,10 @@ class EnvironmentDriver:
         observation, episode_info = self.env.reset()
         write(observation, observation_out)
         return episode_info
+
+    def structure(self, observation: Any) -> Any:
+        """Return an observation of nested dictionaries in the environment's own structure, which is that."""
+        return observation
 
     def step(self, action: Any, observation_out: Any) -> tuple[float, int, dict]:
         """Step, writing the observation; return the reward, how the episode ended (or GOES_ON), and the env_info."""

@@ -589,6 +589,16 @@ class Recorder:
             self._keep(b, self.t, map_tree(np.array, self.inputs[b]))
             open_.segments, open_.start = [], self.t
 
+    def is_handed_over(self, b: int) -> bool:
+        """Whether all that has been played of the episode in progress in column `b` has been handed over."""
+        return not self.open[b].segments and self.open[b].start >= self.t
+
+    def go_on(self, b: int, observation: Any, length: int, episode_info: dict) -> None:
+        """Go on with an episode in column `b` of which `length` steps have been handed over already."""
+        self.set_input(b, observation)
+        self.begin(b, episode_info)
+        self.open[b].length = length
+
     def discard(self, b: int) -> None:
         """Forget the episode in progress in column `b`, if there is one."""
         self.open[b] = None

@@ -130,7 +130,11 @@ class Sampler(ABC):
         return self._counted(self._play("episodes", amounts, *self._messages(agent_update, env_update)))
 
     def state_dict(self) -> dict:
-        """Return where sampling is: plain data and arrays. Of episodes in progress (if not `unbiased`) nothing is kept."""
+        """Return where sampling is: plain data, arrays and tensors.
+
+        Episodes in progress that a `FragmentWorker` returns parts of go on from it. Those whose steps have not been returned yet (if not
+        `unbiased`) are left out.
+        """
         return dict(itr=self._itr, total_env_steps=self.total_env_steps, workers=self._worker_states())
 
     def load_state_dict(self, state: dict) -> None:
@@ -146,7 +150,7 @@ class Sampler(ABC):
         unknown = None if workers is None else self._set_worker_states(workers)
         if unknown != 0:
             which = "All" if unknown is None else unknown
-            logger.log(f"{which} environments do not go on from where they were: their states are not known.")
+            logger.log(f"{which} environments begin new episodes, and do not go on from where they were: that is not known.")
 
     def _worker_states(self) -> list[dict] | None:
         """Return the states of all workers, or None if they cannot be told."""

@@ -22,12 +22,14 @@ import numpy as np
 
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.trees import as_dictionaries
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.episodic.drivers import RandomState, make_driver, seed_env
 from rlpyt.samplers.episodic.env_update import EnvUpdate, apply_env_update
 from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder, map_tree
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.collections import is_namedtuple
+from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 
 DEFAULT_N_ENVS = 8
 
@@ -283,17 +285,59 @@ class DefaultWorker(Worker):
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Extends the method by the environments; of episodes in progress nothing is kept."""
-        return dict(super().state_dict(), envs=[None if driver is None else get_state(driver.env) for driver in self._drivers])
+        """Extends the method by the environments, and by where they are in their episodes.
+
+        Of an episode in progress there is no more than is needed to go on with it. If steps of it have been played that were not
+        returned, it is left out.
+        """
+        envs = [None if driver is None else get_state(driver.env) for driver in self._drivers]
+        columns = [self._column_state(b) for b in range(self._n_envs)]
+        is_in_progress = any(column is not None and column["length"] is not None for column in columns)
+        policy = self.agent.sampling_state() if is_in_progress and hasattr(self.agent, "sampling_state") else None
+        goes_on = [self._recorder.open[b] is not None or not self._needs_reset[b] for b in range(self._n_envs)]
+        left_out = [b for b, column in enumerate(columns) if column is None and goes_on[b]]
+        return dict(super().state_dict(), envs=envs, columns=columns, left_out=left_out, policy=policy)
+
+    def _column_state(self, b: int) -> dict | None:
+        """Return where the episode in column `b` is, or where the next one begins if not with a reset: plain data; otherwise None."""
+        recorder, open_ = self._recorder, self._recorder.open[b]
+        if (open_ is None and self._needs_reset[b]) or (open_ is not None and not recorder.is_handed_over(b)):
+            return None
+        observation = recorder.last[b] if open_ is None else recorder.inputs[b]
+        length, info = (None, {}) if open_ is None else (open_.length, open_.episode_info)
+        try:
+            return dict(observation=to_plain(as_dictionaries(map_tree(np.array, observation))), length=length, episode_info=to_plain(info))
+        except NotPlain:
+            return None
 
     def load_state_dict(self, state: dict) -> int:
-        """Extends the method by the environments; episodes in progress are dropped."""
+        """Extends the method by the environments. Episodes in progress are dropped, and those of `state` go on."""
         super().load_state_dict(state)
         self._abandon()
-        for driver, env_state in zip(self._drivers, state["envs"], strict=True):
-            if driver is not None and env_state is not None:
-                set_state(driver.env, env_state)
-        return state["envs"].count(None)
+        self._recorder.forget_form()
+        lost = set(state["left_out"])
+        for b, (driver, env_state, column) in enumerate(zip(self._drivers, state["envs"], state["columns"], strict=True)):
+            if driver is None or env_state is None:
+                lost.add(b)
+                continue
+            set_state(driver.env, env_state)
+            if column is not None:
+                self._set_column_state(b, column)
+        if state["policy"] is not None and self._recorder.running and hasattr(self.agent, "set_sampling_state"):
+            self.agent.prepare(self.env)
+            self.agent.set_sampling_state(state["policy"])
+        return len(lost)
+
+    def _set_column_state(self, b: int, column: dict) -> None:
+        recorder, driver = self._recorder, self._drivers[b]
+        observation = driver.structure(from_plain(column["observation"]))
+        if column["length"] is None:
+            recorder.last[b], self._needs_reset[b] = observation, False
+            return
+        if recorder.inputs is None:
+            recorder.allocate(observation, driver.reward_dtype)
+            self._is_new = False
+        recorder.go_on(b, observation, column["length"], from_plain(column["episode_info"]))
 
     # What the hooks are made of -------------------------------------------------------------------------------------
     def _act(self, observation: Any) -> tuple[Any, Any]:

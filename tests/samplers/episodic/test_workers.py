@@ -15,6 +15,7 @@ from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPoli
 
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
+from rlpyt.agents.pg.mujoco import MujocoLstmAgent
 from rlpyt.agents.policy import AgentPolicy
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.gym import make as gym_make
@@ -36,6 +37,8 @@ from rlpyt.samplers.episodic import (
     WorkerFactory,
     recorder,
 )
+from rlpyt.utils.logging import logger
+from rlpyt.utils.plain import from_plain, to_plain
 from rlpyt.utils.seed import set_seed
 
 FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in StepType)
@@ -119,11 +122,13 @@ def test_without_an_episode_there_is_nothing_to_step_or_to_collect():
 def test_after_the_loss_of_a_life_the_next_episode_goes_on_from_there(worker_class):
     args = {} if worker_class is DefaultWorker else dict(n_envs=2)
     played = worker(worker_class, RandomPolicy(), CountingEnv([2, 3], ["life", "terminated"]), **args)
-    batch = played.play_episodes(4 if worker_class is DefaultWorker else 8).to_batch()
-    ours = batch if worker_class is DefaultWorker else batch.select(np.arange(0, 8, 2))
-    steps = [x[:, 2].tolist() for x in ours.observations_list]
-    assert steps == [[0, 1], [2, 3, 4], [0, 1, 2], [3, 4]][: len(steps)] or steps[:2] == [[0, 1], [2, 3, 4]]
-    assert set(ours.step_types.tolist()) == {FIRST, MID, TERMINAL}
+    n_envs = args.get("n_envs", 1)
+    batch = played.play_episodes(4 * n_envs).to_batch()
+    steps = [x[:, 2].tolist() for x in batch.observations_list]
+    assert steps == [each for each in [[0, 1], [2, 3, 4], [0, 1], [2, 3, 4]] for _ in range(n_envs)]
+    assert batch.last_observations[:, 2].tolist() == [each for each in [2, 5, 2, 5] for _ in range(n_envs)]
+    types = [FIRST, TERMINAL], [FIRST, MID, TERMINAL]
+    assert [episode.step_types.tolist() for episode in batch.split()] == [each for each in types * 2 for _ in range(n_envs)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -651,6 +656,96 @@ def test_recurrent_agents_remember_within_episodes_only():
     for episode in batch.split():
         state = episode.agent_infos["prev_rnn_state"].reshape(len(episode), -1)
         assert not state[0].any() and state[1:].any(axis=1).all()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Going on from a state
+# ---------------------------------------------------------------------------------------------------------------------
+class RepeatedEnv(CountingEnv):
+    """A CountingEnv whose state is what has been done with it; `set_state` does it again."""
+
+    def _begin(self):
+        super()._begin()
+        self.calls = ""
+
+    def reset(self):
+        self.calls += "r"
+        return super().reset()
+
+    def step(self, action):
+        self.calls += "s"
+        return super().step(action)
+
+    def get_state(self):
+        return dict(seed=self._seed, calls=self.calls)
+
+    def set_state(self, state):
+        self.seed(state["seed"])
+        for call in state["calls"]:
+            self.reset() if call == "r" else self.step(0)
+
+
+def played_by_both(make, n_before=3, n_left_out=0):
+    """What a sampler plays after `n_before` batches, and what another does that goes on from its state by way of a checkpoint."""
+    first, other = make(seed=0), make(seed=1)
+    for itr in range(n_before):
+        first.obtain_samples(itr, 1, None)
+    state = from_plain(to_plain(first.state_dict(), keep=(torch.Tensor,)))
+    other.obtain_samples(0, 1, None)
+    assert sum(worker.load_state_dict(each) for worker, each in zip(other._workers, state["workers"])) == n_left_out
+    other.load_state_dict(state)
+    pairs = [[sampler.obtain_samples(itr, 1, None) for sampler in (first, other)] for itr in range(n_before, n_before + 6)]
+    for sampler in (first, other):
+        sampler.shutdown_worker()
+    return pairs
+
+
+@pytest.mark.parametrize("T", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    "agent,env",
+    [
+        (RnnAgent, lambda: RepeatedEnv([3, 5, 1])),
+        (RecordingAgent, lambda: RepeatedEnv([2, 4], ["life", "terminated"])),
+        (StructuredAgent, make_structured),
+        (lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[4])), lambda: gym_make("CartPole-v1")),
+        (lambda: MujocoLstmAgent(model_kwargs=dict(hidden_sizes=[4], lstm_size=4)), lambda: PointEnv(max_episode_length=5)),
+        (RandomPolicy, lambda: GridWorldEnv("4x4")),
+    ],
+)
+def test_fragments_go_on_from_a_state_in_the_middle_of_episodes(agent, env, T):
+    def make(seed):
+        torch.manual_seed(0)
+        made = factory(FragmentWorker, 2, seed, 6, n_envs=3, timesteps_per_call=T)
+        return LocalSampler(made, agent(), env)
+
+    in_the_middle = 0
+    for n_before in (1, 2, 3):
+        pairs = played_by_both(make, n_before)
+        assert [a == b for a, b in pairs] == [True] * 6
+        in_the_middle += pairs[0][0].step_types[0] != FIRST
+    assert in_the_middle or T == 7
+
+
+@pytest.mark.parametrize("worker_class,args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=3))])
+def test_after_the_loss_of_a_life_another_sampler_goes_on_from_there(worker_class, args):
+    def make(seed):
+        return LocalSampler(factory(worker_class, 2, seed, **args), RecordingAgent(), RepeatedEnv([2, 3], ["life", "terminated"]))
+
+    pairs = played_by_both(make)
+    assert [a == b for a, b in pairs] == [True] * 6
+    assert [batch.observations[0, 2] for batch, _ in pairs][:2] in ([0, 2], [2, 0])
+
+
+def test_episodes_with_steps_that_were_not_returned_are_left_out_of_a_state_which_is_said(monkeypatch):
+    lines = []
+    monkeypatch.setattr(logger, "log", lines.append)
+
+    def make(seed):
+        return LocalSampler(factory(VecWorker, 1, seed, n_envs=2), RecordingAgent(), [[RepeatedEnv(2), RepeatedEnv(5)]], unbiased=False)
+
+    pairs = played_by_both(make, n_left_out=1)
+    assert lines == ["1 environments begin new episodes, and do not go on from where they were: that is not known."]
+    assert pairs[0][1].observations[:, 2].tolist() == [0, 1]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

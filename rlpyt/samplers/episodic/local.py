@@ -7,36 +7,51 @@ from typing import Any
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.episodic.recorder import Episodes
-from rlpyt.samplers.episodic.sampler import Sampler, play
-from rlpyt.samplers.episodic.workers import Worker, copied, for_worker
+from rlpyt.samplers.episodic.sampler import Sampler, origin, play
+from rlpyt.samplers.episodic.workers import Worker, copied, for_worker, is_parameters
 
 
 class LocalSampler(Sampler):
     """Runs the workers in the process and thread that it is called from: the simplest sampler, where ``breakpoint()`` works.
 
-    Workers have copies of the environments, and share the policy, until each is given an update of its own: from then on they have copies.
+    Workers have copies of the environments, and share a policy that is given to all of them, until one is given parameters of its own, for
+    which it then has a copy.
     The process's random numbers are left alone: workers have their own.
     """
 
-    _shares_policy = True
-
     def _start(self) -> None:
-        self._workers: list[Worker] | None = [self._factory(i) for i in range(self._factory.n_workers)]
-        self._update(self._agents, self._envs)
+        self._workers: list[Worker] | None = []
+        self._has_copy = [False] * self._factory.n_workers  # Whose policy is a copy that no other worker has.
+        try:
+            for i in range(self._factory.n_workers):
+                self._workers.append(self._factory(i))
+            self._update(self._agents, self._envs)
+        except BaseException:
+            self.shutdown_worker()
+            raise
+
+    @property
+    def _is_running(self) -> bool:
+        return self._workers is not None
 
     def _update(self, agent_updates: list, env_updates: list) -> None:
-        if self._shares_policy and any(update is not agent_updates[0] for update in agent_updates):
-            self._shares_policy = False
-            for worker in self._workers:
-                if getattr(worker, "agent", None) is not None:
-                    worker.agent = copy.deepcopy(worker.agent)
-        for worker, agent_update, env_update in zip(self._workers, agent_updates, env_updates):
-            worker.update_agent(for_worker(agent_update))
-            worker.update_env(_copies(env_update))
+        sharing = [i for i in range(len(self._workers)) if self._shares_what_changes(i, agent_updates)]
+        for i in sharing:
+            self._workers[i].agent, self._has_copy[i] = copy.deepcopy(self._workers[i].agent), True
+        for i, (worker, update) in enumerate(zip(self._workers, agent_updates)):
+            worker.update_agent(for_worker(update))
+            self._has_copy[i] &= update is None or is_parameters(update)
+        for worker, update in zip(self._workers, env_updates):
+            worker.update_env(_copies(update))
+
+    def _shares_what_changes(self, i: int, agent_updates: list) -> bool:
+        """Whether worker `i` has the same models as another one, and is given parameters that the other is not given."""
+        return is_parameters(agent_updates[i]) and any(
+            origin(self._agents[i]) is origin(other) and not self._has_copy[i] and not self._has_copy[j] and update is not agent_updates[i]
+            for j, (other, update) in enumerate(zip(self._agents, agent_updates))
+        )
 
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
-        if self._workers is None:
-            raise RuntimeError("The sampler was shut down: make a new one.")
         self._update(agent_updates, env_updates)
         played = Episodes()
         for worker, amount in zip(self._workers, amounts):

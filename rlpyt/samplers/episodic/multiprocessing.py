@@ -17,6 +17,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any
@@ -27,7 +28,7 @@ import numpy as np
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.episodic.parameters import SharedParameters
 from rlpyt.samplers.episodic.recorder import Episodes, Layout
-from rlpyt.samplers.episodic.sampler import Sampler, play
+from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker
 from rlpyt.samplers.parallel.worker import initialize_worker
 from rlpyt.samplers.workers import WorkerPool
@@ -92,24 +93,13 @@ class MultiprocessingSampler(Sampler):
         self._pool.receive()
 
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
-        if not self._pool.processes:
-            raise RuntimeError("The sampler was shut down, or one of its workers has failed: make a new one.")
         doing = f"obtaining {sum(amounts)} {what} at iteration {self._itr}"
-        updates = self._pickled_once(agent_updates, self._agent_message), self._pickled_once(env_updates, cloudpickle.dumps)
+        self._has_sent = False  # There is room for one set of parameters.
+        updates = once(self._agent_message, agent_updates), once(cloudpickle.dumps, env_updates)
         replies = self._pool.request(("play", self._itr, what, amounts, self._unbiased, *updates), doing)
-        played = {i: reply for i, reply in enumerate(replies) if reply is not None}
-        layouts = {i: layout for i, (layout, _, _) in played.items()}
-        merged, places = Layout.merge(list(layouts.values())), places_of(layouts, len(amounts))
-        if all(arrays for _, _, arrays in played.values()):
-            batch, parts = merged.allocate(), {i: arrays for i, (_, _, arrays) in played.items()}
-        else:
-            batch, parts = self._have_written(merged, places, doing)
-        for i, arrays in parts.items():
-            for path, array in arrays.items():
-                batch[path][places[i][path in merged.last]] = array
-        return merged.batch(next(iter(played.values()))[1], batch)
+        return put_together(replies, partial(self._have_written, doing))
 
-    def _have_written(self, merged: Layout, places: list, doing: str) -> tuple[dict, dict]:
+    def _have_written(self, doing: str, merged: Layout, places: list) -> tuple[dict, dict]:
         """Have the workers put their episodes together in memory that is shared with them.
 
         Returns:
@@ -127,29 +117,19 @@ class MultiprocessingSampler(Sampler):
             self._memories.lend(key, arrays.values())
             return arrays, dict(enumerate(self._pool.receive()))
 
-    def _pickled_once(self, updates: list, dumps: Callable[[Any], Any]) -> list:
-        """Return one message for each update, None for None; equal objects share one."""
-        messages = {id(update): None if update is None else dumps(update) for update in updates}
-        if len(messages) == 1:
-            return [messages[id(updates[0])]]
-        return [messages[id(update)] for update in updates]
-
     def _agent_message(self, update: Any) -> Any:
         """Return the version of the parameters in shared memory, or pickled bytes."""
-        mine = self._agents[0]
-        if hasattr(mine, "agent") and getattr(update, "agent", update) is mine.agent:  # Nothing but its parameters has changed.
-            update = mine.get_param_values()
         if self._parameters is not None and not self._has_sent and self._parameters.fits(update):
             self._has_sent = True
             return self._parameters.send(update)
         return cloudpickle.dumps(for_worker(update, cpu=True))
 
-    def _messages(self, agent_update: Any, env_update: Any) -> tuple[list, list]:
-        self._has_sent = False  # There is room for one set of parameters.
-        return super()._messages(agent_update, env_update)
+    @property
+    def _is_running(self) -> bool:
+        return bool(self._pool.processes)
 
     def _worker_states(self) -> list[dict] | None:
-        return self._pool.request(("state",), "asking where they are") if self._pool.processes else None
+        return self._pool.request(("state",), "asking where they are") if self._is_running else None
 
     def _set_worker_states(self, states: list[dict]) -> int:
         return sum(self._pool.request(("restore", states), "going back to where they were"))
@@ -224,7 +204,7 @@ def _play(
     env_updates: list,
 ) -> Episodes:
     """Update the worker and have it play."""
-    agent_update, env_update = (updates[number if len(updates) > 1 else 0] for updates in (agent_updates, env_updates))
+    agent_update, env_update = (updates[number] for updates in (agent_updates, env_updates))
     if agent_update is not None:
         is_version = isinstance(agent_update, int)
         worker.update_agent(parameters.receive(agent_update) if is_version else cloudpickle.loads(agent_update))
@@ -302,16 +282,6 @@ class _Memories:
     def lend(self, key: int, arrays: Iterable[np.ndarray]) -> None:
         """Keep this memory until all these arrays are gone."""
         self._arrays[key] = [weakref.ref(array) for array in arrays]
-
-
-def places_of(layouts: dict[int, Layout], n_workers: int) -> list:
-    """Return for each worker which rows of the arrays are its own: of those with a row per step, and of those with one per episode."""
-    places, step, episode = [], 0, 0
-    for i in range(n_workers):
-        n_steps, n_episodes = (sum(layouts[i].lengths), len(layouts[i].lengths)) if i in layouts else (0, 0)
-        places.append((slice(step, step + n_steps), slice(episode, episode + n_episodes)))
-        step, episode = step + n_steps, episode + n_episodes
-    return places
 
 
 def _in(memory: SharedMap) -> Callable[[tuple, np.dtype], np.ndarray]:

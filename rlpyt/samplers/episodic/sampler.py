@@ -11,8 +11,8 @@ import cloudpickle
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.episodic.env_update import EnvUpdate, ExistingEnvUpdate, NewEnvUpdate, apply_env_update, check_env_update
 from rlpyt.samplers.episodic.factory import _OF_PROCESS, WorkerFactory
-from rlpyt.samplers.episodic.recorder import Episodes
-from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy
+from rlpyt.samplers.episodic.recorder import Episodes, Layout
+from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is_parameters
 from rlpyt.samplers.workers import split_evenly
 from rlpyt.utils.logging import logger
 
@@ -78,10 +78,8 @@ class Sampler(ABC):
         self._itr = 0
         self.total_env_steps = 0
         self._envs = worker_factory.prepare_worker_messages(envs, _checked_env)
-        self._agents = worker_factory.prepare_worker_messages(agents)
-        policies = {id(agent): as_policy(agent) for agent in self._agents}
-        self._agents = [policies[id(agent)] for agent in self._agents]
-        self._prepare(list(policies.values()))
+        self._agents = once(as_policy, worker_factory.prepare_worker_messages(agents))  # What each worker was given last.
+        self._prepare(self._agents)
         self._start()
 
     @classmethod
@@ -109,6 +107,7 @@ class Sampler(ABC):
         Returns:
             The episodes, of one worker after the other.
         """
+        self._check_running()
         self._itr = itr
         n_workers = self._factory.n_workers
         shares = [len(part) for part in split_evenly(max(int(num_samples), 1), n_workers)]
@@ -126,6 +125,7 @@ class Sampler(ABC):
         """
         if n_eps_per_worker < 1:
             raise ValueError(f"n_eps_per_worker={n_eps_per_worker} must be at least 1.")
+        self._check_running()
         amounts = [n_eps_per_worker] * self._factory.n_workers
         return self._counted(self._play("episodes", amounts, *self._messages(agent_update, env_update)))
 
@@ -141,8 +141,9 @@ class Sampler(ABC):
         """Go on from what `state_dict` of a sampler made with the same arguments returned.
 
         Raises:
-            ValueError: it had another number of workers.
+            ValueError: it had another number of workers. RuntimeError: the workers have ended.
         """
+        self._check_running()
         n_workers, workers = self._factory.n_workers, state["workers"]
         if workers is not None and len(workers) != n_workers:
             raise ValueError(f"The state is of a sampler with n_workers={len(workers)}, not n_workers={n_workers}.")
@@ -151,6 +152,15 @@ class Sampler(ABC):
         if unknown != 0:
             which = "All" if unknown is None else unknown
             logger.log(f"{which} environments begin new episodes, and do not go on from where they were: that is not known.")
+
+    @property
+    def _is_running(self) -> bool:
+        """Whether there are workers."""
+        return True
+
+    def _check_running(self) -> None:
+        if not self._is_running:
+            raise RuntimeError("The sampler was shut down, or one of its workers has failed: make a new one.")
 
     def _worker_states(self) -> list[dict] | None:
         """Return the states of all workers, or None if they cannot be told."""
@@ -174,7 +184,23 @@ class Sampler(ABC):
 
     def _messages(self, agent_update: Any, env_update: Any) -> tuple[list, list]:
         prepare = self._factory.prepare_worker_messages
-        return prepare(agent_update), prepare(env_update, _checked_env)
+        return self._agent_updates(prepare(agent_update)), prepare(env_update, _checked_env)
+
+    def _agent_updates(self, agent_updates: list) -> list:
+        """Return policies and parameters; these alone where it is the agent that the worker has, of which nothing else has changed."""
+        updates = once(lambda update: update if is_parameters(update) else as_policy(update), agent_updates)
+        parameters: dict[int, Any] = {}  # Of each agent, one object for all workers.
+        for i, update in enumerate(updates):
+            if update is None or is_parameters(update):
+                continue
+            if hasattr(update, "agent") and update.agent is origin(self._agents[i]):
+                if id(update.agent) not in parameters:
+                    parameters[id(update.agent)] = update.get_param_values()
+                updates[i] = parameters[id(update.agent)]
+            else:
+                self._agents[i] = update
+        self._prepare([policy for policy in self._agents if getattr(origin(policy), "env_spaces", True) is None])
+        return updates
 
     def _counted(self, batch: EpisodeBatch) -> EpisodeBatch:
         self.total_env_steps += int(batch.lengths.sum())
@@ -182,7 +208,7 @@ class Sampler(ABC):
 
     def _prepare(self, policies: list) -> None:
         """Let policies that need to know the environment make their models here, so that all workers begin with the same."""
-        policies = [policy for policy in policies if hasattr(policy, "prepare")]
+        policies = {id(policy): policy for policy in policies if hasattr(policy, "prepare")}.values()
         if not policies:
             return
         update = self._envs[0]
@@ -210,6 +236,49 @@ class Sampler(ABC):
     def _options(self) -> dict:
         """Return further arguments of the constructor."""
         return {}
+
+
+def once(func: Callable[[Any], Any], updates: list) -> list:
+    """Return ``func(update)`` for each update, None for None; it is called once for each object, however many workers get that."""
+    different = {id(update): update for update in updates}
+    results = {key: None if update is None else func(update) for key, update in different.items()}
+    return [results[id(update)] for update in updates]
+
+
+def origin(policy: Any) -> Any:
+    """Return whose models a policy has: the agent of an `AgentPolicy`, or the policy itself."""
+    return getattr(policy, "agent", policy)
+
+
+def put_together(replies: list, have_written: Callable[[Layout, list], tuple[dict, dict]] | None = None) -> EpisodeBatch:
+    """Return the batch of the episodes that all workers have played.
+
+    Args:
+        replies: of each worker: the layout of its episodes, the environments' specification, and the arrays; None if it has played none.
+        have_written: called if a worker has not sent its arrays, with the layout of the batch and each worker's `places_of` it: has all
+            write theirs there, and returns the batch, and for each worker the arrays that it has sent.
+    """
+    played = {i: reply for i, reply in enumerate(replies) if reply is not None}
+    layouts = {i: layout for i, (layout, _, _) in played.items()}
+    merged, places = Layout.merge(list(layouts.values())), places_of(layouts, len(replies))
+    if have_written is None or all(arrays for _, _, arrays in played.values()):
+        batch, parts = merged.allocate(), {i: arrays for i, (_, _, arrays) in played.items()}
+    else:
+        batch, parts = have_written(merged, places)
+    for i, arrays in parts.items():
+        for path, array in arrays.items():
+            batch[path][places[i][path in merged.last]] = array
+    return merged.batch(next(iter(played.values()))[1], batch)
+
+
+def places_of(layouts: dict[int, Layout], n_workers: int) -> list:
+    """Return for each worker which rows of the arrays are its own: of those with a row per step, and of those with one per episode."""
+    places, step, episode = [], 0, 0
+    for i in range(n_workers):
+        n_steps, n_episodes = (sum(layouts[i].lengths), len(layouts[i].lengths)) if i in layouts else (0, 0)
+        places.append((slice(step, step + n_steps), slice(episode, episode + n_episodes)))
+        step, episode = step + n_steps, episode + n_episodes
+    return places
 
 
 def play(worker: Worker, itr: int, what: str, amount: int, unbiased: bool) -> Episodes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +11,7 @@ import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.episodic.env_update import supersedes
-from rlpyt.samplers.episodic.multiprocessing import places_of
-from rlpyt.samplers.episodic.recorder import Layout
-from rlpyt.samplers.episodic.sampler import Sampler, play
+from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker, is_parameters
 from rlpyt.samplers.parallel.worker import initialize_worker
 from rlpyt.samplers.ray.actors import ActorPool, Call, WorkerActor
@@ -87,14 +84,16 @@ class RaySampler(Sampler):
             raise
 
     @property
+    def _is_running(self) -> bool:
+        return self._pool is not None and bool(self._pool.actors)
+
+    @property
     def n_restarts(self) -> int:
         """How many actors have been replaced."""
         return 0 if self._pool is None else self._pool.n_restarts
 
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
-        if self._pool is None or not self._pool.actors:
-            raise RuntimeError("The sampler was shut down, or one of its workers has failed: make a new one.")
-        given = list(zip(*self._updates_and_messages(_once(self._only_parameters, agent_updates), env_updates)))
+        given = list(zip(*self._updates_and_messages(agent_updates, env_updates)))
         updates = [([agent_message], [env_message]) for _, agent_message, _, env_message in given]
         doing = f"obtaining {sum(amounts)} {what} at iteration {self._itr}"
         with self._pool.ending_on_failure():
@@ -102,24 +101,11 @@ class RaySampler(Sampler):
             replies = self._pool.receive(call)
         for past, each in zip(self._pasts, given):
             past.append(*each)
-        played = {i: (*reply, arrays) for i, (reply, arrays) in enumerate(replies) if reply is not None}
-        layouts = {i: layout for i, (layout, _, _) in played.items()}
-        merged, places = Layout.merge(list(layouts.values())), places_of(layouts, len(amounts))
-        batch = merged.allocate()
-        for i, (_, _, arrays) in played.items():
-            for path, array in arrays.items():
-                batch[path][places[i][path in merged.last]] = array
-        return merged.batch(next(iter(played.values()))[1], batch)
-
-    def _only_parameters(self, update: Any) -> Any:
-        mine = self._agents[0]
-        if hasattr(mine, "agent") and getattr(update, "agent", update) is mine.agent:  # Nothing but its parameters has changed.
-            return mine.get_param_values()
-        return update
+        return put_together([None if reply is None else (*reply, arrays) for reply, arrays in replies])
 
     def _updates_and_messages(self, agent_updates: list, env_updates: list) -> tuple[list, list, list, list]:
         """Return the updates of each worker's policy, and what is sent for them; and the same of its environments."""
-        return agent_updates, _once(self._put, agent_updates), env_updates, _once(cloudpickle.dumps, env_updates)
+        return agent_updates, once(self._put, agent_updates), env_updates, once(cloudpickle.dumps, env_updates)
 
     def _put(self, update: Any) -> list:
         """Put an update of the policy into the object store; return a reference, in a list so that Ray does not resolve it."""
@@ -129,8 +115,7 @@ class RaySampler(Sampler):
         return "renew", (self._pool.n_restarts, self._pasts[rank].updates())
 
     def _worker_states(self) -> list[dict] | None:
-        is_running = self._pool is not None and self._pool.actors
-        return self._pool.request(("state", None), "asking where they are") if is_running else None
+        return self._pool.request(("state", None), "asking where they are") if self._is_running else None
 
     def _set_worker_states(self, states: list[dict]) -> int:
         return sum(self._pool.request(("restore", states), "going back to where they were"))
@@ -169,13 +154,6 @@ class _Past:
     def updates(self) -> tuple[list, list]:
         """Return the messages on the policy, and those on the environments, in order."""
         return [self.policy, self.parameters], [message for _, message in self.envs]
-
-
-def _once(message: Callable[[Any], Any], updates: list) -> list:
-    """Return the message on each update, None for None; those on the same object are one."""
-    different = {id(update): update for update in updates}
-    messages = {key: None if update is None else message(update) for key, update in different.items()}
-    return [messages[id(update)] for update in updates]
 
 
 class EpisodeActor(WorkerActor):

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from agents_for_tests import RandomAgent
+from agents_for_tests import RandomAgent, RecordingAgent
 from envs import CountingEnv, FailingEnv, SlowEnv
 from policies_for_tests import PATH, PictureEnv, RandomLengthEnv, RandomPolicy, ScriptedPolicy, factory, grid
 
@@ -35,6 +35,7 @@ from rlpyt.samplers.episodic import (
     WorkerFactory,
 )
 from rlpyt.samplers.workers import WorkerError
+from rlpyt.utils.seed import set_seed
 
 SAMPLERS = [LocalSampler, MultiprocessingSampler]
 every_sampler = pytest.mark.parametrize("SamplerCls", SAMPLERS)
@@ -239,6 +240,104 @@ def test_an_agent_is_updated_by_its_parameters_or_itself(make, SamplerCls):
     for parameter in agent.parameters():
         parameter.data *= 0
     assert np.allclose(prob(agent), 1 / 3)
+
+
+class Constant:
+    """Does always the same."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def get_action(self, observation):
+        return self.action, {}
+
+    def reset(self, do_resets=None):
+        pass
+
+    def get_param_values(self):
+        return {"action": np.array(self.action)}
+
+    def set_param_values(self, params):
+        self.action = int(params["action"])
+
+
+@every_sampler
+def test_each_worker_plays_what_it_was_given_last_whatever_others_were(make, SamplerCls):
+    n_workers, draw = 3, np.random.default_rng(0)
+    played = [0, 1, 2]
+    agents = [Constant(action) for action in played]
+    sampler = make(SamplerCls, agents, lambda: CountingEnv(2, n_actions=1000), max_episode_length=9, n_workers=n_workers)
+    for i in range(10, 200, 4):
+        given = [None, Constant(i), Constant(i + 1).get_param_values(), Constant(i + 2).get_param_values()]
+        which = draw.integers(4, size=n_workers) if draw.random() < 0.6 else np.repeat(draw.integers(4), n_workers)
+        values = [None, i, i + 1, i + 2]
+        played = [old if choice == 0 else values[choice] for old, choice in zip(played, which)]
+        updates = [given[choice] for choice in which]
+        batch = sampler.obtain_exact_episodes(1, given[which[0]] if len(set(which)) == 1 else updates)
+        assert batch.actions.tolist() == np.repeat(played, 2).tolist()
+
+
+@every_sampler
+def test_agents_may_change_places_and_new_ones_are_the_same_for_all(make, SamplerCls):
+    a, b, new = (MlpFfAgent(model_kwargs=dict(hidden_sizes=[n])) for n in (4, 8, 16))
+    sampler = make(SamplerCls, [a, b], lambda: CountingEnv(3), max_episode_length=5, n_workers=2, seed=0)
+
+    def assert_plays(update, *agents):
+        batch = sampler.obtain_exact_episodes(1, update)
+        for episode, agent in zip(batch.split(), agents, strict=True):
+            observation = torch.as_tensor(episode.observations)
+            prob = agent.model(observation, torch.zeros(3, 3), torch.zeros(3))[0].detach()
+            np.testing.assert_allclose(episode.agent_infos["dist_info"]["prob"], prob.numpy(), rtol=1e-5)
+
+    assert_plays(None, a, b)
+    assert_plays(a, a, a)
+    assert_plays([b, a], b, a)
+    for parameter in (*a.parameters(), *b.parameters()):
+        parameter.data += 0.3
+    assert_plays([b, a], b, a)
+    assert_plays([a, b], a, b)
+    assert_plays(new, new, new)
+    assert_plays([None, b], new, b)
+
+
+@every_sampler
+def test_the_agent_itself_as_an_update_changes_nothing_but_its_parameters(make, SamplerCls):
+    batches = []
+    for as_parameters in (False, True):
+        set_seed(0)
+        agent = RecordingAgent()
+        kwargs = dict(worker_class=FragmentWorker, worker_args=dict(n_envs=2, timesteps_per_call=1), max_episode_length=50, n_workers=2)
+        sampler = make(SamplerCls, agent, lambda: CountingEnv(5), seed=0, **kwargs)
+        batches.append([sampler.obtain_samples(itr, 1, agent.state_dict() if as_parameters else agent) for itr in range(8)])
+    assert batches[0] == batches[1]
+
+
+@every_sampler
+def test_it_cannot_go_on_from_elsewhere_after_its_end(SamplerCls):
+    sampler = SamplerCls(ScriptedPolicy(), grid(), max_episode_length=5, n_workers=1)
+    state = sampler.state_dict()
+    sampler.shutdown_worker()
+    with pytest.raises(RuntimeError, match="shut down"):
+        sampler.load_state_dict(state)
+    assert sampler.state_dict()["workers"] is None
+
+
+def test_environments_are_closed_if_another_one_cannot_be_made():
+    made, closed = [], []
+
+    class Third(CountingEnv):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+            if len(made) == 3:
+                raise RuntimeError("no third one")
+
+        def close(self):
+            closed.append(self)
+
+    with pytest.raises(RuntimeError, match="no third one"):
+        LocalSampler(Constant(0), Third, max_episode_length=5, n_workers=3)
+    assert closed == made[:2]
 
 
 def test_without_bias_whatever_the_sampler(make):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from math import prod
 from typing import Any
@@ -134,28 +134,38 @@ class InOutSpec:
             return NotImplemented
         return all(_same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
 
-    __hash__ = None
+    def __hash__(self) -> int:
+        return hash((type(self), *(type(getattr(self, field.name)) for field in fields(self))))  # Most spaces have no hash.
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False)
 class EnvSpec(InOutSpec):
     """Spaces and time limit of an environment; immutable, and compared by value.
+
+    ``dataclasses.replace(spec, max_episode_length=100)`` is a spec with another limit.
 
     Args:
         observation_space, action_space: spaces, of gymnasium or rlpyt.
         max_episode_length: the most steps of an episode (env steps); None for no limit.
 
+    Attributes:
+        input_space, output_space: the same spaces: of actions, and of observations.
+
     Raises:
         ValueError: `max_episode_length` is less than 1.
     """
 
+    input_space: Any = field(init=False, repr=False)
+    output_space: Any = field(init=False, repr=False)
+    observation_space: Any
+    action_space: Any
     max_episode_length: float | None = None
 
-    def __init__(self, observation_space: Any, action_space: Any, max_episode_length: float | None = None) -> None:
-        if max_episode_length is not None and not max_episode_length >= 1:
-            raise ValueError(f"max_episode_length={max_episode_length!r} must be at least 1 step, or None for no limit.")
-        super().__init__(input_space=action_space, output_space=observation_space)
-        object.__setattr__(self, "max_episode_length", max_episode_length)
+    def __post_init__(self) -> None:
+        if self.max_episode_length is not None and not self.max_episode_length >= 1:
+            raise ValueError(f"max_episode_length={self.max_episode_length!r} must be at least 1 step, or None for no limit.")
+        object.__setattr__(self, "input_space", self.action_space)
+        object.__setattr__(self, "output_space", self.observation_space)
 
     @classmethod
     def from_env(cls, env: Any) -> EnvSpec:
@@ -170,16 +180,6 @@ class EnvSpec(InOutSpec):
         if limit is None:
             limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
         return cls(env.observation_space, env.action_space, limit)
-
-    @property
-    def action_space(self) -> Any:
-        """The space of actions."""
-        return self.input_space
-
-    @property
-    def observation_space(self) -> Any:
-        """The space of observations."""
-        return self.output_space
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -89,6 +89,21 @@ def test_env_specs_differ_in_spaces_and_length():
     assert spec != InOutSpec(DISCRETE, BOX)
 
 
+def test_env_specs_can_be_keys():
+    names = {EnvSpec(BOX, DISCRETE, 7): "a", EnvSpec(BOX, DISCRETE): "b", InOutSpec(DISCRETE, BOX): "c"}
+    same = EnvSpec(spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(4), 7)
+    assert names[same] == "a" and hash(same) == hash(EnvSpec(BOX, DISCRETE, 7)) and same in {EnvSpec(BOX, DISCRETE, 7)}
+    assert names[EnvSpec(BOX, DISCRETE)] == "b" and names[InOutSpec(DISCRETE, BOX)] == "c" and EnvSpec(BOX, DISCRETE, 8) not in names
+    assert EnvSpec(FloatBox(-1, 1, (2,)), IntBox(0, 3)) in {EnvSpec(FloatBox(-1, 1, (2,)), IntBox(0, 3))}
+
+
+def test_a_spec_with_another_limit():
+    spec = EnvSpec(BOX, DISCRETE, 7)
+    assert dataclasses.replace(spec, max_episode_length=4) == EnvSpec(BOX, DISCRETE, 4) and spec.max_episode_length == 7
+    assert dataclasses.replace(spec, action_space=BOX) == EnvSpec(BOX, BOX, 7)
+    assert repr(spec) == f"EnvSpec(observation_space={BOX}, action_space={DISCRETE}, max_episode_length=7)"
+
+
 @pytest.mark.parametrize("wrap", [lambda space: space, GymSpaceWrapper])
 def test_env_spec_survives_cloudpickle(wrap):
     spec = EnvSpec(wrap(BOX), wrap(DISCRETE), 7)

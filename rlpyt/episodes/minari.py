@@ -40,13 +40,19 @@ def from_minari(dataset: Any, episode_indices: Iterable[int] | None = None) -> E
 
     Raises:
         ImportError: Minari is not installed.
-        ValueError: there are no episodes.
+        ValueError: there are no episodes, or not those asked for.
     """
     if isinstance(dataset, str):
         dataset = _import_minari().load_dataset(dataset)
     limit = getattr(dataset.env_spec, "max_episode_steps", None)
     spec = EnvSpec(dataset.observation_space, dataset.action_space, limit)
-    indices = None if episode_indices is None else list(episode_indices)
+    there = [int(i) for i in dataset.episode_indices]
+    indices = there if episode_indices is None else list(episode_indices)
+    if not indices:
+        raise ValueError(f"There is nothing to read: the dataset {dataset.id} has {len(there)} episodes, and none of them were asked for.")
+    missing = sorted({*indices}.difference(there))
+    if missing:
+        raise ValueError(f"The dataset {dataset.id} has no episodes {missing}: choose among its episode_indices, {len(there)} in all.")
     return EpisodeBatch.from_list(spec, [_path(episode) for episode in dataset.iterate_episodes(indices)])
 
 
@@ -87,7 +93,8 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
 
     Args:
         batch: the episodes, with an `env_spec`. What is only a part of an episode is written as truncated. Infos are written as far as
-            they are numbers, agent_infos as an entry of that name; episode_infos are left out, for which Minari has no place.
+            they are numbers, agent_infos as an entry of that name; episode_infos are left out, for which Minari has no place, and so is the
+            time limit of `env_spec`, which `from_minari` takes from ``env``, if that is given.
         dataset_id: ``(namespace/)(env_name/)dataset_name-v0``.
         metadata: further arguments of ``minari.create_dataset_from_buffers``, such as ``env``, ``algorithm_name``, ``author``, or
             ``jpeg_encoding=True``, with which images take less space, and are not exact.

@@ -1,5 +1,6 @@
 """Datasets of Minari, written and read."""
 
+import dataclasses
 import sys
 
 import gymnasium
@@ -53,6 +54,24 @@ def test_some_of_the_episodes(minari):
     batch = played(partial="drop")
     dataset = to_minari(batch, "counting/test-v0")
     assert from_minari(dataset, [2, 0]) == batch.select([2, 0])
+    assert from_minari(dataset, (i for i in np.array([1]))) == batch.select([1])
+    n = batch.n_episodes
+    with pytest.raises(ValueError, match=rf"counting/test-v0 has no episodes \[-1, {n}\]: choose among .*, {n} in all"):
+        from_minari(dataset, [0, n, -1])
+    with pytest.raises(ValueError, match=rf"counting/test-v0 has {n} episodes, and none of them were asked for"):
+        from_minari(dataset, [])
+    some = dataset.filter_episodes(lambda episode: episode.id in (1, 3))
+    assert from_minari(some) == batch.select([1, 3])
+    with pytest.raises(ValueError, match=r"has no episodes \[0\]: .*, 2 in all"):
+        from_minari(some, [0, 1])
+
+
+def test_the_time_limit_is_that_of_the_environment_if_it_is_told(minari):
+    batch = played(partial="drop")
+    args = {name: getattr(batch, name) for name in (*EpisodeBatch._PER_STEP, "last_observations", "lengths")}
+    batch = EpisodeBatch(env_spec=dataclasses.replace(SPEC, max_episode_length=50), **args)
+    assert from_minari(to_minari(batch, "counting/without-v0")).env_spec.max_episode_length is None
+    assert from_minari(to_minari(batch, "counting/with-v0", env="CartPole-v1")).env_spec.max_episode_length == 500
 
 
 def test_parts_of_episodes_are_written_as_truncated(minari):

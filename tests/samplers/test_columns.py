@@ -113,12 +113,13 @@ def test_evaluation_goes_through_the_list_in_turn_or_has_its_own(kind):
 
 
 def test_several_samplers_of_a_run_go_through_the_evaluation_tasks_together():
-    settings = dict(EnvCls=CONSTRUCTORS, env={}, eval_n_envs=3, n_batches=1, evaluate_after=(0,), world_size=2)
+    settings = dict(EnvCls=CONSTRUCTORS, env={}, T=30, eval_n_envs=3, n_batches=1, evaluate_after=(0,), world_size=2)
     first, second = (collect("serial", rank=rank, **settings) for rank in (0, 1))
     assert lengths(first.evals[0]) == [3, 4, 5] and lengths(second.evals[0]) == [6, 7, 8]
     for result in (first, second):  # Each has all tasks in its columns.
-        ends = [int(np.argmax(batch.env.done[:, 0])) for batch in result.batches]
-        assert ends
+        for b, length in enumerate(each["episode_length"] for each in LENGTHS):
+            ends = np.flatnonzero(result.batches[0].env.done[:, b])
+            assert len(ends) > 1 and set(np.diff(ends)) == {length}
 
 
 @pytest.mark.parametrize(

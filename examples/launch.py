@@ -13,12 +13,12 @@ finished are skipped, and the others go on where they stopped (or: rlpyt resume 
 """
 
 import argparse
-import difflib
 from pathlib import Path
 
 from rlpyt.utils.launching.affinity import encode_affinity
 from rlpyt.utils.launching.exp_launcher import run_experiments
 from rlpyt.utils.launching.variant import VariantLevel, make_variants
+from rlpyt.utils.misc import did_you_mean
 
 TRAIN = Path(__file__).with_name("train.py")
 
@@ -82,8 +82,6 @@ if __name__ == "__main__":
     parser.add_argument("--smoke", help="tiny runs, to see whether everything works", action="store_true")
     args = parser.parse_args()
     if args.name not in EXPERIMENTS:
-        near = difflib.get_close_matches(args.name, EXPERIMENTS)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(EXPERIMENTS)}."
-        parser.error(f"there is no experiment {args.name!r}: {hint}")
+        parser.error(f"there is no experiment {args.name!r}. {did_you_mean(args.name, EXPERIMENTS)}")
     code = args.affinity_code or encode_affinity(n_cpu_core=args.n_cpu_core, n_gpu=args.n_gpu)
     launch(args.name, code, args.runs_per_setting, args.log_dir, args.smoke)

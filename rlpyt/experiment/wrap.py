@@ -20,7 +20,6 @@ An `ExperimentContext` does the same without a function.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import hashlib
 import inspect
@@ -37,6 +36,7 @@ from rlpyt.experiment.snapshotter import check_snapshot_mode
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import run_context, torchrun_rank
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
+from rlpyt.utils.misc import did_you_mean
 
 _LOGGER_MODES = {"gap_and_last": "last+gap", "gap_overwrite": "last"}  # what is nearest, for runners that are used without a Trainer
 _LONGEST_NAME = 255  # bytes, of one directory
@@ -96,8 +96,7 @@ class _Options:
         names = [each.name for each in fields(self)]
         for name in changes:
             if name not in names:
-                nearest = difflib.get_close_matches(str(name), names, n=1) or names
-                raise ValueError(f"wrap_experiment has no option {name!r}: did you mean {' or '.join(nearest)}?")
+                raise ValueError(f"wrap_experiment has no option {name!r}. {did_you_mean(name, names)}")
         return replace(self, **changes)
 
 

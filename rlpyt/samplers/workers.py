@@ -21,7 +21,6 @@ A pipe reports the death of its other end, and every wait watches the process it
 from __future__ import annotations
 
 import atexit
-import difflib
 import faulthandler
 import multiprocessing
 import numbers
@@ -42,6 +41,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.buffer import SharedMap
+from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.stopwatch import Stopwatch
 
 WATCH_INTERVAL = 1.0  # seconds between a worker's looks at whether its master is alive
@@ -487,9 +487,7 @@ def check_affinity(affinity: Any) -> None:
         raise ValueError(f"affinity={affinity!r} must be a dictionary, e.g. dict(workers_cpus=[0, 1], cuda_idx=None), or None.")
     for key, value in affinity.items():
         if key not in AFFINITY_KEYS:
-            near = difflib.get_close_matches(str(key), AFFINITY_KEYS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise ValueError(f"affinity has the unknown key {key!r}{hint} Keys are {', '.join(AFFINITY_KEYS)}.")
+            raise ValueError(f"affinity has the unknown key {key!r}. {did_you_mean(key, AFFINITY_KEYS)}")
         if value is None or key in ("alternating", "set_affinity"):
             continue
         if key == "workers_cpus":

@@ -1,11 +1,26 @@
 """Small things which need no home of their own."""
 
+import difflib
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
+
+
+def did_you_mean(name: object, names: Iterable, otherwise: str | None = None) -> str:
+    """Return the sentence that ends the error about an unknown `name`: which of `names` are like it.
+
+    Args:
+        otherwise: the sentence where none is; by default, it lists them all.
+    """
+    name, names = str(name), [str(each) for each in names]
+    near = difflib.get_close_matches(name, names, cutoff=0.5)
+    near.sort(key=lambda other: sorted(other) != sorted(name))  # Letters interchanged are the likeliest mistake.
+    if near:
+        return f"Did you mean {' or '.join(map(repr, dict.fromkeys(near)))}?"
+    return otherwise or f"There are: {', '.join(names) or 'none'}."
 
 
 def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False) -> Iterator[np.ndarray]:

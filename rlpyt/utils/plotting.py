@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -21,7 +20,7 @@ from rlpyt.utils.logging.runs import (
     read_settings,
     variant_dir,
 )
-from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.misc import atomic_write, did_you_mean
 
 FORMATS = ("png", "svg", "pdf")
 X_LABELS = {
@@ -201,8 +200,8 @@ def _find_setting(names: Sequence[str], key: str) -> str:
         return fitting[0]
     if fitting:
         raise ValueError(f"{key!r} may be any of {', '.join(fitting)}: give the full name.")
-    near = difflib.get_close_matches(key, [*names, *(name.rpartition(".")[2] for name in names), "directory", "run"])
-    hint = f"Did you mean {' or '.join(map(repr, dict.fromkeys(near)))}?" if near else f"There are: directory, run, {', '.join(names)}."
+    short = [name.rpartition(".")[2] for name in names]
+    hint = did_you_mean(key, [*names, *short, "directory", "run"], otherwise=f"There are: directory, run, {', '.join(names)}.")
     raise ValueError(f"The runs have no setting {key!r}. {hint}")
 
 
@@ -295,8 +294,7 @@ def _picture_paths(path: Any) -> list[Path]:
     if extension in FORMATS:
         return [path]
     if extension:
-        near = difflib.get_close_matches(extension, FORMATS, n=1)
-        hint = f"Did you mean .{near[0]}?" if near else f"Choose one of {', '.join(FORMATS)}."
+        hint = did_you_mean(f".{extension}", [f".{each}" for each in FORMATS])
         raise ValueError(f"{path} is no picture. {hint} (Without an extension, a PNG and an SVG are made.)")
     return [path.with_suffix(".png"), path.with_suffix(".svg")]
 

@@ -152,7 +152,7 @@ def test_without_one_it_is_said_what_to_do(by_hand, rlpyt):
     [
         ("script.py", "'script.py' must be of the form file.py:function"),
         ("nowhere.py:build", "There is no script"),
-        ("script.py:biuld", "Did you mean: build"),
+        ("script.py:biuld", "Did you mean 'build'"),
         ("script.py:nothing", "must return a runner, but returned None"),
     ],
 )

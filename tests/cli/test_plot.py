@@ -123,7 +123,7 @@ def test_runs_that_have_just_begun_are_left_out_and_named(sweep, tmp_path, rlpyt
         (["--key", "Score"], "no column Score: choose among Diagnostics/CumSteps, ReturnAverage"),
         (["--group-by", "learning_rat"], "no setting 'learning_rat'. Did you mean 'learning_rate' or 'algo.learning_rate'?"),
         (["--group-by", "zzz"], "There are: directory, run, algo.learning_rate"),
-        (["--out", "a.pgn"], "a.pgn is no picture. Did you mean .png?"),
+        (["--out", "a.pgn"], "a.pgn is no picture. Did you mean '.png'?"),
         (["--out", "progress.csv"], "progress.csv is no picture"),
         (["--n_resamples", "0"], "n_resamples=0 must be at least 1"),
         (["--confidence", "95"], "confidence=95.0 between 0 and 1"),

@@ -53,9 +53,9 @@ def test_a_run_of_an_experiment_has_its_variant_and_its_number_as_seed(tmp_path)
     "variant, config_key, message",
     [
         (dict(alog=dict(learning_rate=1)), "cartpole:ppo", "no section 'alog'"),
-        (dict(algo=dict(learning_rat=1)), "cartpole:ppo", "Did you mean: learning_rate"),
-        (dict(classes=dict(smapler="cpu")), "cartpole:ppo", "part of a run named 'smapler'. Did you mean: sampler"),
-        ({}, "cartpole:pop", "configuration in cartpole 'pop'. Did you mean: ppo"),
+        (dict(algo=dict(learning_rat=1)), "cartpole:ppo", "Did you mean 'learning_rate'"),
+        (dict(classes=dict(smapler="cpu")), "cartpole:ppo", "part of a run named 'smapler'. Did you mean 'sampler'"),
+        ({}, "cartpole:pop", "configuration in cartpole 'pop'. Did you mean 'ppo'"),
         ({}, "ppo", "config_key='ppo' must be a configuration module and a key in it"),
     ],
 )
@@ -124,7 +124,7 @@ def test_example_6_launches_example_6a(tmp_path):
 
 def test_a_misspelt_experiment_is_answered_with_the_nearest():
     code, _, err = run(EXAMPLES / "launch.py", "cartpol_ppo")
-    assert code == 2 and "did you mean cartpole_ppo" in err
+    assert code == 2 and "Did you mean 'cartpole_ppo'" in err
 
 
 # --- Scripts written for the original ----------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def test_a_dictionary_changes_options_for_one_call():
     assert experiment(dict(snapshot_mode="gap", snapshot_gap=5, name="other"), seed=1)[0].snapshot_mode == "gap"
     ctxt = experiment(seed=1)[0]
     assert ctxt.snapshot_mode == "last" and os.path.basename(ctxt.snapshot_dir) == "experiment"
-    with pytest.raises(ValueError, match="no option 'snapshotmode': did you mean snapshot_mode"):
+    with pytest.raises(ValueError, match="no option 'snapshotmode'. Did you mean 'snapshot_mode'"):
         experiment(dict(snapshotmode="gap"), seed=1)
     with pytest.raises(ValueError, match="arguments by keyword"):
         experiment(1)

@@ -459,7 +459,7 @@ def test_a_snapshot_counts_no_batch_that_is_not_in_replay(tmp_path, monkeypatch)
         (dict(algo=A2C(), agent=MlpFfAgent()), "A2C learns from the batch just sampled, so sampling cannot run ahead of it"),
         (dict(affinity=dict(optimiser=[{}], sampler={})), r"unknown keys \['optimiser'\]"),
         (dict(affinity=dict(optimizer=[], sampler={})), r"affinity\['optimizer'\]=\[\] must be a dictionary for one process, or a list"),
-        (dict(affinity=dict(sampler=dict(worker_cpus=[0]))), "unknown key 'worker_cpus'; did you mean 'workers_cpus'"),
+        (dict(affinity=dict(sampler=dict(worker_cpus=[0]))), "unknown key 'worker_cpus'. Did you mean 'workers_cpus'"),
         (dict(affinity=[dict(cuda_idx=0)]), "must be a dictionary"),
     ],
 )

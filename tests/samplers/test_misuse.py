@@ -89,7 +89,7 @@ def test_a_rank_beyond_the_number_of_ranks_is_refused(SamplerCls, world_size, ra
 
 @every_sampler
 def test_an_affinity_with_an_unknown_key_is_refused_with_the_nearest_one(SamplerCls, no_process):
-    refused(SamplerCls, "did you mean 'workers_cpus'", affinity=dict(worker_cpus=[0]))
+    refused(SamplerCls, "Did you mean 'workers_cpus'", affinity=dict(worker_cpus=[0]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

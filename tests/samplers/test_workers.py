@@ -641,7 +641,7 @@ def test_the_modules_of_workers_that_act_themselves_show_that_this_can_be_seen()
 @pytest.mark.parametrize(
     "bad, said",
     [
-        (dict(worker_cpus=[0]), "did you mean 'workers_cpus'"),
+        (dict(worker_cpus=[0]), "Did you mean 'workers_cpus'"),
         (dict(workers_cpus=2), "workers_cpus"),
         (dict(workers_cpus=["a"]), "workers_cpus"),
         (dict(workers_cpus=[]), "workers_cpus"),

@@ -8,6 +8,7 @@ import torch
 from rlpyt.utils.misc import (
     atomic_link,
     atomic_write,
+    did_you_mean,
     empty,
     extract_sequences,
     iterate_mb_idxs,
@@ -143,3 +144,19 @@ def test_torch_threads_are_those_of_before_also_after_an_error():
         assert torch.get_num_threads() == before + 1
         raise RuntimeError
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    "name, names, sentence",
+    [
+        ("smapler", ["sampler", "algo"], "Did you mean 'sampler'?"),
+        ("cup", ["cpr", "cpu"], "Did you mean 'cpu' or 'cpr'?"),  # letters interchanged first
+        (1, [10, "x", 10], "Did you mean '10'?"),
+        ("zzz", ["sampler", "algo"], "There are: sampler, algo."),
+        ("zzz", {}, "There are: none."),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name, names, sentence):
+    assert did_you_mean(name, names) == sentence
+    near = sentence.startswith("Did")
+    assert did_you_mean(name, names, otherwise="Look it up.") == (sentence if near else "Look it up.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import numbers
 from collections import namedtuple
 from operator import attrgetter
@@ -20,6 +19,7 @@ from rlpyt.envs.base import Env, EnvStep
 from rlpyt.samplers.collections import TrajInfo
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.plain import from_plain, to_plain
 
 # Images this small gain nothing from threads, and OpenCV's threads do not survive a fork: switched off at import, so that there
@@ -303,9 +303,8 @@ def _find_rom(game: str) -> Any:
     """Return the path of the game's ROM, or say which names are near."""
     names = ale_py.roms.get_all_rom_ids()
     if game not in names:
-        near = difflib.get_close_matches(game, names, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "see ale_py.roms.get_all_rom_ids()."
-        raise ValueError(f"There is no Atari game called {game!r}: {hint}")
+        hint = did_you_mean(game, names, otherwise="See ale_py.roms.get_all_rom_ids().")
+        raise ValueError(f"There is no Atari game called {game!r}. {hint}")
     rom = ale_py.roms.get_rom_path(game)
     if rom is None or ale_py.ALEInterface.isSupportedROM(rom) is None:
         raise ValueError(f"The game {game!r} is known to ale-py but cannot be played with it (it needs two players).")

@@ -15,12 +15,13 @@ Paths, not classes: a configuration can be read where not everything that it nam
 from __future__ import annotations
 
 import copy
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Collection, Mapping
 from types import ModuleType
 from typing import Any
+
+from rlpyt.utils.misc import did_you_mean
 
 SECTIONS = ("agent", "algo", "accelerate", "env", "eval_env", "model", "optim", "runner", "sampler")
 
@@ -67,6 +68,5 @@ def classes_of(module: ModuleType, key: str) -> dict[str, str]:
 def look_up(name: str, names: Collection[str], what: str) -> str:
     """Return `name` if it is among `names`; else ValueError, with the nearest of them."""
     if name not in names:
-        near = difflib.get_close_matches(name, names)
-        raise ValueError(f"There is no {what} {name!r}. {'Did you mean' if near else 'There are'}: {', '.join(near or names)}?")
+        raise ValueError(f"There is no {what} {name!r}. {did_you_mean(name, names)}")
     return name

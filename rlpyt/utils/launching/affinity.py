@@ -12,7 +12,6 @@ each run to the processors of its slot tells it, by `launcher_environment`, out 
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import re
@@ -24,6 +23,7 @@ from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine, cpu_list, parse_cpu_list, read_machine
 from rlpyt.utils.launching.resources import Resources, checked, processors, workers_processors
+from rlpyt.utils.misc import did_you_mean
 
 # The code is a list of numbers, each followed by three letters that say what it is: 8gpu_40cpu_2gpr.
 N_CPU_CORE = "cpu"
@@ -221,7 +221,7 @@ def make_affinity(run_slot: int = 0, *, machine: Machine | None = None, **kwargs
     known = [name for name in inspect.signature(encode_affinity).parameters if name != "run_slot"]
     for name in kwargs:
         if name not in known:
-            raise TypeError(f"make_affinity() has no argument {name!r}. {_nearest(name, known)}")
+            raise TypeError(f"make_affinity() has no argument {name!r}. {did_you_mean(name, known)}")
     code = encode_affinity(**kwargs)
     machine = read_machine(n_gpu=None if _resources(code).n_gpu else 0) if machine is None else machine
     return affinity_from_code(prepend_run_slot(run_slot, code), machine=machine)
@@ -239,7 +239,7 @@ def _tokens(code: str) -> dict[str, int]:
             raise ValueError(f"{where} must be a number and three letters, e.g. 4{N_CPU_CORE}.")
         letters = match[2]
         if letters not in ABBREVS:
-            raise ValueError(f"{where} has unknown letters. {_nearest(letters, ABBREVS)}")
+            raise ValueError(f"{where} has unknown letters. {did_you_mean(letters, ABBREVS)}")
         if letters in numbers:
             raise ValueError(f"{where} comes after another number of {letters!r}.")
         if letters == RUN_SLOT and i > 0:
@@ -257,13 +257,6 @@ def _resources(code: str) -> Resources:
         if str(error).startswith("affinity code"):
             raise
         raise ValueError(f"affinity code {code!r}: {error}") from None
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    names = list(names)
-    near = difflib.get_close_matches(name, names)
-    near.sort(key=lambda other: sorted(other) != sorted(name))  # Letters of a code are so few that interchanged ones count most.
-    return f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(names)}."
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.misc import atomic_write, did_you_mean
 
 VARIANT = "variant_config.json"
 
@@ -108,18 +107,13 @@ def _updated(default: Mapping, variant: Mapping, where: str) -> dict:
     for key, value in variant.items():
         name = f"{where}{key}"
         if key not in default:
-            raise KeyError(f"The configuration has no {name!r}. {_nearest(key, default)}")
+            raise KeyError(f"The configuration has no {name!r}. {did_you_mean(key, default)}")
         if isinstance(default[key], Mapping) != isinstance(value, Mapping) and default[key] is not None:
             kinds = ("a dictionary", "a single value") if isinstance(value, Mapping) else ("a single value", "a dictionary")
             raise TypeError(f"{name}: the variant has {kinds[0]}, {value!r}, where the configuration has {kinds[1]}, {default[key]!r}.")
         both = isinstance(value, Mapping) and isinstance(default[key], Mapping)
         new[key] = _updated(default[key], value, f"{name}.") if both else copy.deepcopy(value)
     return new
-
-
-def _nearest(key: Any, names: Mapping) -> str:
-    near = difflib.get_close_matches(str(key), map(str, names), n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(map(str, names)) or 'nothing'}."
 
 
 def save_variant(variant: Mapping, log_dir: str | os.PathLike) -> None:

@@ -344,7 +344,7 @@ def test_constructor_arguments_can_be_read_back():
 
 
 def test_a_misspelt_game_gives_the_nearest_names():
-    with pytest.raises(ValueError, match="no Atari game called 'pnog': did you mean 'pong'"):
+    with pytest.raises(ValueError, match="no Atari game called 'pnog'. Did you mean 'pong'"):
         AtariEnv("pnog")
     with pytest.raises(ValueError, match="cannot be played"):
         AtariEnv("joust")

@@ -205,7 +205,7 @@ def test_defaults_are_the_same_everywhere():
         ("4cpu 2gpu", "must be a number"),
         ("٤cpu", "must be a number"),
         ("4cup", "unknown letters. Did you mean 'cpu'"),
-        ("4zzz", "Known are cpu, gpu"),
+        ("4zzz", "There are: cpu, gpu"),
         ("4cpu_4cpu", "'4cpu' comes after another"),
         ("4cpu_1slt", "'1slt' must be at the front"),
         ("0slt", "'0slt' has nothing but a slot"),

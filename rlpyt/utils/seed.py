@@ -24,6 +24,7 @@ _PURPOSE_BITS = 4
 _INDEX_BITS = 32 - _PURPOSE_BITS
 
 seed_ = None
+n_derived_ = 0  # Seeds that `next_seed` has returned since.
 
 
 def set_seed(seed: int, import_torch: bool = True) -> None:
@@ -32,8 +33,8 @@ def set_seed(seed: int, import_torch: bool = True) -> None:
     seed: any integer, taken modulo 2**32 (the widest range numpy accepts); 0 is a seed like another.
     import_torch: False leaves torch alone where it has not been imported yet.
     """
-    global seed_
-    seed_ = _as_integer(seed) % 2**32
+    global seed_, n_derived_
+    seed_, n_derived_ = _as_integer(seed) % 2**32, 0
     random.seed(seed_)
     np.random.seed(seed_)
     if import_torch or "torch" in sys.modules:
@@ -44,6 +45,21 @@ def set_seed(seed: int, import_torch: bool = True) -> None:
 def get_seed() -> int | None:
     """The seed last given to `set_seed` in this process, or None."""
     return seed_
+
+
+def next_seed() -> int | None:
+    """A seed for one of several things of the same kind, such as samplers, none of which is to repeat another's random numbers.
+
+    That is the seed last given to `set_seed` for the first one since then, and one derived from it for each one after that: the same in
+    each process that asks as often. None if there was no seed.
+    """
+    global n_derived_
+    if seed_ is None:
+        return None
+    n_derived_ += 1
+    if n_derived_ == 1:
+        return seed_
+    return int.from_bytes(np.random.SeedSequence([seed_, 0, n_derived_ - 1]).generate_state(4).tobytes(), "little")
 
 
 def make_seed() -> int:

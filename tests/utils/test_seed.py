@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.utils.seed import PURPOSES, _permute_32_bits, env_seed, get_seed, make_seed, rng, set_envs_seeds, set_seed
+from rlpyt.utils.seed import PURPOSES, _permute_32_bits, env_seed, get_seed, make_seed, next_seed, rng, set_envs_seeds, set_seed
 
 
 def draws():
@@ -35,6 +35,17 @@ def test_a_seed_out_of_range_wraps_around():
     assert get_seed() == 5
     set_seed(-1)
     assert get_seed() == 2**32 - 1
+
+
+def test_next_seeds_are_the_seed_and_then_others_in_the_same_order_each_time():
+    drawn = []
+    for seed in (3, 4, 3):
+        set_seed(seed)
+        drawn.append([next_seed() for _ in range(100)])
+        assert drawn[-1][0] == seed == get_seed()
+    assert drawn[0] == drawn[2] and len({*drawn[0], *drawn[1]}) == 200
+    code = "from rlpyt.utils.seed import next_seed; assert next_seed() is None and next_seed() is None"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_seed_must_be_an_integer():

@@ -10,9 +10,9 @@ import psutil
 
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker
 from rlpyt.samplers.workers import allowed_cpus
-from rlpyt.utils.seed import get_seed
+from rlpyt.utils.seed import next_seed
 
-_OF_PROCESS = object()  # The seed that `set_seed` was given last.
+_OF_PROCESS = object()  # The seed that `set_seed` was given last, or one derived from it.
 
 
 def identity_function(value: Any) -> Any:
@@ -25,7 +25,8 @@ class WorkerFactory:
 
     Args:
         seed: of the run; each worker, and each environment, gets a stream of random numbers of its own. By default the one that
-            `rlpyt.utils.seed.set_seed` was given last; None, or if there was none, draws one from the system.
+            `rlpyt.utils.seed.set_seed` was given last; or, where other factories have been made since then, one derived from it, so that
+            no two samplers repeat each other. None, or if there was none, draws one from the system.
         max_episode_length: steps after which episodes are truncated (env steps; may be infinite).
         n_workers: how many there will be; by default one for each of the machine's cores, as far as this process may use them.
         worker_class: their class.
@@ -48,7 +49,7 @@ class WorkerFactory:
             raise ValueError(f"n_workers={n_workers} must be at least 1.")
         if max_episode_length is None or max_episode_length < 1:
             raise ValueError(f"max_episode_length={max_episode_length} must be at least 1 (env steps); math.inf sets no limit.")
-        seed = get_seed() if seed is _OF_PROCESS else seed
+        seed = next_seed() if seed is _OF_PROCESS else seed
         self.seed = np.random.SeedSequence(None if seed is None else int(seed)).entropy
         self.max_episode_length = max_episode_length
         self.n_workers = n_workers

@@ -16,6 +16,9 @@ from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is
 from rlpyt.samplers.workers import split_evenly
 from rlpyt.utils.logging import logger
 
+# Arguments of a WorkerFactory that a sampler takes in place of one.
+_DEFAULTS = dict(seed=_OF_PROCESS, max_episode_length=None, n_workers=None, worker_class=DefaultWorker, worker_args=None)
+
 
 class Sampler(ABC):
     """Plays episodes with workers of its own, and returns them as an EpisodeBatch.
@@ -41,7 +44,8 @@ class Sampler(ABC):
             episodes in progress then go on with the next call, or are dropped if the policy changes, so that there are too many short ones.
 
     Raises:
-        TypeError: there is neither a `worker_factory` nor a `max_episode_length`, or something is no environment.
+        TypeError: there is neither a `worker_factory` nor a `max_episode_length`, or arguments of one besides it, or something is no
+            environment.
         ValueError: a list is not of length `n_workers`.
 
     Attributes:
@@ -62,16 +66,20 @@ class Sampler(ABC):
         unbiased: bool = True,
     ) -> None:
         worker_factory, agents, envs = _positional(type(self).__name__, args, worker_factory, agents, envs)
-        if worker_factory is None:
+        settings = dict(
+            seed=seed, max_episode_length=max_episode_length, n_workers=n_workers, worker_class=worker_class, worker_args=worker_args
+        )
+        if worker_factory is not None:
+            ignored = [name for name, value in settings.items() if value is not _DEFAULTS[name]]
+            if ignored:
+                raise TypeError(
+                    f"{type(self).__name__} got a worker_factory, and besides {', '.join(ignored)}, which it takes from that: give them to "
+                    "the WorkerFactory."
+                )
+        else:
             if max_episode_length is None:
                 raise TypeError(f"Must construct a sampler from worker_factory or max_episode_length: {type(self).__name__} got neither.")
-            worker_factory = WorkerFactory(
-                seed=seed,
-                max_episode_length=max_episode_length,
-                n_workers=n_workers,
-                worker_class=worker_class,
-                worker_args=worker_args,
-            )
+            worker_factory = WorkerFactory(**settings)
         self._factory = worker_factory
         self._unbiased = unbiased
         self._given = agents, envs

@@ -179,6 +179,11 @@ def test_what_a_sampler_refuses():
         LocalSampler(ScriptedPolicy(), max_episode_length=5)
     with pytest.raises(TypeError, match="two values for agents"):
         LocalSampler(ScriptedPolicy(), grid(), agents=ScriptedPolicy(), max_episode_length=5)
+    with pytest.raises(TypeError, match="LocalSampler got a worker_factory, and besides max_episode_length, n_workers, worker_class"):
+        LocalSampler(factory(DefaultWorker), ScriptedPolicy(), grid(), n_workers=4, max_episode_length=3, worker_class=VecWorker)
+    for given in (dict(seed=3), dict(seed=None), dict(worker_args={})):
+        with pytest.raises(TypeError, match=f"besides {next(iter(given))}, which it takes from that"):
+            LocalSampler(ScriptedPolicy(), grid(), worker_factory=factory(DefaultWorker), **given)
     with pytest.raises(TypeError, match="environment"):
         MultiprocessingSampler(ScriptedPolicy(), "grid", max_episode_length=5)
     for agents, envs in (([ScriptedPolicy()] * 3, grid()), (ScriptedPolicy(), [grid()] * 3)):
@@ -345,6 +350,35 @@ def test_without_bias_whatever_the_sampler(make):
     for itr in range(30):
         lengths += sampler.obtain_samples(itr, 16, RandomPolicy()).lengths.tolist()
     assert 0.4 < np.mean(np.array(lengths) > 1) < 0.6
+
+
+def test_no_two_samplers_of_a_process_play_the_same_and_a_second_time_each_does_what_it_did(make):
+    kwargs, settings = dict(max_episode_length=30, n_workers=2), (RandomPolicy(), lambda: CountingEnv(30))
+
+    def played(seed):
+        set_seed(seed)
+        samplers = [make(LocalSampler, *settings, **kwargs), make(MultiprocessingSampler, *settings, **kwargs)]
+        samplers += [make(LocalSampler, *settings, **kwargs) for _ in range(2)]
+        return [sampler.obtain_exact_episodes(1, None) for sampler in samplers]
+
+    first, again, other = played(4), played(4), played(5)
+    assert first == again
+    streams = [episode.actions.tolist() for batch in first + other for episode in batch.split()]
+    seeds = [episode.observations[0, 0] for batch in first + other for episode in batch.split()]
+    assert len(set(map(str, streams))) == len(set(seeds)) == 16
+    assert make(LocalSampler, *settings, seed=4, **kwargs).obtain_exact_episodes(1, None) == first[0]
+
+
+@every_sampler
+def test_a_sampler_goes_on_from_its_state_in_a_process_that_has_made_others(make, SamplerCls):
+    settings, kwargs = (RandomPolicy(), lambda: CountingEnv([3, 8])), dict(max_episode_length=30, n_workers=2)
+    set_seed(4)
+    sampler = make(SamplerCls, *settings, **kwargs)
+    sampler.obtain_samples(0, 20, None)
+    state, expected = sampler.state_dict(), sampler.obtain_samples(1, 20, None)
+    other = make(SamplerCls, *settings, **kwargs)
+    other.load_state_dict(state)
+    np.testing.assert_array_equal(other.obtain_samples(1, 20, None).actions, expected.actions)
 
 
 @every_sampler

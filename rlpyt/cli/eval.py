@@ -62,11 +62,12 @@ def statistics_of(episodes: list[dict]) -> dict[str, dict[str, float]]:
 
 def format_statistics(statistics: dict[str, dict[str, float]], n: int) -> str:
     """Return a table of statistics of `n` episodes."""
-    from rlpyt.cli.text import table
     from rlpyt.utils.logging.tabular import format_value
+    from rlpyt.utils.text import table
 
     header = [f"{n} episode{'s' * (n != 1)}", *STATISTICS]
-    return table([header, *([name, *map(format_value, values.values())] for name, values in statistics.items())])
+    rows = [[name, *map(format_value, values.values())] for name, values in statistics.items()]
+    return table([header, *rows], right=range(1, len(header)))
 
 
 def write(path: Path, result: dict) -> None:

@@ -42,6 +42,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.utils.logging.writers",
     "rlpyt.utils.plain",
     "rlpyt.utils.stopwatch",
+    "rlpyt.utils.text",
 }
 
 

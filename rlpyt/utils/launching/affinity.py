@@ -303,18 +303,6 @@ def quick_affinity_code(
     )
 
 
-def describe_machine(machine: Machine | None = None) -> str:
-    """Return a few lines on processors, GPUs and memory that this process may use, and an affinity code for them.
-
-    Args:
-        machine: None for this one.
-    """
-    machine = read_machine() if machine is None else machine
-    code = quick_affinity_code(machine=machine)
-    n = get_n_run_slots(code)
-    return f"{machine.describe()}\nAffinity code: {code}, for {n} run{'' if n == 1 else 's'} at a time"
-
-
 def auto_affinity(
     n_parallel: int | None = None,
     use_gpu: bool = True,

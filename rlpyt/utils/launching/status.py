@@ -39,6 +39,7 @@ import psutil
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.logging.runs import RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, natural
 from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.text import table
 
 EXPERIMENT = "experiment.json"
 STATES = ("pending", "running", "finished", "failed", "interrupted")
@@ -412,13 +413,8 @@ def format_status(runs: Iterable[RunStatus]) -> str:
         for run in runs
     ]
     shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
-    widths = {i: max(len(row[i]) for row in (header, *rows)) for i in shown}
-    right = {2, 3, 4, 5, 6}
-    table = [
-        "  ".join(row[i].rjust(widths[i]) if i in right else row[i].ljust(widths[i]) for i in shown).rstrip() for row in (header, *rows)
-    ]
-    table.insert(1, "  ".join("-" * widths[i] for i in shown))
-    lines = [*table, "", f"{count_states(runs)}."]
+    right = [column for column, i in enumerate(shown) if header[i] in ("exit code", "steps", "return", "time", "last row")]
+    lines = [table([[row[i] for i in shown] for row in (header, *rows)], right, rule=True), "", f"{count_states(runs)}."]
     lines += [f"{run.name}: {run.error}" for run in runs if run.state == "failed" and run.error]
     return "\n".join(lines)
 

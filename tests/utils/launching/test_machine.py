@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMES, lay_out, recorded
 
-from rlpyt.utils.launching.affinity import describe_machine
 from rlpyt.utils.launching.machine import Core, cpu_list, parse_cpu_list, read_machine
 
 GIB = 2**30
@@ -122,7 +121,7 @@ def test_elsewhere_processors_are_counted_and_not_bound(n_cpus, n_cores, cores, 
     assert [len(core.cpus) for core in machine.cores] == cores and not machine.can_bind and machine.cpu_quota is None
     assert machine.cpus == tuple(range(n_cpus or 1))
     assert machine.memory > 0
-    assert "does not bind" in describe_machine(machine)
+    assert "does not bind" in machine.describe()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not bind processes")
@@ -157,13 +156,13 @@ def test_lists_of_processors_are_written_as_the_system_does():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_machine_is_described_in_a_few_lines(name, tmp_path):
-    text = describe_machine(recorded(name, tmp_path))
-    assert text.startswith("Processors: ") and "\nGPUs: " in text and "\nMemory: " in text and "\nAffinity code: " in text
+    text = recorded(name, tmp_path).describe()
+    assert text.startswith("Processors: ") and "\nGPUs: " in text and "\nMemory: " in text
     assert max(map(len, text.splitlines())) <= 140
 
 
 def test_the_description_says_what_matters(tmp_path):
-    text = describe_machine(recorded("eight_gpus", tmp_path))
+    text = recorded("eight_gpus", tmp_path).describe()
     for said in ("40 cores", "CPUs 0-79", "2 sockets", "socket 1: 20 cores, CPUs 20-39,60-79", "2 hyperthreads", "8 visible", "503.8 GiB"):
         assert said in text
-    assert "next to socket 1: 4-7" in text and "Affinity code: 40cpu_8gpu, for 8 runs" in text
+    assert "next to socket 1: 4-7" in text

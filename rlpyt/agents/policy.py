@@ -150,12 +150,12 @@ class AgentPolicy:
         """Return a policy with the same models, and a memory of episodes of its own.
 
         Args:
-            cpu: give it models of its own on the CPU, if those of the agent are elsewhere.
+            cpu: give it models of its own on the CPU, if those of the agent are elsewhere, or in memory shared with other processes.
         """
         agent = copy.copy(self.agent)
         if hasattr(agent, "_forget_everything"):
             agent._forget_everything()
-        if cpu and agent.device.type != "cpu":
+        if cpu and (agent.device.type != "cpu" or _is_shared(agent)):
             for attribute in agent.model_names.values():
                 setattr(agent, attribute, copy.deepcopy(unwrap_ddp(getattr(agent, attribute))).cpu())
             agent.device, agent.shared_model = torch.device("cpu"), None
@@ -214,6 +214,11 @@ def _gaussians(distribution: Any) -> Iterator[Gaussian]:
 
 def _first(tree: Any) -> Any:
     return {key: _first(part) for key, part in tree.items()} if isinstance(tree, dict) else tree[0]
+
+
+def _is_shared(agent: BaseAgent) -> bool:
+    models = agent.named_models().values() if agent.env_spaces is not None else ()
+    return any(parameter.is_shared() for model in models for parameter in model.parameters())
 
 
 def _on_cpu(state: Any) -> Any:

@@ -1,5 +1,7 @@
 """Agents as policies, and policies as agents."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -132,3 +134,20 @@ def test_structured_actions_are_one_per_environment():
         assert np.array_equal(prev[0], action) and not prev[1].any()
     action, _ = policy.get_action(env.reset())
     assert env.action_space.contains(action)
+
+
+@pytest.mark.parametrize("share_memory", [False, True])
+def test_copies_for_workers_in_other_processes_do_not_write_to_shared_memory(share_memory):
+    agent = MlpFfAgent(model_kwargs=dict(hidden_sizes=[4]))
+    agent.initialize(CountingEnv().spaces, share_memory=share_memory)
+    policy = AgentPolicy(agent)
+    assert policy.copy_for_worker().agent.model is agent.model
+    copies = [policy.copy_for_worker(cpu=True).agent for _ in range(2)]
+    assert all(not parameter.is_shared() for each in copies for parameter in each.model.parameters())
+    if share_memory:
+        before = copy.deepcopy(agent.state_dict())
+        for k, each in enumerate(copies):
+            assert each.shared_model is None
+            each.load_state_dict({name: torch.full_like(x, k) for name, x in before.items()})
+        assert all(torch.equal(x, before[name]) for name, x in agent.state_dict().items()) and agent.shared_model is agent.model
+        assert [{x.mean().item() for x in each.state_dict().values()} for each in copies] == [{0.0}, {1.0}]

@@ -8,7 +8,7 @@ there is to say (all with leading dimension B in the latter case; actions that a
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.envs.base import EnvSpaces
-from rlpyt.episodes.trees import from_structure, to_structure
+from rlpyt.episodes.trees import as_dictionaries, from_structure, leaves, numeric, stack, to_structure, tree_map
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
@@ -83,8 +83,8 @@ class AgentPolicy:
 
     def get_action(self, observation: Any) -> tuple[Any, dict]:
         """Return the action for one observation, and a dictionary of agent_info."""
-        actions, infos = self.get_actions(buffer_func(observation, lambda x: np.asarray(x)[None]))
-        return actions[0], _first(infos)
+        actions, infos = self.get_actions(_map(lambda x: np.asarray(x)[None], observation))
+        return actions[0], tree_map(lambda x: x[0], infos)
 
     def get_actions(self, observations: Any) -> tuple[Any, dict]:
         """Return actions for observations ``[B,...]``, and a dictionary of agent_info ``[B,...]``.
@@ -169,10 +169,13 @@ class AgentPolicy:
         self._prev_reward = np.zeros(B, np.float32)
 
     def _converted(self, observations: Any) -> Any:
-        """Return observations of the environment in the form of rlpyt's space: float64 as float32."""
-        if isinstance(observations, dict):
-            raise TypeError("An agent of rlpyt takes structured observations from environments of rlpyt: wrap yours by as_rlpyt.")
+        """Return observations of the environment in the form of rlpyt's space: float64 as float32, dictionaries as namedtuples."""
         space = self._spaces.observation
+        if isinstance(space, _GymObservations) and space.is_structured:
+            B = len(next(leaf for _, leaf in leaves(as_dictionaries(observations))))
+            values = [buffer_leaves(space.convert(_map(lambda x, b=b: x[b], observations))) for b in range(B)]
+            columns = iter([np.stack(column) for column in zip(*values)])
+            return buffer_func(space.null_value(), lambda _: next(columns))
         if isinstance(observations, np.ndarray) and isinstance(space, GymSpaceWrapper) and observations.dtype != space.dtype:
             return observations.astype(space.dtype)
         return observations
@@ -195,12 +198,16 @@ class _GymActions(GymSpaceWrapper):
         return self._same_in_gym
 
 
+class _GymObservations(GymSpaceWrapper):
+    """The observation space of such an environment."""
+
+
 def _rlpyt_spaces(env: Any) -> EnvSpaces:
     """Return the spaces of an environment of any kind in the form that agents know."""
     if hasattr(env.action_space, "null_value"):
         return env.spaces
     return EnvSpaces(
-        observation=GymSpaceWrapper(env.observation_space, name="observation"), action=_GymActions(env.action_space, name="action")
+        observation=_GymObservations(env.observation_space, name="observation"), action=_GymActions(env.action_space, name="action")
     )
 
 
@@ -212,8 +219,11 @@ def _gaussians(distribution: Any) -> Iterator[Gaussian]:
         yield from _gaussians(part)
 
 
-def _first(tree: Any) -> Any:
-    return {key: _first(part) for key, part in tree.items()} if isinstance(tree, dict) else tree[0]
+def _map(func: Callable, tree: Any) -> Any:
+    """Return the structure of ``func(leaf)`` over nested dictionaries and tuples."""
+    if isinstance(tree, dict):
+        return {key: _map(func, part) for key, part in tree.items()}
+    return buffer_func(tree, lambda part: _map(func, part) if isinstance(part, dict) else func(part))
 
 
 def _is_shared(agent: BaseAgent) -> bool:
@@ -256,23 +266,24 @@ class PolicyAgent(BaseAgent):
 
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
         """Choose actions; leading dims [B] or []."""
-        arrays = numpify_buffer(observation)
-        if prev_reward.dim() == 0:
-            arrays = buffer_func(arrays, lambda x: x[None])
-        actions, infos = self._get_actions(from_structure(arrays))
-        if prev_reward.dim() == 0:
-            actions, infos = from_structure(actions)[0], _first(infos)
-        agent_info = to_structure(_numbers(infos), "agent_info")
-        return AgentStep(action=torchify_buffer(np.asarray(actions)), agent_info=torchify_buffer(agent_info))
+        has_lead = prev_reward.dim() > 0
+        observations = numpify_buffer(observation if has_lead else buffer_func(observation, lambda x: x[None]))
+        actions, infos = self._get_actions(from_structure(observations))
+        step = actions, to_structure(numeric(tree_map(np.asarray, as_dictionaries(infos))), "agent_info")
+        return AgentStep(*torchify_buffer(step if has_lead else buffer_func(step, lambda x: x[0])))
 
-    def _get_actions(self, observations: Any) -> tuple[np.ndarray, dict]:
-        self._B = len(next(iter(_tree_leaves(observations))))
+    def _get_actions(self, observations: Any) -> tuple[Any, dict]:
+        """Return actions of the form of the environment's space, and infos, both ``[B,...]``, for observations in dictionaries."""
+        self._B = len(next(leaf for _, leaf in leaves(observations)))
         if hasattr(self.policy, "get_actions"):
             actions, infos = self.policy.get_actions(observations)
-            return np.asarray(actions), infos
-        steps = [self.policy.get_action(_at(observations, b)) for b in range(self._B)]
-        infos = {key: np.stack([info[key] for _, info in steps]) for key in steps[0][1]}
-        return np.stack([action for action, _ in steps]), infos
+        else:
+            steps = [self.policy.get_action(tree_map(lambda x, b=b: x[b], observations)) for b in range(self._B)]
+            actions, infos = [action for action, _ in steps], stack([info for _, info in steps])
+        actions = stack(actions) if isinstance(actions, list) else np.asarray(actions)
+        from rlpyt.episodes.adapters import from_dict
+
+        return from_dict(actions, self.env_spaces.action.null_value()), infos
 
     def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Raise: policies do not estimate values."""
@@ -303,21 +314,3 @@ class PolicyAgent(BaseAgent):
             super().load_state_dict(state_dict)
         else:
             self.policy.set_param_values(state_dict["params"])
-
-
-def _numbers(infos: Any) -> Any:
-    """Return the entries of nested dictionaries that are numbers, as arrays."""
-    arrays = {key: _numbers(x) if isinstance(x, Mapping) else np.asarray(x) for key, x in infos.items()}
-    return {key: x for key, x in arrays.items() if isinstance(x, dict) or x.dtype.kind in "biuf"}
-
-
-def _tree_leaves(tree: Any) -> Iterator:
-    if isinstance(tree, dict):
-        for part in tree.values():
-            yield from _tree_leaves(part)
-    else:
-        yield tree
-
-
-def _at(tree: Any, b: int) -> Any:
-    return {key: _at(part, b) for key, part in tree.items()} if isinstance(tree, dict) else tree[b]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from agents_for_tests import AlternatingRnnAgent, RecordingAgent, StructuredAgent
-from envs import CountingEnv, make_structured
+from envs import CountingEnv, StructuredGymEnv, make_structured
 
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.policy import AgentPolicy, PolicyAgent
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.episodes.trees import to_structure
+from rlpyt.episodes.trees import stack, to_structure, tree_map
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
@@ -151,3 +151,48 @@ def test_copies_for_workers_in_other_processes_do_not_write_to_shared_memory(sha
             each.load_state_dict({name: torch.full_like(x, k) for name, x in before.items()})
         assert all(torch.equal(x, before[name]) for name, x in agent.state_dict().items()) and agent.shared_model is agent.model
         assert [{x.mean().item() for x in each.state_dict().values()} for each in copies] == [{0.0}, {1.0}]
+
+
+class StructuredEcho:
+    """Acts in a `StructuredGymEnv` by what it sees; says it, nested, and in lists."""
+
+    def get_action(self, observation):
+        joint, label = observation["joints"]["item_0"], int(observation["goal"]["class_"])
+        return dict(move=np.tanh(joint), tool=(label % 2, label % 3)), {"at": {"joint": joint, "twice": [2 * label]}, "name": "echo"}
+
+    def reset(self, do_resets=None):
+        pass
+
+
+class BatchStructuredEcho(StructuredEcho):
+    def get_actions(self, observations):
+        n = len(observations["goal"]["class_"])
+        steps = [self.get_action(tree_map(lambda x, b=b: x[b], observations)) for b in range(n)]
+        return [action for action, _ in steps], stack([info for _, info in steps])
+
+
+@pytest.mark.parametrize("PolicyCls", [StructuredEcho, BatchStructuredEcho])
+def test_a_policy_with_structured_actions_and_infos_is_sampled(PolicyCls):
+    sampler = SerialSampler(make_structured, {}, batch_T=6, batch_B=2, max_decorrelation_steps=0)
+    sampler.initialize(PolicyAgent(PolicyCls()), seed=0)
+    samples, _ = sampler.obtain_samples(0)
+    joint, label = samples.env.observation.joints.item_0, samples.env.observation.goal.class_
+    assert torch.equal(samples.agent.agent_info.at.joint, joint) and samples.agent.agent_info._fields == ("at",)
+    assert torch.equal(samples.agent.agent_info.at.twice[..., 0], 2 * label)
+    assert torch.equal(samples.agent.action.tool.item_0, label % 2) and torch.equal(samples.agent.action.tool.item_1, label % 3)
+    assert torch.allclose(samples.agent.action.move, torch.tanh(joint))
+    sampler.shutdown()
+
+
+def test_an_agent_sees_dictionaries_as_it_would_in_an_environment_of_rlpyt():
+    space = StructuredGymEnv.observation_space
+    space.seed(0)
+    given, env = [space.sample() for _ in range(3)], make_structured()
+    policy, oracle = AgentPolicy(StructuredAgent()), AgentPolicy(StructuredAgent())
+    policy.prepare(StructuredGymEnv())
+    oracle.prepare(env)
+    converted = [env.observation_space.convert(value) for value in given]
+    for value, expected in zip(given, converted):
+        action, info = policy.get_action(value)
+        expected_action, expected_info = oracle.get_action(expected)
+        assert str(info) == str(expected_info) and str(action) == str(env.action_space.revert(expected_action))

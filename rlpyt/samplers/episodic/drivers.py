@@ -75,14 +75,23 @@ class EnvironmentDriver:
         return episode_info
 
     def structure(self, observation: Any) -> Any:
-        """Return an observation of nested dictionaries in the environment's own structure, which is that."""
-        return observation
+        """Return an observation of nested dictionaries in the environment's own structure: tuples where its space has them."""
+        return _as_in(self.env.observation_space, observation)
 
     def step(self, action: Any, observation_out: Any) -> tuple[float, int, dict]:
         """Step, writing the observation; return the reward, how the episode ended (or GOES_ON), and the env_info."""
         env_step = self.env.step(action)
         write(env_step.observation, observation_out)
         return env_step.reward, int(env_step.step_type) if env_step.last else GOES_ON, env_step.env_info
+
+
+def _as_in(space: Any, value: Any) -> Any:
+    parts = getattr(space, "spaces", None)
+    if parts is None:
+        return value
+    if isinstance(parts, tuple):
+        return tuple(_as_in(part, value[f"item_{i}"]) for i, part in enumerate(parts))
+    return {key: _as_in(part, value[key]) for key, part in parts.items()}
 
 
 def make_driver(env: Any) -> RlpytDriver | EnvironmentDriver:
@@ -106,12 +115,15 @@ def has_structures(env: Any) -> bool:
 
 
 def write(observation: Any, out: Any, name: str = "observation") -> None:
-    """Copy an observation, an array or a nested dictionary of them, into memory of the same structure.
+    """Copy an observation, an array or nested dictionaries and tuples of them, into memory of the same structure.
 
     Raises:
         ValueError, TypeError: it does not fit.
     """
-    if not isinstance(out, dict):
+    if isinstance(out, tuple):
+        for i, (value, part) in enumerate(zip(observation, out, strict=True)):
+            write(value, part, f"{name}[{i}]")
+    elif not isinstance(out, dict):
         write_observation(observation, out, name)
     elif not isinstance(observation, dict) or observation.keys() != out.keys():
         got = list(observation) if isinstance(observation, dict) else type(observation).__name__

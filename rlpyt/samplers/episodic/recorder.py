@@ -22,7 +22,7 @@ import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.specs import StepType
-from rlpyt.episodes.trees import from_structure, stack
+from rlpyt.episodes.trees import as_dictionaries, stack
 from rlpyt.models.utils import keep_large_blocks
 
 CHUNK_BYTES = 16 * 1024**2  # Of observations in a chunk, about: more, and an episode that is over keeps more memory busy.
@@ -218,7 +218,7 @@ class Chunk:
     def allocate(cls, observation: Any, B: int, reward_dtype: Any) -> Chunk:
         """Make one for observations like this one."""
         arrays = map_tree(np.asarray, observation)
-        n_bytes = B * sum(leaf.nbytes for _, leaf in flat_leaves(from_structure(arrays)))
+        n_bytes = B * sum(leaf.nbytes for _, leaf in flat_leaves(as_dictionaries(arrays)))
         T = int(min(max(CHUNK_BYTES // max(n_bytes, 1), 8), MAX_CHUNK_T))
         rows = map_tree(lambda x: np.empty((T + 1, B, *x.shape), x.dtype), arrays)
         map_tree(lambda row, x: np.copyto(row[0], x), rows, arrays)  # In columns where nobody plays, too: a policy may look at them.
@@ -250,7 +250,7 @@ class Chunk:
     def leaves(self) -> dict[tuple, np.ndarray]:
         """Return all arrays ``[T,B,...]`` by path; observations have one row more."""
         return {
-            **dict(flat_leaves(from_structure(self.observation), ("observations",))),
+            **dict(flat_leaves(as_dictionaries(self.observation), ("observations",))),
             **dict(_column_leaves(self.action, ("actions",))),
             ("rewards",): self.reward,
             ("step_types",): self.step_type,
@@ -420,7 +420,7 @@ class Episodes:
         chunks = {id(segment.chunk): segment.chunk for episode in self.episodes for segment in episode.segments}
         leaves = [{path: (x.dtype, x.shape[2:]) for path, x in chunk.leaves().items()} for chunk in chunks.values()]
         last = [
-            {path: (np.asarray(x).dtype, np.shape(x)) for path, x in flat_leaves(from_structure(e.last_observation), _LAST)}
+            {path: (np.asarray(x).dtype, np.shape(x)) for path, x in flat_leaves(as_dictionaries(e.last_observation), _LAST)}
             for e in self.episodes
         ]
         lengths, infos = [e.length for e in self.episodes], [e.episode_info for e in self.episodes]
@@ -430,7 +430,7 @@ class Episodes:
         """Gather all segments into arrays with a row per step, and last observations into those with a row per episode."""
         leaves, i = {}, 0
         for n, episode in enumerate(self.episodes):
-            for path, x in flat_leaves(from_structure(episode.last_observation), _LAST):
+            for path, x in flat_leaves(as_dictionaries(episode.last_observation), _LAST):
                 arrays[path][n] = x
             for chunk, b, start, stop in episode.segments:
                 source = leaves.get(id(chunk)) or leaves.setdefault(id(chunk), chunk.leaves())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from agents_for_tests import RecordingAgent, RnnAgent, StructuredAgent
-from envs import CountingEnv, FailingEnv, WalkGymEnv, make_structured
+from envs import CountingEnv, FailingEnv, StructuredGymEnv, WalkGymEnv, make_structured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
@@ -573,9 +573,12 @@ def test_structured_actions_are_played_in_the_environment_that_they_are_for(wrap
     assert np.array_equal(batch.actions["item_1"], batch.env_infos["item_1"]) and len(set(batch.actions["item_1"][:, 0])) == len(batch)
 
 
-def test_structured_actions_and_observations_are_remembered():
-    batch = worker(VecWorker, StructuredAgent(), make_structured, n_envs=3, max_episode_length=3).play_episodes(6).to_batch()
-    for episode in batch.split():
+@pytest.mark.parametrize("worker_class,args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=3))])
+@pytest.mark.parametrize("env", [make_structured, StructuredGymEnv, lambda: as_environment(make_structured())])
+def test_structured_actions_and_observations_are_remembered(env, worker_class, args):
+    batch = worker(worker_class, StructuredAgent(), env, max_episode_length=3, **args).play_episodes(6).to_batch()
+    assert len({str(camera) for camera in batch.agent_infos["observation"]["camera_left"]}) == len(batch)
+    for episode in batch.split() if env is make_structured else ():
         for (path, action), (_, prev) in zip(leaves(episode.actions), leaves(episode.agent_infos["prev_action"]), strict=True):
             assert np.array_equal(prev[1:], action[:-1]) and not prev[0].any(), path
         for (path, seen), (_, was) in zip(leaves(episode.agent_infos["observation"]), leaves(episode.observations), strict=True):
@@ -685,6 +688,11 @@ class RepeatedEnv(CountingEnv):
             self.reset() if call == "r" else self.step(0)
 
 
+class QuietEnv(StructuredGymEnv):
+    def step(self, action):
+        return *super().step(action)[:4], {}
+
+
 def played_by_both(make, n_before=3, n_left_out=0):
     """What a sampler plays after `n_before` batches, and what another does that goes on from its state by way of a checkpoint."""
     first, other = make(seed=0), make(seed=1)
@@ -707,6 +715,7 @@ def played_by_both(make, n_before=3, n_left_out=0):
         (RnnAgent, lambda: RepeatedEnv([3, 5, 1])),
         (RecordingAgent, lambda: RepeatedEnv([2, 4], ["life", "terminated"])),
         (StructuredAgent, make_structured),
+        (StructuredAgent, QuietEnv),
         (lambda: MlpFfAgent(model_kwargs=dict(hidden_sizes=[4])), lambda: gym_make("CartPole-v1")),
         (lambda: MujocoLstmAgent(model_kwargs=dict(hidden_sizes=[4], lstm_size=4)), lambda: PointEnv(max_episode_length=5)),
         (RandomPolicy, lambda: GridWorldEnv("4x4")),

@@ -244,13 +244,15 @@ class PolicyAgent(BaseAgent):
     started.
 
     Args:
-        policy: has ``get_actions`` or at least ``get_action``.
+        policy: has ``get_actions`` or at least ``get_action``; TypeError otherwise.
 
     Attributes: `policy`; `model`, the same if it is a module.
     """
 
     def __init__(self, policy: Any) -> None:
         super().__init__()
+        if not (hasattr(policy, "get_actions") or hasattr(policy, "get_action")):
+            raise TypeError(f"{type(policy).__name__} is no policy: it has neither get_actions() nor get_action().")
         self.policy = policy
         self._B: int | None = None
         self._is_module = isinstance(policy, torch.nn.Module)

@@ -41,7 +41,7 @@ def rollout(
         ``episode_infos``, what is the same for the whole episode.
 
     Raises:
-        ValueError: max_episode_length is less than 1.
+        ValueError: max_episode_length is less than 1. TypeError: the agent is no policy.
     """
     with _playing(env, agent, deterministic) as policy:
         return _rollout(env, policy, max_episode_length, deterministic, animated, speedup)
@@ -69,9 +69,10 @@ def obtain_evaluation_episodes(
 @contextmanager
 def _playing(env: Any, agent: Any, deterministic: bool) -> Iterator[Any]:
     """Inside this context the agent is a policy that is ready for the environment, and deterministic if that is asked for."""
-    from rlpyt.samplers.episodic.workers import as_policy
+    from rlpyt.samplers.episodic.workers import as_policy, check_has
 
     policy = as_policy(agent)
+    check_has(policy, ["get_action", "reset"], "a rollout")
     if hasattr(policy, "prepare"):
         policy.prepare(env)
     with policy.acting_deterministically() if deterministic and hasattr(policy, "acting_deterministically") else nullcontext():

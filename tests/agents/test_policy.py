@@ -64,6 +64,8 @@ def test_a_policy_is_told_where_episodes_begin():
     agent.reset()
     agent.reset_one(1)
     assert agent.policy.resets == [None, [False, True, False]]
+    with pytest.raises(TypeError, match="object is no policy: it has neither"):
+        PolicyAgent(object())
     with pytest.raises(NotImplementedError, match="bootstrap_value"):
         agent.value(None, None, None)
 

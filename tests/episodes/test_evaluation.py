@@ -95,6 +95,11 @@ def test_no_steps_or_episodes_are_refused():
         obtain_evaluation_episodes(TowardsGoal(), PointEnv(), num_eps=0)
 
 
+def test_what_is_no_policy_is_refused():
+    with pytest.raises(TypeError, match=r"object has no get_action\(\) and no reset\(\), which a rollout needs"):
+        rollout(PointEnv(), object())
+
+
 def test_what_is_left_out_says_so():
     with pytest.raises(ImportError, match="There is no TFTrainer: rlpyt trains with PyTorch"):
         from rlpyt.episodes import TFTrainer  # noqa: F401

@@ -156,6 +156,7 @@ class DefaultWorker(Worker):
     """
 
     _n_envs = 1
+    _acts_by = "get_action"  # Method of the policy.
 
     def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int) -> None:
         super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number)
@@ -187,13 +188,20 @@ class DefaultWorker(Worker):
         Args:
             agent_update: parameters, as ``get_param_values()`` of the policy returns them (a dictionary, tuple or array); or another
                 policy, or an agent of rlpyt; None changes nothing.
+
+        Raises:
+            TypeError: it is no policy, or the policy there is takes no parameters.
         """
         if agent_update is None:
             return
         if is_parameters(agent_update):
+            check_has(self.agent, ["set_param_values"], f"an update of worker {self._worker_number} by parameters")
             self.agent.set_param_values(agent_update)
-        else:
-            self.agent, self._is_new = as_policy(agent_update), True
+            return
+        policy = as_policy(agent_update)
+        if not self._overrides("start_episode", "step_episode"):
+            check_has(policy, [self._acts_by, "reset"], f"a policy of a {type(self).__name__}")
+        self.agent, self._is_new = policy, True
 
     def update_env(self, env_update: Any) -> None:
         """Change the environment; an episode in progress is dropped.
@@ -459,6 +467,7 @@ class VecWorker(DefaultWorker):
     """
 
     DEFAULT_N_ENVS = DEFAULT_N_ENVS
+    _acts_by = "get_actions"
 
     def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int, n_envs: int = DEFAULT_N_ENVS) -> None:
         if n_envs < 1:
@@ -591,6 +600,15 @@ def as_policy(agent: Any) -> Any:
     from rlpyt.agents.policy import AgentPolicy
 
     return AgentPolicy(agent)
+
+
+def check_has(policy: Any, methods: list[str], what: str) -> None:
+    """Raise TypeError if a policy lacks one of the `methods` that it needs as, or for, `what`."""
+    missing = [f"{name}()" for name in methods if not callable(getattr(policy, name, None))]
+    if missing:
+        raise TypeError(
+            f"{type(policy).__name__} has no {' and no '.join(missing)}, which {what} needs: see rlpyt.agents.policy for what a policy is."
+        )
 
 
 def is_parameters(agent_update: Any) -> bool:

@@ -585,6 +585,25 @@ def test_structured_actions_and_observations_are_remembered(env, worker_class, a
             assert np.array_equal(seen, was), path
 
 
+@pytest.mark.parametrize(
+    "worker_class,names,missing",
+    [
+        (DefaultWorker, ["get_actions"], r"get_action\(\) and no reset\(\)"),
+        (DefaultWorker, ["get_action"], r"reset\(\)"),
+        (VecWorker, ["get_action", "reset"], r"get_actions\(\)"),
+        (FragmentWorker, ["get_actions"], r"reset\(\)"),
+    ],
+)
+def test_what_is_no_policy_is_refused_when_it_is_given(worker_class, names, missing):
+    policy = type("Mine", (), {name: getattr(RandomPolicy(), name) for name in names})()
+    with pytest.raises(TypeError, match=rf"Mine has no {missing}, which a policy of a {worker_class.__name__} needs: see"):
+        factory(worker_class)(0).update_agent(policy)
+    played = worker(worker_class, RandomPolicy(), grid)
+    with pytest.raises(TypeError, match=r"RandomPolicy has no set_param_values\(\), which an update of worker 0 by parameters needs"):
+        played.update_agent({"w": 1})
+    assert played.rollout().n_episodes, "the policy that was there plays on"
+
+
 def test_one_structure_for_the_actions_of_all_environments_is_refused():
     class Columns(RandomPolicy):
         def get_actions(self, observations):

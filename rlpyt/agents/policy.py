@@ -307,12 +307,14 @@ class PolicyAgent(BaseAgent):
         return self.model.parameters() if self._is_module else iter(())
 
     def state_dict(self) -> dict:
-        """What the policy says its parameters are."""
-        return super().state_dict() if self._is_module else {"params": self.policy.get_param_values()}
+        """What the policy says its parameters are; nothing of one that has none."""
+        if self._is_module:
+            return super().state_dict()
+        return {"params": self.policy.get_param_values()} if hasattr(self.policy, "get_param_values") else {}
 
     def load_state_dict(self, state_dict: Mapping) -> None:
         """Give the policy its parameters."""
         if self._is_module:
             super().load_state_dict(state_dict)
-        else:
+        elif "params" in state_dict:
             self.policy.set_param_values(state_dict["params"])

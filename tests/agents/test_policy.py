@@ -82,6 +82,12 @@ def test_the_parameters_of_a_policy_are_those_of_the_agent():
     assert list(agent.parameters())[0] is net.weight
 
 
+def test_a_policy_without_parameters_has_no_state():
+    agent = PolicyAgent(Echo())
+    assert agent.state_dict() == {}
+    agent.load_state_dict({})
+
+
 def test_an_agent_knows_what_came_before():
     policy = AgentPolicy(RecordingAgent())
     policy.prepare(CountingEnv())

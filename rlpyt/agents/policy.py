@@ -271,7 +271,7 @@ class PolicyAgent(BaseAgent):
         has_lead = prev_reward.dim() > 0
         observations = numpify_buffer(observation if has_lead else buffer_func(observation, lambda x: x[None]))
         actions, infos = self._get_actions(from_structure(observations))
-        step = actions, to_structure(numeric(tree_map(np.asarray, as_dictionaries(infos))), "agent_info")
+        step = actions, to_structure(numeric(tree_map(np.asarray, infos)), "agent_info")
         return AgentStep(*torchify_buffer(step if has_lead else buffer_func(step, lambda x: x[0])))
 
     def _get_actions(self, observations: Any) -> tuple[Any, dict]:
@@ -282,7 +282,7 @@ class PolicyAgent(BaseAgent):
         else:
             steps = [self.policy.get_action(tree_map(lambda x, b=b: x[b], observations)) for b in range(self._B)]
             actions, infos = [action for action, _ in steps], stack([info for _, info in steps])
-        actions = stack(actions) if isinstance(actions, list) else np.asarray(actions)
+        actions = stack(actions, self.env_spaces.action) if isinstance(actions, list) else np.asarray(actions)
         from rlpyt.episodes.adapters import from_dict
 
         return from_dict(actions, self.env_spaces.action.null_value()), infos

@@ -104,9 +104,9 @@ def _rollout(env: Any, policy: Any, max_episode_length: float, deterministic: bo
         step_types[-1] = StepType.TIMEOUT
     return dict(
         episode_infos=episode_info,
-        observations=stack(observations[:-1]),
-        next_observations=stack(observations[1:]),
-        actions=stack([step.action for step in env_steps]),
+        observations=stack(observations[:-1], env.observation_space),
+        next_observations=stack(observations[1:], env.observation_space),
+        actions=stack([step.action for step in env_steps], env.action_space),
         rewards=np.array([step.reward for step in env_steps], np.float64),
         agent_infos=stack(agent_infos),
         env_infos=stack([step.env_info for step in env_steps]),

@@ -61,9 +61,14 @@ def cat(parts: list[Tree]) -> Tree:
     return tree_map(cat_leaves, *parts)
 
 
-def stack(trees: list) -> Tree:
-    """Stack trees of one structure along a new first dimension: nested dictionaries of numpy arrays. Tuples become dictionaries, too."""
-    return tree_map(lambda *values: np.stack([np.asarray(value) for value in values]), *map(as_dictionaries, trees))
+def stack(trees: list, space: Any = None) -> Tree:
+    """Stack trees of one structure along a new first dimension: nested dictionaries of numpy arrays.
+
+    In values of a `space` that has parts, tuples are structures, and become dictionaries. Anywhere else they are arrays.
+    """
+    if hasattr(space, "spaces"):
+        trees = list(map(as_dictionaries, trees))
+    return tree_map(lambda *values: np.stack([np.asarray(value) for value in values]), *trees)
 
 
 def as_numpy(x: Any) -> np.ndarray:

@@ -75,7 +75,8 @@ class InProgressEpisode:
         stacked = map_tree(lambda *leaves: np.stack(leaves)[:, None], *arrays[:-1])
         rewards, step_types = np.array(self.rewards)[:, None], np.array(self.step_types, np.uint8)[:, None]
         chunk = Chunk(n, 1, stacked, rewards, step_types)
-        actions = [as_dictionaries(action) for action in self.actions]
+        has_parts = hasattr(self.env.spec.action_space, "spaces")
+        actions = [as_dictionaries(action) if has_parts else np.asarray(action) for action in self.actions]
         chunk.action = _allocate("action", actions[0], n, 1, batched=False)
         for table, infos in ((chunk.env_info, self.env_infos), (chunk.agent_info, self.agent_infos)):
             _fill(table, infos)

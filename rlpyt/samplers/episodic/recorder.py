@@ -544,7 +544,7 @@ class Recorder:
         """Record the actions, with leading dimension B or a list of B, and what the policy had to say about them."""
         chunk = self.chunk
         if type(actions) is list:
-            actions = stack(actions)
+            actions = stack(actions, self.env_spec.action_space)
         if chunk.action is None:
             chunk.action = _allocate("action", actions, chunk.T, self.B, batched=True)
             chunk.agent_info.allocate(agent_infos, chunk.T, self.B, batched=True)

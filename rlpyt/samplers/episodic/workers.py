@@ -351,8 +351,7 @@ class DefaultWorker(Worker):
     def _act(self, observation: Any) -> tuple[Any, Any]:
         """Return actions and agent_infos for observations ``[B,...]``."""
         action, agent_info = self.agent.get_action(map_tree(lambda x: x[0], observation))
-        actions = [action] if isinstance(action, (dict, tuple)) else _with_leading_dimension(action)
-        return actions, map_tree(_with_leading_dimension, agent_info)
+        return [action] if isinstance(action, (dict, tuple)) else np.asarray(action)[None], _of_one(agent_info)
 
     def _reset_agent(self, columns: list[int]) -> None:
         """Tell the policy in which columns episodes begin."""
@@ -645,8 +644,13 @@ def copied(env_update: Any) -> Any:
         ) from error
 
 
-def _with_leading_dimension(x: Any) -> np.ndarray:
-    return np.asarray(x)[None]
+def _of_one(info: Any) -> Any:
+    """Return an info, nested dictionaries and namedtuples, with a leading dimension; as everywhere in infos, a plain tuple is an array."""
+    if isinstance(info, dict):
+        return {key: _of_one(part) for key, part in info.items()}
+    if hasattr(info, "_fields"):
+        return info._make(map(_of_one, tuple(info)))
+    return None if info is None else np.asarray(info)[None]
 
 
 def copy_of(actions: Any) -> Any:

@@ -23,6 +23,7 @@ from rlpyt.envs.gymnasium import GymEnv
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.episodes.environment import as_environment, as_rlpyt
+from rlpyt.episodes.evaluation import rollout
 from rlpyt.episodes.specs import StepType
 from rlpyt.episodes.trees import leaves
 from rlpyt.samplers.episodic import (
@@ -602,6 +603,26 @@ def test_what_is_no_policy_is_refused_when_it_is_given(worker_class, names, miss
     with pytest.raises(TypeError, match=r"RandomPolicy has no set_param_values\(\), which an update of worker 0 by parameters needs"):
         played.update_agent({"w": 1})
     assert played.rollout().n_episodes, "the policy that was there plays on"
+
+
+@every_worker
+def test_tuples_are_vectors_where_the_space_has_no_parts(worker_class):
+    class Tuples(RandomPolicy):
+        def get_action(self, observation):
+            return (0.05, -0.05), {"two": (1, 2)}
+
+        def get_actions(self, observations):
+            return [(0.05, -0.05)] * len(observations), {"two": [(1, 2)] * len(observations)}
+
+    expected, two = np.array([[0.05, -0.05]] * 2), [[1, 2]] * 2
+    batch = worker(worker_class, Tuples(), PointEnv, max_episode_length=2).play_episodes(1).to_batch()
+    assert np.array_equal(batch.actions, expected) and batch.agent_infos["two"].tolist() == two
+    path = rollout(PointEnv(), Tuples(), max_episode_length=2)
+    assert np.array_equal(path["actions"], expected) and path["agent_infos"]["two"].tolist() == two
+    episode = InProgressEpisode(PointEnv())
+    for _ in range(2):
+        episode.step(*Tuples().get_action(None))
+    assert np.array_equal(episode.to_batch().actions, expected) and episode.to_batch().agent_infos["two"].tolist() == two
 
 
 def test_one_structure_for_the_actions_of_all_environments_is_refused():

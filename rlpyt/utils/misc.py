@@ -16,7 +16,7 @@ def did_you_mean(name: object, names: Iterable, otherwise: str | None = None) ->
         otherwise: the sentence where none is; by default, it lists them all.
     """
     name, names = str(name), [str(each) for each in names]
-    near = difflib.get_close_matches(name, names, cutoff=0.5)
+    near = difflib.get_close_matches(name, names)
     near.sort(key=lambda other: sorted(other) != sorted(name))  # Letters interchanged are the likeliest mistake.
     if near:
         return f"Did you mean {' or '.join(map(repr, dict.fromkeys(near)))}?"

@@ -6,6 +6,9 @@ import sys
 import time
 
 import psutil
+import pytest
+
+from rlpyt.samplers.ray.cluster import import_ray
 
 # Ends, with all it has started, when its standard input does: also if the tests are killed. It is no descendant of theirs, among which
 # other tests look for what they have left behind.
@@ -84,3 +87,12 @@ class RunningCluster:
         while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
             time.sleep(0.1)
         return [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def lose(sampler, rank):
+    """End an actor, and wait until it has gone."""
+    ray, actor = import_ray(), sampler._pool.actors[rank]
+    ray.kill(actor)
+    with pytest.raises(ray.exceptions.RayActorError):
+        while True:
+            ray.get(actor.where.remote())

@@ -8,7 +8,7 @@ there is to say (all with leading dimension B in the latter case; actions that a
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,8 @@ import torch
 from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.envs.base import EnvSpaces
-from rlpyt.episodes.trees import as_dictionaries, from_structure, leaves, numeric, stack, to_structure, tree_map
+from rlpyt.episodes.adapters import from_dict
+from rlpyt.episodes.trees import as_dictionaries, from_structure, leaves, map_structure, numeric, stack, to_structure, tree_map
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
@@ -83,7 +84,7 @@ class AgentPolicy:
 
     def get_action(self, observation: Any) -> tuple[Any, dict]:
         """Return the action for one observation, and a dictionary of agent_info."""
-        actions, infos = self.get_actions(_map(lambda x: np.asarray(x)[None], observation))
+        actions, infos = self.get_actions(map_structure(lambda x: np.asarray(x)[None], observation))
         return actions[0], tree_map(lambda x: x[0], infos)
 
     def get_actions(self, observations: Any) -> tuple[Any, dict]:
@@ -136,8 +137,8 @@ class AgentPolicy:
     def set_sampling_state(self, state: dict) -> None:
         """Go on from what `sampling_state` returned. To be called when the agent has been prepared."""
         self._start(len(state["prev_reward"]))
-        leaves = iter(state["prev_action"])
-        self._prev_action = buffer_func(self._prev_action, lambda _: np.array(next(leaves)))
+        arrays = iter(state["prev_action"])
+        self._prev_action = buffer_func(self._prev_action, lambda _: np.array(next(arrays)))
         self._prev_reward[:] = state["prev_reward"]
         if state["agent"] is not None:
             observation, action = (buffer_func(space.null_value(), lambda x: np.asarray(x)[None]) for space in self._spaces)
@@ -173,7 +174,7 @@ class AgentPolicy:
         space = self._spaces.observation
         if isinstance(space, _GymObservations) and space.is_structured:
             B = len(next(leaf for _, leaf in leaves(as_dictionaries(observations))))
-            values = [buffer_leaves(space.convert(_map(lambda x, b=b: x[b], observations))) for b in range(B)]
+            values = [buffer_leaves(space.convert(map_structure(lambda x, b=b: x[b], observations))) for b in range(B)]
             columns = iter([np.stack(column) for column in zip(*values)])
             return buffer_func(space.null_value(), lambda _: next(columns))
         if isinstance(observations, np.ndarray) and isinstance(space, GymSpaceWrapper) and observations.dtype != space.dtype:
@@ -217,13 +218,6 @@ def _gaussians(distribution: Any) -> Iterator[Gaussian]:
         yield distribution
     for part in getattr(distribution, "parts", ()):
         yield from _gaussians(part)
-
-
-def _map(func: Callable, tree: Any) -> Any:
-    """Return the structure of ``func(leaf)`` over nested dictionaries and tuples."""
-    if isinstance(tree, dict):
-        return {key: _map(func, part) for key, part in tree.items()}
-    return buffer_func(tree, lambda part: _map(func, part) if isinstance(part, dict) else func(part))
 
 
 def _is_shared(agent: BaseAgent) -> bool:
@@ -283,8 +277,6 @@ class PolicyAgent(BaseAgent):
             steps = [self.policy.get_action(tree_map(lambda x, b=b: x[b], observations)) for b in range(self._B)]
             actions, infos = [action for action, _ in steps], stack([info for _, info in steps])
         actions = stack(actions, self.env_spaces.action) if isinstance(actions, list) else np.asarray(actions)
-        from rlpyt.episodes.adapters import from_dict
-
         return from_dict(actions, self.env_spaces.action.null_value()), infos
 
     def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:

@@ -109,6 +109,16 @@ def from_structure(buffer_: Any) -> Tree:
     return {name: from_structure(part) for name, part in zip(names, parts) if part is not None}
 
 
+def map_structure(func: Callable, tree: Any, *others: Any) -> Any:
+    """Return the structure of ``func(leaf, ...)`` over the leaves of nested dictionaries and (named) tuples; None stays None."""
+    if isinstance(tree, dict):
+        return {key: map_structure(func, part, *(other[key] for other in others)) for key, part in tree.items()}
+    if isinstance(tree, tuple):
+        parts = [map_structure(func, *both) for both in zip(tuple(tree), *map(tuple, others))]
+        return tree._make(parts) if hasattr(tree, "_make") else tuple(parts)
+    return None if tree is None else func(tree, *others)
+
+
 def as_dictionaries(tree: Any) -> Tree:
     """Turn tuples of all kinds and dictionaries, one inside the other in any order, into nested dictionaries."""
     if isinstance(tree, tuple):

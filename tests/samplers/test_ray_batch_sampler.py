@@ -15,6 +15,7 @@ import torch
 from agents_for_tests import RecordingAgent, RnnAgent
 from collecting import ENV, Collected, assert_same, assert_same_arrays, collect, make_sampler
 from envs import CountingEnv, FailingEnv, SlowEnv
+from ray_clusters import lose
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.policy import PolicyAgent
@@ -330,15 +331,6 @@ def begun_anew(sampler, itr):
     columns, told = np.flatnonzero(step_in_episode == 0).tolist(), sampler.take_begun_anew()
     assert told == (columns if itr else [])
     return columns
-
-
-def lose(sampler, rank):
-    """End an actor, and wait until it has gone."""
-    ray, actor = import_ray(), sampler._pool.actors[rank]
-    ray.kill(actor)
-    with pytest.raises(ray.exceptions.RayActorError):
-        while True:
-            ray.get(actor.where.remote())
 
 
 def test_that_changed_environments_are_lost_with_an_actor_is_said(ray_address, capsys):

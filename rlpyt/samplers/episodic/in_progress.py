@@ -8,8 +8,8 @@ import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.environment import as_environment
-from rlpyt.episodes.trees import as_dictionaries
-from rlpyt.samplers.episodic.recorder import Chunk, Episode, Episodes, Segment, Table, _allocate, map_tree
+from rlpyt.episodes.trees import as_dictionaries, map_structure
+from rlpyt.samplers.episodic.recorder import Chunk, Episode, Episodes, Segment, Table, _allocate
 
 
 class InProgressEpisode:
@@ -71,8 +71,8 @@ class InProgressEpisode:
         """
         n = len(self.rewards)
         assert n >= 1, "The episode has no steps yet: call step() first."
-        arrays = [map_tree(np.asarray, observation) for observation in self.observations]
-        stacked = map_tree(lambda *leaves: np.stack(leaves)[:, None], *arrays[:-1])
+        arrays = [map_structure(np.asarray, observation) for observation in self.observations]
+        stacked = map_structure(lambda *leaves: np.stack(leaves)[:, None], *arrays[:-1])
         rewards, step_types = np.array(self.rewards)[:, None], np.array(self.step_types, np.uint8)[:, None]
         chunk = Chunk(n, 1, stacked, rewards, step_types)
         has_parts = hasattr(self.env.spec.action_space, "spaces")

@@ -22,23 +22,13 @@ import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.specs import StepType
-from rlpyt.episodes.trees import as_dictionaries, stack
+from rlpyt.episodes.trees import as_dictionaries, map_structure, stack
 from rlpyt.models.utils import keep_large_blocks
 
 CHUNK_BYTES = 16 * 1024**2  # Of observations in a chunk, about: more, and an episode that is over keeps more memory busy.
 MAX_CHUNK_T = 256  # Rows of a chunk at the most.
 
 FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in (StepType.FIRST, StepType.MID, StepType.TERMINAL, StepType.TIMEOUT))
-
-
-def map_tree(func: Callable, tree: Any, *others: Any) -> Any:
-    """Return the structure of ``func(leaf, ...)`` over the leaves of nested dictionaries and (named) tuples; None stays None."""
-    if isinstance(tree, dict):
-        return {key: map_tree(func, part, *(other[key] for other in others)) for key, part in tree.items()}
-    if isinstance(tree, tuple):
-        parts = [map_tree(func, *both) for both in zip(tuple(tree), *map(tuple, others))]
-        return tree._make(parts) if hasattr(tree, "_make") else tuple(parts)
-    return None if tree is None else func(tree, *others)
 
 
 def flat_leaves(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
@@ -217,18 +207,18 @@ class Chunk:
     @classmethod
     def allocate(cls, observation: Any, B: int, reward_dtype: Any) -> Chunk:
         """Make one for observations like this one."""
-        arrays = map_tree(np.asarray, observation)
+        arrays = map_structure(np.asarray, observation)
         n_bytes = B * sum(leaf.nbytes for _, leaf in flat_leaves(as_dictionaries(arrays)))
         T = int(min(max(CHUNK_BYTES // max(n_bytes, 1), 8), MAX_CHUNK_T))
-        rows = map_tree(lambda x: np.empty((T + 1, B, *x.shape), x.dtype), arrays)
-        map_tree(lambda row, x: np.copyto(row[0], x), rows, arrays)  # In columns where nobody plays, too: a policy may look at them.
+        rows = map_structure(lambda x: np.empty((T + 1, B, *x.shape), x.dtype), arrays)
+        map_structure(lambda row, x: np.copyto(row[0], x), rows, arrays)  # In columns where nobody plays, too: a policy may look at them.
         return cls(T, B, rows, np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8))
 
     def next(self, t: int) -> Chunk:
         """Make the chunk that follows row `t - 1`; its first observations are those of row `t` of this."""
         T, B = self.T, self.B
-        observation = map_tree(np.empty_like, self.observation)
-        map_tree(lambda new, old: np.copyto(new[0], old[t]), observation, self.observation)
+        observation = map_structure(np.empty_like, self.observation)
+        map_structure(lambda new, old: np.copyto(new[0], old[t]), observation, self.observation)
         chunk = Chunk(T, B, observation, np.zeros_like(self.reward), np.full((T, B), MID, np.uint8))
         chunk.action = None if self.action is None else self.action.like(T, B)
         chunk.env_info, chunk.agent_info = self.env_info.like(T, B), self.agent_info.like(T, B)
@@ -237,7 +227,7 @@ class Chunk:
     def copy_rows(self, b: int, start: int, stop: int) -> Chunk:
         """Copy some rows of one column into a chunk of their own."""
         rows = slice(start, stop)
-        observation = map_tree(lambda x: x[rows, b : b + 1].copy(), self.observation)
+        observation = map_structure(lambda x: x[rows, b : b + 1].copy(), self.observation)
         chunk = Chunk(stop - start, 1, observation, self.reward[rows, b : b + 1].copy(), self.step_type[rows, b : b + 1].copy())
         chunk.action = self.action.copy_rows(rows, b)
         chunk.env_info, chunk.agent_info = self.env_info.copy_rows(rows, b), self.agent_info.copy_rows(rows, b)
@@ -245,7 +235,7 @@ class Chunk:
 
     def rows_of_step(self, t: int) -> list:
         """Return the observations of row `t` as one writable structure per column."""
-        return [map_tree(lambda x, b=b: x[t, b, ...], self.observation) for b in range(self.B)]
+        return [map_structure(lambda x, b=b: x[t, b, ...], self.observation) for b in range(self.B)]
 
     def leaves(self) -> dict[tuple, np.ndarray]:
         """Return all arrays ``[T,B,...]`` by path; observations have one row more."""
@@ -388,14 +378,14 @@ class Episodes:
     @classmethod
     def of_batch(cls, batch: EpisodeBatch) -> Episodes:
         """Take an EpisodeBatch apart, without a copy."""
-        with_columns = {name: map_tree(lambda x: np.asarray(x)[:, None], getattr(batch, name)) for name in _FIELDS}
+        with_columns = {name: map_structure(lambda x: np.asarray(x)[:, None], getattr(batch, name)) for name in _FIELDS}
         n = int(np.sum(batch.lengths))
         chunk = Chunk(n, 1, with_columns["observations"], with_columns["rewards"], with_columns["step_types"])
         chunk.action = _of_arrays("action", with_columns["actions"])
         chunk.env_info, chunk.agent_info = (_of_arrays(name, with_columns[f"{name}s"]) for name in ("env_info", "agent_info"))
         infos, episodes, start = batch.episode_infos_by_episode, [], 0
         for i, length in enumerate(np.asarray(batch.lengths).tolist()):
-            info, last = map_tree(lambda x, i=i: x[i], infos), map_tree(lambda x, i=i: x[i], batch.last_observations)
+            info, last = map_structure(lambda x, i=i: x[i], infos), map_structure(lambda x, i=i: x[i], batch.last_observations)
             episodes.append(Episode([Segment(chunk, 0, start, start + length)], last, info))
             start += length
         self = cls(batch.env_spec, episodes)
@@ -529,7 +519,7 @@ class Recorder:
     def observation(self) -> Any:
         """The observations of all columns, a structure of arrays ``[B,...]``; where nobody plays, the last one there was."""
         t = self.t
-        return map_tree(lambda x: x[t], self.chunk.observation)
+        return map_structure(lambda x: x[t], self.chunk.observation)
 
     def begin(self, b: int, episode_info: dict) -> None:
         """Begin an episode in column `b`, whose first observation is in ``inputs[b]``."""
@@ -538,7 +528,7 @@ class Recorder:
 
     def set_input(self, b: int, observation: Any) -> None:
         """Write the observation that column `b` goes on from."""
-        map_tree(lambda out, x: np.copyto(out, x), self.inputs[b], observation)
+        map_structure(lambda out, x: np.copyto(out, x), self.inputs[b], observation)
 
     def act(self, actions: Any, agent_infos: Any) -> None:
         """Record the actions, with leading dimension B or a list of B, and what the policy had to say about them."""
@@ -567,7 +557,7 @@ class Recorder:
     def end(self, b: int, step_type: int) -> None:
         """End the episode of column `b` with the present time step."""
         self.chunk.step_type[self.t, b] = step_type
-        self.last[b] = map_tree(np.array, self.outputs[b])
+        self.last[b] = map_structure(np.array, self.outputs[b])
         self._keep(b, self.t + 1, self.last[b])
         self.discard(b)
 
@@ -586,7 +576,7 @@ class Recorder:
         """Hand over what has been played of the episode in progress in column `b`; the rest of it will follow."""
         open_ = self.open[b]
         if open_.segments or open_.start < self.t:
-            self._keep(b, self.t, map_tree(np.array, self.inputs[b]))
+            self._keep(b, self.t, map_structure(np.array, self.inputs[b]))
             open_.segments, open_.start = [], self.t
 
     def is_handed_over(self, b: int) -> bool:
@@ -620,7 +610,7 @@ class Recorder:
         self._finished.append(Episode(segments, last_observation, open_.episode_info, b))
 
     def _stand_still(self, b: int) -> None:
-        map_tree(lambda out, x: np.copyto(out, x), self.outputs[b], self.inputs[b])
+        map_structure(lambda out, x: np.copyto(out, x), self.outputs[b], self.inputs[b])
         open_ = self.open[b]
         if open_ is not None:
             if open_.start < self.t:

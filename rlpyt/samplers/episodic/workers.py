@@ -22,11 +22,11 @@ import numpy as np
 
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.trees import as_dictionaries
+from rlpyt.episodes.trees import as_dictionaries, map_structure
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.episodic.drivers import RandomState, make_driver, seed_env
 from rlpyt.samplers.episodic.env_update import EnvUpdate, apply_env_update
-from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder, map_tree
+from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
@@ -313,8 +313,9 @@ class DefaultWorker(Worker):
             return None
         observation = recorder.last[b] if open_ is None else recorder.inputs[b]
         length, info = (None, {}) if open_ is None else (open_.length, open_.episode_info)
+        observation = as_dictionaries(map_structure(np.array, observation))
         try:
-            return dict(observation=to_plain(as_dictionaries(map_tree(np.array, observation))), length=length, episode_info=to_plain(info))
+            return dict(observation=to_plain(observation), length=length, episode_info=to_plain(info))
         except NotPlain:
             return None
 
@@ -350,7 +351,7 @@ class DefaultWorker(Worker):
     # What the hooks are made of -------------------------------------------------------------------------------------
     def _act(self, observation: Any) -> tuple[Any, Any]:
         """Return actions and agent_infos for observations ``[B,...]``."""
-        action, agent_info = self.agent.get_action(map_tree(lambda x: x[0], observation))
+        action, agent_info = self.agent.get_action(map_structure(lambda x: x[0], observation))
         return [action] if isinstance(action, (dict, tuple)) else np.asarray(action)[None], _of_one(agent_info)
 
     def _reset_agent(self, columns: list[int]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from envs import CountingEnv, FailingEnv
 from policies_for_tests import PATH, ScriptedPolicy, factory, grid
+from ray_clusters import lose
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.gym import make as gym_make
@@ -114,15 +115,6 @@ class Scaled(EnvUpdate):
     def __call__(self, old_env=None):
         old_env.reward_scale *= self.factor
         return old_env
-
-
-def lose(sampler, rank):
-    """End an actor, and wait until it has gone."""
-    ray, actor = import_ray(), sampler._pool.actors[rank]
-    ray.kill(actor)
-    with pytest.raises(ray.exceptions.RayActorError):
-        while True:
-            ray.get(actor.where.remote())
 
 
 class Constant:

@@ -17,6 +17,7 @@ from rlpyt.samplers.collections import AgentInputs
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
+from rlpyt.utils.recipes import Recorded
 
 # Defined elsewhere, documented as names of this module: AgentInputs and the two mixins.
 __all__ = [
@@ -42,7 +43,7 @@ SYNC_BUFFERS = next(
 )
 
 
-class BaseAgent:
+class BaseAgent(Recorded):
     """Chooses actions for the sampler, evaluates training data for the algorithm, and owns the models to do so.
 
     The base class serves agents with one model. Agents with more extend `make_models` and list them in `model_names`;

@@ -123,6 +123,11 @@ class AlternatingRecurrentAgentMixin(RecurrentAgentMixin):
     alternating = True
     _n_groups = 2
 
+    def act_for_one_group(self) -> None:
+        """Be an agent for all environments at once from now on, as outside of alternating samplers."""
+        self.alternating, self._n_groups = False, 1
+        self._forget_everything()
+
     def get_alt(self) -> int:
         """Which half acts next, 0 or 1."""
         return self._alt

@@ -14,9 +14,10 @@ from rlpyt.algos.hyperparameters import check_flags
 from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.logging import logger
+from rlpyt.utils.recipes import Recorded
 
 
-class RlAlgorithm:
+class RlAlgorithm(Recorded):
     """Trains an agent on samples, for example by gradient descent on a loss of its model's outputs.
 
     A constructor only stores (and checks) its arguments; `initialize` receives what the runner knows.

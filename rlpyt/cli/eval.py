@@ -1,7 +1,7 @@
 """Play episodes with the agent of a snapshot, and tell how well it does.
 
-The agent is in evaluation mode, and environments are those of the run's evaluation. (The classes that
-params.json names are imported and called: do this with runs that you trust.)
+The agent is in evaluation mode, and environments are those of the run's evaluation.
+Classes of the run are imported from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 example:
   rlpyt eval data/local/20260101/120000/cartpole_ppo/run_0 --episodes 100 --out returns.csv
@@ -31,17 +31,17 @@ def run(args: argparse.Namespace) -> int:
     """Play, print a table, and write it if asked to; 1 if not all episodes came to an end."""
     if args.out is not None and Path(args.out).suffix not in (".csv", ".json"):
         raise ValueError(f"--out {args.out} must end with .csv or .json.")
-    loaded = playing.load(args.path, args.script)
+    opened = playing.open_run(args)
     n_envs = min(args.n_envs or MOST_ENVS, args.episodes)
-    env_kwargs = playing.env_settings(args.env, loaded.runner.sampler.eval_EnvCls)
-    infos = playing.play(loaded, args.episodes, n_envs, args.seed, args.cuda_idx, args.max_steps, env_kwargs)
+    env_kwargs = playing.env_settings(args.env, opened.sampler.eval_EnvCls)
+    infos = playing.play(opened, args.episodes, n_envs, args.seed, args.cuda_idx, args.max_steps, env_kwargs)
     episodes = [{name: value for name, value in info.items() if not name.startswith("_")} for info in infos]
     statistics = statistics_of(episodes)
-    steps = loaded.snapshot.get("cum_steps", 0)
-    print(f"{loaded.file}, after {steps:,} environment steps of training")
+    steps = opened.snapshot.get("cum_steps", 0)
+    print(f"{opened.file}, after {steps:,} environment steps of training")
     print(format_statistics(statistics, len(episodes)))
     if args.out is not None:
-        write(Path(args.out), dict(snapshot=str(loaded.file), cum_steps=steps, seed=args.seed, statistics=statistics, episodes=episodes))
+        write(Path(args.out), dict(snapshot=str(opened.file), cum_steps=steps, seed=args.seed, statistics=statistics, episodes=episodes))
     if len(episodes) < args.episodes:
         print(f"Only {len(episodes)} of {args.episodes} episodes came to an end; --max_steps allows longer ones.")
     return int(len(episodes) < args.episodes)

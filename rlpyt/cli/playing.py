@@ -5,9 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from rlpyt.experiments.opening import OpenedRun
+
+TRUST = (
+    "import whatever the run names; without it, only rlpyt, torch, gymnasium and files below the current directory, "
+    "which are not in that of the run"
+)
 MOST_STEPS = 100_000  # Env steps of an episode at the most, where neither the environment nor the user sets a limit.
 
 
@@ -21,15 +27,17 @@ def add_arguments(parser: argparse.ArgumentParser, n_episodes: int) -> None:
     parser.add_argument(
         "--env", metavar="NAME=VALUE", nargs="+", default=[], help="further arguments of the environment, e.g. camera_name=track"
     )
-    add_script_argument(parser)
+    parser.add_argument("--snapshot", default="last", help='of a directory: "last" (default), "best", or a file')
+    add_opening_arguments(parser)
 
 
-def add_script_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that says how to build a run of a script written by hand."""
+def add_opening_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that say how to build a run, and what may be imported for it."""
+    parser.add_argument("--trust", action="store_true", help=TRUST)
     parser.add_argument(
         "--script",
         metavar="FILE.py:FUNCTION",
-        help="builds the run if params.json does not say how: a function that returns its runner (argument, if it takes one: params)",
+        help="builds the run where params.json cannot say how: a function that returns its runner (argument, if it takes one: params)",
     )
 
 
@@ -54,40 +62,15 @@ def env_settings(settings: list[str], EnvCls: Callable) -> dict[str, Any]:
     return values
 
 
-class Loaded(NamedTuple):
-    """A snapshot, and the runner of the run that it is of (which has not been started)."""
+def open_run(args: argparse.Namespace) -> OpenedRun:
+    """Open the snapshot or directory that the command line names; errors are those of `rlpyt.experiments.opening.OpenedRun`."""
+    from rlpyt.experiments.opening import OpenedRun
 
-    file: Path
-    snapshot: dict
-    runner: Any
-
-
-def load(path: Any, script: str | None = None) -> Loaded:
-    """Read a snapshot and build what it takes to play with its agent.
-
-    Raises:
-        FileNotFoundError: there is no snapshot, params.json or script.
-        ValueError: it is damaged, or not a snapshot of a run, or nothing says which agent it is of.
-    """
-    from rlpyt.experiments.build import SAMPLERS, rebuild
-    from rlpyt.runners.checkpoint import beside, load_snapshot
-
-    file, snapshot = load_snapshot(path)
-    if not isinstance(snapshot, dict) or "agent_state_dict" not in snapshot:
-        raise ValueError(f"{file} is not the snapshot of a run: it has no agent_state_dict.")
-    runner = rebuild(
-        beside(file, "params.json"),
-        script,
-        affinity={},
-        paths=dict(sampler=SAMPLERS["serial"], collector=None),  # Its environment is all that is needed of the sampler.
-        sampler=dict(batch_T=1, batch_B=1),
-        runner=dict(n_steps=1),
-    )
-    return Loaded(file, snapshot, runner)
+    return OpenedRun(args.path, args.snapshot, args.trust, args.script)
 
 
 def play(
-    loaded: Loaded,
+    opened: OpenedRun,
     n_episodes: int,
     n_envs: int = 1,
     seed: int = 0,
@@ -99,7 +82,7 @@ def play(
     """Play episodes in evaluation environments, the agent in evaluation mode; return the TrajInfo of each one completed.
 
     Args:
-        loaded: from `load`.
+        opened: from `open_run`.
         n_episodes: episodes, shared out evenly among the environments, so that short ones are not preferred.
         n_envs: environments that are played at the same time.
         seed: of environments and actions. With as many environments, it repeats the same episodes.
@@ -109,17 +92,14 @@ def play(
         wrap: called with each environment to play; returns what to play in its place.
 
     Raises:
-        ValueError: the snapshot does not fit the agent, or the agent is one for alternating samplers.
+        ValueError: the snapshot does not fit the agent.
     """
     from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
-    from rlpyt.samplers.buffer import checked_spaces, get_example_outputs
+    from rlpyt.samplers.buffer import get_example_outputs
     from rlpyt.samplers.serial.collectors import SerialEvalCollector
     from rlpyt.utils.seed import set_seed
 
-    file, snapshot, runner = loaded
-    agent, sampler = runner.agent, runner.sampler
-    if agent.recurrent and agent.alternating:
-        raise ValueError(f"{type(agent).__name__} acts for two groups of environments in turn: give the runner its plain counterpart.")
+    sampler = opened.sampler
     set_seed(seed)
     envs: list = []
     try:
@@ -127,15 +107,9 @@ def play(
         each = [{**one, **(env_kwargs or {})} for one in (kwargs if isinstance(kwargs, (list, tuple)) else [kwargs])]
         (example,) = make_envs(sampler.eval_EnvCls, each, seed, "example", [0], envs)
         playing = make_envs(sampler.eval_EnvCls, each, seed, "eval_env", range(n_envs), envs)
-        examples: dict = {}
-        agent.initialize(checked_spaces(example))
+        agent, examples = opened.agent_for(example, cuda_idx), {}
         get_example_outputs(agent, example, examples)
-        try:
-            agent.load_state_dict(snapshot["agent_state_dict"])
-        except (KeyError, RuntimeError) as error:
-            raise ValueError(f"{file} does not fit {type(agent).__name__} in this environment: {error}") from error
-        agent.to_device(cuda_idx)
-        set_traj_info_attributes(sampler.TrajInfoCls, runner.get_traj_info_kwargs())
+        set_traj_info_attributes(sampler.TrajInfoCls, opened.traj_info_kwargs)
         limit = max_steps or getattr(example, "horizon", None) or MOST_STEPS
         collector = SerialEvalCollector(
             envs=[wrap(env) for env in playing],
@@ -145,6 +119,6 @@ def play(
             max_trajectories=n_episodes,
         )
         collector.examples = examples
-        return collector.collect_evaluation(max(snapshot["itr"], 1))  # Iteration 0 would be that before any training.
+        return collector.collect_evaluation(opened.itr)
     finally:
         close_envs(envs)

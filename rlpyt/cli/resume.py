@@ -2,8 +2,8 @@
 
 A run goes on from its newest snapshot, in the same directory, with the settings that params.json tells;
 earlier files stay, renamed progress.1.csv and so on. With --n_steps, also a run that is complete goes on.
-(The classes that params.json names are imported and called: do this with runs that you trust.)
 An experiment is launched again as it was: runs that have finished are skipped.
+Code of the run is taken from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 examples:
   rlpyt resume data/local/20260101/120000/cartpole_ppo/run_0 --n_steps 200000
@@ -16,6 +16,7 @@ import argparse
 import math
 import re
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--snapshot_mode", help="which snapshots are kept, see rlpyt.utils.logging.context.logger_context; default: last", default="last"
     )
     parser.add_argument("--affinity_code", help="of an experiment; default: as before")
-    playing.add_script_argument(parser)
+    playing.add_opening_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,29 +52,24 @@ def run(args: argparse.Namespace) -> int:
     if match is None:
         raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>: give that, not a snapshot.")
 
-    from rlpyt.experiments.build import rebuild
-    from rlpyt.runners.checkpoint import beside, check_settings, load_snapshot, settings_of
+    from rlpyt.experiments.opening import OpenedRun
+    from rlpyt.runners.checkpoint import check_settings, settings_of
     from rlpyt.utils.logging.context import logger_context
     from rlpyt.utils.logging.logger import check_snapshot_mode
     from rlpyt.utils.logging.runs import read_params
 
     check_snapshot_mode(args.snapshot_mode)
-    file, snapshot = load_snapshot(run_dir)
+    if args.n_steps is not None and not (math.isfinite(args.n_steps) and args.n_steps >= 1):
+        raise ValueError(f"--n_steps {args.n_steps:g} must be a finite number of environment steps, at least 1.")
+    if args.script is not None and not (args.cuda_idx is None and args.n_parallel is None):
+        raise ValueError("--cuda_idx and --n_parallel go without --script, whose function decides on the runner's affinity.")
+    opened = OpenedRun(run_dir, trust=args.trust, script=args.script)
+    file, snapshot = opened.file, opened.snapshot
     if "run" not in snapshot:
         raise ValueError(f"{file} does not hold the state of a run, so it cannot go on.")
-    params_file = beside(file, "params.json")
-    params = read_params(params_file)
-    if args.script is None:
-        params["affinity"] = new_affinity(params.get("affinity"), args.cuda_idx, args.n_parallel)
-    elif args.cuda_idx is not None or args.n_parallel is not None:
-        raise ValueError("--cuda_idx and --n_parallel go without --script, whose function decides on the runner's affinity.")
-    runner = rebuild(params_file, args.script, params.get("affinity"))
+    runner = opened.runner(**new_affinity(opened.record, args.cuda_idx, args.n_parallel))
     if args.n_steps is not None:
-        if not (math.isfinite(args.n_steps) and args.n_steps >= 1):
-            raise ValueError(f"--n_steps {args.n_steps:g} must be a finite number of environment steps, at least 1.")
         runner.n_steps = int(args.n_steps)
-        if isinstance(params.get("runner"), dict):
-            params["runner"]["n_steps"] = runner.n_steps
     if snapshot["cum_steps"] >= runner.n_steps:
         print(f"{run_dir} is complete, with {snapshot['cum_steps']:,} of {runner.n_steps:,} environment steps: --n_steps makes it longer.")
         return 0
@@ -81,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     runner.resume_from = run_dir
 
     run_ID = int(match[1]) if match[1].isdecimal() else match[1]
+    params = opened.params or read_params(opened.params_file)
     own = {key: value for key, value in params.items() if key not in ("name", "run_ID")}
     is_open = False
     try:
@@ -98,11 +95,14 @@ def run(args: argparse.Namespace) -> int:
 
 def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
     """Launch again what has not finished; ValueError for options that are for single runs."""
+    from rlpyt.experiments.opening import check_script
     from rlpyt.utils.launching.exp_launcher import StillRunning, rerun_experiments
 
     single = [name for name in ("n_steps", "cuda_idx", "n_parallel", "script") if getattr(args, name) is not None]
     if single:
         raise ValueError(f"{', '.join(f'--{name}' for name in single)} are for a single run, and {exp_dir} is an experiment.")
+    if not args.trust:
+        check_script(exp_dir)
     try:
         rerun_experiments(exp_dir, args.affinity_code)
     except StillRunning as error:
@@ -110,26 +110,27 @@ def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
     return 0
 
 
-def new_affinity(recorded: Any, cuda_idx: int | None, n_parallel: int | None) -> Any:
-    """Return the affinity that a run had, but for the GPU and the number of workers where they are given.
+def new_affinity(record: Mapping[str, Any], cuda_idx: int | None, n_parallel: int | None) -> dict[str, Any]:
+    """Return ``{"affinity": ...}`` with another GPU or number of workers than the run had; {} where neither is given.
 
     Args:
-        recorded: what params.json says; None if it says nothing.
+        record: of the run, see `rlpyt.runners.record`.
 
     Raises:
-        ValueError: it is that of several processes that train, of which one GPU and one number of workers say too little.
+        ValueError: the run had several processes that train, of which one GPU and one number of workers say too little.
     """
-    if recorded is None:
-        recorded = dict(workers_cpus=[0, 1], set_affinity=False)
+    from rlpyt.utils.launching.affinity import AUTO
+
     changes = {}
     if cuda_idx is not None:
         changes["cuda_idx"] = cuda_idx
     if n_parallel is not None:
         changes["workers_cpus"] = list(range(n_parallel))
-    from rlpyt.utils.launching.affinity import AUTO
-
-    if changes and recorded == AUTO:
+    if not changes:
+        return {}
+    recorded = record.get("runner", {}).get("arguments", {}).get("affinity")
+    if recorded is None or recorded == AUTO:
         recorded = dict(set_affinity=False)  # "auto" does not bind processes either.
-    if changes and (not isinstance(recorded, dict) or "optimizer" in recorded):
+    if not isinstance(recorded, dict) or "optimizer" in recorded:
         raise ValueError("The run had several processes that train or sample: change its affinity in a function, with --script.")
-    return {**recorded, **changes} if changes else recorded
+    return dict(affinity={**recorded, **changes})

@@ -3,8 +3,8 @@
 The agent is in evaluation mode, in an environment of the run's evaluation. Its frames are what
 env.render() returns with render_mode="rgb_array"; for Atari games, the emulator's screen at every
 step of the agent. A GIF needs Pillow, an MP4 imageio-ffmpeg (H.264), or OpenCV (MPEG-4, which
-browsers do not play): pip install "rlpyt[video]". (The classes that params.json names are imported
-and called: do this with runs that you trust.)
+browsers do not play): pip install "rlpyt[video]".
+Classes of the run are imported from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 examples:
   rlpyt video data/local/20260101/120000/atari_dqn/run_0 --episodes 2 --out pong.mp4
@@ -41,11 +41,11 @@ def run(args: argparse.Namespace) -> int:
     Writer = writer_class(path)
     if args.fps is not None and not args.fps > 0:
         raise ValueError(f"--fps {args.fps} must be more than 0.")
-    loaded = playing.load(args.path, args.script)
+    opened = playing.open_run(args)
     from rlpyt.samplers.base import entry
     from rlpyt.utils.quick_args import takes
 
-    EnvCls = loaded.runner.sampler.eval_EnvCls
+    EnvCls = opened.sampler.eval_EnvCls
     env_kwargs = playing.env_settings(args.env, EnvCls)
     if takes(entry(EnvCls, 0), "render_mode"):
         env_kwargs.setdefault("render_mode", "rgb_array")
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     video = Video(path, Writer, args.fps, args.scale)
     try:
         infos = playing.play(
-            loaded,
+            opened,
             args.episodes,
             seed=args.seed,
             cuda_idx=args.cuda_idx,

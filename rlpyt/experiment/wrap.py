@@ -31,8 +31,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rlpyt.experiment import provenance
 from rlpyt.experiment.snapshotter import check_snapshot_mode
+from rlpyt.utils import provenance
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import run_context, torchrun_rank
 from rlpyt.utils.logging.runs import STEPS_COLUMNS

@@ -1,25 +1,16 @@
-"""Putting the parts of a run together, from a configuration and the import paths of classes; also again, from what a run has logged.
-
-A run that was built here is built again from its params.json alone. One of a script written by hand is built by a function in that script.
-"""
+"""Putting the parts of a run together, from a configuration and the import paths of classes."""
 
 from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
-import re
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from rlpyt.experiments.configs import SECTIONS, look_up
+from rlpyt.experiments.configs import look_up
 from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
-from rlpyt.utils.logging.runs import read_params
 from rlpyt.utils.quick_args import arguments_of, takes
 
 SAMPLERS = dict(
@@ -34,7 +25,6 @@ SAMPLERS = dict(
     async_alternating="rlpyt.samplers.async_.alternating_sampler.AsyncAlternatingSampler",
     async_ray="rlpyt.samplers.async_.ray_sampler.AsyncRayBatchSampler",
 )
-_CLASS_PATH = re.compile(r"([a-z_]\w*\.)+[A-Z]\w*")
 CONSTANTS = dict(true=True, false=False, none=None)  # as written on a command line, in any case
 RUNNERS = {  # by whether the sampler is asynchronous, and whether it evaluates
     (False, False): MinibatchRl,
@@ -130,76 +120,3 @@ def read_value(text: str) -> Any:
         return CONSTANTS[text.lower()] if text.lower() in CONSTANTS else ast.literal_eval(text)
     except (SyntaxError, ValueError):
         return text
-
-
-def rebuild(
-    params_file: Any, script: str | None = None, affinity: dict | None = None, paths: Mapping | None = None, **sections: Mapping
-) -> MinibatchRlBase:
-    """Build the runner of a run again, from its params.json, or by a function of the script that made it.
-
-    Args:
-        params_file: params.json of the run.
-        script: "file.py:function"; the function returns a runner. It is called without arguments, or with ``params=`` the contents of
-            params.json if it has such an argument. None: params.json tells it all, as for runs of examples/train.py. With a script,
-            all other arguments are ignored.
-        affinity: for the runner; None is what the run had.
-        paths: import paths of classes to take instead; where one is None, the default is taken.
-        sections: sections of the configuration to take instead.
-
-    Raises:
-        ValueError: params.json does not say which classes the run had; the message says what to do.
-        FileNotFoundError: there is no params.json, or no script.
-    """
-    if script is not None:
-        function = load_function(script)
-        runner = function(params=read_params(params_file)) if takes(function, "params") else function()
-        missing = [name for name in ("agent", "algo", "sampler", "train") if not hasattr(runner, name)]
-        if missing:
-            raise ValueError(f"{script} must return a runner, but returned {runner!r}, which has no {' and no '.join(missing)}.")
-        return runner
-    params = read_params(params_file)
-    if not isinstance(params.get("classes"), dict):
-        raise ValueError(
-            f"{params_file} does not say which classes the run had, as that of a run of examples/train.py does. Say how to build it: "
-            "--script file.py:function, where the function returns the runner of the run."
-        )
-    if affinity is None:
-        affinity = params.get("affinity") or {}
-    config = {name: restore_classes(params[name]) for name in SECTIONS if name in params}
-    paths = {part: path for part, path in {**params["classes"], **(paths or {})}.items() if path is not None}
-    return build({**config, **sections}, paths, affinity, params.get("seed"))
-
-
-def restore_classes(value: Any) -> Any:
-    """Undo what logging does to classes in a configuration, such as torch.nn.ReLU: it writes their import paths."""
-    if isinstance(value, Mapping):
-        return {name: restore_classes(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [restore_classes(each) for each in value]
-    if isinstance(value, str) and _CLASS_PATH.fullmatch(value):
-        with suppress(ImportError):
-            found = load_class(value)
-            return found if isinstance(found, type) else value
-    return value
-
-
-def load_function(script: str) -> Callable:
-    """Return the function named by "file.py:function"; the file is executed, but not as ``__main__``.
-
-    Raises:
-        ValueError: it is not of that form, or the file has no such function.
-        FileNotFoundError: there is no such file.
-    """
-    file, colon, name = script.rpartition(":")
-    if not (file and colon and name):
-        raise ValueError(f"{script!r} must be of the form file.py:function.")
-    path = Path(file).resolve()
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no script {path}.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))  # As python file.py does, and for good: worker processes import it by its name.
-    sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
-    functions = [key for key, value in vars(module).items() if callable(value)]
-    return getattr(module, look_up(name, functions, f"function in {path} called"))

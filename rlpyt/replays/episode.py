@@ -13,12 +13,13 @@ from rlpyt.episodes.trees import Tree, as_numpy, as_torch, assign, leaves, numer
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import check_memory
+from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed, rng_state, set_rng_state
 
 _NOT_LAST = -1  # Slot of a step that is not the last of its episode.
 
 
-class EpisodeReplayBuffer(OwnRandomNumbers):
+class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
     """Keeps the latest episodes, as many as fit: the oldest ones make room, each as a whole.
 
     Every observation is stored once; truncated episodes are kept like others, `step_types` telling how each ended. Only numbers are kept,

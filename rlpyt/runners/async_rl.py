@@ -31,6 +31,7 @@ import torch.distributed as dist
 from rlpyt.runners.checkpoint import find_snapshot, load_training, read_snapshot, restore, settings_of
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval, end_replayed_episodes
+from rlpyt.runners.record import record_run
 from rlpyt.runners.sync_rl import SEED_STEP, leave, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import (
@@ -125,6 +126,7 @@ class AsyncRlMixin:
             self.seed = make_seed()
         set_seed(self.seed)
         logger.log(f"Runner {type(self).__name__}: seed {self.seed}.")
+        record_run(self)
         sampling_seed = self.seed + 1
         if self.resume_from is not None:
             self._resumed = find_snapshot(self, self.resume_from)

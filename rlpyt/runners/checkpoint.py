@@ -24,6 +24,7 @@ from rlpyt.utils.logging.context import snapshots_in
 from rlpyt.utils.logging.snapshot import loadable
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.plain import from_plain, to_plain
+from rlpyt.utils.recipes import Script, describe, readable, running_script
 from rlpyt.utils.seed import rng_states, set_rng_states
 
 FORMAT = 1
@@ -55,27 +56,27 @@ def process_state(runner: Any) -> dict[str, Any]:
 
 def settings_of(runner: Any) -> dict[str, Any]:
     """Return the settings that must be the same when a run is resumed, as JSON would hold them. For a runner that has just been made."""
-    sampler = runner.sampler
+    script, sampler = getattr(runner, "script", None) or running_script(), runner.sampler
     return {
         "world_size": runner.world_size,
-        "algo": _arguments_of(runner.algo),
-        "agent": _arguments_of(runner.agent),
+        "algo": _arguments_of(runner.algo, script),
+        "agent": _arguments_of(runner.agent, script),
         "sampler": {
             "class": type(sampler).__name__,
-            **{name: _as_text(getattr(sampler, name)) for name in _SAMPLER_SETTINGS},
+            **{name: _as_data(getattr(sampler, name), script) for name in _SAMPLER_SETTINGS},
         },
     }
 
 
-def _arguments_of(part: Any) -> dict[str, Any]:
+def _arguments_of(part: Any, script: Script) -> dict[str, Any]:
     """The arguments an object was made with, as far as it keeps them under their names."""
     names = {name for cls in type(part).__mro__ if "__init__" in vars(cls) for name in inspect.signature(cls.__init__).parameters}
-    kept = {name: _as_text(getattr(part, name)) for name in sorted(names) if name in vars(part) and "state_dict" not in name}
+    kept = {name: _as_data(getattr(part, name), script) for name in sorted(names) if name in vars(part) and "state_dict" not in name}
     return {"class": type(part).__name__, **kept}
 
 
-def _as_text(value: Any) -> Any:
-    return logger.stub_to_json(value)
+def _as_data(value: Any, script: Script) -> Any:
+    return readable(describe(value, script)[0])
 
 
 # --- What is put back -------------------------------------------------------------------------------------------------

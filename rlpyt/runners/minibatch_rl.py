@@ -27,15 +27,17 @@ from rlpyt.runners.checkpoint import (
 )
 from rlpyt.runners.diagnostics import Diagnostics
 from rlpyt.runners.interrupt import Interrupt
+from rlpyt.runners.record import record_run
 from rlpyt.samplers.workers import bind_master, check_affinity
 from rlpyt.utils.buffer import cloned
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.prog_bar import ProgBarCounter
+from rlpyt.utils.recipes import Recorded, Script
 from rlpyt.utils.seed import make_seed, set_seed
 
 
-class MinibatchRlBase(BaseRunner):
+class MinibatchRlBase(Recorded, BaseRunner):
     """Startup, logging and snapshots; subclasses write the loop.
 
     Args:
@@ -56,6 +58,10 @@ class MinibatchRlBase(BaseRunner):
     _eval = False
     _eval_pauses_training = True
     snapshots: Any = logger  # Decides which snapshots are kept, and writes them, by three functions that the logger has.
+    script: Script | None = None  # What made the run, where it is another file than that of this process.
+    also_recorded: dict = {}  # Further entries of the record in params.json, plain data.
+    is_recorded = False  # Whether params.json says how this run was made.
+    rank = 0
 
     def __init__(
         self,
@@ -105,6 +111,7 @@ class MinibatchRlBase(BaseRunner):
             self.seed = make_seed()
         set_seed(self.process_seed)
         logger.log(f"Runner {type(self).__name__}: seed {self.seed}, {torch.get_num_threads()} torch threads in the master process.")
+        record_run(self)
         examples = self.sampler.initialize(
             agent=self.agent,
             affinity=affinity,
@@ -266,6 +273,7 @@ class MinibatchRlBase(BaseRunner):
     def _save(self, itr: int, force: bool = False) -> None:
         if not self.snapshots.is_snapshot_due(itr, force):
             return
+        record_run(self)  # Where a subclass has a startup() that did not.
         self._saving.wait()
         self._is_saved = False
         snapshot = self.get_itr_snapshot(itr)

@@ -11,10 +11,11 @@ from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked
 from rlpyt.samplers.collections import BatchSpec, Samples, TrajInfo
 from rlpyt.samplers.episodes import has_own_step
 from rlpyt.utils.buffer import np_mp_array
+from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import env_seed
 
 
-class BaseSampler:
+class BaseSampler(Recorded):
     """Runs agent and environments for a fixed number of steps at a time; used by the runner, in the master process.
 
     Args:

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from rlpyt.episodes import wrap_experiment
-from rlpyt.experiment import ExperimentContext, Snapshotter, provenance, wrap
+from rlpyt.experiment import ExperimentContext, Snapshotter, wrap
+from rlpyt.utils import provenance
 from rlpyt.utils.logging import logger
 
 ROOT = Path(__file__).parents[2]

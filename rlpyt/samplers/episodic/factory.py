@@ -10,6 +10,7 @@ import psutil
 
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker
 from rlpyt.samplers.workers import allowed_cpus
+from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import next_seed
 
 _OF_PROCESS = object()  # The seed that `set_seed` was given last, or one derived from it.
@@ -20,7 +21,7 @@ def identity_function(value: Any) -> Any:
     return value
 
 
-class WorkerFactory:
+class WorkerFactory(Recorded):
     """Makes workers, wherever they are to be: it is sent there, and should be all that they need.
 
     Args:

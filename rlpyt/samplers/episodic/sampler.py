@@ -15,12 +15,13 @@ from rlpyt.samplers.episodic.recorder import Episodes, Layout
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is_parameters
 from rlpyt.samplers.workers import split_evenly
 from rlpyt.utils.logging import logger
+from rlpyt.utils.recipes import Recorded
 
 # Arguments of a WorkerFactory that a sampler takes in place of one.
 _DEFAULTS = dict(seed=_OF_PROCESS, max_episode_length=None, n_workers=None, worker_class=DefaultWorker, worker_args=None)
 
 
-class Sampler(ABC):
+class Sampler(Recorded, ABC):
     """Plays episodes with workers of its own, and returns them as an EpisodeBatch.
 
     It is made in either of two ways::

@@ -37,7 +37,7 @@ from typing import Any, TextIO
 import psutil
 
 from rlpyt.utils.logging.logger import try_to_write
-from rlpyt.utils.logging.runs import RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, natural
+from rlpyt.utils.logging.runs import RECORD, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, natural
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.text import table
 
@@ -263,7 +263,8 @@ def last_lines(path: str | os.PathLike, n: int, start: int = 0) -> list[str]:
 
 def _planned_steps(run_dir: Path) -> int | None:
     with suppress(OSError, KeyError, TypeError, ValueError):
-        return int(_read_json(run_dir / "params.json")["runner"]["n_steps"])
+        params = _read_json(run_dir / "params.json")
+        return int(params[RECORD]["n_steps"] if RECORD in params else params["runner"]["n_steps"])
     return None
 
 

@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rlpyt.utils.misc import atomic_write
 _CODE_ROOT = Path(__file__).resolve().parents[3]
 # In a clone beside the code, where git ignores data/local/; otherwise in the directory one works in.
 LOG_DIR = str((_CODE_ROOT if (_CODE_ROOT / "setup.py").is_file() else Path.cwd()) / "data")
+_NO_NEW_RUNS: ContextVar[str | None] = ContextVar("no_new_runs", default=None)
 _SNAPSHOT = r"(params|best|itr_\d+)(_previous)?"  # Name of a snapshot, without the number it gets when moved aside, and .pkl
 
 
@@ -91,6 +93,7 @@ def run_context(
     params: what params.json holds.
     if_taken: what to do if a run is going on there.
     """
+    check_runs_may_start()
     logger.check_snapshot_mode(snapshot_mode)
     with ExitStack() as stack:
         stack.enter_context(logger.new_run())
@@ -133,6 +136,23 @@ def run_context(
         except BaseException:
             logger.write_text(traceback.format_exc())
             raise
+
+
+@contextmanager
+def no_new_runs(message: str) -> Iterator[None]:
+    """Inside this context, opening a log and starting to train are a ValueError with that message: for code that is only to be looked at."""
+    token = _NO_NEW_RUNS.set(message)
+    try:
+        yield
+    finally:
+        _NO_NEW_RUNS.reset(token)
+
+
+def check_runs_may_start() -> None:
+    """Raise ValueError inside `no_new_runs`."""
+    message = _NO_NEW_RUNS.get()
+    if message is not None:
+        raise ValueError(message)
 
 
 def torchrun_rank() -> int:

@@ -12,10 +12,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from rlpyt.utils.recipes import readable
+
 RETURN_COLUMNS = ("GameScoreAverage", "ReturnAverage", "AverageReturn")  # for Atari: the score, not the sum of clipped rewards
 STEPS_COLUMN = "CumSteps"  # env steps
 STEPS_COLUMNS = (STEPS_COLUMN, "TotalEnvSteps")  # runners, and Trainer, count the same
 PROGRESS = "progress.csv"
+RECORD = "rlpyt"  # The key of params.json under which a runner writes how the run was made, see `rlpyt.runners.record`.
 
 
 def find_runs(paths: Iterable[Any]) -> list[Path]:
@@ -80,8 +83,26 @@ def read_settings(run_dir: Any) -> dict[str, Any]:
     run_dir, settings = Path(run_dir), {}
     for path in (run_dir / "params.json", run_dir.parent / "variant_config.json", run_dir / "variant_config.json"):
         if path.is_file():
-            settings.update(_flat(_read_dict(path)))
+            contents = _read_dict(path)
+            settings.update(recorded_settings(contents.pop(RECORD, None)))
+            settings.update(_flat(contents))
     return settings
+
+
+def recorded_settings(record: Any) -> dict[str, Any]:
+    """Return the settings in the record of a run, given or default, by dotted names such as "algo.learning_rate" and "env.id"."""
+    if not isinstance(record, Mapping):
+        return {}
+    nested = {name: record[name] for name in ("seed", "accelerate") if name in record}
+    for part in ("runner", "algo", "agent", "sampler"):
+        call = record.get(part)
+        if isinstance(call, Mapping):
+            given = {name: value for name, value in readable(call.get("arguments", {})).items() if value != {"$part": name}}
+            nested[part] = {"class": readable(call.get("class")), **readable(call.get("defaults", {})), **given}
+    env, optim, model = (
+        nested.get(part, {}).get(name) for part, name in (("sampler", "env_kwargs"), ("algo", "optim_kwargs"), ("agent", "model_kwargs"))
+    )
+    return _flat({**nested, "env": env or {}, "optim": optim or {}, "model": model or {}})
 
 
 def _read_dict(path: Path) -> dict[str, Any]:

@@ -43,17 +43,20 @@ def describe(script: str, root: Path | None, outputs: Iterable[Path] = ()) -> di
         root: of the git repository it is in; None for none.
         outputs: what experiments have written: not a change of the repository.
     """
-    facts = dict(
-        launcher=script,
+    facts = dict(launcher=script, **describe_process(), packages=_packages())
+    return facts if root is None else {**facts, **git_state(script, root, outputs)}
+
+
+def describe_process() -> dict[str, Any]:
+    """Return when, where and by which command this process was started, for JSON."""
+    return dict(
         command=list(sys.orig_argv),
         directory=os.getcwd(),
         host=socket.gethostname(),
         platform=platform.platform(),
         python=platform.python_version(),
         started=datetime.now().astimezone().isoformat(timespec="seconds"),
-        packages=_packages(),
     )
-    return facts if root is None else {**facts, **_git_state(script, root, outputs)}
 
 
 def _packages() -> dict[str, str]:
@@ -62,7 +65,8 @@ def _packages() -> dict[str, str]:
     return dict(sorted((each["Name"], each["Version"]) for each in metadata if each["Name"]))
 
 
-def _git_state(script: str, root: Path, outputs: Iterable[Path]) -> dict[str, Any]:
+def git_state(script: str, root: Path, outputs: Iterable[Path]) -> dict[str, Any]:
+    """Return commit and state of the git repository `root` that a script is in, for JSON; `outputs` as of `describe`."""
     commit = _git(root, "rev-parse", "--verify", "HEAD")  # None before the first commit.
     tracked = _git(root, "status", "--porcelain", "--untracked-files=no")
     new = _untracked(root, outputs)

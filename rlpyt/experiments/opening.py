@@ -1,0 +1,428 @@
+"""Opening the directory of a run: its snapshot, and the agent, environments and runner that its params.json describes.
+
+**What is imported.** Opening a directory must not run code that somebody hid in it. So all names in params.json are looked at before anything
+is imported, and only these are accepted:
+
+- classes of rlpyt, torch and gymnasium that agents, algorithms, samplers, models, optimizers or environments are made of, and the
+  functions that make environments;
+- names in a file below the current working directory: code that is there is the user's. Not in the run's directory, which may have
+  come from somewhere else, and neither in Python's library nor among installed packages, wherever these are: `os.system` is one of them.
+
+``trust=True`` (on the command line, ``--trust``) accepts everything.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from rlpyt.experiments.configs import look_up
+from rlpyt.runners.checkpoint import beside, load_snapshot
+from rlpyt.utils.logging.context import no_new_runs
+from rlpyt.utils.logging.runs import RECORD, read_params
+from rlpyt.utils.quick_args import takes
+from rlpyt.utils.recipes import Script, make, make_call, names_in, running_script
+
+HINT = "Say how to build it: --script FILE.py:FUNCTION, where the function returns the runner of the run."
+# Where classes may come from without being trusted, and the modules whose functions may, too: they make environments.
+_LIBRARIES = (
+    *(f"rlpyt.{name}" for name in ("agents", "algos", "distributions", "envs", "episodes", "models", "replays", "runners", "samplers")),
+    *("rlpyt.spaces", "rlpyt.experiments.envs", "torch.nn", "torch.optim", "torch.distributions", "gymnasium.envs", "gymnasium.wrappers"),
+)
+_FUNCTIONS = ("rlpyt.envs.gym:make", "rlpyt.envs.multitask:_construct", "gymnasium.envs.registration:make")
+_MODULES_OF_FUNCTIONS = ("rlpyt.experiments.envs", "torch.nn.functional")
+
+
+class OpenedRun:
+    """A snapshot of a run, and what it takes to use it. Its parts are made when they are asked for.
+
+    Args:
+        path: directory of the run, or a snapshot file.
+        snapshot: of a directory, "last" (the newest readable one), "best", or the path of a file.
+        trust: whether to import whatever params.json names.
+        script: "FILE.py:FUNCTION", whose function returns the runner; where given, params.json is not asked.
+
+    Attributes:
+        file: the snapshot.
+        snapshot: its contents.
+        params: contents of params.json, {} with a `script`.
+
+    Raises:
+        FileNotFoundError: there is no snapshot, params.json or script.
+        ValueError: one of them is damaged, or params.json names what is not trusted; the message says what to do.
+    """
+
+    def __init__(self, path: Any, snapshot: Any = "last", trust: bool = False, script: str | None = None) -> None:
+        self.file, self.snapshot = load_snapshot(_snapshot_path(Path(path), snapshot))
+        if not isinstance(self.snapshot, dict) or "agent_state_dict" not in self.snapshot:
+            raise ValueError(f"{self.file} is not the snapshot of a run: it has no agent_state_dict.")
+        self.params_file = beside(self.file, "params.json")
+        self.params: dict[str, Any] = {}
+        self.record: dict[str, Any] = {}
+        if script is None:
+            self.params = read_params(self.params_file)
+            self.record = record_in(self.params, self.params_file)
+            check_names(self.record, self.params_file, trust)
+        self._built = None if script is None else build_by_script(script, self.params_file)
+        file, module = self.record.get("script", {}).get("file"), self.record.get("script", {}).get("module")
+        self.script = running_script() if self._built else Script(file, module)
+
+    @cached_property
+    def agent(self) -> Any:
+        """The agent, made as it was made for the run, without parameters. Acts in one group where it was one for alternating samplers."""
+        agent = self._built.agent if self._built else self._part("agent")
+        if agent.recurrent and agent.alternating:
+            agent.act_for_one_group()
+        return agent
+
+    @cached_property
+    def sampler(self) -> Any:
+        """The sampler, not initialized, which tells the environments and the TrajInfo class of the run."""
+        return self._built.sampler if self._built else self._part("sampler")
+
+    @property
+    def traj_info_kwargs(self) -> dict[str, Any]:
+        """What the TrajInfo class must know from elsewhere, e.g. the discount."""
+        return self._built.get_traj_info_kwargs() if self._built else self.record.get("traj_info", {})
+
+    def runner(self, **changes: Any) -> Any:
+        """Return the runner, not started, with other values for some of its arguments."""
+        if self._built:
+            return self._built
+        algo = self._part("algo").accelerate(**self.record.get("accelerate", {}))
+        parts = dict(algo=algo, agent=self._part("agent"), sampler=self._part("sampler"))
+        runner = self._part("runner", parts, **changes)
+        runner.script, runner.n_steps = self.script, self.record.get("n_steps", runner.n_steps)
+        return runner
+
+    def _part(self, name: str, parts: Mapping[str, Any] | None = None, **changes: Any) -> Any:
+        try:
+            return make_call(self.record.get(name), self._load_script, parts, **changes)
+        except (ValueError, TypeError, ImportError) as error:
+            raise ValueError(f"The {name} of {self.params_file} cannot be made again: {error} {HINT}") from error
+
+    def _load_script(self) -> Any:
+        return script_module(self.script)
+
+    def agent_for(self, env: Any, cuda_idx: int | None = None) -> Any:
+        """Return the agent with the parameters of the snapshot, in evaluation mode.
+
+        Args:
+            env: an environment of the run, as samplers step it.
+            cuda_idx: GPU that acts; None for none.
+
+        Raises:
+            ValueError: the snapshot does not fit the agent.
+        """
+        from rlpyt.samplers.buffer import checked_spaces
+
+        agent = self.agent
+        agent.initialize(checked_spaces(env))
+        try:
+            agent.load_state_dict(self.snapshot["agent_state_dict"])
+        except (KeyError, RuntimeError) as error:
+            raise ValueError(f"{self.file} does not fit {type(agent).__name__} in this environment: {error}") from error
+        agent.to_device(cuda_idx)
+        agent.eval_mode(self.itr)
+        return agent
+
+    @property
+    def itr(self) -> int:
+        """Iteration whose agent is played, at least 1: iteration 0 would be that before any training."""
+        return max(self.snapshot["itr"], 1)
+
+    @contextmanager
+    def example_env(self, **changes: Any) -> Iterator[Any]:
+        """Inside this context there is an environment of the run's evaluation, with further keyword arguments."""
+        from rlpyt.samplers.base import close_envs, entry, make_envs
+
+        envs: list = []
+        try:
+            kwargs = {**entry(self.sampler.eval_env_kwargs, 0), **changes}
+            (env,) = make_envs(self.sampler.eval_EnvCls, kwargs, 0, "example", [0], envs)
+            yield env
+        finally:
+            close_envs(envs)
+
+
+def load_agent(path: Any, snapshot: Any = "last", device: int | str | None = None, trust: bool = False) -> Any:
+    """Return the agent of a run, which acts as it does in evaluation.
+
+    Args:
+        path: directory of the run, or a snapshot file.
+        snapshot: "last", "best", or the path of a snapshot.
+        device: where the agent acts: the index of a GPU, or "cpu" or "cuda:0" and the like; None is the CPU.
+        trust: whether to import classes that lie neither in rlpyt, torch and gymnasium nor below the current directory.
+
+    Returns:
+        The agent, a `rlpyt.agents.base.BaseAgent`. Its method ``step(observation, prev_action, prev_reward)`` takes and returns tensors.
+
+    Raises:
+        FileNotFoundError: there is no snapshot or params.json.
+        ValueError: one of them is damaged, names what is not trusted, or does not say how the agent was made.
+    """
+    opened = OpenedRun(path, snapshot, trust)
+    with opened.example_env() as env:
+        return opened.agent_for(env, _cuda_idx(device))
+
+
+def load_policy(path: Any, snapshot: Any = "last", device: int | str | None = None, trust: bool = False) -> TrainedPolicy:
+    """Return the agent of a run as a function of observations; arguments and errors are those of `load_agent`.
+
+    It takes observations, and returns actions, of the environment that the run's ``EnvCls`` stands for: of Gymnasium's, if that is
+    `rlpyt.envs.gym.make`, or a class of Gymnasium::
+
+        policy, env = load_policy(run_dir), gymnasium.make("CartPole-v1")
+        (observation, info), done = env.reset(), False
+        while not done:
+            observation, reward, terminated, truncated, info = env.step(policy(observation))
+            done = terminated or truncated
+    """
+    from rlpyt.episodes.adapters import original
+
+    opened = OpenedRun(path, snapshot, trust)
+    with opened.example_env() as env:
+        return TrainedPolicy(opened.agent_for(env, _cuda_idx(device)), original(env), opened.itr)
+
+
+class TrainedPolicy:
+    """Chooses actions for the observations of one environment, which it remembers as far as its agent does.
+
+    Args:
+        agent: the agent, ready to act.
+        env: an environment; tells the spaces.
+        itr: iteration of training that the agent is from.
+    """
+
+    def __init__(self, agent: Any, env: Any, itr: int = 1) -> None:
+        from rlpyt.agents.policy import AgentPolicy
+
+        self._policy = AgentPolicy(agent)
+        self._policy.prepare(env)
+        self._policy.eval_mode(itr)
+
+    def __call__(self, observation: Any, reward: float = 0.0) -> Any:
+        """Return the action for an observation. `reward` is that of the action before, which few agents look at."""
+        import numpy as np
+
+        self._policy.take_rewards(np.array([reward], np.float32))
+        return self._policy.get_action(observation)[0]
+
+    def reset(self) -> None:
+        """Forget the episode so far; to be called when the environment is reset."""
+        self._policy.reset()
+
+
+def _cuda_idx(device: int | str | None) -> int | None:
+    import torch
+
+    if device is None or isinstance(device, int):
+        return device
+    device = torch.device(device)
+    return None if device.type == "cpu" else device.index or 0
+
+
+def _snapshot_path(path: Path, snapshot: Any) -> Path:
+    if snapshot == "last":
+        return path
+    file = path / "best.pkl" if snapshot == "best" else Path(snapshot)
+    if not file.is_file():
+        kept = " It is kept with snapshot_mode='best'." if snapshot == "best" else ""
+        raise FileNotFoundError(f"There is no snapshot {file}.{kept}")
+    return file
+
+
+# --- What is trusted --------------------------------------------------------------------------------------------------
+def record_in(params: Mapping[str, Any], params_file: Any) -> dict[str, Any]:
+    """Return the record in the contents of a params.json; ValueError, with what to do, if there is none."""
+    record = params.get(RECORD)
+    if not isinstance(record, Mapping):
+        raise ValueError(f"{params_file} does not say how the run was made. {HINT}")
+    return dict(record)
+
+
+def check_names(record: Mapping[str, Any], params_file: Path, trust: bool = False) -> None:
+    """Raise ValueError if a record names what is not trusted. Of other libraries than rlpyt, torch and gymnasium, nothing is imported."""
+    if trust:
+        return
+    file = record.get("script", {}).get("file")
+    directories = [] if file is None else [os.path.dirname(file)]
+    names = {*names_in(record), *_names_in_env_ids(record)}
+    refused = sorted(
+        name if tag == "$name" else f"{name} of {file}"
+        for tag, name in names
+        if not (_is_users_file(file, params_file) if tag == "$script" else _is_trusted(name, directories, params_file))
+    )
+    if refused:
+        raise ValueError(
+            f"{params_file} names what opening this run would import and call: {', '.join(refused)}. It is neither a part of rlpyt, torch or "
+            f"gymnasium, nor in a file below the current directory, {os.getcwd()}. If you trust the run, say so: --trust (or trust=True)."
+        )
+
+
+def check_script(exp_dir: Path) -> None:
+    """Raise ValueError if the script that an experiment launches is not a file of the user's, as those of runs must be.
+
+    Args:
+        exp_dir: directory of the experiment.
+    """
+    from rlpyt.utils.launching.status import read_experiment
+
+    asked = read_experiment(exp_dir)
+    file = os.path.join(str(asked.get("cwd", "")), str(asked.get("script", "")))
+    if not _is_users_file(file, exp_dir / "params.json"):
+        raise ValueError(
+            f"{exp_dir} would be resumed by running {file}, which is not below the current directory, {os.getcwd()}. If you trust the "
+            "experiment, say so: --trust."
+        )
+
+
+def _names_in_env_ids(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Modules that gymnasium would import for an id such as "module:Name-v0" among the arguments of environments."""
+    sampler = record.get("sampler", {})
+    arguments = sampler.get("arguments", {}) if isinstance(sampler, Mapping) else {}
+    texts = [text for name in ("EnvCls", "env_kwargs", "eval_EnvCls", "eval_env_kwargs") for text in _texts(arguments.get(name))]
+    return (("$name", text) for text in texts if ":" in text and text.partition(":")[0].replace(".", "").isidentifier())
+
+
+def _texts(recipe: Any) -> Iterator[str]:
+    """All texts in a recipe but import paths."""
+    if isinstance(recipe, str):
+        yield recipe
+    elif isinstance(recipe, list):
+        for each in recipe:
+            yield from _texts(each)
+    elif isinstance(recipe, Mapping):
+        for key, value in recipe.items():
+            if key not in ("$name", "$script"):
+                yield from _texts(value)
+
+
+def _is_trusted(path: str, directories: list[str], params_file: Path) -> bool:
+    module, _, qualname = path.partition(":")
+    library = module.partition(".")[0]
+    if library in ("rlpyt", "torch", "gymnasium", "numpy"):
+        return _is_part_of_library(path, module, qualname)
+    try:
+        spec = PathFinder.find_spec(library, [*directories, *sys.path])
+    except (ImportError, ValueError):
+        return False
+    places = [] if spec is None else [spec.origin] if spec.has_location else list(spec.submodule_search_locations or [])
+    return bool(places) and all(_is_users_file(place, params_file) for place in places)
+
+
+def _is_part_of_library(path: str, module: str, qualname: str) -> bool:
+    """Whether it is a class that runs are made of, or a function that makes environments."""
+    if path in _FUNCTIONS or module in _MODULES_OF_FUNCTIONS:
+        return True
+    if module == "numpy":
+        import numpy as np
+
+        found = getattr(np, qualname, None)
+        return isinstance(found, type) and issubclass(found, np.generic)
+    if not any(module == name or module.startswith(f"{name}.") for name in _LIBRARIES):
+        return False
+    try:
+        found = make({"$name": path}, _no_script)
+    except (ImportError, ValueError):
+        return True  # It does not exist, which is said when it is looked for.
+    found = found if isinstance(found, type) else type(found)  # A member of an Enum.
+    return found.__module__.partition(".")[0] == module.partition(".")[0]
+
+
+def _no_script() -> Any:
+    raise ValueError("There is no script.")
+
+
+def _is_users_file(file: str | None, params_file: Path) -> bool:
+    """Whether a file or directory is below the current directory, but not that of the run, Python's or its packages'."""
+    if file is None:
+        return False
+    if not os.path.exists(file):
+        return True  # It cannot be run, which is said when it is looked for.
+    path = Path(file).resolve()
+    run_dir = params_file.resolve().parent
+    return path.is_relative_to(Path.cwd()) and not any(path.is_relative_to(other) for other in (run_dir, *_library_directories()))
+
+
+def _library_directories() -> list[Path]:
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    paths += [*site.getsitepackages(), site.getusersitepackages()]
+    return [Path(path).resolve() for path in paths if path]
+
+
+# --- Scripts ----------------------------------------------------------------------------------------------------------
+def script_module(script: Script) -> Any:
+    """Return the module of a script, which is imported, if it is not this process's, without running what is below its main guard."""
+    if script == running_script():
+        return sys.modules["__main__"]
+    if script.file is None or not os.path.isfile(script.file):
+        raise FileNotFoundError(f"The script of the run, {script.file}, is not there any more.")
+    with no_new_runs(f"Importing {script.file} starts a run. Put what trains below `if __name__ == '__main__':`."):
+        if script.module is None:
+            return import_file(Path(script.file))
+        root = Path(script.file).parents[script.module.count(".")]
+        sys.path.insert(0, str(root))
+        return importlib.import_module(script.module)
+
+
+def import_file(path: Path) -> Any:
+    """Return the module that a Python file holds. What lies beside it can be imported, and worker processes find it by its name."""
+    there = sys.modules.get(path.stem)
+    if there is not None and os.path.abspath(getattr(there, "__file__", None) or "") == str(path):
+        return there
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))  # As python file.py does, and for good.
+    is_first = sys.modules.setdefault(path.stem, module) is module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if is_first:
+            del sys.modules[path.stem]
+        raise
+    return module
+
+
+def load_function(script: str) -> Callable:
+    """Return the function named by "FILE.py:FUNCTION"; the file is imported, but not as ``__main__``.
+
+    Raises:
+        ValueError: it is not of that form, the file has no such function, or importing it starts a run.
+        FileNotFoundError: there is no such file.
+    """
+    file, colon, name = script.rpartition(":")
+    if not (file and colon and name):
+        raise ValueError(f"{script!r} must be of the form FILE.py:FUNCTION.")
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no script {path}.")
+    module = script_module(Script(str(path)))
+    functions = [key for key, value in vars(module).items() if callable(value)]
+    return getattr(module, look_up(name, functions, f"function in {path} called"))
+
+
+def build_by_script(script: str, params_file: Any) -> Any:
+    """Return the runner that a function returns; it may have an argument ``params``, for the contents of params.json.
+
+    Raises:
+        ValueError: the function trains, or returns something else.
+    """
+    function = load_function(script)
+    with no_new_runs(f"{script} starts a run. Give a function that returns the runner and leaves its train() to others."):
+        runner = function(params=read_params(params_file)) if takes(function, "params") else function()
+    missing = [name for name in ("agent", "algo", "sampler", "train") if not hasattr(runner, name)]
+    if missing:
+        raise ValueError(f"{script} must return a runner, but returned {runner!r}, which has no {' and no '.join(missing)}.")
+    runner.script = Script(str(Path(script.rpartition(":")[0]).resolve()))
+    return runner

@@ -1,0 +1,134 @@
+"""How a run was made, written into its params.json: enough to make its parts again, and to tell where they came from.
+
+params.json holds what the script gave as `log_params`, and under ``"rlpyt"`` this record:
+
+=================== =================================================================================================
+key                 what
+=================== =================================================================================================
+format              version of this layout
+script              file of the script, and its module where it was started by ``python -m``
+seed, n_steps       of the run; env steps
+runner, algo,       how each was made: ``class``, ``arguments`` (those that were given), ``defaults`` (the values of all
+agent, sampler      others, for reading); see `rlpyt.utils.recipes`. `Trainer` adds ``trainer``.
+accelerate          what the algorithm's method of that name was given
+traj_info           what the TrajInfo class is told, such as the discount
+started, command... when, where and by which versions the run was started; the state of the script's git repository
+resumed             the same for each time the run was resumed
+=================== =================================================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rlpyt.utils import provenance
+from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.context import LOG_DIR, check_runs_may_start
+from rlpyt.utils.logging.runs import RECORD
+from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.recipes import Script, defaults_of, describe_call, readable, running_script
+
+FORMAT = 1
+PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba")  # whose versions can change what a run computes
+_ORIGIN = ("started", "command", "directory", "host", "platform", "python", "packages", "githash", "git_root_path")
+
+
+def record_run(runner: Any) -> None:
+    """Write how the parts of `runner` were made into params.json of the run that is being logged; once, and in one process only.
+
+    A sentence of the log names what cannot be written as data. Without a log, nothing is written.
+
+    Args:
+        runner: a runner whose seed is known, and whose training has not begun.
+
+    Raises:
+        ValueError: it is only to be built, see `rlpyt.utils.logging.context.no_new_runs`.
+    """
+    check_runs_may_start()
+    directory = runner.snapshots.get_snapshot_dir()
+    if runner.is_recorded or runner.rank > 0 or directory is None:
+        return
+    runner.is_recorded = True
+    algo = runner.algo
+    accelerate = {name: getattr(algo, name) for name in ("bf16", "compile_models", "cuda_graphs") if getattr(algo, name, False)}
+    write_record(
+        directory,
+        runner.script or running_script(),
+        parts=dict(runner=runner, algo=algo, agent=runner.agent, sampler=runner.sampler),
+        seed=runner.seed,
+        n_steps=runner.n_steps,
+        accelerate=accelerate,
+        traj_info=readable(runner.get_traj_info_kwargs()),
+        **runner.also_recorded,
+    )
+
+
+def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts: Any) -> None:
+    """Write a record into params.json of a directory; what cannot be written as data is named in a sentence of the log.
+
+    Args:
+        directory: of the run.
+        script: what was run.
+        parts: the objects of the run by name.
+        facts: further entries of the record, plain data.
+    """
+    calls, unknown = {}, {}
+    for name, part in parts.items():
+        call, cannot = describe_call(part, script, parts, where=name)
+        call["arguments"] = {key: value for key, value in call["arguments"].items() if key != "resume_from"}
+        calls[name] = dict(call, defaults=logger.stub_to_json(defaults_of(part)))
+        unknown.update(cannot)
+    record = dict(format=FORMAT, script=script._asdict(), **facts, **calls, **_origin(script, directory))
+    path = os.path.join(directory, "params.json")
+    logger.try_to_write(path, lambda: _add_record(path, record))
+    if unknown:
+        what = ", ".join(f"{where} ({text})" for where, text in unknown.items())
+        logger.log(
+            f"params.json cannot hold {what}: to open this run, rlpyt eval, video and resume will need --script FILE.py:FUNCTION. "
+            "What is importable, such as a class or function at the top of a file, can be held."
+        )
+
+
+def _add_record(path: str, record: dict) -> None:
+    params = {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            params = json.load(file)
+    before = params.get(RECORD)
+    if isinstance(before, dict):  # The run is resumed, with its earlier params.json.
+        now = {name: record[name] for name in _ORIGIN if name in record}
+        first = {name: before[name] for name in _ORIGIN if name in before}
+        record = {**{k: v for k, v in record.items() if k not in _ORIGIN}, **first, "resumed": [*before.get("resumed", []), now]}
+    with atomic_write(path, "w", encoding="utf-8") as file:
+        json.dump({**params, RECORD: record}, file, indent=2)
+        file.write("\n")
+
+
+def _origin(script: Script, directory: Any) -> dict[str, Any]:
+    """When, where and with what a run is started."""
+    facts = dict(provenance.describe_process(), packages=_versions())
+    return {**facts, **(_git_state(script.file, str(Path(directory).parent)) if script.file else {})}
+
+
+@functools.cache  # What runs is what was there when the process imported it.
+def _git_state(file: str, outputs: str) -> dict[str, Any]:
+    root = provenance.repository_of(file)
+    return {} if root is None else provenance.git_state(file, root, [Path(LOG_DIR).resolve(), Path(outputs).resolve()])
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    import rlpyt
+
+    versions = {"rlpyt": rlpyt.__version__}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,376 @@
+"""Objects as data: the constructor call that made one, in a form that JSON holds, and the same object made again from it.
+
+A *recipe* is plain JSON. What JSON has no form for is a dictionary with one key that begins with ``$``:
+
+========== ==========================================================================================
+tag        stands for
+========== ==========================================================================================
+$name      a class or function that can be imported, "module:qualified.name"
+$script    a class or function of the script that was run, "qualified.name"
+$part      another object that the reader of the recipe supplies, by its name
+$make      an object: ``{"class": ..., "arguments": {...}, "positional": [...]}``
+$partial   a `functools.partial`: ``{"function": ..., "arguments": {...}, "positional": [...]}``
+$tuple     a tuple; ``$set`` a set; ``$dict`` a dictionary with other keys than texts, as pairs
+$array     a small array, ``{"dtype": ..., "values": ...}``; ``$tensor`` a small tensor
+$dtype     a numpy dtype; ``$torch`` a torch dtype; ``$path`` a file path
+$unknown   something that cannot be written as data; the text says what it was
+========== ==========================================================================================
+
+Nothing is imported or called before the reader has looked at `names_in` a recipe.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import importlib
+import inspect
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlpyt.utils.quick_args import arguments_of
+
+LARGEST_ARRAY = 1000  # elements of an array that a recipe holds
+
+
+class Recorded:
+    """Remembers the arguments that each object is made with, so that `describe` can write them down.
+
+    It works in a subclass whose constructor has other arguments, or calls none of its bases'.
+    """
+
+    _made_with: tuple[tuple, dict] | None = None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        self = super().__new__(cls)
+        self._made_with = args, kwargs
+        return self
+
+
+class Script(NamedTuple):
+    """The file that a process was started with.
+
+    Attributes:
+        file: absolute path; None in an interactive session.
+        module: its name where it was started by ``python -m``, otherwise None.
+    """
+
+    file: str | None
+    module: str | None = None
+
+
+def running_script() -> Script:
+    """Return the script of this process."""
+    main = sys.modules["__main__"]
+    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    return Script(None if file is None else os.path.abspath(file), getattr(spec, "name", None))
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+def describe(value: Any, script: Script, parts: Mapping[str, Any] | None = None, where: str = "") -> tuple[Any, dict[str, str]]:
+    """Return a value as a recipe, and what cannot be written as data.
+
+    Args:
+        value: anything.
+        script: classes and functions of this file become ``$script``.
+        parts: objects that become ``$part``, by name.
+        where: what the value is called in the second result.
+
+    Returns:
+        The recipe; and for each ``$unknown`` in it, its place, such as "sampler.EnvCls", and what was there.
+    """
+    writer = _Writer(script, {id(part): name for name, part in (parts or {}).items()})
+    return writer.write(value, where), writer.unknown
+
+
+def describe_call(made: Any, script: Script, parts: Mapping[str, Any] | None = None, where: str = "") -> tuple[dict, dict[str, str]]:
+    """Return how an object was made, as `describe` does: ``{"class": ..., "arguments": {...}}``, the contents of a ``$make``."""
+    writer = _Writer(script, {id(part): name for name, part in (parts or {}).items() if part is not made})
+    return writer.call(made, where), writer.unknown
+
+
+class _Writer:
+    def __init__(self, script: Script, parts: dict[int, str]) -> None:
+        self.script, self.parts = script, parts
+        self.unknown: dict[str, str] = {}
+
+    def write(self, value: Any, where: str) -> Any:
+        if id(value) in self.parts:
+            return {"$part": self.parts[id(value)]}
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if isinstance(value, enum.Enum):
+            return {tag: f"{name}.{value.name}" for tag, name in self.name(type(value), where).items()}
+        if isinstance(value, np.generic):
+            return value.item() if value.dtype.kind in "biufU" else self.cannot(value, where)
+        if isinstance(value, Mapping):
+            return self.mapping(value, where)
+        if _is_namedtuple(value):
+            return {"$make": dict({"class": self.name(type(value), where)}, arguments=self.each(value._asdict(), where))}
+        for kinds, tag in (((list,), None), ((tuple,), "$tuple"), ((set, frozenset), "$set")):
+            if isinstance(value, kinds):
+                items = [self.write(item, f"{where}[{i}]") for i, item in enumerate(value)]
+                return items if tag is None else {tag: items}
+        if isinstance(value, type) or inspect.isroutine(value):
+            return self.name(value, where)
+        return self.object(value, where)
+
+    def mapping(self, value: Mapping, where: str) -> dict:
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return self.each(value, where)
+        return {"$dict": [[self.write(key, f"{where} (key)"), self.write(item, f"{where}[{key!r}]")] for key, item in value.items()]}
+
+    def each(self, values: Mapping[str, Any], where: str) -> dict:
+        return {name: self.write(item, f"{where}.{name}".lstrip(".")) for name, item in values.items()}
+
+    def object(self, value: Any, where: str) -> Any:
+        library = type(value).__module__.partition(".")[0]
+        if isinstance(value, functools.partial):
+            call = dict(arguments=self.each(value.keywords, where), positional=self.items(value.args, where))
+            return {"$partial": dict(call, function=self.write(value.func, f"{where} (function)"))}
+        if isinstance(value, Recorded):
+            return {"$make": self.call(value, where)}
+        if dataclasses.is_dataclass(value):
+            given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+            return {"$make": dict({"class": self.name(type(value), where)}, arguments=self.each(given, where))}
+        if isinstance(value, pathlib.PurePath):
+            return {"$path": str(value)}
+        if isinstance(value, np.dtype):
+            return {"$dtype": value.str}
+        if isinstance(value, np.ndarray) and value.size <= LARGEST_ARRAY and value.dtype.kind in "biufU":
+            return {"$array": dict(dtype=value.dtype.str, values=value.tolist())}
+        if library == "torch" and type(value).__name__ == "dtype":
+            return {"$torch": str(value).removeprefix("torch.")}
+        if library == "torch" and type(value).__name__ == "Tensor" and value.numel() <= LARGEST_ARRAY and not value.is_complex():
+            return {"$tensor": dict(dtype=str(value.dtype).removeprefix("torch."), values=value.tolist())}
+        return self.cannot(value, where)
+
+    def items(self, values: tuple, where: str) -> list:
+        return [self.write(value, f"{where}[{i}]") for i, value in enumerate(values)]
+
+    def call(self, made: Any, where: str) -> dict:
+        """How an object was made: its class, and the arguments that were given. State dictionaries are left out: snapshots hold them."""
+        positional, given = _given(made)
+        arguments = {name: value for name, value in given.items() if not name.endswith("state_dict")}
+        call = {"class": self.name(type(made), where), "arguments": self.each(arguments, where)}
+        return {**call, "positional": self.items(positional, where)} if positional else call
+
+    def name(self, value: Any, where: str) -> dict:
+        """The import path of a class or function."""
+        path = _path_of(value)
+        module, _, qualname = path.partition(":")
+        if "<lambda>" in qualname:
+            return self.cannot(value, where, "a lambda")
+        if "<locals>" in qualname:
+            return self.cannot(value, where, f"{qualname}, which is defined inside a function")
+        if not _is_found(value, module, qualname):
+            return self.cannot(value, where)
+        file = getattr(sys.modules[module], "__file__", None)
+        if module == "__main__" and (file is None or self.script.file is None):
+            return self.cannot(value, where, f"{qualname}, which is defined in an interactive session")
+        is_in_script = module == "__main__" or (file is not None and os.path.abspath(file) == self.script.file)
+        return {"$script": qualname} if is_in_script else {"$name": path}
+
+    def cannot(self, value: Any, where: str, what: str | None = None) -> dict:
+        if what is None:
+            what = f"an object of {type(value).__module__}.{type(value).__qualname__}"
+        self.unknown[where] = what
+        return {"$unknown": what}
+
+
+def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
+    """The arguments that an object was made with: those that can only be given by position, and the others by name.
+
+    An object that does not remember them is looked at for attributes of the arguments' names.
+    """
+    if getattr(made, "_made_with", None) is None:
+        return (), {name: vars(made)[name] for name in _named(type(made)) if name in vars(made)}
+    args, kwargs = made._made_with
+    signature = inspect.signature(type(made).__init__)
+    bound = signature.bind(made, *args, **kwargs)
+    collected = {p.name: p.kind for p in signature.parameters.values() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    if any(kind is inspect.Parameter.VAR_POSITIONAL and bound.arguments.get(name) for name, kind in collected.items()):
+        return args, dict(kwargs)
+    _, *given = bound.arguments.items()  # without self
+    named = {name: value for name, value in given if name not in collected}
+    return (), {**named, **{key: value for name, value in given if name in collected for key, value in value.items()}}
+
+
+def defaults_of(made: Any) -> dict[str, Any]:
+    """Return the arguments that an object was made without, and the values that they have in it, for reading."""
+    positional, given = _given(made)
+    names = [name for name in _named(type(made)) if name not in given and not name.endswith("state_dict")][len(positional) :]
+    values = {name: vars(made).get(name, _named(type(made))[name].default) for name in names}
+    return {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
+
+
+def _named(cls: type) -> dict[str, inspect.Parameter]:
+    """Arguments of a constructor that can be given by name."""
+    return {name: p for name, p in arguments_of(cls).items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+
+
+def _is_namedtuple(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(value, "_asdict")
+
+
+def _path_of(value: Any) -> str:
+    """Module and qualified name. A function that is built in, such as torch.relu, may tell its module elsewhere, or not at all."""
+    module = getattr(value, "__module__", None) or getattr(type(getattr(value, "__self__", None)), "__module__", "?")
+    return f"{module}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def _is_found(value: Any, module: str, qualname: str) -> bool:
+    """Whether a name leads to a class or function again."""
+    try:
+        return find(sys.modules[module], qualname) == value
+    except (KeyError, AttributeError):
+        return False
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+def find(module: Any, qualname: str) -> Any:
+    """Return what a qualified name, such as "Outer.Inner", stands for in a module; AttributeError if there is no such name."""
+    return functools.reduce(getattr, qualname.split("."), module)
+
+
+def names_in(recipe: Any) -> Iterator[tuple[str, str]]:
+    """Yield the tag, ``$name`` or ``$script``, and the name of every class and function that making `recipe` would import."""
+    if isinstance(recipe, Mapping):
+        for key, value in recipe.items():
+            if key in ("$name", "$script"):
+                yield key, str(value)
+            else:
+                yield from names_in(value)
+    elif isinstance(recipe, list):
+        for each in recipe:
+            yield from names_in(each)
+
+
+def make(recipe: Any, script: Callable[[], Any], parts: Mapping[str, Any] | None = None) -> Any:
+    """Return what a recipe describes: import what it names, and call the constructors. Check `names_in` it first.
+
+    Args:
+        recipe: from `describe`, or the same from a JSON file.
+        script: returns the module of the script, where the recipe names something of it.
+        parts: objects for ``$part``, by name.
+
+    Raises:
+        ValueError: the recipe holds an ``$unknown``, or is malformed.
+        ImportError: a module or name does not exist any more.
+    """
+    return _Reader(script, parts or {}).read(recipe)
+
+
+def make_call(call: Any, script: Callable[[], Any], parts: Mapping[str, Any] | None = None, **changes: Any) -> Any:
+    """Return the object of the contents of a ``$make``, with other values for some of its arguments; errors as of `make`."""
+    return _Reader(script, parts or {}).call(call, "class", changes)
+
+
+class _Reader:
+    def __init__(self, script: Callable[[], Any], parts: Mapping[str, Any]) -> None:
+        self.script, self.parts = script, parts
+
+    def read(self, recipe: Any) -> Any:
+        if isinstance(recipe, list):
+            return [self.read(each) for each in recipe]
+        if not isinstance(recipe, Mapping):
+            return recipe
+        tags = [key for key in recipe if key.startswith("$")]
+        if not tags:
+            return {key: self.read(value) for key, value in recipe.items()}
+        method = getattr(self, f"_{tags[0][1:]}", None)
+        if len(recipe) > 1 or method is None:
+            raise ValueError(f"{', '.join(map(repr, recipe))} is not a tag of a recipe.")
+        try:
+            return method(recipe[tags[0]])
+        except (KeyError, TypeError, IndexError) as error:
+            raise ValueError(f"The recipe has a malformed {tags[0]}: {type(error).__name__}: {error}") from error
+
+    def call(self, call: Any, callee: str, changes: Mapping[str, Any]) -> Any:
+        if not (isinstance(call, Mapping) and isinstance(call.get("arguments"), Mapping)):
+            raise ValueError(f"A recipe must say what to call, and its arguments, but holds {call!r}.")
+        function = self.read(call.get(callee))
+        kept = {name: value for name, value in call["arguments"].items() if name not in changes}
+        return function(*self.read(list(call.get("positional", ()))), **self.read(kept), **changes)
+
+    def _make(self, call: Any) -> Any:
+        return self.call(call, "class", {})
+
+    def _partial(self, call: Mapping) -> Any:
+        return functools.partial(self.read(call["function"]), *self.read(call["positional"]), **self.read(call["arguments"]))
+
+    def _name(self, path: str) -> Any:
+        module, _, qualname = path.partition(":")
+        try:
+            return find(importlib.import_module(module), qualname)
+        except AttributeError:
+            raise ImportError(f"There is no {qualname} in {module} any more.") from None
+
+    def _script(self, qualname: str) -> Any:
+        module = self.script()
+        try:
+            return find(module, qualname)
+        except AttributeError:
+            raise ImportError(f"There is no {qualname} in {module.__file__} any more.") from None
+
+    def _part(self, name: str) -> Any:
+        return self.parts[name]
+
+    def _tuple(self, items: list) -> tuple:
+        return tuple(self.read(items))
+
+    def _set(self, items: list) -> set:
+        return set(self.read(items))
+
+    def _dict(self, pairs: list) -> dict:
+        return {self.read(key): self.read(value) for key, value in pairs}
+
+    def _array(self, contents: Mapping) -> np.ndarray:
+        return np.array(contents["values"], dtype=contents["dtype"])
+
+    def _tensor(self, contents: Mapping) -> Any:
+        import torch
+
+        return torch.tensor(contents["values"], dtype=self._torch(contents["dtype"]))
+
+    def _dtype(self, name: str) -> np.dtype:
+        return np.dtype(name)
+
+    def _torch(self, name: str) -> Any:
+        import torch
+
+        found = getattr(torch, name, None)
+        if not isinstance(found, torch.dtype):
+            raise ValueError(f"torch has no dtype {name!r}.")
+        return found
+
+    def _path(self, text: str) -> Path:
+        return Path(text)
+
+    def _unknown(self, what: str) -> Any:
+        raise ValueError(f"It cannot be made again: it was {what}.")
+
+
+# --- For reading ------------------------------------------------------------------------------------------------------
+def readable(recipe: Any) -> Any:
+    """Return a recipe in the form that people, and tables of settings, want: names and tuples without their tags."""
+    if isinstance(recipe, list):
+        return [readable(each) for each in recipe]
+    if not isinstance(recipe, Mapping):
+        return recipe
+    if len(recipe) != 1 or not next(iter(recipe)).startswith("$"):
+        return {key: readable(value) for key, value in recipe.items()}
+    (tag, value), *_ = recipe.items()
+    if tag in ("$make", "$partial") and isinstance(value, Mapping):
+        what = value.get("class", value.get("function"))
+        return {"class": readable(what), **readable(value.get("arguments", {}))}
+    if tag in ("$array", "$tensor") and isinstance(value, Mapping):
+        return value.get("values")
+    return value.replace(":", ".") if tag == "$name" and isinstance(value, str) else readable(value)

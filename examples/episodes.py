@@ -23,6 +23,7 @@ from rlpyt.samplers.episodic import LocalSampler, VecWorker
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import make_seed, set_seed
 
 ENV = dict(id="CartPole-v1")
@@ -63,7 +64,7 @@ def new_replay():
     return EpisodeReplayBuffer(capacity=100_000)  # steps
 
 
-class Policy(torch.nn.Module):
+class Policy(Recorded, torch.nn.Module):
     """Draws actions from probabilities. What samplers of episodes want from a policy are the five methods."""
 
     def __init__(self):
@@ -93,7 +94,7 @@ class Policy(torch.nn.Module):
         self.load_state_dict(params)
 
 
-class BehaviourCloning:
+class BehaviourCloning(Recorded):  # So params.json says how it was made, and `rlpyt eval` makes it again.
     """Minimizes -log π(a|s) of recorded steps."""
 
     def __init__(self, policy, replay, updates_per_epoch, batch_size=256):

@@ -2,7 +2,11 @@
 
 import os
 
+from rlpyt.utils.lazy import lazy_names
+
 __version__ = "1.0.0.dev0"
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, {"rlpyt.experiments.opening": ["load_agent", "load_policy"]})
 
 # Threads of the OpenMP library that comes with PyTorch wait for more work by spinning, for milliseconds by default. Between optimizing and
 # sampling that takes processors away from the environments' processes; with much shorter spinning neither loses. The library reads this

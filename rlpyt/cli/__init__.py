@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-COMMANDS = ("plot", "eval", "video", "resume", "status", "info")
+COMMANDS = ("train", "plot", "eval", "video", "resume", "status", "info")
 USAGE_ERROR = 2  # also argparse's
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 
@@ -44,7 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="rlpyt",
-        description="Look at runs, play what they have learned, and go on with them.",
+        description="Train, look at runs, play what they have learned, and go on with them.",
         epilog="Each command explains itself: rlpyt plot --help",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

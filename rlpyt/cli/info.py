@@ -1,9 +1,14 @@
-"""Show versions, and what of the machine this process may use.
+"""Show versions and this machine; or, of the directory of a run, how it was made.
 
-The affinity code is the one that quick_affinity_code suggests for experiments on this machine.
+Of a run: its state, when and by which script, command, versions and commit it was started, and all
+settings with their values, those that were left at their defaults in brackets. Nothing of it is imported.
 
-example:
+Of the machine: what this process may use. The affinity code is the one that quick_affinity_code
+suggests for experiments on this machine.
+
+examples:
   rlpyt info
+  rlpyt info data/local/20260101/120000/cartpole_ppo/run_0
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shlex
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,12 +26,13 @@ PACKAGES = ("rlpyt", "torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba",
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    parser.add_argument("dir", metavar="RUN_DIR", nargs="?", help="directory of a run; default: versions and this machine")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what there is."""
-    facts = facts_of_this_machine()
+    facts = facts_of_this_machine() if args.dir is None else facts_of_run(Path(args.dir))
     if args.json:
         print(json.dumps(facts, indent=2))
         return 0
@@ -57,6 +64,38 @@ def facts_of_this_machine() -> dict[str, Any]:
             "affinity code": quick_affinity_code(machine=machine),
         },
     )
+
+
+def facts_of_run(run_dir: Path) -> dict[str, Any]:
+    """Return what is known of a run, as `facts_of_this_machine` does.
+
+    Raises:
+        FileNotFoundError: there is no params.json in the directory.
+        ValueError: it is damaged.
+    """
+    from rlpyt.utils.launching.status import run_status
+    from rlpyt.utils.logging.runs import RECORD, read_params, read_settings, recorded_settings
+
+    params, status = read_params(run_dir / "params.json"), run_status(run_dir)
+    record = params.get(RECORD, {})
+    packages = [f"{name} {version}" for name, version in record.get("packages", {}).items()]
+    of_total = f" of {status.n_steps:,}" if status.n_steps else ""
+    facts = dict(
+        run=str(run_dir.resolve()),
+        name=str(params.get("name")),
+        status=f"{status.state}, {status.steps or 0:,}{of_total} environment steps",
+        started=record.get("started"),
+        resumed=[each.get("started") for each in record.get("resumed", [])],
+        script=record.get("script", {}).get("file"),
+        commit=record.get("githash"),
+        command=shlex.join(record.get("command", [])),
+        directory=record.get("directory"),
+        host=record.get("host"),
+        versions=", ".join([f"python {record.get('python')}", *packages]) if record else None,
+    )
+    defaults = recorded_settings(record).keys() - recorded_settings(record, with_defaults=False).keys()
+    settings = {name: f"({value})" if name in defaults else str(value) for name, value in read_settings(run_dir).items()}
+    return {**{name: fact for name, fact in facts.items() if fact}, **settings}
 
 
 def version_of(package: str) -> str:

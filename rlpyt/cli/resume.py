@@ -16,11 +16,14 @@ import argparse
 import math
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlpyt.cli import playing
+
+if TYPE_CHECKING:
+    from rlpyt.experiments.opening import OpenedRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,19 +45,17 @@ def run(args: argparse.Namespace) -> int:
     if not run_dir.is_dir():
         raise FileNotFoundError(f"There is no directory {run_dir}: give that of a run, run_<ID>, or of an experiment.")
 
-    from rlpyt.utils.launching.status import EXPERIMENT, marked
+    from rlpyt.utils.launching.status import EXPERIMENT
 
     if (run_dir / EXPERIMENT).exists():
         return resume_experiment(run_dir, args)
     if args.affinity_code is not None:
         raise ValueError(f"--affinity_code is for experiments, and {run_dir} has no {EXPERIMENT}.")
-    match = re.fullmatch(r"run_(\w+)", run_dir.name)
-    if match is None:
+    if re.fullmatch(r"run_(\w+)", run_dir.name) is None:
         raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>: give that, not a snapshot.")
 
     from rlpyt.experiments.opening import OpenedRun
     from rlpyt.runners.checkpoint import check_settings, settings_of
-    from rlpyt.utils.logging.context import logger_context
     from rlpyt.utils.logging.logger import check_snapshot_mode
     from rlpyt.utils.logging.runs import read_params
 
@@ -65,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--cuda_idx and --n_parallel go without --script, whose function decides on the runner's affinity.")
     opened = OpenedRun(run_dir, trust=args.trust, script=args.script)
     file, snapshot = opened.file, opened.snapshot
+    if opened.trainer_args is not None:
+        return resume_trainer(opened, run_dir, args)
     if "run" not in snapshot:
         raise ValueError(f"{file} does not hold the state of a run, so it cannot go on.")
     runner = opened.runner(**new_affinity(opened.record, args.cuda_idx, args.n_parallel))
@@ -76,21 +79,62 @@ def run(args: argparse.Namespace) -> int:
     check_settings(snapshot["run"]["settings"], settings_of(runner), file)  # The runner does it too, but then files have been renamed.
     runner.resume_from = run_dir
 
-    run_ID = int(match[1]) if match[1].isdecimal() else match[1]
     params = opened.params or read_params(opened.params_file)
+    return train(run_dir, params, args.snapshot_mode, runner.train)
+
+
+def train(run_dir: Path, params: Mapping[str, Any], snapshot_mode: str, work: Callable[[], Any]) -> int:
+    """Do `work` with the log of a run open; return the exit code. ValueError if the log cannot be opened.
+
+    Args:
+        run_dir: directory of the run, run_<ID>.
+        params: contents of its params.json, which are kept.
+        snapshot_mode: which snapshots are kept.
+        work: trains.
+    """
+    from rlpyt.utils.launching.status import marked
+    from rlpyt.utils.logging.context import logger_context
+
+    text = run_dir.name.removeprefix("run_")
+    run_ID = int(text) if text.isdecimal() else text
     own = {key: value for key, value in params.items() if key not in ("name", "run_ID")}
     is_open = False
     try:
-        with logger_context(run_dir.parent, run_ID, params.get("name", run_dir.parent.name), own, args.snapshot_mode, override_prefix=True):
+        with logger_context(run_dir.parent, run_ID, params.get("name", run_dir.parent.name), own, snapshot_mode, override_prefix=True):
             is_open = True
             with marked(run_dir):
-                runner.train()
+                work()
     except Exception as error:
         if not is_open:
             raise ValueError(str(error)) from error
         traceback.print_exc()
         return 1
     return 0
+
+
+def resume_trainer(opened: OpenedRun, run_dir: Path, args: argparse.Namespace) -> int:
+    """Resume a run that a `Trainer` trained, whose steps are counted in epochs."""
+    if args.cuda_idx is not None or args.n_parallel is not None:
+        raise ValueError(f"--cuda_idx and --n_parallel are for runs of runners, and {run_dir} was trained by a Trainer.")
+    batch_size = opened.trainer_args.get("batch_size")
+    if args.n_steps is not None and not batch_size:
+        raise ValueError(f"--n_steps needs the environment steps of an epoch, batch_size, which {opened.params_file} does not tell.")
+    n_epochs = None if args.n_steps is None else math.ceil(args.n_steps / batch_size)
+    if (n_epochs or opened.trainer_args["n_epochs"]) * (batch_size or 0) <= opened.snapshot["cum_steps"]:
+        print(f"{run_dir} is complete, with {opened.snapshot['cum_steps']:,} environment steps: --n_steps makes it longer.")
+        return 0
+    parts = opened.trainer_parts()
+
+    def work() -> None:
+        from rlpyt.runners.trainer import Trainer
+
+        trainer = Trainer()
+        trainer.script = opened.script
+        trainer.setup(**parts)
+        trainer.restore(run_dir)
+        trainer.resume(n_epochs=n_epochs)
+
+    return train(run_dir, opened.params, args.snapshot_mode, work)
 
 
 def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:

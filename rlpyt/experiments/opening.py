@@ -1,7 +1,7 @@
 """Opening the directory of a run: its snapshot, and the agent, environments and runner that its params.json describes.
 
-**What is imported.** Opening a directory must not run code that somebody hid in it. So all names in params.json are looked at before anything
-is imported, and only these are accepted:
+**What is imported.** Opening a directory must not run code that somebody hid in it. So all names in params.json are looked at before
+anything is imported, and only these are accepted:
 
 - classes of rlpyt, torch and gymnasium that agents, algorithms, samplers, models, optimizers or environments are made of, and the
   functions that make environments;
@@ -13,6 +13,7 @@ is imported, and only these are accepted:
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import os
@@ -21,9 +22,10 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from rlpyt.experiments.configs import look_up
@@ -33,13 +35,17 @@ from rlpyt.utils.logging.runs import RECORD, read_params
 from rlpyt.utils.quick_args import takes
 from rlpyt.utils.recipes import Script, make, make_call, names_in, running_script
 
-HINT = "Say how to build it: --script FILE.py:FUNCTION, where the function returns the runner of the run."
+HINT = "Say how to build it: --script file.py:function, where the function returns the runner of the run."
 # Where classes may come from without being trusted, and the modules whose functions may, too: they make environments.
 _LIBRARIES = (
     *(f"rlpyt.{name}" for name in ("agents", "algos", "distributions", "envs", "episodes", "models", "replays", "runners", "samplers")),
     *("rlpyt.spaces", "rlpyt.experiments.envs", "torch.nn", "torch.optim", "torch.distributions", "gymnasium.envs", "gymnasium.wrappers"),
 )
-_FUNCTIONS = ("rlpyt.envs.gym:make", "rlpyt.envs.multitask:_construct", "gymnasium.envs.registration:make")
+_CHECKED = ("rlpyt", "torch", "gymnasium", "numpy")
+_FUNCTIONS = (
+    *("rlpyt.envs.gym:make", "rlpyt.envs.multitask:_construct", "gymnasium.envs.registration:make"),
+    *("torch:relu", "torch:sigmoid", "torch:tanh"),
+)
 _MODULES_OF_FUNCTIONS = ("rlpyt.experiments.envs", "torch.nn.functional")
 
 
@@ -64,7 +70,7 @@ class OpenedRun:
 
     def __init__(self, path: Any, snapshot: Any = "last", trust: bool = False, script: str | None = None) -> None:
         self.file, self.snapshot = load_snapshot(_snapshot_path(Path(path), snapshot))
-        if not isinstance(self.snapshot, dict) or "agent_state_dict" not in self.snapshot:
+        if not isinstance(self.snapshot, dict) or not {"agent_state_dict", "trainer"} & self.snapshot.keys():
             raise ValueError(f"{self.file} is not the snapshot of a run: it has no agent_state_dict.")
         self.params_file = beside(self.file, "params.json")
         self.params: dict[str, Any] = {}
@@ -73,13 +79,26 @@ class OpenedRun:
             self.params = read_params(self.params_file)
             self.record = record_in(self.params, self.params_file)
             check_names(self.record, self.params_file, trust)
+            _make_importable(self.record)
         self._built = None if script is None else build_by_script(script, self.params_file)
         file, module = self.record.get("script", {}).get("file"), self.record.get("script", {}).get("module")
         self.script = running_script() if self._built else Script(file, module)
 
+    @property
+    def has_own_loop(self) -> bool:
+        """Whether the run is of a `Trainer`, and an algorithm with a loop of its own."""
+        return "agent_state_dict" not in self.snapshot
+
+    @property
+    def trainer_args(self) -> dict[str, Any] | None:
+        """Arguments of `Trainer.train`, if the run was trained by one."""
+        return self.record.get("trainer")
+
     @cached_property
     def agent(self) -> Any:
         """The agent, made as it was made for the run, without parameters. Acts in one group where it was one for alternating samplers."""
+        if self.has_own_loop:
+            return self._policy_agent()
         agent = self._built.agent if self._built else self._part("agent")
         if agent.recurrent and agent.alternating:
             agent.act_for_one_group()
@@ -88,6 +107,8 @@ class OpenedRun:
     @cached_property
     def sampler(self) -> Any:
         """The sampler, not initialized, which tells the environments and the TrajInfo class of the run."""
+        if self.has_own_loop:
+            return self._envs_of_algo()
         return self._built.sampler if self._built else self._part("sampler")
 
     @property
@@ -95,15 +116,66 @@ class OpenedRun:
         """What the TrajInfo class must know from elsewhere, e.g. the discount."""
         return self._built.get_traj_info_kwargs() if self._built else self.record.get("traj_info", {})
 
+    @cached_property
+    def algo(self) -> Any:
+        """The algorithm, not initialized."""
+        if self._built:
+            return self._built.algo
+        algo = self._part("algo")
+        return algo.accelerate(**self.record["accelerate"]) if self.record.get("accelerate") else algo
+
+    def _policy_agent(self) -> Any:
+        """The policy of an algorithm with a loop of its own, in the state of the snapshot, as an agent."""
+        from rlpyt.agents.policy import PolicyAgent
+        from rlpyt.runners.trainer import load_state
+
+        load_state(self.algo, self.snapshot["algo"], self.file)
+        policy = getattr(self.algo, "policy", None)
+        if policy is None:
+            raise ValueError(f"{type(self.algo).__name__} has no attribute policy, so nobody knows how it acts.")
+        return PolicyAgent(policy)
+
+    def _envs_of_algo(self) -> Any:
+        """What samplers tell of environments, for an algorithm with a loop of its own: it has a sampler of episodes, or a recorded env."""
+        from rlpyt.samplers.collections import TrajInfo
+
+        if "env" in self.record:
+            given = self._part("env")
+        elif hasattr(self.algo, "_sampler"):
+            given = self.algo._sampler.given_envs
+            self.algo._sampler.shutdown_worker()
+        else:
+            raise ValueError(f"{self.params_file} does not say which environment the run had. {HINT}")
+        given = given[0] if isinstance(given, list) else given
+        makes_envs = callable(given) and not hasattr(given, "step")
+        EnvCls = given if makes_envs or isinstance(given, type) else partial(copy.deepcopy, given)
+        return SimpleNamespace(eval_EnvCls=EnvCls, eval_env_kwargs={}, TrajInfoCls=TrajInfo)
+
     def runner(self, **changes: Any) -> Any:
         """Return the runner, not started, with other values for some of its arguments."""
         if self._built:
             return self._built
-        algo = self._part("algo").accelerate(**self.record.get("accelerate", {}))
-        parts = dict(algo=algo, agent=self._part("agent"), sampler=self._part("sampler"))
+        parts = dict(algo=self.algo, agent=self._part("agent"), sampler=self._part("sampler"))
         runner = self._part("runner", parts, **changes)
         runner.script, runner.n_steps = self.script, self.record.get("n_steps", runner.n_steps)
         return runner
+
+    def trainer_parts(self) -> dict[str, Any]:
+        """Return the arguments of `Trainer.setup`."""
+        if self.has_own_loop:
+            return dict(algo=self.algo, env=self._part("env") if "env" in self.record else None)
+        runner = self.runner()
+        return dict(
+            algo=runner.algo,
+            agent=runner.agent,
+            sampler=runner.sampler,
+            affinity=self._runner_argument("affinity"),
+            save_replay=runner.save_replay,
+            RunnerCls=type(runner),
+        )
+
+    def _runner_argument(self, name: str) -> Any:
+        return make(self.record["runner"]["arguments"].get(name), self._load_script)
 
     def _part(self, name: str, parts: Mapping[str, Any] | None = None, **changes: Any) -> Any:
         try:
@@ -129,7 +201,8 @@ class OpenedRun:
         agent = self.agent
         agent.initialize(checked_spaces(env))
         try:
-            agent.load_state_dict(self.snapshot["agent_state_dict"])
+            if not self.has_own_loop:
+                agent.load_state_dict(self.snapshot["agent_state_dict"])
         except (KeyError, RuntimeError) as error:
             raise ValueError(f"{self.file} does not fit {type(agent).__name__} in this environment: {error}") from error
         agent.to_device(cuda_idx)
@@ -265,9 +338,17 @@ def check_names(record: Mapping[str, Any], params_file: Path, trust: bool = Fals
     )
     if refused:
         raise ValueError(
-            f"{params_file} names what opening this run would import and call: {', '.join(refused)}. It is neither a part of rlpyt, torch or "
-            f"gymnasium, nor in a file below the current directory, {os.getcwd()}. If you trust the run, say so: --trust (or trust=True)."
+            f"{params_file} names what opening this run would import and call: {', '.join(refused)}. It is neither a part of rlpyt, torch "
+            f"or gymnasium, nor in a file below the current directory, {os.getcwd()}. If you trust the run, say so: --trust, or trust=True."
         )
+
+
+def _make_importable(record: Mapping[str, Any]) -> None:
+    """Let modules be found beside the script of a run, as they were when it ran, where the run needs one of them."""
+    file = record.get("script", {}).get("file")
+    others = {name.partition(".")[0].partition(":")[0] for tag, name in names_in(record) if tag == "$name"} - set(_CHECKED)
+    if file is not None and others and os.path.dirname(file) not in sys.path:
+        sys.path.insert(0, os.path.dirname(file))
 
 
 def check_script(exp_dir: Path) -> None:
@@ -311,7 +392,7 @@ def _texts(recipe: Any) -> Iterator[str]:
 def _is_trusted(path: str, directories: list[str], params_file: Path) -> bool:
     module, _, qualname = path.partition(":")
     library = module.partition(".")[0]
-    if library in ("rlpyt", "torch", "gymnasium", "numpy"):
+    if library in _CHECKED:
         return _is_part_of_library(path, module, qualname)
     try:
         spec = PathFinder.find_spec(library, [*directories, *sys.path])
@@ -367,12 +448,14 @@ def script_module(script: Script) -> Any:
     if script == running_script():
         return sys.modules["__main__"]
     if script.file is None or not os.path.isfile(script.file):
-        raise FileNotFoundError(f"The script of the run, {script.file}, is not there any more.")
+        raise FileNotFoundError(f"The script of the run, {script.file}, is not there any more. {HINT}")
     with no_new_runs(f"Importing {script.file} starts a run. Put what trains below `if __name__ == '__main__':`."):
         if script.module is None:
             return import_file(Path(script.file))
-        root = Path(script.file).parents[script.module.count(".")]
-        sys.path.insert(0, str(root))
+        parts = Path(*script.module.split(".")).with_suffix(".py").parts
+        if Path(script.file).parts[-len(parts) :] != parts:
+            raise ValueError(f"{script.file} cannot be the module {script.module}.")
+        sys.path.insert(0, str(Path(*Path(script.file).parts[: -len(parts)])))
         return importlib.import_module(script.module)
 
 
@@ -403,7 +486,7 @@ def load_function(script: str) -> Callable:
     """
     file, colon, name = script.rpartition(":")
     if not (file and colon and name):
-        raise ValueError(f"{script!r} must be of the form FILE.py:FUNCTION.")
+        raise ValueError(f"{script!r} must be of the form file.py:function.")
     path = Path(file).resolve()
     if not path.is_file():
         raise FileNotFoundError(f"There is no script {path}.")

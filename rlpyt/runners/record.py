@@ -29,7 +29,7 @@ from typing import Any
 from rlpyt.utils import provenance
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import LOG_DIR, check_runs_may_start
-from rlpyt.utils.logging.runs import RECORD
+from rlpyt.utils.logging.runs import RECORD, recorded_settings
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.recipes import Script, defaults_of, describe_call, readable, running_script
 
@@ -86,6 +86,9 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
     record = dict(format=FORMAT, script=script._asdict(), **facts, **calls, **_origin(script, directory))
     path = os.path.join(directory, "params.json")
     logger.try_to_write(path, lambda: _add_record(path, record))
+    writer = logger.get_tf_summary_writer()
+    if hasattr(writer, "add_settings"):
+        writer.add_settings(recorded_settings(record))
     if unknown:
         what = ", ".join(f"{where} ({text})" for where, text in unknown.items())
         logger.log(

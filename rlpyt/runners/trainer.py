@@ -35,9 +35,12 @@ from rlpyt.experiment.snapshotter import SnapshotConfig, Snapshotter, find_snaps
 from rlpyt.runners.checkpoint import beside
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.record import write_record
 from rlpyt.runners.sync_rl import SyncRlMixin
 from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.context import check_runs_may_start
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+from rlpyt.utils.recipes import Script, running_script
 from rlpyt.utils.seed import get_seed, rng_states, set_rng_states
 
 FORMAT = 1
@@ -81,6 +84,7 @@ class Trainer:
     def __init__(self, snapshot_config: Any = None) -> None:
         config = _config_of_log() if snapshot_config is None else _as_config(snapshot_config)
         self._snapshotter = Snapshotter(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap)
+        self.script: Script | None = None  # What made the run, where it is another file than that of this process.
         self.step_itr = 0
         self.step_episode: Any = None
         self.enable_logging = True
@@ -266,10 +270,23 @@ class Trainer:
         finally:
             self._restored = None  # From where one training goes on, not the next one.
 
+    def _recorded(self) -> dict[str, Any]:
+        """What params.json says of the trainer itself."""
+        args = dataclasses.asdict(self._train_args)
+        return dict(trainer={name: value for name, value in args.items() if name != "start_epoch"})
+
     def _train_by_algorithm(self) -> Any:
+        check_runs_may_start()
+        args = self._train_args
         if self._snapshotter.snapshot_mode != "none":
             _check_has_state(self._algo, "train it with snapshot_mode='none'")
         self._describe()
+        if self._snapshotter.is_writer:
+            parts = dict(algo=self._algo) if self._env is None else dict(algo=self._algo, env=self._env)
+            n_steps = None if args.batch_size is None else args.n_epochs * args.batch_size
+            write_record(
+                self._snapshotter.snapshot_dir, self.script or running_script(), parts, seed=get_seed(), n_steps=n_steps, **self._recorded()
+            )
         self._sampler_state = None
         self._start_time = self._epoch_time = time.monotonic()
         says = "finishing this epoch, then saving. Ctrl-C again ends at once."
@@ -348,6 +365,7 @@ class Trainer:
         self._describe()
         self._runner = runner
         self._runner.snapshots = _EpochSnapshots(self._snapshotter, self._runner, args)
+        self._runner.script, self._runner.also_recorded = self.script, self._recorded()
         self._runner.train()
         return self._runner._score
 
@@ -434,7 +452,7 @@ class Trainer:
             kind = "an algorithm of rlpyt" if "run" in snapshot else "an algorithm with train(trainer)"
             raise ValueError(f"{file} is of {kind}, which {type(self._algo).__name__} is not.")
         if self._runner_settings is None:
-            _load_state(self._algo, snapshot["algo"], file)
+            load_state(self._algo, snapshot["algo"], file)
             self._must_continue = True
 
     def _continue(self) -> None:
@@ -444,7 +462,7 @@ class Trainer:
         self._must_continue = False
         file, snapshot = self._restored
         if snapshot["sampler"] is not None and hasattr(self._sampler, "load_state_dict"):
-            _load_state(self._sampler, snapshot["sampler"], file)
+            load_state(self._sampler, snapshot["sampler"], file)
         elif self._sampler is not None:
             logger.log("Environments begin new episodes: the sampler does not tell where they are.")
         self._total_env_steps, self.step_itr = snapshot["cum_steps"], snapshot["trainer"]["total_itr"]
@@ -543,7 +561,7 @@ def _state_of(part: Any) -> dict[str, Any]:
         ) from None
 
 
-def _load_state(part: Any, saved: dict[str, Any], file: Any) -> None:
+def load_state(part: Any, saved: dict[str, Any], file: Any) -> None:
     """Invert `_state_of`."""
     name = type(part).__name__
     if saved["class"] != name:

@@ -221,9 +221,11 @@ def _is_namedtuple(value: Any) -> bool:
 
 
 def _path_of(value: Any) -> str:
-    """Module and qualified name. A function that is built in, such as torch.relu, may tell its module elsewhere, or not at all."""
-    module = getattr(value, "__module__", None) or getattr(type(getattr(value, "__self__", None)), "__module__", "?")
-    return f"{module}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+    """Module and qualified name. Of functions that are built in, only those of torch, such as torch.relu, are looked for."""
+    name, module = getattr(value, "__qualname__", type(value).__qualname__), getattr(value, "__module__", None)
+    if inspect.isbuiltin(value) and not _is_found(value, str(module), name):
+        name, module = value.__name__, "torch"
+    return f"{module}:{name}"
 
 
 def _is_found(value: Any, module: str, qualname: str) -> bool:

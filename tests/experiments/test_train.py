@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "train.py"
-sys.path[:0] = [str(SCRIPT.parent)]
-import train  # noqa: E402
+from rlpyt.algos.base import has_bf16
+from rlpyt.experiments import train
+from rlpyt.experiments.configs import classes_of, load, variant
+from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.samplers.serial.sampler import SerialSampler
 
-from rlpyt.algos.base import has_bf16  # noqa: E402
-from rlpyt.experiments.configs import classes_of, load, variant  # noqa: E402
-from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval  # noqa: E402
-from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval  # noqa: E402
-from rlpyt.samplers.serial.sampler import SerialSampler  # noqa: E402
+SCRIPT = Path(__file__).parents[2] / "examples" / "train.py"
 
 RUNS = [
     ["cartpole", "ppo", "--sampler", "cpu"],

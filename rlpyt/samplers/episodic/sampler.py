@@ -91,6 +91,11 @@ class Sampler(Recorded, ABC):
         self._prepare(self._agents)
         self._start()
 
+    @property
+    def given_envs(self) -> Any:
+        """The environments, or what makes them, that the sampler was given: one for all workers, or a list with one for each."""
+        return self._given[1]
+
     @classmethod
     def from_worker_factory(cls, worker_factory: WorkerFactory, agents: Any, envs: Any) -> Sampler:
         """Make a sampler.

@@ -140,7 +140,7 @@ def run_context(
 
 @contextmanager
 def no_new_runs(message: str) -> Iterator[None]:
-    """Inside this context, opening a log and starting to train are a ValueError with that message: for code that is only to be looked at."""
+    """Inside this context, opening a log and starting to train raise ValueError with that message: for code that is only looked at."""
     token = _NO_NEW_RUNS.set(message)
     try:
         yield

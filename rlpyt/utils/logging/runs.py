@@ -89,16 +89,22 @@ def read_settings(run_dir: Any) -> dict[str, Any]:
     return settings
 
 
-def recorded_settings(record: Any) -> dict[str, Any]:
-    """Return the settings in the record of a run, given or default, by dotted names such as "algo.learning_rate" and "env.id"."""
+def recorded_settings(record: Any, with_defaults: bool = True) -> dict[str, Any]:
+    """Return the settings in the record of a run by dotted names such as "algo.learning_rate" and "env.id".
+
+    Args:
+        record: what a runner wrote; {} is returned for anything else.
+        with_defaults: also the settings that the run was not given.
+    """
     if not isinstance(record, Mapping):
         return {}
     nested = {name: record[name] for name in ("seed", "accelerate") if name in record}
     for part in ("runner", "algo", "agent", "sampler"):
         call = record.get(part)
         if isinstance(call, Mapping):
-            given = {name: value for name, value in readable(call.get("arguments", {})).items() if value != {"$part": name}}
-            nested[part] = {"class": readable(call.get("class")), **readable(call.get("defaults", {})), **given}
+            given = {name: value for name, value in call.get("arguments", {}).items() if value != {"$part": name}}
+            defaults = call.get("defaults", {}) if with_defaults else {}
+            nested[part] = {"class": readable(call.get("class")), **readable({**defaults, **given})}
     env, optim, model = (
         nested.get(part, {}).get(name) for part, name in (("sampler", "env_kwargs"), ("algo", "optim_kwargs"), ("agent", "model_kwargs"))
     )

@@ -52,6 +52,10 @@ class WandbWriter:
         """Keep a number of the row that is under way."""
         self._row[name], self._row[STEP] = value, step
 
+    def add_settings(self, settings: Mapping[str, Any]) -> None:
+        """Add settings to the configuration of the run, by dotted names."""
+        self.run.config.update(dict(settings), allow_val_change=True)
+
     def flush(self) -> None:
         """Send the row."""
         row, self._row = self._row, {}
@@ -73,6 +77,12 @@ class Writers:
         """Write a number."""
         for writer in self.writers:
             writer.add_scalar(name, value, step)
+
+    def add_settings(self, settings: Mapping[str, Any]) -> None:
+        """Write settings where there is a place for them."""
+        for writer in self.writers:
+            if hasattr(writer, "add_settings"):
+                writer.add_settings(settings)
 
     def flush(self) -> None:
         """End a row."""

@@ -1,0 +1,60 @@
+"""Train a configuration of rlpyt.experiments.configs, with changes.
+
+A configuration is a module and a key in it; without one, all of them are listed. Every setting can be
+changed: --set section.name=value, where the sections are agent, algo, accelerate, env, eval_env, model,
+optim, runner and sampler.
+
+examples:
+  rlpyt train cartpole ppo
+  rlpyt train atari_ff_ppo pong_2M --n_parallel 2 --set accelerate.bf16=True
+  rlpyt train mujoco_sac sac_1M_serial --set env.id=HalfCheetah-v5 algo.learning_rate=1e-3
+"""
+
+from __future__ import annotations
+
+import argparse
+
+SINGLE = ("log_dir", "run_ID", "seed", "cuda_idx", "n_parallel")  # options that runs of experiments are told otherwise
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("names", metavar="NAME", nargs="*", help="module and key, e.g. cartpole ppo, or cartpole:ppo")
+    parser.add_argument("--log_dir", help="directory of the experiment; default: made from module and key")
+    parser.add_argument("--run_ID", help="number of the run, part of its directory; default: 0", type=int, default=0)
+    parser.add_argument("--seed", help="the same seed gives the same run; default: 0", type=int, default=0)
+    parser.add_argument("--cuda_idx", help="GPU to use; default: none", type=int)
+    parser.add_argument("--n_parallel", help="worker processes of parallel samplers, in each group; default: 2", type=int, default=2)
+    parser.add_argument("--sampler", metavar="NAME", help="instead of the configuration's: serial, cpu, gpu, alternating, async_cpu, ...")
+    parser.add_argument("--set", metavar="SECTION.NAME=VALUE", help="settings to change", nargs="+", default=[], dest="settings")
+    parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, or list the configurations."""
+    from rlpyt.experiments import configs
+    from rlpyt.experiments.build import SAMPLERS
+    from rlpyt.experiments.train import build_and_train, build_and_train_in_slot, split_key
+
+    if args.sampler is not None and "." not in args.sampler:
+        configs.look_up(args.sampler, SAMPLERS, "sampler named")
+    settings = {name: getattr(args, name) for name in ("sampler", "settings", "smoke")}
+    names = split_key(args.names[0]) if len(args.names) == 1 else args.names
+    if not names:
+        print(list_of_configurations())
+    elif len(names) == 2:
+        build_and_train(*names, **{name: getattr(args, name) for name in SINGLE}, **settings)
+    elif len(names) == 4:  # As run_experiments calls a script.
+        build_and_train_in_slot(*names, **settings)
+    else:
+        raise ValueError(f"give module and key, or slot_affinity_code, log_dir, run_ID and module:key, not {' '.join(names)}.")
+    return 0
+
+
+def list_of_configurations() -> str:
+    """Return a line for each configuration module, with its keys."""
+    from rlpyt.experiments import configs
+
+    names = sorted(name for name in configs.config_modules() if hasattr(configs.load(name), "configs"))
+    width = max(map(len, names)) + 2
+    return "\n".join(f"{name:{width}}{' '.join(map(str, configs.load(name).configs))}" for name in names)

@@ -1,0 +1,128 @@
+"""Training a configuration of `rlpyt.experiments.configs`, with changes: what ``rlpyt train`` and examples/train.py do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlpyt.experiments.build import SAMPLERS, build, load_class, read_value
+from rlpyt.experiments.configs import classes_of, load, look_up, variant
+from rlpyt.runners.minibatch_rl import MinibatchRlBase
+from rlpyt.utils.launching.affinity import affinity_from_code
+from rlpyt.utils.launching.exp_launcher import resume_from
+from rlpyt.utils.launching.variant import load_variant
+from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.quick_args import arguments_of
+
+OPTIONAL_CLASSES = ("traj_info", "optim", "replay_buffer", "collector", "alternating_agent")
+SMOKE = dict(  # No setting is larger than this in a tiny run.
+    algo=dict(batch_T=8, warmup_T=4, store_rnn_state_interval=4, epochs=2, minibatches=4, min_steps_learn=128, replay_size=2048),
+    runner=dict(n_steps=512, log_interval_steps=256),
+    sampler=dict(batch_T=32, batch_B=4, max_decorrelation_steps=10, eval_n_envs=2, eval_max_steps=100),
+)
+
+
+def build_and_train(
+    module: str,
+    key: str,
+    log_dir: Any = None,
+    run_ID: int | str = 0,
+    seed: int | None = 0,
+    cuda_idx: int | None = None,
+    n_parallel: int = 2,
+    sampler: str | None = None,
+    settings: Sequence[str] = (),
+    affinity: Any = None,
+    smoke: bool = False,
+    sections: Mapping[str, Mapping] | None = None,
+    resume_from: Any = None,
+) -> str:
+    """Train a configuration, and return the directory of the run.
+
+    Args:
+        module: last name of a configuration module, such as "cartpole".
+        key: of a configuration in it, such as "ppo".
+        log_dir: directory of the experiment, see `rlpyt.utils.logging.context.logger_context`; default "<module>_<key>".
+        run_ID: number of the run, part of its directory.
+        seed: of the run; None draws one.
+        cuda_idx: GPU that trains; None for none.
+        n_parallel: worker processes of parallel samplers, in each group.
+        sampler: name in `rlpyt.experiments.build.SAMPLERS`, or import path; None takes the configuration's.
+        settings: changes such as "algo.learning_rate=1e-3".
+        affinity: for the runner; None makes it from `cuda_idx` and `n_parallel`.
+        smoke: make the run tiny, to see whether everything works.
+        sections: changes by section; "classes" has import paths, or names of samplers.
+        resume_from: directory of a run to go on with.
+
+    Raises:
+        ValueError: a name does not exist; before anything starts.
+    """
+    config_module = load(module)
+    config = config_module.configs[look_up(key, config_module.configs, f"configuration in {module}")]
+    paths = classes_of(config_module, key)
+    sections = dict(sections or {})
+    for part, path in sections.pop("classes", {}).items():
+        paths[look_up(part, [*paths, *OPTIONAL_CLASSES], "part of a run named")] = path
+    if sampler is not None:
+        paths["sampler"] = sampler
+    paths["sampler"] = SAMPLERS.get(paths["sampler"], paths["sampler"])
+    config = {"accelerate": {}, **config}
+    config = variant(config, **sections)
+    config = variant(config, **changes(config, settings))
+    if smoke:
+        config = limited(config, dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase, sampler=load_class(paths["sampler"])))
+    if affinity is None:
+        affinity = dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), set_affinity=False)
+    runner = build(config, paths, affinity, seed)
+    runner.resume_from = resume_from
+    log_dir = f"{module}_{key}" if log_dir is None else log_dir
+    params = dict(config, configuration=f"{module}:{key}", seed=seed)
+    with logger_context(log_dir, run_ID, name=f"{module}_{key}", log_params=params) as run_dir:
+        runner.train()
+    return run_dir
+
+
+def build_and_train_in_slot(slot_affinity_code: str, log_dir: Any, run_ID: int | str, config_key: str, **settings: Any) -> str:
+    """Train as a run of an experiment, which finds its changes in `log_dir` and uses `run_ID` as its seed; `config_key` is module:key."""
+    module, key = split_key(config_key)
+    return build_and_train(
+        module,
+        key,
+        log_dir,
+        int(run_ID),
+        seed=int(run_ID),
+        affinity=affinity_from_code(slot_affinity_code),
+        sections=load_variant(log_dir),
+        resume_from=resume_from(),
+        **settings,
+    )
+
+
+def split_key(config_key: str) -> tuple[str, str]:
+    """Return module and key of "module:key"; ValueError if it has another form."""
+    module, colon, key = config_key.partition(":")
+    if not colon:
+        raise ValueError(f"{config_key!r} must be a configuration module and a key in it, e.g. cartpole:ppo.")
+    return module, key
+
+
+def changes(config: Mapping[str, Any], settings: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Read settings such as "algo.learning_rate=1e-3" into sections; ValueError for another form, or a section that does not exist."""
+    sections: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        name, is_, text = setting.partition("=")
+        section, dot, name = name.partition(".")
+        if not (is_ and dot):
+            raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=1e-3.")
+        sections.setdefault(look_up(section, config, "section"), {})[name] = read_value(text)
+    return sections
+
+
+def limited(config: Mapping[str, Any], classes: Mapping[str, Any]) -> dict[str, dict]:
+    """Return the configuration with no setting above SMOKE, also where it is a default of the section's class."""
+    sections = {}
+    for section, limits in SMOKE.items():
+        defaults = {name: a.default for name, a in arguments_of(classes[section]).items() if a.default is not a.empty}
+        values = {**defaults, **config[section]}
+        sections[section] = {name: min(values[name], limit) for name, limit in limits.items() if values.get(name)}
+    return variant(config, **sections)

@@ -1,0 +1,355 @@
+"""Opening runs: the agent that acts, and what is imported for it."""
+
+import json
+import os
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import rlpyt
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpLstmAgent
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.envs.gym import make as gym_make
+from rlpyt.experiments.build import build
+from rlpyt.experiments.configs import classes_of, config_modules, load
+from rlpyt.experiments.opening import OpenedRun, check_names
+from rlpyt.runners.checkpoint import settings_of
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.recipes import Script, describe_call
+
+NOWHERE = Script("/nowhere/script.py")
+
+
+def train(log_dir, agent=None, algo=None, snapshot_mode="last", env=dict(id="CartPole-v1"), EnvCls=gym_make, n_steps=16):  # noqa: B006
+    """Return the directory of a tiny run."""
+    runner = MinibatchRl(
+        algo=A2C() if algo is None else algo,
+        agent=MlpFfAgent() if agent is None else agent,
+        sampler=SerialSampler(EnvCls=EnvCls, env_kwargs=env, batch_T=4, batch_B=2, max_decorrelation_steps=0),
+        n_steps=n_steps,
+        log_interval_steps=n_steps // 2,
+        seed=1,
+    )
+    with logger_context(str(log_dir), 0, "run", snapshot_mode=snapshot_mode) as run_dir:
+        runner.train()
+    return Path(run_dir)
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    """A run; do not write there."""
+    return train(tmp_path_factory.mktemp("run"), snapshot_mode="best", n_steps=256)
+
+
+@pytest.fixture
+def copied(run_dir, tmp_path):
+    """The same run, to write to."""
+    return Path(shutil.copytree(run_dir, tmp_path / "copied" / "run_0"))
+
+
+def change(run_dir, change_record):
+    """Let a function change the record of a run."""
+    params = json.loads((run_dir / "params.json").read_text())
+    change_record(params["rlpyt"])
+    (run_dir / "params.json").write_text(json.dumps(params))
+
+
+def assert_same(state, other):
+    torch.testing.assert_close(dict(state), dict(other), rtol=0, atol=0)
+
+
+# --- The agent that acts ----------------------------------------------------------------------------------------------
+def test_a_loaded_agent_has_the_parameters_of_the_snapshot_and_acts(run_dir):
+    agent = rlpyt.load_agent(run_dir)
+    assert_same(agent.state_dict(), torch.load(run_dir / "params.pkl", weights_only=True)["agent_state_dict"])
+    step = agent.step(torch.zeros(4), torch.tensor(0), torch.tensor(0.0))
+    assert int(step.action) in (0, 1) and agent._mode == "eval"
+
+
+def test_the_best_snapshot_or_any_other_may_be_taken(run_dir, tmp_path):
+    best, last = (rlpyt.load_agent(run_dir, snapshot=which, device=where) for which, where in (("best", None), ("last", "cpu")))
+    file = rlpyt.load_agent(run_dir, snapshot=run_dir / "best.pkl")
+    assert_same(best.state_dict(), file.state_dict())
+    assert_same(best.state_dict(), torch.load(run_dir / "best.pkl", weights_only=True)["agent_state_dict"])
+    assert_same(last.state_dict(), torch.load(run_dir / "params.pkl", weights_only=True)["agent_state_dict"])
+    with pytest.raises(FileNotFoundError, match="There is no snapshot"):
+        rlpyt.load_agent(run_dir, snapshot="bets")
+    (tmp_path / "run_1").mkdir()
+    with pytest.raises(FileNotFoundError, match="There is no snapshot"):
+        rlpyt.load_agent(tmp_path / "run_1")
+
+
+@pytest.mark.parametrize(
+    "agent, algo", [(MlpFfAgent, A2C), (MlpLstmAgent, A2C), (MlpDqnAgent, lambda: DQN(min_steps_learn=8, batch_size=4))]
+)
+def test_a_loaded_policy_plays_in_a_plain_loop_of_gymnasium(tmp_path, agent, algo):
+    policy, env = rlpyt.load_policy(train(tmp_path, agent(), algo())), gymnasium.make("CartPole-v1")
+    (observation, info), done = env.reset(seed=0), False
+    while not done:
+        action = policy(observation)
+        assert env.action_space.contains(action)
+        observation, reward, terminated, truncated, info = env.step(action)
+        done = terminated or truncated
+    policy.reset()
+
+
+def test_a_loaded_policy_remembers_until_it_is_reset(tmp_path):
+    torch.manual_seed(0)
+    policy = rlpyt.load_policy(train(tmp_path, MlpLstmAgent()))
+    agent, observation = policy._policy.agent, np.ones(4, np.float32)
+    assert agent.prev_rnn_state is None
+    policy(observation, reward=1.0)
+    assert agent.prev_rnn_state is not None
+    policy.reset()
+    assert agent.prev_rnn_state is None
+
+
+class Shifted(gymnasium.Env):
+    """Knows the actions 5 and 6, and tells what it got."""
+
+    observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Box(-1, 1, (2,), np.float64), b=gymnasium.spaces.Discrete(3))
+    action_space = gymnasium.spaces.Discrete(2, start=5)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return dict(a=np.zeros(2), b=1), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return dict(a=np.zeros(2), b=1), 0.0, False, True, {}
+
+
+def test_a_policy_speaks_the_language_of_the_gymnasium_environment(tmp_path):
+    policy, env = rlpyt.load_policy(train(tmp_path, EnvCls=Shifted, env={})), Shifted()
+    observation, _ = env.reset()
+    assert {int(policy(observation)) for _ in range(50)} == {5, 6}
+
+
+# --- A run is made again as it was ------------------------------------------------------------------------------------
+CONFIGS = [(name, key) for name in config_modules() for key in getattr(load(name), "configs", {})]
+
+
+@pytest.mark.parametrize("name, key", CONFIGS, ids=" ".join)
+def test_every_configuration_is_made_again_as_it_was(name, key):
+    """Through JSON, by the same check of names as a run of a stranger."""
+    from rlpyt.experiments.opening import make_call
+
+    module = load(name)
+    affinity = dict(workers_cpus=[0], cuda_idx=None, set_affinity=False)
+    try:
+        runner = build(module.configs[key], classes_of(module, key), affinity, seed=3)
+    except (ImportError, ValueError) as error:
+        pytest.skip(f"This configuration is not for this machine: {error}")
+    parts = dict(runner=runner, algo=runner.algo, agent=runner.agent, sampler=runner.sampler)
+    record = {name: describe_call(part, NOWHERE, parts, where=name) for name, part in parts.items()}
+    assert not any(unknown for _, unknown in record.values())
+    record = json.loads(json.dumps({name: call for name, (call, _) in record.items()}))
+    check_names(record, Path("/nowhere/params.json"))
+    made = {name: make_call(record[name], None) for name in ("algo", "agent", "sampler")}
+    again = make_call(record["runner"], None, made)
+    assert settings_of(again) == settings_of(runner) and type(again) is type(runner)
+    assert (again.seed, again.n_steps, again.log_interval_steps) == (3, runner.n_steps, runner.log_interval_steps)
+    assert again.affinity == runner.affinity and again.sampler.eval_env_kwargs == runner.sampler.eval_env_kwargs
+
+
+# --- Trust ------------------------------------------------------------------------------------------------------------
+MARK = "import pathlib; pathlib.Path(__file__ + '.was_run').touch()\n"
+
+
+@pytest.mark.parametrize(
+    "place, value",
+    [
+        ("EnvCls", {"$name": "os:system"}),
+        ("EnvCls", {"$name": "subprocess:Popen"}),
+        ("EnvCls", {"$name": "builtins:exec"}),
+        ("EnvCls", {"$name": "torch:load"}),
+        ("EnvCls", {"$name": "torch.hub:load"}),
+        ("EnvCls", {"$name": "torch.nn.modules.module:torch.load"}),
+        ("EnvCls", {"$name": "numpy:memmap"}),
+        ("EnvCls", {"$name": "numpy:load"}),
+        ("EnvCls", {"$name": "rlpyt.experiments.opening:load_function"}),
+        ("EnvCls", {"$name": "rlpyt.samplers.base:entry"}),
+        ("EnvCls", {"$name": "rlpyt.utils.launching.sweep:subprocess.run"}),
+        ("EnvCls", {"$name": "rlpyt.samplers.workers:os.system"}),
+        ("EnvCls", {"$name": "gymnasium.envs.registration:importlib.import_module"}),
+        ("env_kwargs", {"id": "evil_module:Foo-v0"}),
+        ("env_kwargs", {"unknown": {"deep": [{"$name": "evil_module:Foo"}]}}),
+        ("no_such_argument", {"$name": "evil_module:Foo"}),
+        ("TrajInfoCls", {"$make": {"class": {"$name": "evil_module:Foo"}, "arguments": {}}}),
+        ("TrajInfoCls", {"$partial": {"function": {"$name": "evil_module:Foo"}, "arguments": {}, "positional": []}}),
+        ("EnvCls", {"$script": "Foo"}),
+    ],
+)
+def test_code_that_a_run_names_is_not_imported(copied, tmp_path, monkeypatch, place, value):
+    evil = tmp_path / "elsewhere" / "evil_module.py"
+    evil.parent.mkdir()
+    evil.write_text(MARK + "class Foo: pass\n")
+    monkeypatch.syspath_prepend(str(evil.parent))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def do(record):
+        record["sampler"]["arguments"][place] = value
+        record["script"] = dict(file=str(evil), module=None)
+
+    change(copied, do)
+    with pytest.raises(ValueError, match="names what opening this run would import and call: .*If you trust the run, say so: --trust"):
+        rlpyt.load_agent(copied)
+    assert not list(evil.parent.glob("*.was_run")) and "evil_module" not in sys.modules
+
+
+def test_all_that_is_not_trusted_is_listed_at_once(copied):
+    def do(record):
+        record["agent"]["arguments"].update(a={"$name": "os:system"}, b={"$name": "shutil:rmtree"})
+
+    change(copied, do)
+    with pytest.raises(ValueError, match="os:system, shutil:rmtree"):
+        OpenedRun(copied)
+
+
+ENV = """
+from rlpyt.envs.gym import make
+
+def my_env():
+    return make(id="CartPole-v1")
+"""
+
+
+def by_a_module_of(run_dir, directory, name):
+    """Write a module, and let the run's environments be made by it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.py").write_text(MARK + ENV)
+
+    def do(record):
+        record["sampler"]["arguments"].update(EnvCls={"$name": f"{name}:my_env"}, env_kwargs={})
+        record["script"] = dict(file=str(directory / "script.py"), module=None)
+
+    change(run_dir, do)
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """Leaves the table of modules, and the path where they are found, as they were."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("my_"):
+            del sys.modules[name]
+
+
+def test_modules_beside_a_script_below_the_current_directory_are_the_users(copied, tmp_path, monkeypatch, fresh):
+    by_a_module_of(copied, tmp_path / "project" / "deep", "my_envs_a")
+    monkeypatch.chdir(tmp_path / "project")
+    assert type(rlpyt.load_agent(copied)) is MlpFfAgent
+    monkeypatch.chdir(tmp_path / "copied")
+    with pytest.raises(ValueError, match="my_envs_a:my_env"):
+        rlpyt.load_agent(copied)
+    assert type(rlpyt.load_agent(copied, trust=True)) is MlpFfAgent
+
+
+def test_modules_in_the_directory_of_the_run_are_not(copied, tmp_path, monkeypatch, fresh):
+    by_a_module_of(copied, copied, "my_envs_b")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="my_envs_b:my_env"):
+        rlpyt.load_agent(copied)
+    assert not list(copied.glob("*.was_run"))
+
+
+def test_neither_are_installed_packages_below_the_current_directory(copied, tmp_path, monkeypatch, fresh):
+    by_a_module_of(copied, tmp_path / "venv" / "site-packages", "my_envs_c")
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path / "venv" / "site-packages")])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="my_envs_c:my_env"):
+        rlpyt.load_agent(copied)
+    monkeypatch.chdir("/")
+    with pytest.raises(ValueError):
+        change(copied, lambda record: record["sampler"]["arguments"].update(EnvCls={"$name": "os:system"}))
+        rlpyt.load_agent(copied)
+
+
+def test_a_script_without_a_main_guard_does_not_train_when_it_is_looked_at(copied, tmp_path, monkeypatch, fresh):
+    script = tmp_path / "my_script_a.py"
+    script.write_text(ENV + "from rlpyt.utils.logging.context import logger_context\nwith logger_context('x', 0, 'x'):\n    pass\n")
+
+    def do(record):
+        record["sampler"]["arguments"].update(EnvCls={"$script": "my_env"}, env_kwargs={})
+        record["script"] = dict(file=str(script), module=None)
+
+    change(copied, do)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="my_script_a.py starts a run. Put what trains below `if __name__ == '__main__':`"):
+        rlpyt.load_agent(copied)
+    assert "my_script_a" not in sys.modules
+    script.unlink()
+    with pytest.raises(FileNotFoundError, match="my_script_a.py, is not there any more"):
+        rlpyt.load_agent(copied)
+
+
+@pytest.mark.parametrize("body", ["with logger_context('x', 0, 'x'):\n        runner.train()", "runner.train()"])
+def test_a_function_that_trains_is_stopped_before_it_does(run_dir, tmp_path, monkeypatch, fresh, body):
+    script = """
+    from rlpyt.agents.pg.mlp import MlpFfAgent
+    from rlpyt.algos.pg.a2c import A2C
+    from rlpyt.envs.gym import make
+    from rlpyt.runners.minibatch_rl import MinibatchRl
+    from rlpyt.samplers.serial.sampler import SerialSampler
+    from rlpyt.utils.logging.context import logger_context
+
+    def build_and_train():
+        sampler = SerialSampler(make, dict(id="CartPole-v1"), batch_T=4, batch_B=2)
+        runner = MinibatchRl(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, n_steps=1e9)
+        BODY
+        return runner
+    """
+    (tmp_path / "my_script_b.py").write_text(textwrap.dedent(script).replace("    BODY", f"    {body}"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="build_and_train starts a run. Give a function that returns the runner"):
+        OpenedRun(run_dir, script="my_script_b.py:build_and_train")
+    assert sorted(os.listdir(tmp_path)) == ["my_script_b.py"]
+
+
+@pytest.mark.parametrize(
+    "do, message",
+    [
+        (lambda record: record.clear(), "The agent of .* cannot be made again"),
+        (lambda record: record["agent"].update(arguments=[]), "must say what to call, and its arguments"),
+        (lambda record: record["agent"]["arguments"].update(hidden=3), "unexpected keyword argument 'hidden'"),
+        (lambda record: record["agent"].update({"class": {"$unknown": "a lambda"}}), "it was a lambda. Say how to build it: --script"),
+        (lambda record: record["agent"].update({"class": {"$name": "rlpyt.agents.pg.mlp:Gone"}}), "There is no Gone in rlpyt.agents"),
+    ],
+)
+def test_a_damaged_record_is_refused_in_a_sentence(copied, do, message):
+    change(copied, do)
+    with pytest.raises(ValueError, match=message):
+        OpenedRun(copied).agent  # noqa: B018
+
+
+def test_functions_of_scripts_find_what_lies_beside_them(tmp_path, fresh):
+    from rlpyt.experiments.opening import load_function
+
+    (tmp_path / "my_neighbour.py").write_text("answer = 42\n")
+    script = tmp_path / "my_script_c.py"
+    script.write_text("import my_neighbour\n\ndef make():\n    return my_neighbour.answer, __name__\n")
+    function = load_function(f"{script}:make")
+    assert function() == (42, "my_script_c") and sys.modules["my_script_c"].make is function
+    assert Path(function.__code__.co_filename) == script
+
+
+def test_params_without_a_record_say_what_to_do(copied):
+    (copied / "params.json").write_text(json.dumps(dict(batch_T=3)))
+    with pytest.raises(ValueError, match="does not say how the run was made. Say how to build it: --script file.py:function"):
+        rlpyt.load_agent(copied)
+    (copied / "params.json").unlink()
+    with pytest.raises(FileNotFoundError, match="which tells the settings"):
+        rlpyt.load_agent(copied)

@@ -1,0 +1,238 @@
+"""Objects as data, and the same objects made again."""
+
+import copy
+import dataclasses
+import enum
+import functools
+import json
+import pickle
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.utils.recipes import Recorded, Script, defaults_of, describe, describe_call, make, make_call, names_in, readable, running_script
+
+ELSEWHERE = Script("/nowhere/script.py")
+Point = namedtuple("Point", ["x", "y"])
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    height: int
+    width: int = 3
+
+
+class Part(Recorded):
+    def __init__(self, a, b=2, *rest, c=3, **others):
+        self.a, self.b, self.rest, self.c, self.others = a, b, rest, c, others
+
+
+class SubclassThatCallsNoBase(Part):
+    def __init__(self, size):
+        self.size = size
+
+
+class Forwards(Part):
+    def __init__(self, d=4, **kwargs):
+        super().__init__(**kwargs)
+        self.d = d
+
+
+class PlainClass:
+    def __init__(self, x, y=5):
+        self.x, self._y = x, y
+
+
+class Outer:
+    class Inner:
+        pass
+
+
+def no_script():
+    raise AssertionError("nothing of a script was named")
+
+
+def through_json(value):
+    recipe, unknown = describe(value, ELSEWHERE)
+    assert not unknown
+    return make(json.loads(json.dumps(recipe)), no_script)
+
+
+VALUES = [
+    None,
+    True,
+    3,
+    2.5,
+    float("inf"),
+    "text",
+    [1, [2]],
+    (1, (2, "a")),
+    {1, 2},
+    {"a": {"b": (1,)}},
+    {1: "a", ("b", 2): None},
+    {"$name": "os:system"},  # Of a user, who means just that.
+    torch.nn.ReLU,
+    Outer.Inner,
+    np.float32,
+    torch.relu,
+    functools.partial,
+    Color.RED,
+    Point(1, (2,)),
+    Size(4),
+    Path("/a/b"),
+    torch.float16,
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_come_back_as_they_were(value):
+    assert through_json(value) == value and type(through_json(value)) is type(value)
+
+
+def test_arrays_and_partials_come_back_as_they_were():
+    array = np.array([[1, 2]], np.int16)
+    np.testing.assert_array_equal(through_json(array), array)
+    assert through_json(array).dtype == np.int16 and through_json(array.dtype) == array.dtype
+    torch.testing.assert_close(through_json(torch.tensor([1.5])), torch.tensor([1.5]))
+    assert through_json(np.float32(0.5)) == 0.5
+    made = through_json(functools.partial(Size, 7, width=(8,)))
+    assert made() == Size(7, (8,)) and isinstance(made, functools.partial)
+
+
+@pytest.mark.parametrize(
+    "part, expected",
+    [
+        (lambda: Part(1), dict(a=1, b=2, rest=(), c=3, others={})),
+        (lambda: Part(1, b=5, c=6, d=7), dict(a=1, b=5, rest=(), c=6, others=dict(d=7))),
+        (lambda: Part(1, 2, 3, 4, c=5), dict(a=1, b=2, rest=(3, 4), c=5, others={})),
+        (lambda: SubclassThatCallsNoBase((3, 4)), dict(size=(3, 4))),
+        (lambda: Forwards(a=[1], d=9, z=8), dict(a=[1], b=2, rest=(), c=3, others=dict(z=8), d=9)),
+        (lambda: Part(Part(1)), None),
+    ],
+)
+def test_objects_are_made_again_by_the_same_call(part, expected):
+    part = part()
+    made = through_json(part)
+    assert type(made) is type(part)
+    if expected is None:
+        assert made.a.a == 1
+    else:
+        assert {name: value for name, value in vars(made).items() if name != "_made_with"} == expected
+
+
+def test_arguments_may_be_others_the_next_time():
+    call, _ = describe_call(Part(1, b=5), ELSEWHERE)
+    assert make_call(call, no_script, b=6).b == 6 and make_call(call, no_script, c=7).c == 7
+
+
+def test_copies_and_pickles_remember_how_they_were_made():
+    for part in (copy.copy(Part(1)), copy.deepcopy(Part(1)), pickle.loads(pickle.dumps(Part(1)))):
+        assert through_json(part).a == 1
+
+
+def test_an_object_that_does_not_remember_is_described_by_its_attributes():
+    call, unknown = describe_call(PlainClass(1), ELSEWHERE)
+    assert call["arguments"] == dict(x=1) and not unknown
+
+
+def test_parts_are_named_and_not_described_twice():
+    agent = Part(1)
+    runner = Part(agent, b=[agent])
+    call, _ = describe_call(runner, ELSEWHERE, dict(agent=agent, runner=runner))
+    assert call["arguments"] == dict(a={"$part": "agent"}, b=[{"$part": "agent"}])
+    made = make_call(call, no_script, dict(agent="an agent"))
+    assert made.a == "an agent" and made.b == ["an agent"]
+
+
+def test_what_cannot_be_written_is_named_by_its_place(tmp_path):
+    class Local:
+        pass
+
+    with open(tmp_path / "a", "w") as file:
+        value = dict(a=[1, lambda: 0], b=dict(c=Local), d=file, e=np.zeros(2000))
+        recipe, unknown = describe(value, ELSEWHERE, where="sampler.env_kwargs")
+    assert unknown == {
+        "sampler.env_kwargs.a[1]": "a lambda",
+        "sampler.env_kwargs.b.c": "test_what_cannot_be_written_is_named_by_its_place.<locals>.Local, which is defined inside a function",
+        "sampler.env_kwargs.d": "an object of _io.TextIOWrapper",
+        "sampler.env_kwargs.e": "an object of numpy.ndarray",
+    }
+    json.dumps(recipe)
+    with pytest.raises(ValueError, match="cannot be made again: it was a lambda"):
+        make(recipe, no_script)
+
+
+def test_state_dictionaries_are_left_to_snapshots():
+    call, unknown = describe_call(Part(1, initial_model_state_dict=dict(w=object())), ELSEWHERE)
+    assert call["arguments"] == dict(a=1) and not unknown
+
+
+def test_names_of_the_script_are_told_apart():
+    script = Script(__file__)
+    recipe, _ = describe([Size, Color.RED, torch.nn.ReLU], script)
+    assert recipe == [{"$script": "Size"}, {"$script": "Color.RED"}, {"$name": "torch.nn.modules.activation:ReLU"}]
+    assert make(recipe, lambda: sys.modules[__name__])[:2] == [Size, Color.RED]
+
+
+def test_all_names_are_known_before_anything_is_imported():
+    recipe = {"a": [{"$make": {"class": {"$name": "no_such_module:A"}, "arguments": {"x": {"$script": "B"}}}}], "$name": 3}
+    assert set(names_in(recipe)) == {("$name", "no_such_module:A"), ("$script", "B"), ("$name", "3")}
+    assert "no_such_module" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"$nothing": 1},
+        {"$tuple": [1], "b": 2},
+        {"$make": 1},
+        {"$make": {"class": {"$name": "os:path"}, "arguments": []}},
+        {"$partial": {}},
+        {"$tuple": 3},
+        {"$dict": [1]},
+        {"$array": {"values": [1]}},
+        {"$torch": "load"},
+        {"$part": "nobody"},
+        {"$tensor": []},
+        {"$read": [1]},
+        {"$call": 1},
+    ],
+)
+def test_malformed_recipes_are_value_errors(recipe):
+    with pytest.raises(ValueError):
+        make(recipe, no_script)
+
+
+def test_names_that_are_gone_are_import_errors():
+    for name in ("no_such_module:A", "os:no_such_name", "os"):
+        with pytest.raises(ImportError):
+            make({"$name": name}, no_script)
+
+
+def test_defaults_are_the_values_that_the_object_has():
+    part = Forwards(a=1)
+    part.c = 30
+    assert defaults_of(part) == dict(d=4, b=2, c=30)
+
+
+def test_a_readable_recipe_has_no_tags():
+    recipe, _ = describe(dict(a=(1, 2), b=torch.nn.ReLU, c=Size(4), d=np.arange(2), e={1: 2}), ELSEWHERE)
+    assert readable(recipe) == dict(
+        a=[1, 2],
+        b="torch.nn.modules.activation.ReLU",
+        c=dict({"class": f"{__name__}.Size"}, height=4, width=3),
+        d=[0, 1],
+        e=[[1, 2]],
+    )
+
+
+def test_the_running_script_is_that_of_the_process():
+    assert running_script().file == str(Path(sys.modules["__main__"].__file__).absolute())

@@ -1,0 +1,172 @@
+"""What runners write into params.json: how their parts were made."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.ppo import PPO
+from rlpyt.envs.gym import make
+from rlpyt.runners.async_rl import AsyncRl
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.sync_rl import SyncRl
+from rlpyt.runners.trainer import Trainer
+from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.logging.runs import read_settings
+from rlpyt.utils.recipes import Recorded
+
+
+def serial(SamplerCls=SerialSampler, **kwargs):
+    settings = dict(EnvCls=make, env_kwargs=dict(id="CartPole-v1"), batch_T=4, batch_B=2, max_decorrelation_steps=0)
+    return SamplerCls(**{**settings, **kwargs})
+
+
+def runner(RunnerCls=MinibatchRl, agent=None, algo=None, sampler=None, **kwargs):
+    parts = dict(agent=agent or MlpFfAgent(), algo=algo or A2C(), sampler=sampler or serial())
+    return RunnerCls(**parts, **{**dict(n_steps=16, log_interval_steps=8), **kwargs})
+
+
+def trained(directory, runner, log_params=None):
+    """Train; return the contents of params.json."""
+    with logger_context(str(directory), 0, "a", log_params=log_params):
+        runner.train()
+    return params_in(directory)
+
+
+def params_in(directory):
+    return json.loads((directory / "run_0" / "params.json").read_text())
+
+
+def test_params_json_tells_classes_arguments_defaults_and_seed(tmp_path):
+    made = runner(algo=PPO(learning_rate=0.25, epochs=1, minibatches=1), agent=MlpFfAgent(model_kwargs=dict(hidden_sizes=(8,))))
+    params = trained(tmp_path, made, dict(mine="kept", algo=dict(also="mine")))
+    record = params["rlpyt"]
+    assert (params["mine"], params["name"], params["run_ID"], params["algo"]) == ("kept", "a", 0, dict(also="mine"))
+    assert record["algo"]["class"] == {"$name": "rlpyt.algos.pg.ppo:PPO"}
+    assert record["algo"]["arguments"] == dict(learning_rate=0.25, epochs=1, minibatches=1)
+    assert record["algo"]["defaults"]["discount"] == 0.99 and "learning_rate" not in record["algo"]["defaults"]
+    assert record["agent"]["arguments"] == dict(model_kwargs=dict(hidden_sizes={"$tuple": [8]}))
+    assert record["sampler"]["arguments"]["EnvCls"] == {"$name": "rlpyt.envs.gym:make"}
+    assert record["seed"] == made.seed and record["n_steps"] == 16 and record["traj_info"] == dict(discount=0.99)
+    settings = read_settings(tmp_path / "run_0")
+    assert settings["algo.learning_rate"] == 0.25 and settings["algo.discount"] == 0.99 and settings["env.id"] == "CartPole-v1"
+    assert settings["model.hidden_sizes"] == [8] and settings["mine"] == "kept" and settings["runner.n_steps"] == 16
+
+
+def test_params_json_tells_where_the_run_came_from(tmp_path):
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    script = repository / "script.py"
+    script.write_text(
+        f"import sys\nsys.path[:0] = [{str(Path(__file__).parent)!r}]\nfrom pathlib import Path\n"
+        "from test_record import trained, runner\ntrained(Path('out').absolute(), runner())\n"
+    )
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository)]
+    for command in (["init", "-q"], ["add", "script.py"], ["commit", "-qm", "a"]):
+        subprocess.run([*git, *command], check=True)
+    subprocess.run([sys.executable, "script.py", "--x"], cwd=repository, check=True, timeout=120, capture_output=True)
+    record = params_in(repository / "out")["rlpyt"]
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert record["script"] == dict(file=str(script), module=None) and record["githash"] == head
+    assert record["command"][-2:] == ["script.py", "--x"] and record["directory"] == str(repository)
+    assert set(record["packages"]) >= {"rlpyt", "torch", "numpy"}
+
+
+def test_settings_that_training_changes_are_those_that_were_given(tmp_path):
+    made = runner(algo=PPO(linear_lr_schedule=True, epochs=1, minibatches=1, learning_rate=0.5))
+    record = trained(tmp_path, made)["rlpyt"]
+    assert record["algo"]["arguments"]["learning_rate"] == 0.5 and record["algo"]["defaults"]["ratio_clip"] == 0.1
+
+
+def test_what_cannot_be_held_is_named_in_one_sentence_when_the_run_starts(tmp_path):
+    trained(tmp_path, runner(sampler=serial(EnvCls=lambda **kwargs: make(**kwargs))))
+    lines = [line for line in (tmp_path / "run_0" / "debug.log").read_text().splitlines() if "cannot hold" in line]
+    assert len(lines) == 1 and "params.json cannot hold sampler.EnvCls (a lambda): to open this run" in lines[0]
+
+
+class Mine(MlpFfAgent):
+    def __init__(self, size):
+        super().__init__(model_kwargs=dict(hidden_sizes=[size]))
+
+
+def test_a_class_with_other_arguments_than_its_base_is_recorded_by_its_own(tmp_path):
+    assert trained(tmp_path, runner(agent=Mine(7)))["rlpyt"]["agent"]["arguments"] == dict(size=7)
+
+
+class StartsByItself(MinibatchRl):
+    """As runners are that others wrote: what is recorded is not known to it."""
+
+    def startup(self):
+        import rlpyt.runners.minibatch_rl as module
+
+        record, module.record_run = module.record_run, lambda runner: None
+        try:
+            return super().startup()
+        finally:
+            module.record_run = record
+
+
+def test_a_runner_with_a_startup_of_its_own_is_recorded_with_the_first_snapshot(tmp_path):
+    assert "algo" in trained(tmp_path, runner(StartsByItself))["rlpyt"]
+
+
+def test_without_a_log_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runner().train()
+    assert not list(tmp_path.iterdir())
+
+
+def test_runners_with_evaluation_are_recorded(tmp_path):
+    made = runner(MinibatchRlEval, sampler=serial(eval_n_envs=1, eval_max_steps=10))
+    assert trained(tmp_path, made)["rlpyt"]["sampler"]["arguments"]["eval_max_steps"] == 10
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(120)
+def test_runners_with_several_processes_are_recorded_once(tmp_path):
+    record = trained(tmp_path / "sync", runner(SyncRl, affinity=[{}, {}]))["rlpyt"]
+    assert record["runner"]["arguments"]["affinity"] == [{}, {}] and "resumed" not in record
+    algo = DQN(min_steps_learn=8, batch_size=4, replay_size=100)
+    made = runner(AsyncRl, agent=MlpDqnAgent(), algo=algo, sampler=serial(AsyncSerialSampler))
+    record = trained(tmp_path / "async", made)["rlpyt"]
+    assert record["sampler"]["class"] == {"$name": "rlpyt.samplers.async_.serial_sampler:AsyncSerialSampler"}
+
+
+class Loop(Recorded):
+    """An algorithm with a loop of its own."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def train(self, trainer):
+        for _ in trainer.step_epochs():
+            pass
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def test_trainers_are_recorded_with_their_epochs(tmp_path):
+    with logger_context(str(tmp_path), 0, "a"):
+        trainer = Trainer()
+        trainer.setup(Loop(3))
+        trainer.train(n_epochs=2, batch_size=10)
+    record = params_in(tmp_path)["rlpyt"]
+    assert record["algo"]["arguments"] == dict(size=3) and record["trainer"]["n_epochs"] == 2 and record["n_steps"] == 20
+    with logger_context(str(tmp_path / "b"), 0, "b"):
+        trainer = Trainer()
+        trainer.setup(A2C(), agent=MlpFfAgent(), sampler=serial())
+        trainer.train(n_epochs=2)
+    record = params_in(tmp_path / "b")["rlpyt"]
+    assert record["n_steps"] == 16 and record["trainer"]["batch_size"] == 8 and "agent" in record

@@ -31,7 +31,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import LOG_DIR, check_runs_may_start
 from rlpyt.utils.logging.runs import RECORD, recorded_settings
 from rlpyt.utils.misc import atomic_write
-from rlpyt.utils.recipes import Script, defaults_of, describe_call, readable, running_script
+from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, readable, running_script
 
 FORMAT = 1
 PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba")  # whose versions can change what a run computes
@@ -81,7 +81,7 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
     for name, part in parts.items():
         call, cannot = describe_call(part, script, parts, where=name)
         call["arguments"] = {key: value for key, value in call["arguments"].items() if key != "resume_from"}
-        calls[name] = dict(call, defaults=logger.stub_to_json(defaults_of(part)))
+        calls[name] = dict(call, defaults=readable(describe(defaults_of(part), script, parts)[0]))
         unknown.update(cannot)
     record = dict(format=FORMAT, script=script._asdict(), **facts, **calls, **_origin(script, directory))
     path = os.path.join(directory, "params.json")

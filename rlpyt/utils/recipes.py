@@ -193,6 +193,7 @@ def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
     if getattr(made, "_made_with", None) is None:
         return (), {name: vars(made)[name] for name in _named(type(made)) if name in vars(made)}
     args, kwargs = made._made_with
+    args, kwargs = _by_name(type(made).__mro__, args, kwargs)
     signature = inspect.signature(type(made).__init__)
     bound = signature.bind(made, *args, **kwargs)
     collected = {p.name: p.kind for p in signature.parameters.values() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
@@ -201,6 +202,22 @@ def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
     _, *given = bound.arguments.items()  # without self
     named = {name: value for name, value in given if name not in collected}
     return (), {**named, **{key: value for name, value in given if name in collected for key, value in value.items()}}
+
+
+def _by_name(classes: tuple[type, ...], args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Arguments of which those given by position get their names, if constructors of this library pass ``*args`` on to their bases."""
+    for cls in classes:
+        if not inspect.isfunction(vars(cls).get("__init__")):
+            continue
+        _, *parameters = inspect.signature(cls.__init__).parameters.values()  # without self
+        names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        if len(args) <= len(names):
+            return (), {**dict(zip(names, args)), **kwargs}
+        kinds = {p.kind for p in parameters}
+        passes_on = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds and not names
+        if not (passes_on and cls.__module__.partition(".")[0] == __name__.partition(".")[0]):
+            break
+    return args, kwargs
 
 
 def defaults_of(made: Any) -> dict[str, Any]:

@@ -7,16 +7,13 @@ For other seeds, with what is reached after how many steps::
 
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 
+from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners.minibatch_rl import MinibatchRl
-
-sys.path[:0] = [str(Path(__file__).parents[1] / "examples")]
-import train  # noqa: E402
 
 WINDOW = 20  # episodes
 

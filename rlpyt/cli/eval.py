@@ -1,7 +1,7 @@
 """Play episodes with the agent of a snapshot, and tell how well it does.
 
 The agent is in evaluation mode, and environments are those of the run's evaluation.
-Classes of the run are imported from rlpyt, torch, gymnasium and files below the current directory; see --trust.
+Classes of the run come from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 example:
   rlpyt eval data/local/20260101/120000/cartpole_ppo/run_0 --episodes 100 --out returns.csv

@@ -3,7 +3,7 @@
 A run goes on from its newest snapshot, in the same directory, with the settings that params.json tells;
 earlier files stay, renamed progress.1.csv and so on. With --n_steps, also a run that is complete goes on.
 An experiment is launched again as it was: runs that have finished are skipped.
-Code of the run is taken from rlpyt, torch, gymnasium and files below the current directory; see --trust.
+Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 examples:
   rlpyt resume data/local/20260101/120000/cartpole_ppo/run_0 --n_steps 200000

@@ -4,7 +4,7 @@ The agent is in evaluation mode, in an environment of the run's evaluation. Its 
 env.render() returns with render_mode="rgb_array"; for Atari games, the emulator's screen at every
 step of the agent. A GIF needs Pillow, an MP4 imageio-ffmpeg (H.264), or OpenCV (MPEG-4, which
 browsers do not play): pip install "rlpyt[video]".
-Classes of the run are imported from rlpyt, torch, gymnasium and files below the current directory; see --trust.
+Classes of the run come from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 examples:
   rlpyt video data/local/20260101/120000/atari_dqn/run_0 --episodes 2 --out pong.mp4

@@ -1,12 +1,10 @@
 """Small runs for the commands to work on; each is trained once."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
-import train  # noqa: E402
+from rlpyt.experiments import train
 
 
 @pytest.fixture

@@ -144,7 +144,7 @@ def test_a_function_builds_what_params_json_does_not_tell(by_hand, tmp_path, rlp
 
 def test_without_one_it_is_said_what_to_do(by_hand, rlpyt):
     code, _, err = rlpyt("eval", by_hand)
-    assert code == 2 and "does not say which classes" in err and "--script file.py:function" in err
+    assert code == 2 and "does not say how the run was made" in err and "--script file.py:function" in err
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,12 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(run_dir, trained, rlpyt):
     torch.testing.assert_close(parameters(run_dir), parameters(whole), rtol=0, atol=0)
     assert rows(run_dir) == rows(whole)
     ours, theirs = (json.loads((d / "params.json").read_text()) for d in (run_dir, whole))
-    assert ours == theirs, "so that it can be resumed again"
+    for params in (ours, theirs):
+        params["runner"].pop("n_steps")  # What the script logged.
+        params["rlpyt"]["runner"]["arguments"].pop("n_steps")  # What the run was given at first; the record has the new number, too.
+        for name in ("started", "command", "resumed"):
+            params["rlpyt"].pop(name, None)
+    assert ours == theirs and ours["rlpyt"]["n_steps"] == 512, "so that it can be resumed again"
 
 
 def test_nothing_of_the_run_is_lost(run_dir, rlpyt):
@@ -84,7 +89,7 @@ def test_what_cannot_be_resumed_is_refused_and_stays_as_it_is(run_dir, tmp_path,
 
 def test_other_settings_are_refused_before_anything_is_renamed(run_dir, rlpyt):
     params = json.loads((run_dir / "params.json").read_text())
-    params["algo"]["learning_rate"] = 0.5
+    params["rlpyt"]["algo"]["arguments"]["learning_rate"] = 0.5
     (run_dir / "params.json").write_text(json.dumps(params))
     before = sorted(run_dir.iterdir())
     code, _, err = rlpyt("resume", run_dir, "--n_steps", "512")
@@ -115,13 +120,14 @@ def test_an_error_of_training_comes_with_its_traceback(run_dir, monkeypatch, rlp
 
 
 def test_a_function_of_the_script_builds_the_runner(run_dir, tmp_path, rlpyt):
-    script = f"""
-import sys
-sys.path[:0] = [{str(TRAIN.parent)!r}]
-import train
+    script = """
+from rlpyt.experiments.build import build
+from rlpyt.experiments.configs import SECTIONS, classes_of, load
 
 def again(params):
-    return train.build({{k: v for k, v in params.items() if isinstance(v, dict)}}, params["classes"], dict(set_affinity=False), 0)
+    module, _, key = params["configuration"].partition(":")
+    config = {name: params[name] for name in SECTIONS if name in params}
+    return build(config, classes_of(load(module), key), dict(set_affinity=False), 0)
 """
     (tmp_path / "script.py").write_text(script)
     code, out, err = rlpyt("resume", run_dir, "--n_steps", "512", "--script", f"{tmp_path / 'script.py'}:again")
@@ -131,20 +137,21 @@ def again(params):
 @pytest.mark.parametrize(
     "recorded, cuda_idx, n_parallel, expected",
     [
-        (None, None, None, dict(workers_cpus=[0, 1], set_affinity=False)),
+        (None, None, None, {}),
         (None, 1, 3, dict(workers_cpus=[0, 1, 2], set_affinity=False, cuda_idx=1)),
-        (dict(workers_cpus=[4, 5], cuda_idx=0), None, None, dict(workers_cpus=[4, 5], cuda_idx=0)),
+        (dict(workers_cpus=[4, 5], cuda_idx=0), None, None, {}),
         (dict(workers_cpus=[4, 5], cuda_idx=0), None, 1, dict(workers_cpus=[0], cuda_idx=0)),
-        ("auto", None, None, "auto"),
+        ("auto", None, None, {}),
         ("auto", None, 2, dict(workers_cpus=[0, 1], set_affinity=False)),
         ("auto", 1, None, dict(cuda_idx=1, set_affinity=False)),
-        ([dict(cuda_idx=0), dict(cuda_idx=1)], None, None, [dict(cuda_idx=0), dict(cuda_idx=1)]),
+        ([dict(cuda_idx=0), dict(cuda_idx=1)], None, None, {}),
     ],
 )
 def test_the_affinity_is_that_of_before_but_for_what_is_given(recorded, cuda_idx, n_parallel, expected):
     from rlpyt.cli.resume import new_affinity
 
-    assert new_affinity(recorded, cuda_idx, n_parallel) == expected
+    record = dict(runner=dict(arguments=dict(affinity=recorded)))
+    assert new_affinity(record, cuda_idx, n_parallel) == (dict(affinity=expected) if expected else {})
 
 
 def test_affinities_of_several_processes_are_not_guessed():
@@ -152,11 +159,11 @@ def test_affinities_of_several_processes_are_not_guessed():
 
     for recorded in ([{}, {}], dict(optimizer=[{}], sampler={})):
         with pytest.raises(ValueError, match="several processes"):
-            new_affinity(recorded, 0, None)
+            new_affinity(dict(runner=dict(arguments=dict(affinity=recorded))), 0, None)
 
 
 @pytest.mark.timeout(100)
-def test_what_has_not_finished_of_an_experiment_is_launched_again(tmp_path, rlpyt):
+def test_what_has_not_finished_of_an_experiment_is_launched_again(tmp_path, monkeypatch, rlpyt):
     script = tmp_path / "script.py"
     script.write_text("import sys, pathlib; sys.exit(sys.argv[3] == '1' and not pathlib.Path(sys.argv[4]).exists())")
     exp_dir, repaired = tmp_path / "experiment", tmp_path / "repaired"
@@ -164,8 +171,11 @@ def test_what_has_not_finished_of_an_experiment_is_launched_again(tmp_path, rlpy
         run_experiments(script, "1cpu", exp_dir, 2, [{}], ["a"], common_args=[repaired])
     assert "2 runs: 1 finished, 1 failed." in rlpyt("status", exp_dir)[1]
     assert "--n_steps are for a single run" in rlpyt("resume", exp_dir, "--n_steps", "5")[2]
-    assert rlpyt("resume", exp_dir)[0] == 1, "a run has failed again"
+    assert rlpyt("resume", exp_dir, "--trust")[0] == 1, "a run has failed again"
     repaired.touch()
+    code, _, err = rlpyt("resume", exp_dir)
+    assert code == 2 and f"would be resumed by running {script}" in err and "--trust" in err
+    monkeypatch.chdir(tmp_path)
     code, out, _ = rlpyt("resume", exp_dir)
     assert code == 0 and "a/run_0 has finished before" in out and "2 runs: 2 finished." in out
     assert "has no experiment.json" in rlpyt("resume", exp_dir / "a", "--affinity_code", "1cpu")[2]
@@ -177,10 +187,10 @@ def test_an_experiment_that_is_running_is_refused_in_a_sentence(tmp_path, rlpyt)
     script.touch()
     run_experiments(script, "1cpu", tmp_path / "exp", 1, [{}], ["a"])
     with sole_writer(tmp_path / "exp", ""):
-        code, _, err = rlpyt("resume", tmp_path / "exp")
+        code, _, err = rlpyt("resume", tmp_path / "exp", "--trust")
     assert code == 2 and "is running already, by another launcher" in err and "Traceback" not in err
     with sole_writer(tmp_path / "exp" / "a" / "run_0", ""):
-        code, _, err = rlpyt("resume", tmp_path / "exp")
+        code, _, err = rlpyt("resume", tmp_path / "exp", "--trust")
     assert code == 2 and "run_0 is still running, as its directory is locked by a process" in err
 
 

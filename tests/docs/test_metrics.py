@@ -2,20 +2,18 @@
 
 import csv
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "examples")]
-import train  # noqa: E402
+from rlpyt.experiments import train
+from rlpyt.experiments.configs import classes_of, load
+from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
+from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
+from rlpyt.utils.logging.context import logger_context
 
-from rlpyt.experiments.configs import classes_of, load  # noqa: E402
-from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval  # noqa: E402
-from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval  # noqa: E402
-from rlpyt.runners.sync_rl import SyncRl, SyncRlEval  # noqa: E402
-from rlpyt.utils.logging.context import logger_context  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 STATISTICS = ("Average", "Std", "Median", "Min", "Max")
 RUNS = [  # runner, configuration, sampler instead of its own

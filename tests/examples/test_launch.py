@@ -46,7 +46,7 @@ def test_a_run_of_an_experiment_has_its_variant_and_its_number_as_seed(tmp_path)
     params = json.loads((tmp_path / "run_3" / "params.json").read_text())
     assert params["algo"]["learning_rate"] == 0.0125 and params["model"] == dict(hidden_sizes=[8])
     assert (params["seed"], params["run_ID"], params["name"]) == (3, 3, "cartpole_ppo")
-    assert params["classes"]["sampler"].endswith("CpuSampler")
+    assert params["rlpyt"]["sampler"]["class"]["$name"].endswith("CpuSampler")
 
 
 @pytest.mark.parametrize(

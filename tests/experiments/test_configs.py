@@ -4,16 +4,13 @@ import copy
 import importlib
 import json
 import pydoc
-import sys
 from pathlib import Path
 
 import pytest
 
 from rlpyt.experiments import configs as experiment_configs
+from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, config_modules, load, variant
-
-sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
-import train  # noqa: E402
 
 REFERENCE = json.loads((Path(__file__).parent / "configs.json").read_text())
 

@@ -15,6 +15,7 @@ import torch
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.envs.atari.atari_env import AtariEnv
+from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners import checkpoint
 from rlpyt.runners.checkpoint import _recency, load_snapshot
@@ -22,9 +23,6 @@ from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import collectors
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.utils.logging.context import logger_context, snapshots_in
-
-sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
-import train  # noqa: E402
 
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
 small_networks = dict(model_kwargs=dict(hidden_sizes=[16, 16]), q_model_kwargs=dict(hidden_sizes=[16, 16]))

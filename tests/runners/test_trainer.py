@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from rlpyt.envs.gymnasium import GymEnv
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.episodes import EpisodeBatch, NotSetupError, Trainer, rollout, wrap_experiment
 from rlpyt.experiment import SnapshotConfig, Snapshotter
+from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.sync_rl import SyncRl
@@ -30,9 +30,6 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import run_context
 from rlpyt.utils.logging.runs import find_column, read_columns
 from rlpyt.utils.seed import set_seed
-
-sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
-import train  # noqa: E402
 
 EPOCHS, BATCH = 6, 12
 

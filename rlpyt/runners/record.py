@@ -80,8 +80,10 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
     calls, unknown = {}, {}
     for name, part in parts.items():
         call, cannot = describe_call(part, script, parts, where=name)
-        call["arguments"] = {key: value for key, value in call["arguments"].items() if key != "resume_from"}
-        calls[name] = dict(call, defaults=readable(describe(defaults_of(part), script, parts)[0]))
+        call["defaults"] = readable(describe(defaults_of(part), script, parts)[0])
+        for arguments in (call["arguments"], call["defaults"]):
+            arguments.pop("resume_from", None)  # Of this process, not of the run.
+        calls[name] = call
         unknown.update(cannot)
     record = dict(format=FORMAT, script=script._asdict(), **facts, **calls, **_origin(script, directory))
     path = os.path.join(directory, "params.json")

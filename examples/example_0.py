@@ -41,8 +41,9 @@ def build_and_train(run_ID=0, seed=None, n_steps=200_000, log_dir="example_0", s
         algo=algo,
         agent=MlpFfAgent(),
         sampler=sampler,
-        n_steps=1024 if smoke else n_steps,  # environment steps
+        n_steps=1024 if smoke else n_steps,  # environment steps, at the most
         log_interval_steps=512 if smoke else 10_000,
+        stop_return=SOLVED,  # It stops when solved, at the next row of the log.
         affinity=dict(master_torch_threads=1),  # Networks this small are faster on one thread.
         seed=seed,
     )
@@ -69,7 +70,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
     parser.add_argument("--seed", help="the same seed gives the same run; default: a new one", type=int, default=None)
-    parser.add_argument("--n_steps", help="environment steps to train for", type=int, default=200_000)
+    parser.add_argument("--n_steps", help="environment steps to train for, unless it is solved before", type=int, default=200_000)
     parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
     args = parser.parse_args()
     start = time.time()

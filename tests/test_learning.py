@@ -6,14 +6,12 @@ For other seeds, with what is reached after how many steps::
 """
 
 import sys
-from functools import partial
 
 import pytest
 import torch
 
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
-from rlpyt.runners.minibatch_rl import MinibatchRl
 
 WINDOW = 20  # episodes
 
@@ -29,51 +27,35 @@ TASKS = {
 }
 
 
-class Solved(Exception):
-    """Ends a run."""
-
-
-class UntilSolved(MinibatchRl):
-    """Trains until the mean return of the last episodes, looked at every `log_interval_steps`, reaches `solved`."""
-
-    def __init__(self, solved, **kwargs):
-        super().__init__(log_traj_window=WINDOW, **kwargs)
-        self.solved, self.best, self.steps = solved, float("-inf"), 0
-
-    def log_diagnostics(self, itr, prefix="Diagnostics/"):
-        returns = [info["Return"] for info in self._traj_infos]
-        if len(returns) == self.log_traj_window:
-            self.best = max(self.best, sum(returns) / len(returns))
-        self.steps = (itr + 1) * self.itr_batch_size
-        super().log_diagnostics(itr, prefix)
-        if self.best >= self.solved:
-            raise Solved
-
-
 def learn(name, seed):
-    """Run until solved, or to the end of the steps; returns the runner."""
+    """Train until the task is solved, or to the end of the steps; returns the runner."""
     module, key, changes, solved, n_steps = TASKS[name]
     module = load(module)
     config = variant(module.configs[key], **changes)
-    config = variant(config, runner=dict(n_steps=n_steps, log_interval_steps=2_000), sampler=dict(eval_n_envs=0))
+    settings = dict(n_steps=n_steps, log_interval_steps=2_000, log_traj_window=WINDOW, stop_return=solved)
+    config = variant(config, runner=settings, sampler=dict(eval_n_envs=0))
     n_threads = torch.get_num_threads()
     affinity = dict(workers_cpus=[0, 1], set_affinity=False, master_torch_threads=1)
-    runner = train.build(config, classes_of(module, key), affinity, seed, RunnerCls=partial(UntilSolved, solved=solved))
+    runner = train.build(config, classes_of(module, key), affinity, seed)
     try:
         runner.train()
-    except Solved:
-        pass
     finally:
         torch.set_num_threads(n_threads)
     return runner
 
 
+def reached(runner):
+    """Mean return of the last WINDOW episodes."""
+    assert len(runner._traj_infos) == WINDOW
+    return sum(info["Return"] for info in runner._traj_infos) / WINDOW
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_cartpole_is_learned(name):
-    assert learn(name, seed=1).best >= TASKS[name][3]
+    assert reached(learn(name, seed=1)) >= TASKS[name][3]
 
 
 if __name__ == "__main__":
     for seed in map(int, sys.argv[2:]):
         runner = learn(sys.argv[1], seed)
-        print(f"{sys.argv[1]}, seed {seed}: {runner.best:.0f} after {runner.steps:,} steps", file=sys.stderr)
+        print(f"{sys.argv[1]}, seed {seed}: {reached(runner):.0f} after {runner.diagnostics.cum_steps:,} steps", file=sys.stderr)

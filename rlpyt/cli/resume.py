@@ -1,7 +1,8 @@
 """Go on with a run that stopped, or with all that has not finished of an experiment.
 
 A run goes on from its newest snapshot, in the same directory, with the settings that params.json tells;
-earlier files stay, renamed progress.1.csv and so on. With --n_steps, also a run that is complete goes on.
+earlier files stay, renamed progress.1.csv and so on. With --n_steps, also a run that is complete goes on,
+and with --stop_return, one that stopped because it was solved.
 An experiment is launched again as it was: runs that have finished are skipped.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
@@ -25,11 +26,16 @@ from rlpyt.cli import playing
 if TYPE_CHECKING:
     from rlpyt.experiments.opening import OpenedRun
 
+NONE = "none"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("run_dir", metavar="DIR", help="directory of the run, run_<ID>, or of the experiment")
     parser.add_argument("--n_steps", type=float, help="env steps of the whole run; default: as many as it was to have")
+    parser.add_argument(
+        "--stop_return", metavar="NUMBER", type=_stop_return, help="mean return at which the run stops, or none; default: as before"
+    )
     parser.add_argument("--cuda_idx", type=int, help="GPU to use; default: as before")
     parser.add_argument("--n_parallel", type=playing.at_least_1, help="worker processes of parallel samplers; default: as before")
     parser.add_argument(
@@ -56,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
     from rlpyt.experiments.opening import OpenedRun
     from rlpyt.runners.checkpoint import check_settings, settings_of
+    from rlpyt.runners.minibatch_rl import checked_stop_return
     from rlpyt.utils.logging.logger import check_snapshot_mode
     from rlpyt.utils.logging.runs import read_params
 
@@ -73,6 +80,13 @@ def run(args: argparse.Namespace) -> int:
     runner = opened.runner(**new_affinity(opened.record, args.cuda_idx, args.n_parallel))
     if args.n_steps is not None:
         runner.n_steps = int(args.n_steps)
+    if args.stop_return is not None:
+        runner.stop_return = checked_stop_return(None if args.stop_return == NONE else args.stop_return)
+    counters = snapshot["run"]["runner"]
+    solved = runner.reason_to_stop(counters.get("score"), counters.get("n_scored", 0), snapshot["cum_steps"])
+    if solved is not None:
+        print(f"{run_dir} is complete. {solved} Another --stop_return, or none, makes it longer.")
+        return 0
     if snapshot["cum_steps"] >= runner.n_steps:
         print(f"{run_dir} is complete, with {snapshot['cum_steps']:,} of {runner.n_steps:,} environment steps: --n_steps makes it longer.")
         return 0
@@ -137,12 +151,20 @@ def resume_trainer(opened: OpenedRun, run_dir: Path, args: argparse.Namespace) -
     return train(run_dir, opened.params, args.snapshot_mode, work)
 
 
+def _stop_return(text: str) -> float | str:
+    """Read a number, or NONE."""
+    try:
+        return NONE if text.lower() == NONE else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} must be a number, or none.") from None
+
+
 def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
     """Launch again what has not finished; ValueError for options that are for single runs."""
     from rlpyt.experiments.opening import check_script
     from rlpyt.utils.launching.exp_launcher import StillRunning, rerun_experiments
 
-    single = [name for name in ("n_steps", "cuda_idx", "n_parallel", "script") if getattr(args, name) is not None]
+    single = [name for name in ("n_steps", "stop_return", "cuda_idx", "n_parallel", "script") if getattr(args, name) is not None]
     if single:
         raise ValueError(f"{', '.join(f'--{name}' for name in single)} are for a single run, and {exp_dir} is an experiment.")
     if not args.trust:

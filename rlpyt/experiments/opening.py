@@ -30,6 +30,7 @@ from typing import Any
 
 from rlpyt.experiments.configs import look_up
 from rlpyt.runners.checkpoint import beside, load_snapshot
+from rlpyt.runners.record import CHANGEABLE
 from rlpyt.utils.logging.context import no_new_runs
 from rlpyt.utils.logging.runs import RECORD, read_params
 from rlpyt.utils.quick_args import takes
@@ -157,7 +158,9 @@ class OpenedRun:
             return self._built
         parts = dict(algo=self.algo, agent=self._part("agent"), sampler=self._part("sampler"))
         runner = self._part("runner", parts, **changes)
-        runner.script, runner.n_steps = self.script, self.record.get("n_steps", runner.n_steps)
+        runner.script = self.script
+        for name in CHANGEABLE:
+            setattr(runner, name, self.record.get(name, getattr(runner, name, None)))
         return runner
 
     def trainer_parts(self) -> dict[str, Any]:

@@ -112,8 +112,7 @@ class AsyncRlMixin:
                 if self.world_size > 1 and self._pool.processes:
                     raise_first_failure(self._pool, error)
                 raise
-            if interrupt.signal is not None:
-                self.finish_interrupted(self.sampler_itr)
+            self._finish(self.sampler_itr, interrupt)
         if interrupt.signal is not None:
             raise SystemExit(interrupt.exit_code)
         logger.log("Training complete.")
@@ -226,6 +225,8 @@ class AsyncRlMixin:
             if first_update > self.first_itr:
                 self._ratio_since = first_update, self.algo.update_counter
         self._lines.n_begun[0] = self.first_itr
+        if self.stop_reason is not None:  # The run was solved when it was saved.
+            self._stop_sampling()
         self.agent.send_shared_memory()
         self._pool.receive()
         self._pool.send(self.first_itr, "training")
@@ -239,7 +240,7 @@ class AsyncRlMixin:
             if self._n_sampling == 0 and self.n_copied >= self._lines.n_batches[0]:
                 self._ended = True
                 return False
-            if self.n_copied >= self._n_needed():
+            if self.n_copied >= self._n_needed() and self.stop_reason is None:
                 return True
             with self.throttled:
                 self._pool.wait_for(self._lines.in_replay, *self._reports)
@@ -306,7 +307,7 @@ class AsyncRlMixin:
                 else:
                     self._pending.setdefault(report.itr, []).append(report)
         for itr in sorted(self._pending):
-            if itr < self.n_copied and len(self._pending[itr]) == len(self._reports):
+            if self.stop_reason is None and itr < self.n_copied and len(self._pending[itr]) == len(self._reports):
                 self._store_reports(itr, self._pending.pop(itr))
 
     def _store_reports(self, itr: int, reports: list[_Report]) -> None:
@@ -327,6 +328,12 @@ class AsyncRlMixin:
     def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
         """Write the row of the log that comes after batch `itr`."""
         raise NotImplementedError
+
+    def after_row(self, row: dict[str, float]) -> None:
+        """Extend the base class: if the run stops, sampling ends after the batches that have begun, which are not counted any more."""
+        super().after_row(row)
+        if self.stop_reason is not None:
+            self._stop_sampling()
 
     def record_async(self, eval_time: float) -> None:
         """Record the columns that only asynchronous runs have."""

@@ -7,7 +7,7 @@ import numbers
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from rlpyt.runners.checkpoint import (
     settings_of,
 )
 from rlpyt.runners.diagnostics import Diagnostics
+from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.runners.record import record_run
 from rlpyt.samplers.workers import bind_master, check_affinity
@@ -50,13 +51,26 @@ class MinibatchRlBase(Recorded, BaseRunner):
             ``worker_torch_threads``, ``set_affinity``; all optional. "auto" is what suits a run that has the machine for itself.
         log_interval_steps: environment steps between two rows of the log.
         resume_from: directory of a run, or a snapshot, from which to go on; None starts a new run. All other settings must be the same as
-            then, but for `n_steps`, `log_interval_steps` and `affinity`.
+            then, but for `n_steps`, `log_interval_steps`, `affinity`, `stop_return` and `hooks`.
         save_replay: keep what is replayed beside each snapshot, so that a resumed run has it. Each time what is new is written, at first
             everything; it takes as much space as it does in memory.
+        stop_return: the run stops at the first row of the log whose mean return (`ReturnAverage`) is at least this, if it is the mean over
+            enough trajectories: over a full window of `log_traj_window`, or in an evaluation over at least one for each evaluation
+            environment. None: the run takes all of `n_steps`.
+        hooks: called as ``hook(runner, row)`` after each row of the log, in this order; see `rlpyt.runners.hooks.Hook`.
+
+    Attributes:
+        stop_reason: a sentence that says why the run stops before `n_steps`; None while it goes on.
     """
 
     _eval = False
     _eval_pauses_training = True
+    _returns_are_of = "{n} trajectories"  # What the mean return is over.
+    stop_return: float | None = None
+    hooks: Sequence[Hook] = ()
+    stop_reason: str | None = None
+    _score: float | None = None  # Mean return of what was logged last,
+    _n_scored = 0  # and of how many trajectories it is the mean.
     snapshots: Any = logger  # Decides which snapshots are kept, and writes them, by three functions that the logger has.
     script: Script | None = None  # What made the run, where it is another file than that of this process.
     also_recorded: dict = {}  # Further entries of the record in params.json, plain data.
@@ -74,6 +88,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
         log_interval_steps: int | float = 1e5,
         resume_from: Any = None,
         save_replay: bool = False,
+        stop_return: float | None = None,
+        hooks: Sequence[Hook] | None = None,
     ) -> None:
         for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
             if not _is_real(value) or value < 1:
@@ -93,10 +109,11 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.log_interval_steps = int(log_interval_steps)
         self.resume_from = resume_from
         self.save_replay = save_replay
+        self.stop_return = checked_stop_return(stop_return)
+        self.hooks = checked_hooks(hooks)
         self.rank = 0
         self.world_size = 1
         self.first_itr = 0
-        self._score: float | None = None  # Mean return of what was logged last.
         self._replay_files: ReplayFiles | None = None
         self._saving, self._is_saved = Background(), False
 
@@ -167,6 +184,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             self.sampler.waiting_seconds,
         )
         self.pbar = ProgBarCounter(self.log_interval_itrs)
+        self.stop_reason = None
 
     def shutdown(self) -> None:
         """End the progress bar and the sampler; wait until the last snapshot is safe."""
@@ -182,32 +200,30 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     @contextmanager
     def _iterations(self) -> Iterator[Iterator[int]]:
-        """Start up, give the numbers of the iterations to run, fewer if interrupted, and end with everything shut down."""
+        """Start up, give the numbers of the iterations to run, fewer if the run is to stop, and end with everything shut down."""
         with Interrupt(self.sampler.stop_evaluation) as interrupt:
             try:
                 n_itr = self.startup()
-                yield self._until_interrupted(n_itr, interrupt)
-                if interrupt.signal is not None:
-                    self.finish_interrupted(self._itr)
+                yield self._until_stopped(n_itr, interrupt)
+                self._finish(self._itr, interrupt)
             finally:
                 self.shutdown()
         if interrupt.signal is not None:
             raise SystemExit(interrupt.exit_code)
         logger.log("Training complete.")
 
-    def _until_interrupted(self, n_itr: int, interrupt: Interrupt) -> Iterator[int]:
+    def _until_stopped(self, n_itr: int, interrupt: Interrupt) -> Iterator[int]:
         self._itr = self.first_itr - 1
-        for itr in range(self.first_itr, n_itr):
-            if self._stops(interrupt):
-                return
+        while not self._stops(interrupt) and self._itr < n_itr - 1:
+            itr = self._itr + 1
             logger.set_iteration(itr)
             with logger.prefix(f"itr #{itr} "):
                 yield itr
             self._itr = itr
 
     def _stops(self, interrupt: Interrupt) -> bool:
-        """Whether to stop before the next iteration."""
-        return interrupt.signal is not None
+        """Whether to stop before the next iteration; also asked after the last one."""
+        return interrupt.signal is not None or self.stop_reason is not None
 
     def run_iteration(self, itr: int) -> None:
         """Sample a batch, optimize on it, and keep what both have to tell."""
@@ -219,6 +235,19 @@ class MinibatchRlBase(Recorded, BaseRunner):
         with self.diagnostics.optimization:
             opt_info = self.algo.optimize_agent(itr, samples)
         self.store_diagnostics(itr, traj_infos, opt_info)
+
+    def _finish(self, itr: int, interrupt: Interrupt) -> None:
+        """Do what is left to do after `itr`, the last complete iteration (-1 if there was none), where the run stops before its end."""
+        if interrupt.signal is not None:
+            self.finish_interrupted(itr)
+        elif self.stop_reason is not None:
+            self.finish_stopped(itr)
+
+    def finish_stopped(self, itr: int) -> None:
+        """Save, if that has not been done with the row of the log that stops the run, and say why the run stops."""
+        if itr < max(self.first_itr, self.min_itr_learn - 1):
+            self._save(max(itr, 0), force=True)
+        logger.log(self.stop_reason)
 
     def finish_interrupted(self, itr: int) -> None:
         """Log the iterations since the last row, if `itr`, the last complete one, is not the last of an interval, and save.
@@ -257,16 +286,20 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def counters(self) -> dict:
         """Return what this runner counts, plain data."""
-        return dict(diagnostics=self.diagnostics.state_dict())
+        return dict(diagnostics=self.diagnostics.state_dict(), score=self._score, n_scored=self._n_scored)
 
     def load_counters(self, counters: dict) -> None:
-        """Go on counting from what `counters` returned."""
+        """Go on counting from what `counters` returned; or stop at once, if that is of a run that is solved."""
         self.diagnostics.load_state_dict(counters["diagnostics"])
+        self._score, self._n_scored = counters.get("score"), counters.get("n_scored", 0)
+        self.stop_reason = self.reason_to_stop(self._score, self._n_scored, self.diagnostics.cum_steps)
+        if self.stop_reason is not None:
+            self.stop_reason += " So there is nothing to do: to train on, change stop_return or leave it out."
 
     def save_itr_snapshot(self, itr: int) -> None:
         """Hand the snapshot to the logger, which saves it according to its snapshot mode."""
         logger.log("saving snapshot...")
-        self._save(itr)
+        self._save(itr, force=self.stop_reason is not None)
         if self._is_saved:
             logger.log("saved")
 
@@ -333,17 +366,52 @@ class MinibatchRlBase(Recorded, BaseRunner):
             self.diagnostics.record(self._iteration(itr), self.algo.update_counter, eval_time, self._eval_pauses_training)
             self.diagnostics.record_times(eval_time, getattr(self.algo, "replay_seconds", 0.0), self.waiting_seconds)
         self._log_infos(traj_infos)
-        logger.dump_tabular(with_prefix=False)
-        if itr >= self.min_itr_learn - 1:
-            self.save_itr_snapshot(itr)
-        if itr < self.n_itr - 1:
+        row = logger.dump_tabular(with_prefix=False)
+        try:
+            self.after_row(row)
+        finally:
+            if itr >= self.min_itr_learn - 1:
+                self.save_itr_snapshot(itr)
+        if itr < self.n_itr - 1 and self.stop_reason is None:
             logger.log(f"Optimizing over {self.log_interval_itrs} iterations.")
             self.pbar = ProgBarCounter(self.log_interval_itrs)
+
+    def after_row(self, row: dict[str, float]) -> None:
+        """Decide whether the run stops, by the mean return that `_log_infos` has recorded and by the hooks, which are called.
+
+        `log_diagnostics` calls this between a row and its snapshot.
+
+        Args:
+            row: the values of the row by column, as `logger.dump_tabular` returns them.
+        """
+        steps = self.diagnostics.cum_steps
+        self.stop_reason = self.reason_to_stop(self._score, self._n_scored, steps)
+        stopping = call_hooks(self.hooks, self, row)
+        if stopping is not None and self.stop_reason is None:
+            self.stop_reason = f"Stopped by the hook {stopping}, after {steps:,} steps."
+
+    def reason_to_stop(self, score: float | None, n_trajs: int, cum_steps: int) -> str | None:
+        """Return the sentence that says that a run is solved; None if it is not.
+
+        Args:
+            score: mean return in the last row of its log, or None if there was none.
+            n_trajs: of how many trajectories it is the mean.
+            cum_steps: environment steps so far.
+        """
+        if self.stop_return is None or score is None or n_trajs < self.min_trajs_to_stop or not score >= self.stop_return:
+            return None
+        returns_are_of = self._returns_are_of.format(n=n_trajs)
+        return f"Solved: mean return {score:.1f} over {returns_are_of} (stop_return={self.stop_return:g}), after {cum_steps:,} steps."
+
+    @property
+    def min_trajs_to_stop(self) -> int:
+        """How many trajectories a mean return must be of, so that it can stop the run."""
+        return 1
 
     def _log_infos(self, traj_infos: list | None = None) -> None:
         """Record statistics of the trajectories and of the optimization."""
         returns = [info["Return"] for info in traj_infos or [] if "Return" in info]
-        self._score = sum(returns) / len(returns) if returns else None
+        self._score, self._n_scored = (sum(returns) / len(returns) if returns else None), len(returns)
         self.diagnostics.record_infos(traj_infos or [])
 
 
@@ -355,11 +423,18 @@ class MinibatchRl(MinibatchRlBase):
         kwargs: see `MinibatchRlBase`.
     """
 
+    _returns_are_of = "the last {n} trajectories"
+
     def __init__(self, log_traj_window: int = 100, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not _is_real(log_traj_window) or log_traj_window < 1:
             raise ValueError(f"log_traj_window={log_traj_window} must be at least 1 trajectory.")
         self.log_traj_window = int(log_traj_window)
+
+    @property
+    def min_trajs_to_stop(self) -> int:
+        """All that the window holds."""
+        return self.log_traj_window
 
     def train(self) -> None:
         """Alternate between sampling and optimization, logging at the specified interval."""
@@ -404,6 +479,12 @@ class MinibatchRlEval(MinibatchRlBase):
     """Measures performance by pausing to play evaluation episodes: once before training, and every logging interval."""
 
     _eval = True
+    _returns_are_of = "the {n} trajectories of the evaluation"
+
+    @property
+    def min_trajs_to_stop(self) -> int:
+        """One for each evaluation environment; fewer, if an evaluation has fewer trajectories at the most."""
+        return min(self.sampler.eval_n_envs, self.sampler.eval_max_trajectories or self.sampler.eval_n_envs)
 
     def train(self) -> None:
         """Evaluate, then alternate between sampling and optimization, evaluating and logging at the specified interval."""
@@ -447,6 +528,13 @@ class MinibatchRlEval(MinibatchRlBase):
 def _is_real(value: Any) -> bool:
     """Whether `value` is a finite number."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def checked_stop_return(stop_return: Any) -> float | None:
+    """Return the mean return at which a run stops, or None; ValueError if it is something else."""
+    if stop_return is not None and not _is_real(stop_return):
+        raise ValueError(f"stop_return={stop_return!r} must be a finite number, the mean return at which the run stops, or None.")
+    return None if stop_return is None else float(stop_return)
 
 
 def end_replayed_episodes(algo: Any, columns: list[int]) -> None:

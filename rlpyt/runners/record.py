@@ -7,7 +7,8 @@ key                 what
 =================== =================================================================================================
 format              version of this layout
 script              file of the script, and its module where it was started by ``python -m``
-seed, n_steps       of the run; env steps
+seed, n_steps,      of the run (env steps, mean return); what it was resumed with last
+stop_return
 runner, algo,       how each was made: ``class``, ``arguments`` (those that were given), ``defaults`` (the values of all
 agent, sampler      others, for reading); see `rlpyt.utils.recipes`. `Trainer` adds ``trainer``.
 accelerate          what the algorithm's method of that name was given
@@ -35,6 +36,7 @@ from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, re
 
 FORMAT = 1
 PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba")  # whose versions can change what a run computes
+CHANGEABLE = ("n_steps", "stop_return")  # Settings of a runner that may be others when the run is resumed.
 _ORIGIN = ("started", "command", "directory", "host", "platform", "python", "packages", "githash", "git_root_path")
 
 
@@ -61,7 +63,7 @@ def record_run(runner: Any) -> None:
         runner.script or running_script(),
         parts=dict(runner=runner, algo=algo, agent=runner.agent, sampler=runner.sampler),
         seed=runner.seed,
-        n_steps=runner.n_steps,
+        **{name: getattr(runner, name, None) for name in CHANGEABLE},
         accelerate=accelerate,
         traj_info=readable(runner.get_traj_info_kwargs()),
         **runner.also_recorded,
@@ -93,8 +95,10 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
         writer.add_settings(recorded_settings(record))
     if unknown:
         what = ", ".join(f"{where} ({text})" for where, text in unknown.items())
+        plays = any(where.partition(".")[0] in ("agent", "sampler") for where in unknown)
+        commands = "rlpyt eval, video and resume" if plays else "rlpyt resume"
         logger.log(
-            f"params.json cannot hold {what}: to open this run, rlpyt eval, video and resume will need --script FILE.py:FUNCTION. "
+            f"params.json cannot hold {what}: to open this run, {commands} will need --script FILE.py:FUNCTION. "
             "What is importable, such as a class or function at the top of a file, can be held."
         )
 

@@ -12,6 +12,7 @@ Ranks talk in two ways: gradients go over NCCL between GPUs and over gloo otherw
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import sys
@@ -117,13 +118,15 @@ class SyncRlMixin:
     def launch_workers(self, meeting_place: str) -> None:
         """Start a process for each rank but this one."""
         ranks = range(1, self.world_size)
+        replica = copy.copy(self)
+        replica.hooks = ()  # Rank 0 calls them, so they need not go through a pipe.
         start_method = getattr(self.sampler, "start_method", None) or default_start_method()
         for rank in ranks:
             n_threads = self.affinities[rank].get("master_torch_threads") or torch.get_num_threads()
             check_forked_torch_threads(n_threads, start_method, "master_torch_threads")
         self._pool = WorkerPool(
             _replica,
-            [dict(runner=self, rank=rank, meeting_place=meeting_place) for rank in ranks],
+            [dict(runner=replica, rank=rank, meeting_place=meeting_place) for rank in ranks],
             [f"rank {rank} of {self.world_size}" for rank in ranks],
             start_method=start_method,
         )
@@ -158,12 +161,14 @@ class SyncRlMixin:
         return self.seed + SEED_STEP * self.rank
 
     def _stops(self, interrupt: Any) -> bool:
-        """Whether any rank was told to stop: all of them do after the same iteration."""
-        flag = torch.tensor([float(interrupt.signal or 0)])
-        dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=self._control)
-        if flag.item() and interrupt.signal is None:
-            interrupt.signal = int(flag.item())
-        return bool(flag.item())
+        """Whether any rank was told to stop, or rank 0 decided so: all of them do after the same iteration."""
+        flags = torch.tensor([interrupt.signal or 0, self.stop_reason is not None])
+        dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._control)
+        signal, is_stopping = flags.tolist()
+        interrupt.signal = interrupt.signal or signal or None
+        if is_stopping and self.stop_reason is None:
+            self.stop_reason = "Rank 0 decided so."
+        return bool(signal or is_stopping)
 
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
         """Extend the base class: trajectories of all ranks count, those of the others when the next row is logged."""

@@ -68,9 +68,23 @@ def test_a_complete_run_is_left_alone(run_dir, rlpyt):
     assert sorted(run_dir.iterdir()) == before
 
 
+def test_a_solved_run_is_left_alone_unless_stop_return_is_another_one(trained, tmp_path, rlpyt):
+    solved = trained("cartpole", "ppo", *SHORT, "runner.stop_return=1")
+    run_dir = Path(shutil.copytree(solved, tmp_path / "run_0"))
+    before, n_rows = sorted(run_dir.iterdir()), len(rows(run_dir))
+    code, out, _ = rlpyt("resume", run_dir)
+    assert code == 0 and "is complete. Solved: mean return" in out and "(stop_return=1)" in out
+    assert sorted(run_dir.iterdir()) == before
+    assert rlpyt("resume", run_dir, "--n_steps", "512", "--stop_return", "none")[0] == 0
+    assert len(rows(run_dir)) > n_rows
+    assert json.loads((run_dir / "params.json").read_text())["runner"]["stop_return"] is None
+
+
 @pytest.mark.parametrize(
     "args, message",
     [
+        (["run_0", "--stop_return", "nan"], "stop_return=nan must be a finite number"),
+        (["run_0", "--stop_return", "much"], "much must be a number, or none"),
         ([""], "must be the directory of a run, called run_<ID>"),
         (["run_1"], "There is no directory"),
         (["run_0", "--n_steps", "nan"], "--n_steps nan must be a finite number"),

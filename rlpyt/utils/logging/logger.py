@@ -272,14 +272,14 @@ def _plain(key: str, value):
     return float("nan") if value is None else value
 
 
-def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color: str | None = None) -> None:
-    """End the row: append it to the tabular outputs, log it as a table, send its numbers to TensorBoard.
+def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color: str | None = None) -> dict[str, object]:
+    """End the row: append it to the tabular outputs, log it as a table, send its numbers to TensorBoard; return it.
 
     The arguments are passed on to `log` for every line of the table.
     """
     row, _state.row = _state.row, {}
     if not row or _state.tabular_disabled:
-        return
+        return row
     for path, table in list(_state.tabular_outputs.items()):
         try_to_write(path, lambda table=table: table.write(row))
     for line in format_tabular(row):
@@ -287,6 +287,7 @@ def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color:
     if _state.log_tabular_only and not _state.disabled:
         try_to_write("stdout", lambda: _state.table_printer.print_tabular(row))
     _write_tf_summary(row)
+    return row
 
 
 def add_tabular_output(file_name) -> None:

@@ -1,0 +1,81 @@
+"""Functions that a runner calls after each row of its log, and that may stop the run.
+
+    def report(runner, row):
+        print(row["Diagnostics/CumSteps"], row["ReturnAverage"])
+
+    runner = MinibatchRl(..., hooks=[report])
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlpyt.utils.logging import logger
+
+
+class Hook(Protocol):
+    """What is called after each row of the log.
+
+    It is called in the process that writes the log (rank 0 of `SyncRl`), between two iterations: after the row has been written, and before
+    the snapshot that belongs to the row is saved, so that a resumed run has what the hook changed, its random numbers included.
+
+    Args:
+        runner: has `agent`, `algo`, `sampler`, `diagnostics` and `stop_return`.
+        row: the values of the row by column, under the names that progress.csv has.
+
+    Returns:
+        True (of Python or numpy) ends the run in good order: all hooks are called, the snapshot is saved, and the run counts as finished.
+        After anything else the run goes on.
+
+    Raises:
+        Exception: anything. The snapshot of the row is saved, the log names the hook, and the run ends with the exception.
+    """
+
+    def __call__(self, runner: Any, row: dict[str, float]) -> Any: ...
+
+
+def checked_hooks(hooks: Sequence[Hook] | None) -> list[Hook]:
+    """Return the hooks as a list; ValueError if something is not callable as ``hook(runner, row)``."""
+    if not isinstance(hooks, (list, tuple, type(None))):
+        raise ValueError(f"hooks={hooks!r} must be a list of functions that are called as hook(runner, row), or None.")
+    for i, hook in enumerate(hooks or ()):
+        if not callable(hook) or not _takes_two(hook):
+            raise ValueError(f"hooks[{i}]={hook!r} must be callable as hook(runner, row).")
+    return list(hooks or ())
+
+
+def _takes_two(hook: Callable) -> bool:
+    with suppress(ValueError):  # Some callables do not tell their signature.
+        try:
+            inspect.signature(hook).bind(None, None)
+        except TypeError:
+            return False
+    return True
+
+
+def call_hooks(hooks: Sequence[Hook], runner: Any, row: dict[str, float]) -> str | None:
+    """Call all hooks, in order; return the name of the first one that stops the run, or None."""
+    stopping = [name_of(hook) for hook in hooks if _stops(hook, runner, row)]
+    return stopping[0] if stopping else None
+
+
+def _stops(hook: Hook, runner: Any, row: dict[str, float]) -> bool:
+    try:
+        answer = hook(runner, row)
+    except Exception as error:
+        logger.log(f"ERROR: the run ends, because the hook {name_of(hook)} raised {type(error).__name__}: {error}")
+        raise
+    return isinstance(answer, (bool, np.bool_)) and bool(answer)
+
+
+def name_of(hook: Callable) -> str:
+    """Return the name of a function, or that of the class of another callable."""
+    if isinstance(hook, functools.partial):
+        return name_of(hook.func)
+    return getattr(hook, "__qualname__", type(hook).__qualname__)

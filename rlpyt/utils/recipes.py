@@ -21,6 +21,7 @@ Nothing is imported or called before the reader has looked at `names_in` a recip
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import enum
 import functools
@@ -43,7 +44,8 @@ LARGEST_ARRAY = 1000  # elements of an array that a recipe holds
 class Recorded:
     """Remembers the arguments that each object is made with, so that `describe` can write them down.
 
-    It works in a subclass whose constructor has other arguments, or calls none of its bases'.
+    It works in a subclass whose constructor has other arguments, or calls none of its bases'. Pickles and copies do without: only the
+    process that made an object describes it, and an argument need not be anything that can be sent to another.
     """
 
     _made_with: tuple[tuple, dict] | None = None
@@ -52,6 +54,20 @@ class Recorded:
         self = super().__new__(cls)
         self._made_with = args, kwargs
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_made_with"}
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        make, *rest = super().__reduce_ex__(protocol)
+        return (_new_without_arguments if make is copyreg.__newobj__ else make, *rest)
+
+
+def _new_without_arguments(cls: type, *args: Any) -> Any:
+    """Do what unpickling does, which calls no constructor."""
+    made = cls.__new__(cls, *args)
+    del made._made_with
+    return made
 
 
 class Script(NamedTuple):

@@ -66,7 +66,7 @@ class Recorded:
 def _new_without_arguments(cls: type, *args: Any) -> Any:
     """Do what unpickling does, which calls no constructor."""
     made = cls.__new__(cls, *args)
-    del made._made_with
+    vars(made).pop("_made_with")  # A module of torch is not ready to have attributes deleted.
     return made
 
 

@@ -222,11 +222,10 @@ def _check_not_negative(**settings: float) -> None:
 
 @cache
 def _with_priorities(SamplesCls: type) -> type:
-    return namedarraytuple(SamplesCls.__name__, [*SamplesCls._fields, "priorities"])
+    return namedarraytuple(SamplesCls.__name__, SamplesCls._fields + ("priorities",))
 
 
 @cache
 def weighted(BatchCls: type) -> type:
     """Return the type of a prioritized batch: the fields of `BatchCls`, `is_weights` and `ids`."""
-    defaults = (None,) * (len(BatchCls._field_defaults) + 2)
-    return namedarraytuple(f"{BatchCls.__name__}Pri", [*BatchCls._fields, "is_weights", "ids"], defaults=defaults)
+    return namedarraytuple(f"{BatchCls.__name__}Pri", BatchCls._fields + ("is_weights", "ids"), defaults=(None,))

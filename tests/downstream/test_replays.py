@@ -10,8 +10,12 @@ from streams import KINDS, Game
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent
+from rlpyt.agents.dqn.r2d1_agent import AgentInfo
 from rlpyt.algos.dqn.dqn import DQN, SamplesToBuffer
+from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.envs.gym import make as gym_make
+from rlpyt.models.lstm import RnnState
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
 from rlpyt.replays.base import BaseReplayBuffer
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
@@ -19,7 +23,9 @@ from rlpyt.replays.non_sequence.prioritized import PrioritizedReplayBuffer, Samp
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.replays.sequence.n_step import SamplesToBuffer as SequenceSamplesToBuffer
+from rlpyt.replays.sequence.n_step import SequenceNStepReturnBuffer
 from rlpyt.replays.sequence.prioritized import PrioritizedSequenceReplayBuffer
+from rlpyt.replays.sequence.prioritized import SamplesFromReplayPri as SequenceSamplesFromReplayPri
 from rlpyt.replays.sum_tree import AsyncSumTree, SumTree
 from rlpyt.runners.async_rl import AsyncRl
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
@@ -252,6 +258,62 @@ def test_append_samples_returns_how_many_rows_it_wrote_and_where(kind, prefetche
         game.append(chunk)
     assert game.buffer.lengths == chunks
     np.testing.assert_array_equal(game.buffer.extra, game.buffer.samples.action)
+
+
+class OwnPrioritizedSequences(SequenceNStepReturnBuffer):
+    """Has priorities and a tree of its own in front of our sequences."""
+
+    def __init__(self, alpha, beta, default_priority, input_priorities, input_priority_shift, **kwargs):
+        super().__init__(**kwargs)
+        self.alpha, self.beta, self.given = alpha, beta, []
+        interval = self.rnn_state_interval
+        self.priority_tree = SumTree(
+            T=self.T // interval,
+            B=self.B,
+            off_backward=-(-(1 + self.off_backward + self.batch_T) // interval),
+            off_forward=-(-self.off_forward // interval),
+            default_value=default_priority**alpha,
+            enable_input_priorities=input_priorities,
+            input_priority_shift=input_priority_shift,
+        )
+
+    def append_samples(self, samples):
+        priorities = None
+        if hasattr(samples, "priorities"):
+            priorities, samples = numpify_buffer(samples.priorities) ** self.alpha, samples.samples
+        assert get_leading_dims(samples, n_dim=2)[1] == self.B
+        T, idxs = super().append_samples(samples)
+        self.given.append(priorities)
+        self.priority_tree.advance(np.count_nonzero(np.arange(self.T)[idxs] % self.rnn_state_interval == 0), priorities)
+        return T, idxs
+
+    def sample_batch(self, batch_B):
+        (T_idxs, B_idxs), priorities = self.priority_tree.sample(batch_B)
+        batch = self.extract_batch(T_idxs * self.rnn_state_interval, B_idxs, self.batch_T)
+        is_weights = (1 / priorities) ** self.beta
+        return SequenceSamplesFromReplayPri(*batch, is_weights=torchify_buffer(is_weights / is_weights.max()))
+
+    def update_batch_priorities(self, priorities):
+        self.priority_tree.update_batch_priorities(numpify_buffer(priorities) ** self.alpha)
+
+    def set_beta(self, beta):
+        self.beta = beta
+
+
+def test_priorities_of_ones_own_in_front_of_our_sequences_train_a_recurrent_agent():
+    state = RnnState(np.zeros((1, 5)), np.zeros((1, 5)))
+    examples = dict(EXAMPLES, agent_info=AgentInfo(q=np.zeros(N_ACTIONS), prev_rnn_state=state))
+    settings = dict(batch_T=4, warmup_T=4, batch_B=4, store_rnn_state_interval=4, n_step_return=2, replay_size=40 * B, min_steps_learn=24)
+    algo = R2D1(ReplayBufferCls=OwnPrioritizedSequences, replay_ratio=8, **settings)
+    start(algo, MlpR2d1Agent(model_kwargs=dict(lstm_size=5, hidden_sizes=[6], head_size=6)), T, B, examples=examples)
+    losses = []
+    for itr in range(8):
+        samples = batch(itr)
+        states = RnnState(torch.zeros(T, B, 1, 5).double(), torch.zeros(T, B, 1, 5).double())
+        agent_info = AgentInfo(q=torch.randn(T, B, N_ACTIONS).double(), prev_rnn_state=states)
+        losses += algo.optimize_agent(itr, samples._replace(agent=samples.agent._replace(agent_info=agent_info))).loss
+    assert losses and np.isfinite(losses).all()
+    assert all(priorities.shape == (B,) for priorities in algo.replay_buffer.given)
 
 
 # ------------------------------------------------------------------------------------------------------------------

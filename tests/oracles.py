@@ -230,7 +230,7 @@ class NaivePriorities:
         self.mass[k, b] = priority**self.alpha
 
 
-def is_weights(mass, beta):
+def is_weights(mass, beta, eps):
     """Importance sampling weights of a batch drawn in proportion to mass [n]."""
-    weights = [(1 / (m + 1e-6)) ** beta for m in mass]
+    weights = [(1 / (m + eps)) ** beta for m in mass]
     return [w / max(weights) for w in weights]

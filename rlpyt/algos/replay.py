@@ -21,6 +21,8 @@ from rlpyt.algos.hyperparameters import (
     check_optimizer,
 )
 from rlpyt.algos.utils import valid_from_done
+from rlpyt.replays.async_ import has_priorities
+from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, append_batch
 from rlpyt.replays.non_sequence.frame import (
     AsyncPrioritizedReplayFrameBuffer,
     AsyncUniformReplayFrameBuffer,
@@ -76,6 +78,7 @@ class ReplayAlgorithm(RlAlgorithm):
     OptInfoCls: type
     prefetch_batches = False
     can_be_graphed = True
+    _stored_ends: tuple[str, ...] = BESIDE_STEPS  # Fields that tell how episodes end, and are not optional for the buffer.
     _first_itr_with_replay = 0
 
     @property
@@ -214,7 +217,7 @@ class ReplayAlgorithm(RlAlgorithm):
                 f"An asynchronous runner needs a replay buffer that processes share, which {ReplayCls.__name__} is not: put "
                 "rlpyt.replays.async_.AsyncReplayBufferMixin in front of its bases, or leave ReplayBufferCls None."
             )
-        if getattr(self, "prioritized_replay", False) and not hasattr(ReplayCls, "update_batch_priorities"):
+        if getattr(self, "prioritized_replay", False) and not has_priorities(ReplayCls):
             raise ValueError(
                 f"prioritized_replay=True needs a replay buffer with priorities, which {ReplayCls.__name__} is not: choose one such as "
                 "PrioritizedReplayBuffer, or leave ReplayBufferCls None."
@@ -225,6 +228,8 @@ class ReplayAlgorithm(RlAlgorithm):
                 f"(batch_T={batch_spec.T}, batch_B={batch_spec.B})."
             )
         self.replay_buffer = ReplayCls(example=example, **self.replay_kwargs(batch_spec))
+        kept = [name for name in OPTIONAL_STEPS if getattr(example, name, None) is not None]
+        self._stored_ends = (*kept, *BESIDE_STEPS)
         return self.replay_buffer
 
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
@@ -267,6 +272,13 @@ class ReplayAlgorithm(RlAlgorithm):
             action=samples.agent.action,
             reward=env.reward,
             done=env.done,
+            **self._ends(samples),
+        )
+
+    def _ends(self, samples: Any) -> dict[str, Any]:
+        """Return what is stored of how episodes end: the last fields of `SamplesToBuffer`."""
+        env = samples.env
+        return dict(
             timeout=self._timeout(env),
             final_observation=samples.final_observation,
             valid=None if self.mid_batch_reset else valid_from_done(env.done).bool(),
@@ -274,11 +286,13 @@ class ReplayAlgorithm(RlAlgorithm):
         )
 
     def _stored(self, samples: Any) -> Any:
-        """Return `samples_to_buffer`, with the observations that ended truncated episodes, should an override have left them out."""
+        """Return `samples_to_buffer`; what the buffer is to know of how episodes end is added, should an override have left it out."""
         stored = self.samples_to_buffer(samples)
-        if getattr(stored, "final_observation", samples.final_observation) is not samples.final_observation:
-            stored = stored._replace(final_observation=samples.final_observation)
-        return stored
+        lacking = [name for name in self._stored_ends if getattr(stored, name, 0) is None]
+        if not lacking:
+            return stored
+        ends = self._ends(samples)
+        return stored._replace(**{name: ends[name] for name in lacking})
 
     def _timeout(self, env: Any) -> torch.Tensor:
         """Return where truncated episodes are taken to go on, [T,B]."""
@@ -326,7 +340,7 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def append(self, samples: Any) -> None:
         """Append a batch [T,B] of the sampler to the replay buffer: what `samples_to_buffer` makes of it."""
-        self.replay_buffer.append_samples(self._stored(samples))
+        append_batch(self.replay_buffer, self._stored(samples))
 
     def update_itr_hyperparams(self, itr: int) -> None:
         """Set what follows a schedule to its value at iteration `itr`."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlpyt.utils.buffer import cloned
-from rlpyt.utils.synchronize import ProcessLock
+import numpy as np
+
+from rlpyt.replays.draws import is_ours
+from rlpyt.utils.buffer import buffer_from_example, cloned
+from rlpyt.utils.synchronize import ExclusiveRWLock, ProcessLock
 
 # After so many batches in a row that were overwritten while they were read, writers have to wait for the next one.
 _N_TRIES = 3
@@ -24,40 +27,79 @@ class AsyncReplayBufferMixin:
     for a process that was killed: what it had not published is written over, and what it left half done under `lock` is set right by
     the next to take it.
 
+    A buffer class of another package, or one with a `sample_batch` of its own, works as well. It must keep its arrays in shared memory
+    (``buffer_from_example(..., share_memory=self.async_)``). Whether rows were overwritten while they were read, it cannot tell;
+    so sampling, appending and updating priorities exclude each other. If it counts its rows in attributes `t` and
+    `_buffer_full`, these have their latest values in each process before each of these calls.
+
     Attributes:
         lock: `ProcessLock` around what must not change meanwhile, all of it short.
-        writer_lock: `ProcessLock` around an append.
+        writer_lock: `ProcessLock` around an append; the thread that holds it may take it again.
+        rw_lock: ``with rw_lock:`` and ``with rw_lock.write_lock:`` both take `writer_lock`, for classes that exclude writers by themselves.
     """
 
     async_ = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.lock, self.writer_lock = ProcessLock(), ProcessLock()
+        self.lock, self.writer_lock = ProcessLock(), ProcessLock(reentrant=True)
+        self.rw_lock = ExclusiveRWLock(self.writer_lock)
         super().__init__(*args, **kwargs)
-        self.lock.call_on_takeover(self._repair)
+        self._tells_what_was_overwritten = hasattr(self, "batch_is_intact") and is_ours(self, "sample_batch", after=AsyncReplayBufferMixin)
+        self._cursor = buffer_from_example(np.int64(0), 2, share_memory=True) if "t" in vars(self) else None  # t, _buffer_full
+        self._async_push()
+        self._have_lock_repaired()
 
     def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state)
-        self.lock.call_on_takeover(self._repair)
+        if hasattr(super(), "__setstate__"):
+            super().__setstate__(state)
+        else:
+            self.__dict__.update(state)
+        self._have_lock_repaired()
 
-    def append_samples(self, *args: Any, **kwargs: Any) -> None:
-        """Append samples as the buffer does, after any other process that is doing so."""
+    def _have_lock_repaired(self) -> None:
+        if hasattr(self, "_repair"):
+            self.lock.call_on_takeover(self._repair)
+
+    def _async_pull(self) -> None:
+        """Take over where other processes have written to; does nothing for a buffer whose cursor is in shared memory, as ours is."""
+        if self._cursor is not None:
+            self.t, self._buffer_full = int(self._cursor[0]), bool(self._cursor[1])
+
+    def _async_push(self) -> None:
+        """Tell other processes where this one has written to; does nothing for a buffer whose cursor is in shared memory."""
+        if self._cursor is not None:
+            self._cursor[:] = self.t, self._buffer_full
+
+    def append_samples(self, *args: Any, **kwargs: Any) -> Any:
+        """Append samples as the buffer does, after any other process that is doing so, and return what the buffer does."""
         with self.writer_lock:
-            super().append_samples(*args, **kwargs)
+            self._async_pull()
+            result = super().append_samples(*args, **kwargs)
+            self._async_push()
+        return result
 
     def end_episodes(self, *args: Any, **kwargs: Any) -> None:
-        """End episodes as the buffer does, after any other process that is appending."""
-        with self.writer_lock:
-            super().end_episodes(*args, **kwargs)
+        """End episodes as the buffer does, if it does, after any other process that is appending."""
+        if hasattr(super(), "end_episodes"):
+            with self.writer_lock:
+                super().end_episodes(*args, **kwargs)
 
     def sample_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Return a batch as the buffer does, nothing of which was overwritten while it was read."""
-        for _ in range(_N_TRIES):
+        for _ in range(_N_TRIES * self._tells_what_was_overwritten):
             batch = super().sample_batch(*args, **kwargs)
             if self.batch_is_intact():
                 return batch
         with self.writer_lock:
+            self._async_pull()
             return super().sample_batch(*args, **kwargs)
+
+    def update_batch_priorities(self, *args: Any, **kwargs: Any) -> Any:
+        """Update priorities as the buffer does, if it has any (see `has_priorities`)."""
+        if self._tells_what_was_overwritten:
+            return super().update_batch_priorities(*args, **kwargs)
+        with self.writer_lock:
+            return super().update_batch_priorities(*args, **kwargs)
 
     def state_dict(self, since: int = 0) -> dict[str, Any]:
         """Return a copy of the contents, between two appends; see that of the buffer."""
@@ -68,3 +110,9 @@ class AsyncReplayBufferMixin:
         """Restore what `state_dict` returned; no process may sample meanwhile."""
         with self.writer_lock:
             super().load_state_dict(state_dict)
+            self._async_push()
+
+
+def has_priorities(ReplayCls: type) -> bool:
+    """Whether buffers of a class have priorities to update."""
+    return any("update_batch_priorities" in vars(cls) for cls in ReplayCls.__mro__ if cls is not AsyncReplayBufferMixin)

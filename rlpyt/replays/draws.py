@@ -70,6 +70,13 @@ class DrawnReplay:
         return self.draw_is_intact(self._drawn)
 
 
-def is_ours(buffer: Any, name: str) -> bool:
-    """Whether a method of a buffer is one of this package, and not one of a class derived elsewhere."""
-    return getattr(getattr(type(buffer), name, None), "__module__", "").startswith("rlpyt.replays.")
+def is_ours(buffer: Any, name: str, after: type | None = None) -> bool:
+    """Whether no class of a buffer defines a method of that name but those of this package.
+
+    Args:
+        after: look only at the classes that come after this one, those where its `super()` looks.
+    """
+    classes = type(buffer).__mro__
+    if after is not None:
+        classes = classes[classes.index(after) + 1 :]
+    return all(cls.__module__.startswith("rlpyt.replays.") for cls in classes if name in vars(cls))

@@ -48,18 +48,19 @@ class FrameBufferMixin:
         """Frames [T,B,H,W]."""
         return self.samples.observation
 
-    def append_samples(self, samples: Any) -> None:
+    def append_samples(self, samples: Any) -> tuple[int, slice | np.ndarray]:
         """Append samples with observations [T',B,C,H,W], and final observations [K,B,C,H,W] if there are any.
 
         Raises:
             ValueError: an observation is not the previous one moved on by one frame, or one that follows the end
                 of an episode has older frames that are not zero.
         """
-        if getattr(samples, "final_observation", None) is not None:
-            samples = samples._replace(final_observation=samples.final_observation[:, :, -1])
-        if getattr(samples, "observation_after", None) is not None:
-            samples = samples._replace(observation_after=samples.observation_after[:, :, -1])
-        super().append_samples(samples)
+        return super().append_samples(samples)
+
+    def _stored_observation(self, samples: Any, name: str) -> Any:
+        """Return the newest frames [K,B,H,W] of the base class's observations [K,B,C,H,W]."""
+        observation = super()._stored_observation(samples, name)
+        return None if observation is None else observation[:, :, -1]
 
     def _expected_samples(self, example: Any) -> list[tuple[str, tuple, np.dtype]]:
         leaves = super()._expected_samples(example)

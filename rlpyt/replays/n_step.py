@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.algos.utils import discount_return_n_step
-from rlpyt.replays.base import BaseReplayBuffer
+from rlpyt.replays.base import BESIDE_STEPS, BaseReplayBuffer, only_steps
 from rlpyt.replays.batches import BatchMemory, pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.draws import is_ours
 from rlpyt.replays.final_observations import FinalObservations
@@ -20,7 +20,7 @@ from rlpyt.utils.lazy import LazyModule
 kernels = LazyModule("rlpyt.utils.kernels")
 
 # Fields of samples that are not stored row by row.
-_NOT_IN_ROWS = ("final_observation", "observation_after", "priorities", "prev_rnn_state")
+_NOT_IN_ROWS = (*BESIDE_STEPS, "priorities", "prev_rnn_state")
 _NO_OBSERVATION = -1
 
 
@@ -96,6 +96,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.ring = Ring(self.T, share_memory=self.async_)
         self._allocate(example)
         self._drawn = None  # The latest draw of this process.
+        self._beside: dict[str, Any] = {}  # During `append_batch`, the fields that `append_samples` is not given.
         self._batches = BatchMemory()
 
     def _check_size(self, size: int) -> None:
@@ -205,12 +206,25 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
 
     @property
     def t(self) -> int:
-        """The row to be written next."""
+        """The row to be written next. A class that writes rows by itself sets it."""
         return self.ring.t
+
+    @t.setter
+    def t(self, t: int) -> None:
+        if self.ring.full:
+            self.ring.advance((t - self.ring.t) % self.T)
+        else:
+            self.ring.move_to(t)
 
     @property
     def _buffer_full(self) -> bool:
+        """Whether every row has been written. A class that writes rows by itself sets it when it begins anew at row 0."""
         return self.ring.full
+
+    @_buffer_full.setter
+    def _buffer_full(self, full: bool) -> None:
+        if full != self.ring.full:
+            self.ring.move_to(self.ring.t + self.T * full)
 
     def reuse_batches(self, n_slots: int = 2, pin: bool = False) -> None:
         """From now on put batches into the same memory again and again, which saves the time to allocate it.
@@ -237,8 +251,24 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     # -----------------------------------------------------------------------------------------------------------------
     # Writing
     # -----------------------------------------------------------------------------------------------------------------
-    def append_samples(self, samples: Any) -> None:
+    def append_batch(self, samples: Any) -> None:
+        """Append what an algorithm stores of a batch, by `append_samples`, which is given the fields [T',B,...] alone.
+
+        So an `append_samples` that a subclass overrides need not know that there are others: they are kept here until the one of this
+        class asks for them.
+        """
+        stored = getattr(samples, "samples", samples)
+        self._beside = {name: getattr(stored, name, None) for name in BESIDE_STEPS}
+        try:
+            self.append_samples(only_steps(samples, self.samples))
+        finally:
+            self._beside = {}
+
+    def append_samples(self, samples: Any) -> tuple[int, slice | np.ndarray]:
         """Write samples [T',B,...] at the cursor, complete the returns of the rows they belong to, and advance.
+
+        Returns:
+            T', and the index of the rows that were written: a slice, or an array [T'] where they wrap around.
 
         Raises:
             ValueError: there are more rows than in the buffer; a field is missing, or of another shape or kind of dtype than in the
@@ -252,6 +282,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             )
         self._check_samples(samples, n)
         ended, final_observation = self._final_observations_of(samples)
+        rows = self.ring.rows(0, n)
         with self.lock:
             self._claim(n)
         self._write(samples, n)
@@ -260,6 +291,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         with self.lock:
             self._publish(n, samples)
         self._keep_after(samples)
+        return n, rows
 
     def _check_samples(self, samples: Any, n: int) -> None:
         """Check that what would be stored has the shapes of the example, and dtypes that can be stored, before anything is.
@@ -325,7 +357,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         """
         if self._final_observations is None or not samples.timeout.any():
             return None, None
-        if getattr(samples, "final_observation", None) is None:
+        final_observation = self._stored_observation(samples, "final_observation")
+        if final_observation is None:
             if not self.requires_final_observations:
                 return None, None
             raise ValueError(
@@ -336,12 +369,17 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         timeout = samples.timeout.astype(bool)
         t_idxs, b_idxs = np.nonzero(timeout)
         slots = np.cumsum(timeout, axis=0)[t_idxs, b_idxs] - 1
-        n_slots = min(len(leaf) for leaf in buffer_leaves(samples.final_observation))
+        n_slots = min(len(leaf) for leaf in buffer_leaves(final_observation))
         if n_slots <= slots.max():
             raise ValueError(
                 f"Samples have {slots.max() + 1} steps with timeout=True in one environment, and {n_slots} final observations for each."
             )
-        return timeout, buffer_func(samples.final_observation, lambda leaf: leaf[slots, b_idxs])
+        return timeout, buffer_func(final_observation, lambda leaf: leaf[slots, b_idxs])
+
+    def _stored_observation(self, samples: Any, name: str) -> Any:
+        """Return the field of `BESIDE_STEPS` with that name, in the form in which observations are stored; None if there is none."""
+        observation = getattr(samples, name, None)
+        return numpify_buffer(self._beside.get(name)) if observation is None else observation
 
     def _keep_final_observations(self, n: int, ended: np.ndarray | None, observations: Any) -> None:
         """Forget those of the `n` rows overwritten at the cursor, and keep those [m,...] of the steps `ended` [n,B], if any."""
@@ -359,7 +397,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             slot[rows] = new
 
     def _keep_after(self, samples: Any) -> None:
-        after = getattr(samples, "observation_after", None)
+        after = self._stored_observation(samples, "observation_after")
         self._knows_after[0] = self._after is not None and after is not None
         if self._knows_after[0]:
             self._after[:] = after[-1]

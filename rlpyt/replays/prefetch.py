@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.replays.base import append_batch
 from rlpyt.replays.draws import Draw, is_ours
 from rlpyt.utils.buffer import buffer_leaves, numpify_buffer, torchify_buffer
 
@@ -77,6 +78,11 @@ class PrefetchedReplay:
         """Append samples to the buffer, when nothing is being read."""
         self._wait()
         return self.buffer.append_samples(*args, **kwargs)
+
+    def append_batch(self, samples: Any) -> None:
+        """Append what an algorithm stores of a batch to the buffer, when nothing is being read."""
+        self._wait()
+        append_batch(self.buffer, samples)
 
     def state_dict(self, since: int = 0) -> dict[str, Any]:
         """Extend that of the buffer by the next batch, which may have been gathered before the latest append."""

@@ -17,7 +17,7 @@ from rlpyt.utils.lazy import LazyModule
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
-EPS = 1e-6  # Added to priorities before they are inverted.
+EPS = 1e-6  # Added to priorities of transitions before they are inverted.
 
 
 class Prioritization(DrawnReplay):
@@ -30,16 +30,20 @@ class Prioritization(DrawnReplay):
         beta: exponent of the importance-sampling weights, 1 to correct for the probabilities completely.
         default_priority: of new samples.
         unique: draw without replacement.
-        input_priorities: samples bring their `priorities`: [n,B], [B] or a scalar, one for each start among them.
+        input_priorities: samples bring their `priorities`: [n,B], [B] or a scalar, one for each start among them. Where only some rows
+            are starts, [n,B] may have one for each row; those of the other rows are not used.
         input_priority_shift: the start which they belong to is so many starts before that.
         kwargs: arguments of the buffer.
 
     Attributes:
         priority_tree: one priority per start, to the power of alpha; it knows which samples were drawn last.
+        weights_eps: added to priorities before they are inverted to importance-sampling weights.
 
     Raises:
         ValueError: alpha, beta or default_priority is negative.
     """
+
+    weights_eps = EPS
 
     def __init__(
         self,
@@ -81,10 +85,10 @@ class Prioritization(DrawnReplay):
         _check_not_negative(beta=beta)
         self.beta = beta
 
-    def append_samples(self, samples: Any) -> None:
+    def append_samples(self, samples: Any) -> tuple[int, slice | np.ndarray]:
         """Append samples with, if there are `input_priorities`, a field `priorities`.
 
-        They may also come in two fields, `samples` and `priorities`.
+        They may also come in two fields, `samples` and `priorities`. Returns what the buffer does.
         """
         if "samples" in getattr(samples, "_fields", ()):
             samples, priorities = samples.samples, samples.priorities
@@ -92,13 +96,13 @@ class Prioritization(DrawnReplay):
                 samples = samples._replace(priorities=priorities)
             else:
                 samples = _with_priorities(type(samples))(*samples, priorities)
-        super().append_samples(samples)
+        return super().append_samples(samples)
 
     def _check_samples(self, samples: Any, n: int) -> None:
         super()._check_samples(samples, n)
         priorities = getattr(samples, "priorities", None)
         if priorities is not None:
-            self.priority_tree.checked_input(self._n_starts(n), self._powers(priorities))
+            self.priority_tree.checked_input(self._n_starts(n), self._powers_at_starts(priorities, n))
 
     def _powers(self, priorities: Any) -> np.ndarray:
         """Return priorities as they are stored: float64, to the power of alpha. Raises ValueError if one is negative or NaN."""
@@ -112,6 +116,13 @@ class Prioritization(DrawnReplay):
         bad = kernels.powers(priorities.reshape(-1), float(self.alpha), powers.reshape(-1))
         if bad >= 0:
             raise ValueError(f"A priority is {priorities.flat[bad]}, and must not be negative: has training diverged?")
+        return powers
+
+    def _powers_at_starts(self, priorities: Any, n: int) -> np.ndarray:
+        """Return the powers of the priorities that belong to starts, of those given for the next `n` rows."""
+        powers = self._powers(priorities)
+        if powers.ndim == 2 and len(powers) == n != self._n_starts(n):
+            return powers[-self.ring.written % self.start_interval :: self.start_interval]
         return powers
 
     def _repair(self) -> None:
@@ -128,11 +139,11 @@ class Prioritization(DrawnReplay):
     def _publish(self, n: int, samples: Any) -> None:
         n_starts, first = self._n_starts(n), -self.ring.written % self.start_interval
         valid = self._valid_starts(first, n_starts)
-        super()._publish(n, samples)
-        if not n_starts:
-            return
         priorities = getattr(samples, "priorities", None)
-        self.priority_tree.advance(n_starts, None if priorities is None else self._powers(priorities), valid)
+        powers = None if priorities is None else self._powers_at_starts(priorities, n)
+        super()._publish(n, samples)
+        if n_starts:
+            self.priority_tree.advance(n_starts, powers, valid)
 
     def _valid_starts(self, first: int, n: int) -> np.ndarray | None:
         """Return which of `n` starts are no blank rows, [n,B]; the first one lies `first` rows from the cursor."""
@@ -156,7 +167,7 @@ class Prioritization(DrawnReplay):
                 raise
             raise ValueError(nothing_to_replay(self.ring, *self.start_zones(), self.start_interval)) from None
         is_weights = np.empty(batch_B, np.float32)
-        kernels.importance_weights(priorities, self.beta, EPS, is_weights)
+        kernels.importance_weights(priorities, self.beta, self.weights_eps, is_weights)
         return Draw((T_idxs * self.start_interval, B_idxs), 0, self.priority_tree.drawn_ids, is_weights)
 
     def remember(self, draw: Draw) -> None:
@@ -167,8 +178,8 @@ class Prioritization(DrawnReplay):
     def gather_batch(self, draw: Draw) -> Any:
         """Return the batch that was drawn, with `is_weights` and `ids` as its last fields.
 
-        * is_weights [n], float32: ``(1 / (p + EPS)) ** beta``, p the priority to the power of alpha, divided by the largest in the
-          batch;
+        * is_weights [n], float32: ``(1 / (p + weights_eps)) ** beta``, p the priority to the power of alpha, divided by the largest
+          in the batch;
         * ids [n], int64: what these samples are called in `update_batch_priorities`.
         """
         batch = super().gather_batch(draw)
@@ -222,11 +233,10 @@ def _check_not_negative(**settings: float) -> None:
 
 @cache
 def _with_priorities(SamplesCls: type) -> type:
-    return namedarraytuple(SamplesCls.__name__, [*SamplesCls._fields, "priorities"])
+    return namedarraytuple(SamplesCls.__name__, SamplesCls._fields + ("priorities",))
 
 
 @cache
 def weighted(BatchCls: type) -> type:
     """Return the type of a prioritized batch: the fields of `BatchCls`, `is_weights` and `ids`."""
-    defaults = (None,) * (len(BatchCls._field_defaults) + 2)
-    return namedarraytuple(f"{BatchCls.__name__}Pri", [*BatchCls._fields, "is_weights", "ids"], defaults=defaults)
+    return namedarraytuple(f"{BatchCls.__name__}Pri", BatchCls._fields + ("is_weights", "ids"), defaults=(None,))

@@ -287,7 +287,7 @@ class SumTree(OwnRandomNumbers):
         return (T_idxs, B_idxs), priorities
 
     def update(self, ids: np.ndarray, priorities: np.ndarray) -> None:
-        """Set the priorities [n] of steps with `ids` [n], if their rows are on, and they are not blank; of equal ids the last one counts.
+        """Set the priorities [n] of steps with `ids` [n], if their rows are on, and they are not blank; of equal ids the first one counts.
 
         Raises:
             ValueError: shapes differ, or a priority is not from 0 to `largest_priority`; the tree is then as before.

@@ -508,6 +508,9 @@ _OF_OPTIMIZER = dict(cpus="master_cpus", torch_threads="master_torch_threads", c
 def split_async_affinity(affinity: Any) -> tuple[list[dict], list[dict]]:
     """Return the affinities, in the form that `check_affinity` describes, of optimizing processes and of sampling processes.
 
+    A sampling process whose workers run on its own processors, as in affinities made from codes, leaves them to its workers: it uses one
+    torch thread, whatever ``master_torch_threads`` says.
+
     Args:
         affinity: of an asynchronous run: ``optimizer`` (a list with one dictionary for each process: ``cpus``, ``cuda_idx``,
             ``torch_threads``, ``set_affinity``), ``sampler`` (a dictionary, or a list of them for several sampling processes),
@@ -534,7 +537,13 @@ def split_async_affinity(affinity: Any) -> tuple[list[dict], list[dict]]:
     optimizers = [{_OF_OPTIMIZER.get(key, key): value for key, value in each.items()} for each in parts[0]]
     for each in (*optimizers, *parts[1]):
         check_affinity(each)
-    return optimizers, parts[1]
+    return optimizers, [{**each, "master_torch_threads": 1} if _workers_run_where_master_does(each) else each for each in parts[1]]
+
+
+def _workers_run_where_master_does(affinity: dict) -> bool:
+    """Whether an affinity names the processors of the master, and some workers have some of the same."""
+    master, workers = affinity.get("master_cpus"), affinity.get("workers_cpus")
+    return master is not None and workers is not None and not _cpus_of([master]).isdisjoint(_cpus_of(workers))
 
 
 def share_processors(some: list[dict], others: list[dict]) -> bool:
@@ -548,7 +557,12 @@ def _processors(affinity: dict) -> set[int]:
     groups = [affinity.get("master_cpus"), *affinity.get("workers_cpus", ())]
     if not affinity.get("set_affinity", True) or any(cpus is None for cpus in groups):
         return set(allowed_cpus())
-    return {int(cpu) for cpus in groups for cpu in ([cpus] if isinstance(cpus, numbers.Integral) else cpus)}
+    return _cpus_of(groups)
+
+
+def _cpus_of(groups: Iterable) -> set[int]:
+    """All processors of some groups; each is a number, several, or None for none."""
+    return {int(cpu) for cpus in groups if cpus is not None for cpu in ([cpus] if isinstance(cpus, numbers.Integral) else cpus)}
 
 
 def _is_cpus(value: Any) -> bool:

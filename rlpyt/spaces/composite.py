@@ -60,14 +60,14 @@ class Composite(Space):
         return self._structure(space.dtype for space in self._spaces)
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> tuple[str, ...]:
         """Names of the sub-spaces."""
-        return list(self._NamedTupleCls._fields)
+        return tuple(self._NamedTupleCls._fields)
 
     @property
-    def spaces(self) -> tuple[Space, ...]:
-        """The bare sub-spaces, in order."""
-        return self._spaces
+    def spaces(self) -> list[Space]:
+        """The bare sub-spaces, in order; a new list."""
+        return list(self._spaces)
 
     def __repr__(self) -> str:
         return f"Composite({', '.join(f'{name}: {space!r}' for name, space in zip(self.names, self.spaces))})"

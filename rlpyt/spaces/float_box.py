@@ -20,7 +20,7 @@ class FloatBox(Space):
     Args:
         low, high: bounds; both belong to the space.
         shape: of the array, where `low` and `high` are scalars.
-        null_value: fills the null value; it need not lie between the bounds.
+        null_value: fills the null value; it need not lie between the bounds. None is 0.
         dtype: floating-point type of samples and null value.
     """
 
@@ -29,7 +29,7 @@ class FloatBox(Space):
         low: float | np.ndarray,
         high: float | np.ndarray,
         shape: int | tuple[int, ...] | None = None,
-        null_value: float = 0.0,
+        null_value: float | None = 0.0,
         dtype: str | type | np.dtype = "float32",
     ) -> None:
         self.dtype = np.dtype(dtype)
@@ -46,7 +46,7 @@ class FloatBox(Space):
         self.high = np.array(np.broadcast_to(high, shape), dtype=self.dtype)
         if not (self.low <= self.high).all():
             raise ValueError(f"low={low} must not exceed high={high}.")
-        self._null_value = np.full(self.shape, null_value, dtype=self.dtype)
+        self._null_value = np.full(self.shape, 0.0 if null_value is None else null_value, dtype=self.dtype)
 
     def sample(self) -> np.ndarray:
         """Return one array: uniform between two bounds, shifted exponential from a single bound, normal where there is none."""

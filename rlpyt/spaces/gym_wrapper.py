@@ -230,12 +230,12 @@ class GymSpaceWrapper(Space):
         return self._gym_space.nvec
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> tuple[str, ...]:
         """Field names of structured values; AttributeError for other spaces."""
         return self.space.names
 
     @property
-    def spaces(self) -> tuple[Space, ...]:
+    def spaces(self) -> list[Space]:
         """The wrapped parts of a structure, in the order of `names`; AttributeError for other spaces."""
         return self.space.spaces
 

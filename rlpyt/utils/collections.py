@@ -17,17 +17,106 @@ import functools
 import importlib
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 RESERVED_NAMES = ("get", "items")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Fields that need not be given
+# ---------------------------------------------------------------------------------------------------------------------
+class Fields(tuple):
+    """Names of fields, in order, which carry the default values of those that have one.
+
+    They equal the plain tuple of the names. Where a program extends a type, ``X._fields + ("mine",)``, the defaults stay with their
+    fields. A type made of that sum needs values only for the fields without a default, so the program need not know the others.
+
+    Args:
+        names: of all fields.
+        defaults: values by name.
+
+    Attributes:
+        defaults: as above.
+    """
+
+    def __new__(cls, names: Iterable[str], defaults: Mapping[str, Any] | Iterable = ()) -> Fields:
+        self = super().__new__(cls, names)
+        self.defaults = dict(defaults)
+        return self
+
+    def __add__(self, other: tuple) -> Fields:
+        if not isinstance(other, tuple):
+            return NotImplemented
+        return Fields(tuple.__add__(self, other), {**self.defaults, **_defaults_of(other)})
+
+    def __radd__(self, other: tuple) -> Fields:
+        if not isinstance(other, tuple):
+            return NotImplemented
+        return Fields(tuple.__add__(other, self), self.defaults)
+
+
+def _defaults_of(fields: Any) -> dict[str, Any]:
+    return getattr(fields, "defaults", {})
+
+
+def _placed(typename: str, fields: Fields, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Return the arguments of a constructor such that every field without a default gets a value.
+
+    Arguments belong to the fields in order. If that leaves a field without a value, but there are just as many arguments as fields that
+    need one, they are the values of those: they come from code that does not know the fields with a default.
+
+    Raises:
+        TypeError: there are not as many.
+    """
+    needed = [name for name in fields if name not in fields.defaults]
+    given = fields[: len(args)]
+    missing = [name for name in needed if name not in given and name not in kwargs]
+    if not missing:
+        return args, kwargs
+    needed = [name for name in needed if name not in kwargs]
+    if len(args) != len(needed):
+        raise TypeError(f"{typename} is missing a value for {', '.join(map(repr, missing))}.")
+    return (), {**dict(zip(needed, args)), **kwargs}
+
+
+class _Gap(Enum):
+    """Stands among the last default values of a recipe for a field that has none."""
+
+    REQUIRED = "REQUIRED"
+
+
+def _last_defaults(fields: tuple[str, ...], defaults: Mapping[str, Any]) -> tuple | None:
+    """Return the default values of the last fields, from the first one that has a default on; None if there is none."""
+    first = next((i for i, name in enumerate(fields) if name in defaults), None)
+    return None if first is None else tuple(defaults.get(name, _Gap.REQUIRED) for name in fields[first:])
+
+
+def _namedtuple(typename: str, fields: tuple[str, ...], defaults: tuple | None, module: str | None = None) -> type:
+    """Make a namedtuple type, of which a field without a default may come after one that has one."""
+    cls = namedtuple(typename, fields, defaults=defaults, module=module)
+    if not any(value is _Gap.REQUIRED for value in cls._field_defaults.values()):
+        return cls
+    cls._field_defaults = {name: value for name, value in cls._field_defaults.items() if value is not _Gap.REQUIRED}
+    known, new = Fields(fields, cls._field_defaults), cls.__new__
+
+    def __new__(_cls: type, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = _placed(typename, known, args, kwargs)
+        return new(_cls, *args, **kwargs)
+
+    cls.__new__ = staticmethod(__new__)
+    return cls
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Types that pickle wherever they were made
 # ---------------------------------------------------------------------------------------------------------------------
 class _RecipeType(type):
-    """Metaclass of tuple types that can be rebuilt from ``(kind, typename, fields, defaults)``."""
+    """Metaclass of tuple types that can be rebuilt from ``(kind, typename, fields, defaults)``.
+
+    The defaults are those of the last fields, as in `collections.namedtuple`, but with `_Gap.REQUIRED` for a field that has none.
+    """
 
 
 class _NamedArrayTupleType(_RecipeType):
@@ -63,7 +152,7 @@ copyreg.pickle(_NamedArrayTupleType, _reduce_type)
 @functools.cache
 def _type_from_recipe(kind: str, typename: str, fields: tuple[str, ...], defaults: tuple | None) -> type:
     if kind == "namedtuple":
-        cls = _RecipeType(typename, (namedtuple(typename, fields, defaults=defaults),), {"__slots__": ()})
+        cls = _RecipeType(typename, (_namedtuple(typename, fields, defaults),), {"__slots__": ()})
         cls._recipe = (kind, typename, fields, defaults)
         return cls
     return _make_nat_class(typename, fields, defaults)
@@ -190,9 +279,11 @@ def _make_nat_class(
     reserved = [name for name in fields if name in RESERVED_NAMES]
     if reserved:
         raise ValueError(f"Field names {reserved} are methods of a namedarraytuple; choose other names.")
-    nt_cls = nt_cls or namedtuple(typename, fields, defaults=defaults)
+    nt_cls = nt_cls or _namedtuple(typename, fields, defaults)
     methods = {name: getattr(_NamedArrayTupleMethods, name) for name in ("__contains__", "get", "items")}
     namespace = {"__slots__": (), "_recipe": ("namedarraytuple", typename, fields, defaults)}
+    if defaults:
+        namespace["_fields"] = Fields(fields, nt_cls._field_defaults)
     cls = _NamedArrayTupleType(
         nat_name or typename, (nt_cls,), {**namespace, **methods, **_indexing_methods(len(fields))}
     )
@@ -216,19 +307,27 @@ def namedarraytuple(
 
     Args:
         typename: name of the type.
-        field_names: list of names, or one string separated by spaces or commas. ``get`` and ``items`` are reserved.
+        field_names: list of names, or one string separated by spaces or commas. ``get`` and ``items`` are reserved. Names from
+            the `_fields` of a namedarraytuple, ``X._fields + ("mine",)``, keep their defaults.
         return_namedtuple_cls: also return the plain namedtuple type, as ``(namedarraytuple, namedtuple)``.
         classname_suffix: append ``_nat`` and ``_nt`` to the type names.
         defaults: values of the last fields where the constructor is not given them (as in `collections.namedtuple`).
     """
     fields = _split_fields(field_names)
-    defaults = None if defaults is None else tuple(defaults)
+    defaults = _last_defaults(fields, {**_defaults_of(field_names), **_by_name(fields, tuple(defaults or ()))})
     nt_name, nat_name = (f"{typename}_nt", f"{typename}_nat") if classname_suffix else (typename, typename)
     module = sys._getframe(1).f_globals.get("__name__", "__main__")
-    nt_cls = namedtuple(nt_name, fields, defaults=defaults, module=module)
+    nt_cls = _namedtuple(nt_name, fields, defaults, module)
     nat_cls = _make_nat_class(typename, fields, defaults, nt_cls, nat_name)
     nat_cls.__module__ = module
     return (nat_cls, nt_cls) if return_namedtuple_cls else nat_cls
+
+
+def _by_name(fields: tuple[str, ...], defaults: tuple) -> dict[str, Any]:
+    """Return the default values of the last fields by name."""
+    if len(defaults) > len(fields):
+        raise TypeError(f"{len(defaults)} default values are more than the {len(fields)} fields {list(fields)}.")
+    return dict(zip(fields[len(fields) - len(defaults) :], defaults))
 
 
 DocExampleNat = namedarraytuple("DocExampleNat", ["field_1", "field_2"])
@@ -292,7 +391,7 @@ class NamedTupleSchema:
             if "," in fields and " " in fields.replace(", ", ",").strip():
                 raise ValueError(f"Separate field names by spaces or by commas, not both: {fields!r}.")
             fields = fields.replace(",", " ").split()
-        fields = tuple(fields)
+        fields = Fields(fields, _defaults_of(fields))
         for name in fields:
             if not isinstance(name, str) or not name.isidentifier():
                 raise ValueError(f"Field names must be valid identifiers, got {name!r}.")
@@ -303,13 +402,11 @@ class NamedTupleSchema:
         self.__dict__.update(_typename=typename, _fields=fields)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NamedTuple:
-        values = list(args)
-        if len(values) > len(self._fields):
-            raise TypeError(f"{self._typename} takes {len(self._fields)} values, got {len(values)}.")
-        for name in self._fields[len(values) :]:
-            if name not in kwargs:
-                raise TypeError(f"{self._typename} is missing a value for field {name!r}.")
-            values.append(kwargs.pop(name))
+        if len(args) > len(self._fields):
+            raise TypeError(f"{self._typename} takes {len(self._fields)} values, got {len(args)}.")
+        args, kwargs = _placed(self._typename, self._fields, args, kwargs)
+        defaults = self._fields.defaults
+        values = [*args, *(kwargs.pop(name) if name in kwargs else defaults[name] for name in self._fields[len(args) :])]
         if kwargs:
             raise TypeError(f"{self._typename} got unexpected or repeated fields {sorted(kwargs)}.")
         return self._make(values)
@@ -336,7 +433,7 @@ class NamedTuple(tuple):
 
     def __new__(cls, typename: str, fields: Iterable[str], values: Iterable) -> NamedTuple:
         self = tuple.__new__(cls, values)
-        fields = tuple(fields)
+        fields = fields if isinstance(fields, tuple) else tuple(fields)
         if len(fields) != len(self):
             raise TypeError(f"{typename} takes {len(fields)} values, got {len(self)}.")
         self.__dict__.update(_typename=typename, _fields=fields)

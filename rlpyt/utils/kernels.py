@@ -92,7 +92,7 @@ def tree_sum_leaves(tree, levels, leaves):
 
 @kernel
 def tree_update(tree, levels, ids, priorities, first, end, size, largest):
-    """Set the leaves of those `ids` [n] int64 that are in [first, end) to `priorities` [n]; of equal ids the last one counts.
+    """Set the leaves of those `ids` [n] int64 that are in [first, end) to `priorities` [n]; of equal ids the first one counts.
 
     The leaf of an id is id % size, and end - first <= size. Returns -1, or the index of a priority that is not in [0, largest], and then
     nothing has been written.
@@ -103,7 +103,7 @@ def tree_update(tree, levels, ids, priorities, first, end, size, largest):
             return i
     leaves = np.empty(n, np.int64)
     lap = first // size * size
-    for i in range(n):
+    for i in range(n - 1, -1, -1):
         if first <= ids[i] < end:
             leaf = ids[i] - lap
             leaf -= size if leaf >= size else 0

@@ -23,8 +23,8 @@ def did_you_mean(name: object, names: Iterable, otherwise: str | None = None) ->
     return otherwise or f"There are: {', '.join(names) or 'none'}."
 
 
-def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False) -> Iterator[np.ndarray]:
-    """Cut range(data_length) into index arrays of minibatch_size, in order or shuffled.
+def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False) -> Iterator[slice | np.ndarray]:
+    """Cut range(data_length) into minibatches: slices in order, or index arrays [minibatch_size] if shuffled.
 
     The remainder, fewer than minibatch_size indexes, is dropped (another one each time, if shuffled). Uses
     numpy's global generator.
@@ -32,9 +32,12 @@ def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False
     if not 1 <= minibatch_size <= data_length:
         raise ValueError(f"minibatch_size={minibatch_size} must be at least 1 and at most the {data_length} "
                          "samples there are: use fewer minibatches or larger batches.")
-    idxs = np.random.permutation(data_length) if shuffle else np.arange(data_length)
     starts = range(0, data_length - minibatch_size + 1, minibatch_size)
-    return (idxs[start:start + minibatch_size] for start in starts)
+    slices = (slice(start, start + minibatch_size) for start in starts)
+    if not shuffle:
+        return slices
+    idxs = np.random.permutation(data_length)
+    return (idxs[each] for each in slices)
 
 
 def takes_keyword(function: Callable, name: str) -> bool:
@@ -50,17 +53,18 @@ def takes_keyword(function: Callable, name: str) -> bool:
 
 
 def zeros(shape, dtype):
-    """Zeros of a torch dtype as a tensor, of a numpy dtype as an array."""
+    """Zeros of a torch dtype, or of a type of Python such as float, as a tensor; of a numpy dtype as an array."""
     return _library(dtype).zeros(shape, dtype=dtype)
 
 
 def empty(shape, dtype):
-    """Uninitialised memory of a torch dtype as a tensor, of a numpy dtype as an array."""
+    """Uninitialised memory; which dtype gives a tensor, and which an array, as for `zeros`."""
     return _library(dtype).empty(shape, dtype=dtype)
 
 
 def _library(dtype):
-    if dtype is not None and not type(dtype).__module__.startswith("torch"):
+    of_python = any(dtype is each for each in (None, bool, int, float, complex))  # numpy's dtypes are equal to some.
+    if not of_python and not type(dtype).__module__.startswith("torch"):
         return np
     import torch  # here, because environment workers use this module without torch
     return torch

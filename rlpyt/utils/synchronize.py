@@ -62,11 +62,26 @@ class RWLock:
                 self.write_lock.release()
 
 
+class ExclusiveRWLock(RWLock):
+    """A `ProcessLock` with the methods of an `RWLock`: readers exclude each other, too, and a killed process blocks nobody."""
+
+    def __init__(self, lock: ProcessLock) -> None:
+        self.write_lock = lock
+
+    def acquire_read(self) -> None:
+        self.write_lock.acquire()
+
+    def release_read(self) -> None:
+        self.write_lock.release()
+
+
 class ProcessLock:
     """Lock among processes and their threads which is released when its holder dies, however it dies.
 
-    `with lock:`, or `acquire` and `release`, which belong in one thread. Not reentrant. Forked processes
+    `with lock:`, or `acquire` and `release`, which belong in one thread. Forked processes
     inherit the lock, but never that it is held; under spawn and forkserver it is an argument of the process.
+
+    reentrant: whether the thread that holds the lock may take it again; it is free when it has been released as often.
 
     It is a POSIX record lock on anonymous memory. The kernel keeps those for the process and not for the open
     file (as it does with `flock` and open file description locks), so a child cannot keep alive what its dead
@@ -79,17 +94,25 @@ class ProcessLock:
     set right what it protects (`call_on_takeover`).
     """
 
-    def __init__(self, _memory: SharedMap | None = None) -> None:
+    def __init__(self, reentrant: bool = False, _memory: SharedMap | None = None) -> None:
         self._memory = SharedMap(1) if _memory is None else _memory
         self._repair = None
         self._fd = self._memory.fd
-        self._threads = threading.Lock()
+        self._reentrant = reentrant
+        self._forget_threads()
         _process_locks.add(self)
+
+    def _forget_threads(self) -> None:
+        self._threads = threading.RLock() if self._reentrant else threading.Lock()
+        self._depth = 0  # How often the holder, a thread of this process, has taken it.
 
     def acquire(self, blocking: bool = True) -> bool:
         """Wait for the lock and take it, or with blocking=False only try to; returns whether it is taken."""
         if not self._threads.acquire(blocking):
             return False
+        if self._depth:
+            self._depth += 1
+            return True
         taken, how = False, fcntl.LOCK_EX if blocking else fcntl.LOCK_EX | fcntl.LOCK_NB
         try:
             while not taken:
@@ -106,6 +129,7 @@ class ProcessLock:
             if not taken:
                 self._threads.release()
         if taken:
+            self._depth = 1
             self._begin()
         return taken
 
@@ -122,10 +146,12 @@ class ProcessLock:
 
     def release(self) -> None:
         """Give the lock back. Raises RuntimeError if no thread of this process holds it."""
-        if not self._threads.locked():
+        if not self._depth:
             raise RuntimeError("This lock cannot be released: no thread of this process holds it.")
-        self._memory[0] = 0
-        fcntl.lockf(self._fd, fcntl.LOCK_UN)
+        self._depth -= 1
+        if not self._depth:
+            self._memory[0] = 0
+            fcntl.lockf(self._fd, fcntl.LOCK_UN)
         self._threads.release()
 
     def call_on_takeover(self, method: Callable[[], None]) -> None:
@@ -142,7 +168,7 @@ class ProcessLock:
 
     def __reduce__(self) -> tuple:
         context.assert_spawning(self)
-        return ProcessLock, (self._memory,)
+        return ProcessLock, (self._reentrant, self._memory)
 
 
 _process_locks: weakref.WeakSet = weakref.WeakSet()
@@ -151,7 +177,7 @@ _process_locks: weakref.WeakSet = weakref.WeakSet()
 def _forget_threads() -> None:
     """Of the threads that held locks when this process was forked none is in it."""
     for lock in _process_locks:
-        lock._threads = threading.Lock()
+        lock._forget_threads()
 
 
 os.register_at_fork(after_in_child=_forget_threads)

@@ -51,7 +51,7 @@ class NaiveTree:
         self.on[number] = [p if valid else 0.0 for p, valid in zip(self.inputs[number], self.valid[number])]
 
     def update(self, ids, priorities):
-        for i, priority in zip(ids, priorities):
+        for i, priority in reversed(list(zip(ids, priorities))):  # Of equal ids the first one counts, as in the original.
             number, b = divmod(int(i), self.B)
             if number in self.on and self.valid[number][b]:
                 row = list(self.on[number])

@@ -26,8 +26,8 @@ def test_values_shapes_and_dtypes_are_namedtuples_in_the_order_of_the_spaces():
     assert space.shape == Outer(k=(), inner=Inner(x=(2,), y=(3,)))
     assert space.dtype == Outer(k="int32", inner=Inner(x="float32", y="float32"))
     assert flat(space.null_value()) == [0, [0.0, 0.0], [0.5, 0.5, 0.5]]
-    assert space.names == ["k", "inner"]
-    assert isinstance(space.spaces[0], IntBox)
+    assert space.names == ("k", "inner")
+    assert isinstance(space.spaces, list) and isinstance(space.spaces[0], IntBox)  # A tuple and a list, as in the original.
 
 
 def test_seed_reaches_every_sub_space_with_a_seed_of_its_own():

@@ -43,7 +43,7 @@ def test_local_variables_and_what_cannot_be_given_by_that_name_are_no_parameter(
 
 
 def test_minibatches_come_in_order_and_drop_the_remainder():
-    assert [idxs.tolist() for idxs in iterate_mb_idxs(7, 3)] == [[0, 1, 2], [3, 4, 5]]
+    assert list(iterate_mb_idxs(7, 3)) == [slice(0, 3), slice(3, 6)]  # As in the original: minibatches are views.
 
 
 def test_shuffled_minibatches_are_a_permutation_that_the_global_seed_decides():
@@ -67,11 +67,13 @@ def test_a_minibatch_size_that_gives_no_minibatch_is_refused_at_the_call(minibat
 
 @pytest.mark.parametrize("make", [zeros, empty])
 def test_the_dtype_decides_between_torch_and_numpy(make):
-    for dtype in (np.float32, "int32", np.dtype("uint8"), float):
+    for dtype in (np.float32, np.float64, "int32", np.dtype("uint8"), np.dtype("bool"), np.dtype(float)):
         made = make((2, 3), dtype)
         assert isinstance(made, np.ndarray) and made.dtype == dtype and made.shape == (2, 3)
     made = make((2, 3), torch.int16)
     assert isinstance(made, torch.Tensor) and made.dtype == torch.int16 and made.shape == (2, 3)
+    for python, dtype in {float: torch.float64, int: torch.int64, bool: torch.bool}.items():  # As in the original.
+        assert make((2, 3), python).dtype == dtype
     assert isinstance(make(2, None), torch.Tensor)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlpyt.utils.buffer import np_mp_array
-from rlpyt.utils.synchronize import ProcessLock, RWLock, drain_queue, find_port
+from rlpyt.utils.synchronize import ExclusiveRWLock, ProcessLock, RWLock, drain_queue, find_port
 
 TIMEOUT = 30  # seconds, for what happens at once unless something is broken
 METHODS = ["fork", "spawn", "forkserver"]
@@ -264,6 +264,30 @@ def test_a_lock_that_nobody_holds_cannot_be_released():
     with pytest.raises(RuntimeError):
         lock.release()
     assert not is_taken(lock)
+
+
+def is_taken_for_others(lock):
+    """Whether another thread, and a forked process, find the lock taken."""
+    found = []
+    assert in_threads(1, lambda: found.append(is_taken(lock)))
+    child = os.fork()
+    if child == 0:
+        os._exit(is_taken(lock))
+    assert found == [bool(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))]
+    return found[0]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_reentrant_lock_is_free_when_its_holder_has_released_it_as_often_as_it_took_it(read):
+    lock = ProcessLock(reentrant=True)
+    outer = ExclusiveRWLock(lock) if read else lock
+    with outer:
+        with lock:
+            assert is_taken_for_others(lock)
+        assert is_taken_for_others(lock)
+    assert not is_taken_for_others(lock)
+    with pytest.raises(RuntimeError):
+        lock.release()
 
 
 def test_waiting_for_a_lock_can_be_interrupted():

@@ -32,9 +32,7 @@ OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr", "priority"])
 _MANY_IDLE_ITRS = 10  # More than can be an accident.
 
 # As in DQN, and the recurrent state before each step, [T,B,...]; None if none is stored.
-SamplesToBufferRnn = namedarraytuple(
-    "SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",), defaults=(None, None, None, None, None)
-)
+SamplesToBufferRnn = namedarraytuple("SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",))
 
 #   priorities  [B], of the sequences that the samples belong to
 PrioritiesSamplesToBuffer = namedarraytuple("PrioritiesSamplesToBuffer", ["priorities", "samples"])

@@ -16,7 +16,7 @@ from rlpyt.utils.collections import namedarraytuple
 # A transition, and
 #   timeout    the episode was truncated with the step
 #   timeout_n  the episode was truncated within the n steps
-SamplesFromReplayTL = namedarraytuple("SamplesFromReplayTL", [*SamplesFromReplay._fields, "timeout", "timeout_n"], defaults=(None,) * 3)
+SamplesFromReplayTL = namedarraytuple("SamplesFromReplayTL", SamplesFromReplay._fields + ("timeout", "timeout_n"))
 
 
 class NStepTimeLimitBuffer(NStepReturnBuffer):

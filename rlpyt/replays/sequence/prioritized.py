@@ -25,6 +25,8 @@ class PrioritizedSequenceReplay(Prioritization):
         ValueError: `batch_T` is missing.
     """
 
+    weights_eps = 0.0
+
     def _allocate(self, example: Any) -> None:
         if self.batch_T is None:
             raise ValueError("Prioritized replay of sequences needs batch_T, since their length says where they can start.")

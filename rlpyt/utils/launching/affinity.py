@@ -101,7 +101,7 @@ def encode_affinity(
         run_slot: which of the runs; leave it out for `run_experiments`, which fills it in.
         async_sample: the runs are asynchronous (`AsyncRl`).
         sample_gpu_per_run: asynchronous runs: GPUs of each run's action servers; 0 to sample without.
-        optim_sample_share_gpu: asynchronous runs: sampling uses the same GPUs as optimization.
+        optim_sample_share_gpu: asynchronous runs: sampling uses the same GPUs as optimization, whatever `sample_gpu_per_run` says.
         alternating: for alternating samplers: twice the workers, which share cores in pairs.
         set_affinity: False not to bind processes to processors, e.g. on shared machines. `n_cpu_core` may then be more than there are.
 
@@ -180,8 +180,8 @@ def affinity_from_code(run_slot_affinity_code: str, *, machine: Machine | None =
     A run in one process has ``all_cpus``, ``master_cpus``, ``workers_cpus`` (one group of processors for each worker),
     ``master_torch_threads``, ``worker_torch_threads``, ``alternating``, ``set_affinity``, and ``cuda_idx`` if it has a GPU. One that
     optimizes on several GPUs has a list of those. An asynchronous one has ``all_cpus``, ``set_affinity``, ``optimizer`` (a list of
-    ``cpus``, ``cuda_idx``, ``torch_threads``, ``set_affinity``), and ``sampler`` (as of a run in one process; a list if action servers
-    have GPUs).
+    ``cpus``, ``cuda_idx``, ``torch_threads``, ``set_affinity``), and ``sampler`` (as of a run in one process, with a ``cuda_idx`` that
+    may be None; a list if action servers have GPUs).
 
     Args:
         run_slot_affinity_code: as `run_experiments` gives it to a train script; the slot is 0 if it has none.

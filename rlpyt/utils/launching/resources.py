@@ -37,7 +37,7 @@ class Resources:
     """Processor cores and GPUs for a number of equal runs at the same time, and what each run does with its share.
 
     Runs get equal numbers of cores, whole ones; those that remain are not used. No two slots share a core. With `contexts_per_gpu`,
-    slots share GPUs; the first slots are on different ones.
+    slots share GPUs; the first slots are on different ones. Runs on the same GPU get neighbouring cores.
 
     Fields are the arguments of `rlpyt.utils.launching.affinity.encode_affinity`, which says what each is.
 
@@ -75,9 +75,7 @@ class Resources:
         """GPUs of each run, for optimization and for sampling."""
         if not self.n_gpu:
             return 0
-        if self.optim_sample_share_gpu:
-            return max(self.gpu_per_run, self.sample_gpu_per_run)
-        return self.gpu_per_run + self.sample_gpu_per_run
+        return self.gpu_per_run + (0 if self.optim_sample_share_gpu else self.sample_gpu_per_run)
 
     @property
     def n_run_slots(self) -> int:
@@ -99,7 +97,7 @@ class Resources:
         """Processes of each run that sample, with workers of their own."""
         if not self.async_sample:
             return self.n_optimizers
-        return self.sample_gpu_per_run or (self.gpu_per_run if self.optim_sample_share_gpu else 1)
+        return self.gpu_per_run if self.optim_sample_share_gpu else self.sample_gpu_per_run or 1
 
     @property
     def optimizer_cores(self) -> int:
@@ -147,10 +145,7 @@ class Resources:
         gpus = self.gpus(slot) or [None]
         if not self.async_sample:
             return [Part(self.sampler_cores, gpu) for gpu in gpus]
-        if self.optim_sample_share_gpu:
-            sampling = gpus[: self.n_samplers]
-        else:
-            sampling = gpus[self.n_optimizers :] or [None]
+        sampling = gpus if self.optim_sample_share_gpu else gpus[self.n_optimizers :] or [None]
         optimizers = [Part(self.optimizer_cores, gpu) for gpu in gpus[: self.n_optimizers]]
         return optimizers + [Part(self.sampler_cores, gpu, near_gpu=gpus[0]) for gpu in sampling]
 
@@ -168,11 +163,12 @@ class Resources:
                 "some, and torch may have been installed without CUDA)."
             )
         sockets = self._sockets(machine)
-        parts = [self.parts(i) for i in range(self.n_run_slots)]
-        homes = [self._home(part, i, machine, sockets) for i, own in enumerate(parts) for part in own]
+        slots = sorted(range(self.n_run_slots), key=lambda slot: self.gpus(slot)[:1])
+        parts = [self.parts(i) for i in slots]
+        homes = [self._home(part, i, machine, sockets) for i, own in zip(slots, parts) for part in own]
         placed = place([part.n_cores for part in chain(*parts)], homes, sockets)
-        first = slot * len(parts[0])
-        return self._form(parts[slot], placed[first : first + len(parts[slot])])
+        own, n = slots.index(slot), len(parts[0])
+        return self._form(parts[own], placed[own * n : (own + 1) * n])
 
     def _sockets(self, machine: Machine) -> list[list[Core]]:
         """The cores that may be used, one list for each socket."""
@@ -219,15 +215,14 @@ class Resources:
 
     # Forms -----------------------------------------------------------------------------------------------------------
     def _form(self, parts: list[Part], placed: list[list[Core]]) -> AttrDict | list[AttrDict]:
-        all_cpus = processors(chain(*placed))
         if not self.async_sample:
-            affinities = [AttrDict(self._sampling(part, cores), all_cpus=all_cpus) for part, cores in zip(parts, placed)]
+            affinities = [self._sampling(part, cores) for part, cores in zip(parts, placed)]
             return affinities[0] if self.gpu_per_run == 1 else affinities
         n = self.n_optimizers
         optimizer = [self._optimizing(part, cores) for part, cores in zip(parts[:n], placed[:n])]
         sampler = [self._sampling(part, cores) for part, cores in zip(parts[n:], placed[n:])]
         return AttrDict(
-            all_cpus=all_cpus,
+            all_cpus=processors(chain(*placed)),
             optimizer=optimizer,
             sampler=sampler if parts[n].gpu is not None else sampler[0],
             set_affinity=self.set_affinity,
@@ -241,13 +236,12 @@ class Resources:
             all_cpus=processors(cores),
             master_cpus=processors(cores),
             workers_cpus=workers_processors(cores[len(cores) - self.workers_cores :], self.cpu_per_worker, self.alternating),
-            # A process that only samples leaves the cores to its workers.
-            master_torch_threads=1 if self.async_sample else len(cores),
+            master_torch_threads=len(cores),  # `split_async_affinity` says what becomes of it in a process that only samples.
             worker_torch_threads=self.cpu_per_worker,
             alternating=self.alternating,
             set_affinity=self.set_affinity,
         )
-        if part.gpu is not None:
+        if part.gpu is not None or self.async_sample:
             affinity.cuda_idx = part.gpu
         return affinity
 

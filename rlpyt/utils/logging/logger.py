@@ -96,9 +96,20 @@ def new_run() -> Iterator[None]:
         _state = outer
 
 
+# Attributes of this module that programs read: those of the present run.
+_ATTRIBUTES = {
+    "table_printer": lambda: _state.table_printer,
+    "_iteration": lambda: _state.iteration,
+    "_prefixes": lambda: _state.prefixes,
+    "_prefix_str": lambda: "".join(_state.prefixes),
+    "_tabular_prefixes": lambda: _state.tabular_prefixes,
+    "_tabular_prefix_str": lambda: "".join(_state.tabular_prefixes),
+}
+
+
 def __getattr__(name: str):
-    if name == "table_printer":  # of the present run
-        return _state.table_printer
+    if name in _ATTRIBUTES:
+        return _ATTRIBUTES[name]()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -275,7 +275,6 @@ def test_the_number_of_slots_is_right(asked):
     if asked.n_gpu:
         contexts = asked.n_gpu * asked.contexts_per_gpu
         each = asked.gpu_per_run + (0 if asked.optim_sample_share_gpu else asked.sample_gpu_per_run)
-        each = max(each, asked.sample_gpu_per_run)
         while contexts >= each:
             contexts, n_slots = contexts - each, n_slots + 1
     else:
@@ -315,8 +314,7 @@ def test_gpus_are_shared_as_said_only(layout):
     assert all(uses.count(gpu) <= asked.contexts_per_gpu for gpu in uses)
     for gpus in runs:
         twice = len(gpus) - len(set(gpus))
-        n_samplers = asked.sample_gpu_per_run or asked.gpu_per_run
-        assert twice == (min(asked.gpu_per_run, n_samplers) if asked.optim_sample_share_gpu else 0)
+        assert twice == (asked.gpu_per_run if asked.optim_sample_share_gpu else 0)  # Sharing overrides sample_gpu_per_run.
 
 
 @unhurried
@@ -336,7 +334,8 @@ def test_every_affinity_is_one_that_runners_take(layout):
             for each in samplers:
                 check_affinity(each)
         assert all(each.keys() - {"cuda_idx"} == SINGLE_KEYS for each in samplers)
-        assert set((affinity[0] if isinstance(affinity, list) else affinity)["all_cpus"]) == cpus_of(affinity)
+        for each in affinity if isinstance(affinity, list) else [affinity]:  # In a list, each has those of its own GPU.
+            assert set(each["all_cpus"]) == cpus_of(each)
 
 
 @unhurried
@@ -433,7 +432,8 @@ def test_two_gpus_per_run_on_a_server(tmp_path):
     assert (first.cuda_idx, second.cuda_idx) == (4, 5)
     assert first.master_cpus == (20, 21, 22, 23, 24, 60, 61, 62, 63, 64) and first.master_torch_threads == 5
     assert first.workers_cpus == ((21,), (22,), (23,), (24,), (61,), (62,), (63,), (64,)) and first.alternating
-    assert first.all_cpus == second.all_cpus == (*range(20, 30), *range(60, 70))
+    assert (first.all_cpus, second.all_cpus) == (first.master_cpus, second.master_cpus)
+    assert second.master_cpus == (25, 26, 27, 28, 29, 65, 66, 67, 68, 69)
 
 
 def test_one_run_on_all_gpus_has_each_process_next_to_its_own(tmp_path):
@@ -460,7 +460,7 @@ def test_asynchronous_run_with_gpus_for_sampling(tmp_path):
 def test_asynchronous_run_that_samples_without_gpu(tmp_path):
     affinity = make_affinity(n_cpu_core=8, n_gpu=1, async_sample=True, cpu_reserved=2, machine=recorded("desktop", tmp_path))
     assert affinity.optimizer[0] == dict(cpus=(0, 2, 1, 3), cuda_idx=0, torch_threads=2, set_affinity=True)
-    assert "cuda_idx" not in affinity.sampler and affinity.sampler.workers_cpus[0] == (4, 5) and len(affinity.sampler.workers_cpus) == 6
+    assert affinity.sampler.cuda_idx is None and affinity.sampler.workers_cpus[0] == (4, 5) and len(affinity.sampler.workers_cpus) == 6
 
 
 def test_asynchronous_run_without_any_gpu(tmp_path):

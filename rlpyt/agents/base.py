@@ -17,6 +17,7 @@ from rlpyt.samplers.collections import AgentInputs
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
+from rlpyt.utils.shared_tensors import share_tensors
 
 # Defined elsewhere, documented as names of this module: AgentInputs and the two mixins.
 __all__ = [
@@ -107,7 +108,7 @@ class BaseAgent:
         if self.initial_model_state_dict is not None:
             self.load_state_dict(self.initial_model_state_dict)
         if share_memory:
-            self.model.share_memory()
+            self._share_model()
             self.shared_model = self.model
 
     def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
@@ -167,6 +168,12 @@ class BaseAgent:
             if hasattr(self, attribute):
                 setattr(self, attribute, unwrap_ddp(getattr(self, attribute)))
 
+    def _share_model(self) -> None:
+        """Move `model` into shared memory; parameters that other models have in common with it remain so."""
+        others = [getattr(self, attribute, None) for attribute in self.model_names.values()]
+        share_tensors(_tensors(self.model), aliases=[tensor for model in others if model is not None for tensor in _tensors(model)])
+        self.model.share_memory()  # Finds nothing left to do, unless the model's class extends it.
+
     def async_initialize(self, ctx: Any = None) -> None:
         """Get ready for `send_shared_memory` here, and `recv_shared_memory` in processes that are started later.
 
@@ -185,7 +192,7 @@ class BaseAgent:
         self.model = copy.deepcopy(unwrap_ddp(self.model))
         self.parameters_version = self._exchange.receive(_tensors(self.model))
         if share_memory:
-            self.model.share_memory()
+            self._share_model()
 
     def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
         """In a worker process: get ready to serve the environments `env_ranks`, out of `global_B` in the whole run."""

@@ -493,7 +493,7 @@ def test_that_actors_have_to_wait_for_others_is_said(ray_address, capsys):
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r'pip install "rlpyt\[ray\]"'):
+    with pytest.raises(ImportError, match=r'pip install -c constraints.txt -e "\.\[ray\]"'):
         RayBatchSampler(CountingEnv, {}, 2, 2)
 
 

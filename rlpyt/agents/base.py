@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.agents.exchange import ParameterExchange
 from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
+from rlpyt.agents.spaces import ONE_NUMBER, check_action_space
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
 from rlpyt.samplers.collections import AgentInputs
@@ -360,17 +361,5 @@ def null_after_done(prev: Any, done: torch.Tensor, null: Any = 0) -> Any:
 
 def discrete_action_count(agent, action_space) -> int:
     """Number of actions of a discrete action space ``0 .. n - 1``; ValueError for any other space."""
-    n = getattr(action_space, "n", None)
-    if isinstance(n, Sequence) or n is None or len(getattr(action_space, "shape", ())) > 0:
-        raise ValueError(
-            f"{type(agent).__name__} chooses among discrete actions (IntBox(0, n)), but the environment's action space is "
-            f"{action_space!r}. For continuous actions use a Gaussian agent, e.g. rlpyt.agents.pg.mlp.MlpGaussianFfAgent "
-            "or rlpyt.agents.pg.mujoco.MujocoFfAgent."
-        )
-    low = getattr(action_space, "low", 0)
-    if int(low) != 0:
-        raise ValueError(
-            f"{type(agent).__name__} chooses actions 0 .. n - 1, but the environment's action space {action_space!r} starts "
-            f"at {low}: declare IntBox(0, {n}) and add {low} in the environment."
-        )
-    return int(n)
+    check_action_space(agent, action_space, ONE_NUMBER)
+    return int(action_space.n)

@@ -98,8 +98,9 @@ def _remedy(space: Any) -> tuple[str, str | None]:
     composite = composite_of(space)
     if composite is not None:
         parts = [(name, *_remedy(part)) for name, part in zip(composite.names, composite.spaces)]
-        changes = [f"in its part {name!r} {change}" for name, change, _ in parts if change]
-        return ", and ".join(changes), COMPOSITE if all(kind for *_, kind in parts) else None
+        if any(kind is None for *_, kind in parts):
+            return "", None
+        return ", and ".join(f"in its part {name!r} {change}" for name, change, _ in parts if change), COMPOSITE
     fitting = _kind_of_vector(space)
     if fitting is not None:
         return "", fitting
@@ -137,24 +138,23 @@ def _discrete_numbers(space: Any) -> list[tuple[int, int]] | None:
 
 
 def _remedy_for_numbers(space: Any, numbers: list[tuple[int, int]]) -> tuple[str, str | None]:
-    n, low = numbers[0]
-    if len(numbers) > _MOST_PARTS:
+    if not 0 < len(numbers) <= _MOST_PARTS:
         return "", None
+    is_one = hasattr(space, "n") and getattr(space, "shape", ()) == ()
     if isinstance(space, GymSpaceWrapper):
-        if hasattr(space, "n") and space.shape == ():
+        if is_one:
             return "", DISCRETE
         parts = [f"Discrete({n}, start={low})" if low else f"Discrete({n})" for n, low in numbers]
         if len(parts) == 1:
             return f"declare {parts[0]} in the environment", DISCRETE
         listed = f"[{parts[0]}] * {len(parts)}" if len(parts) > 4 and len(set(parts)) == 1 else f"({', '.join(parts)})"
         return f"declare Tuple({listed}) in the environment", COMPOSITE
-    if low:
-        change = f"declare IntBox(0, {n}) in the environment and add {low}, since it starts at {low}"
-    else:
-        change = f"declare IntBox(0, {n}) in the environment"
-    if space.shape == ():
-        return change if low else "", DISCRETE
-    return f"declare a Composite of {len(numbers)} spaces" + change.removeprefix("declare"), COMPOSITE
+    n, low = numbers[0]  # All are alike in an IntBox.
+    if is_one and not low:
+        return "", DISCRETE
+    declared = f"IntBox(0, {n})" if is_one else f"a Composite of {len(numbers)} spaces IntBox(0, {n})"
+    added = f" and add {low}, since it starts at {low}" if low else ""
+    return f"declare {declared} in the environment{added}", DISCRETE if is_one else COMPOSITE
 
 
 def _remedy_for_box(space: Any) -> tuple[str, str]:

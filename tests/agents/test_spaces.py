@@ -48,12 +48,12 @@ SPACES = [
     "MultiDiscrete([2, 3, 4, 5, 6, 7])", "MultiBinary(2)", "MultiBinary(8)", "MultiBinary((2, 3))",
     "MultiBinary(1000)", "Box(-2, 2, (2,))", "Box(0, 1, (2,))", "Box(-1, 1, (2, 2))", "Box(-2, 1, (2, 2))", "Box(-1, 1, ())",
     "Box(-inf, inf, (2,))", "Box(0, inf, (2,))", "Box(0, 4, (2,), int)", "Box(0, 255, (84, 84), uint8)",
-    "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Tuple((MultiDiscrete([3, 2]), Discrete(2)))", "Tuple((MultiBinary(1000), Discrete(2)))",
+    "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Tuple((MultiDiscrete([3, 2]), Discrete(2)))", "Tuple((Box(0, 1, (2,)), MultiBinary(1000)))",
     "Dict(speed=Box(0, 1, (2,)), hand=Dict(fingers=MultiBinary(5), turn=Box(-inf, inf, (1,))))",
     "IntBox(0, 3)", "IntBox(1, 4)", "IntBox(0, 3, (2,))", "IntBox(1, 4, (2,))", "FloatBox(-1, 1, (2,))", "FloatBox(-1, 1, ())",
     "FloatBox(0, 1, (2,))", "[IntBox(0, 3), FloatBox(-1, 1, (1,))]", "[IntBox(1, 4), FloatBox(0, 1, (2,))]",
 ]  # fmt: skip
-WITHOUT_ADVICE = {"MultiBinary(1000)", "Box(0, 255, (84, 84), uint8)", "Tuple((MultiBinary(1000), Discrete(2)))"}
+WITHOUT_ADVICE = {"MultiBinary(1000)", "Box(0, 255, (84, 84), uint8)", "Tuple((Box(0, 1, (2,)), MultiBinary(1000)))"}
 
 
 def declared(code):

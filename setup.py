@@ -7,7 +7,8 @@ from setuptools import find_packages, setup
 atari = ["ale-py>=0.10", "opencv-python-headless>=4.8"]
 mujoco = ["mujoco>=3.1", "imageio>=2.14"]
 plot = ["matplotlib>=3.8"]
-video = ["pillow", "imageio-ffmpeg", "pygame"]  # GIF, MP4, rendering of Gymnasium's classic environments
+video = ["pillow", "imageio-ffmpeg", "pygame-ce"]  # GIF, MP4, rendering of Gymnasium's classic environments
+box2d = ["box2d>=2.3.10", "pygame-ce"]
 ray = ["ray>=2.30"]
 minari = ["minari[hdf5]>=0.5"]
 
@@ -20,6 +21,7 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["rlpyt", "rlpyt.*"]),
+    package_data={"rlpyt": ["py.typed"]},  # Its type hints are meant for type checkers.
     entry_points={"console_scripts": ["rlpyt = rlpyt.cli:main"]},
     install_requires=[
         "numpy>=2.0",
@@ -36,11 +38,11 @@ setup(
         "mujoco": mujoco,
         "plot": plot,
         "video": video,
+        "box2d": box2d,
         "wandb": ["wandb"],
-        "envpool": ["envpool"],
         "ray": ray,
         "minari": minari,
-        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot, *video, *ray, *minari, "wandb"],
+        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot, *video, *box2d, *ray, *minari, "wandb"],
         "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
     },
 )

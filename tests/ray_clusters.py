@@ -27,13 +27,14 @@ ray.shutdown()
 
 
 class RunningCluster:
-    """A local Ray cluster that tests join, as they would join one of many machines.
+    """A local Ray cluster that tests join, as they would join one of many machines. Without Ray, they are skipped.
 
     Attributes:
         address: where it is.
     """
 
     def __init__(self, n_cpus=2):
+        pytest.importorskip("ray")
         script = _HOLDER.format(n_cpus=n_cpus)
         os.environ["RAY_AUTH_MODE"] = "disabled"  # Here and in all processes: nobody else can reach it.
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONWARNINGS="ignore")

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.agents.exchange import ParameterExchange
 from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
+from rlpyt.agents.spaces import ONE_NUMBER, check_action_space
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
 from rlpyt.samplers.collections import AgentInputs
@@ -18,6 +19,7 @@ from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
+from rlpyt.utils.shared_tensors import share_tensors
 
 # Defined elsewhere, documented as names of this module: AgentInputs and the two mixins.
 __all__ = [
@@ -108,7 +110,7 @@ class BaseAgent(Recorded):
         if self.initial_model_state_dict is not None:
             self.load_state_dict(self.initial_model_state_dict)
         if share_memory:
-            self.model.share_memory()
+            self._share_model()
             self.shared_model = self.model
 
     def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
@@ -168,6 +170,12 @@ class BaseAgent(Recorded):
             if hasattr(self, attribute):
                 setattr(self, attribute, unwrap_ddp(getattr(self, attribute)))
 
+    def _share_model(self) -> None:
+        """Move `model` into shared memory; parameters that other models have in common with it remain so."""
+        others = [getattr(self, attribute, None) for attribute in self.model_names.values()]
+        share_tensors(_tensors(self.model), aliases=[tensor for model in others if model is not None for tensor in _tensors(model)])
+        self.model.share_memory()  # Finds nothing left to do, unless the model's class extends it.
+
     def async_initialize(self, ctx: Any = None) -> None:
         """Get ready for `send_shared_memory` here, and `recv_shared_memory` in processes that are started later.
 
@@ -186,7 +194,7 @@ class BaseAgent(Recorded):
         self.model = copy.deepcopy(unwrap_ddp(self.model))
         self.parameters_version = self._exchange.receive(_tensors(self.model))
         if share_memory:
-            self.model.share_memory()
+            self._share_model()
 
     def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
         """In a worker process: get ready to serve the environments `env_ranks`, out of `global_B` in the whole run."""
@@ -354,17 +362,5 @@ def null_after_done(prev: Any, done: torch.Tensor, null: Any = 0) -> Any:
 
 def discrete_action_count(agent, action_space) -> int:
     """Number of actions of a discrete action space ``0 .. n - 1``; ValueError for any other space."""
-    n = getattr(action_space, "n", None)
-    if isinstance(n, Sequence) or n is None or len(getattr(action_space, "shape", ())) > 0:
-        raise ValueError(
-            f"{type(agent).__name__} chooses among discrete actions (IntBox(0, n)), but the environment's action space is "
-            f"{action_space!r}. For continuous actions use a Gaussian agent, e.g. rlpyt.agents.pg.mlp.MlpGaussianFfAgent "
-            "or rlpyt.agents.pg.mujoco.MujocoFfAgent."
-        )
-    low = getattr(action_space, "low", 0)
-    if int(low) != 0:
-        raise ValueError(
-            f"{type(agent).__name__} chooses actions 0 .. n - 1, but the environment's action space {action_space!r} starts "
-            f"at {low}: declare IntBox(0, {n}) and add {low} in the environment."
-        )
-    return int(n)
+    check_action_space(agent, action_space, ONE_NUMBER)
+    return int(action_space.n)

@@ -1,33 +1,172 @@
-"""What agents demand of an environment's spaces."""
+"""Which action spaces agents take, and what to do about one that an agent does not take."""
 
-from typing import Any
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlpyt.spaces.composite import Composite
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 
-def check_action_space(name: str, space: Any, instead: str, bounded: bool = False) -> None:
-    """Check that actions are vectors with the same bounds -a and a in every component.
+# Kinds of action spaces for which there are agents.
+DISCRETE = "one of 0 to n - 1"
+BOUNDED = "a vector with bounds -a and a"
+UNBOUNDED = "a vector without bounds"
+COMPOSITE = "a structure of parts of these kinds"
 
-    Args:
-        name: of the agent that needs it.
-        space: of the actions.
-        instead: what to use for discrete actions.
-        bounded: whether a must be finite.
+
+class Demand(NamedTuple):
+    """What an agent demands of an action space: as kinds, and in words between the agent's name and the space."""
+
+    kinds: frozenset[str]
+    words: str
+
+
+ONE_NUMBER = Demand(
+    frozenset({DISCRETE}),
+    "chooses one of n discrete actions, 0 to n - 1 (Discrete, or IntBox(0, n)), but the environment's action space is",
+)
+VECTOR = Demand(
+    frozenset({BOUNDED, UNBOUNDED}),
+    "needs continuous actions (Box, or FloatBox), which are vectors with the same bounds -a and a in every component, but the "
+    "environment's action space is",
+)
+BOUNDED_VECTOR = Demand(
+    frozenset({BOUNDED}),
+    "needs continuous actions (Box, or FloatBox), which are vectors with the same finite bounds -a and a in every component, but the "
+    "environment's action space is",
+)
+ANY_PARTS = Demand(
+    frozenset({DISCRETE, BOUNDED, UNBOUNDED, COMPOSITE}),
+    "needs actions whose parts are discrete, 0 to n - 1, or vectors with the same bounds -a and a in every component, but in the "
+    "environment's action space there is",
+)
+
+# Agents that take a kind of actions, feedforward ones and recurrent ones: those before the semicolon with any observations.
+_PG, _DQN = "rlpyt.agents.pg", "rlpyt.agents.dqn"
+_AGENTS = {
+    DISCRETE: (
+        f"{_PG}.mlp.MlpFfAgent with A2C or PPO, or {_DQN}.mlp_dqn_agent.MlpDqnAgent with DQN; "
+        f"for images {_PG}.atari.AtariFfAgent or {_DQN}.atari.atari_dqn_agent.AtariDqnAgent",
+        f"{_PG}.mlp.MlpLstmAgent with A2C or PPO, or {_DQN}.mlp_r2d1_agent.MlpR2d1Agent with R2D1; "
+        f"for images {_PG}.atari.AtariLstmAgent or {_DQN}.atari.atari_r2d1_agent.AtariR2d1Agent",
+    ),
+    BOUNDED: (
+        f"{_PG}.mlp.MlpGaussianFfAgent with A2C or PPO; for vectors also rlpyt.agents.qpg.sac_agent.SacAgent with SAC",
+        f"{_PG}.mujoco.MujocoLstmAgent with A2C or PPO",
+    ),
+    UNBOUNDED: (f"{_PG}.mlp.MlpGaussianFfAgent with A2C or PPO", f"{_PG}.mujoco.MujocoLstmAgent with A2C or PPO"),
+    COMPOSITE: (f"{_PG}.composite.MlpCompositeFfAgent with A2C or PPO", f"{_PG}.composite.MlpCompositeLstmAgent with A2C or PPO"),
+}
+_MOST_PARTS = 100  # An action of more discrete parts than that is not proposed.
+
+
+def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
+    """Check that an agent takes an action space.
 
     Raises:
-        ValueError: they are not.
+        ValueError: it does not. The message says which agent does, or how to declare the space so that one does, if there is a way.
     """
-    if hasattr(space, "n") or not hasattr(space, "high"):
-        raise ValueError(
-            f"{name} needs continuous actions (FloatBox), but the environment's action space is {space!r}. For discrete "
-            f"actions use {instead}."
-        )
-    if len(space.shape) != 1:
-        raise ValueError(f"{name} needs actions of shape (A,), but {space!r} has shape {space.shape}: reshape them in the environment.")
+    change, kind = _remedy(space)
+    if not change and kind in demand.kinds:
+        return
+    bounds = f" with bounds {space.low} to {space.high}" if isinstance(space, FloatBox) else ""  # Others show them themselves.
+    sentences = [" ".join(f"{type(agent).__name__} {demand.words} {space!r}{bounds}.".split())]
+    agents = "" if kind is None or kind in demand.kinds else f"use {_AGENTS[kind][agent.recurrent]}"
+    if change or agents:
+        advice = ", and ".join(part for part in (change, agents) if part)
+        sentences.append(f"{advice[0].upper()}{advice[1:]}.")
+    if kind == UNBOUNDED and BOUNDED in demand.kinds:
+        sentences.append(f"Or {_declared_vector(space, 'rescale actions')}.")
+    raise ValueError(" ".join(sentences))
+
+
+def composite_of(space: Any) -> Composite | None:
+    """Return the composite space that a space is, or that is the form of Gymnasium's Dict or Tuple; None for others."""
+    space = getattr(space, "space", space)
+    return space if isinstance(space, Composite) else None
+
+
+def _remedy(space: Any) -> tuple[str, str | None]:
+    """Return what to change in the environment so that there are agents for its actions, "" for nothing, and of which kind they are then.
+
+    The kind is None where no change is known.
+    """
+    composite = composite_of(space)
+    if composite is not None:
+        parts = [(name, *_remedy(part)) for name, part in zip(composite.names, composite.spaces)]
+        if any(kind is None for *_, kind in parts):
+            return "", None
+        return ", and ".join(f"in its part {name!r} {change}" for name, change, _ in parts if change), COMPOSITE
+    fitting = _kind_of_vector(space)
+    if fitting is not None:
+        return "", fitting
+    numbers = _discrete_numbers(space)
+    if numbers is not None:
+        return _remedy_for_numbers(space, numbers)
+    return _remedy_for_box(space) if hasattr(space, "high") else ("", None)
+
+
+def _kind_of_vector(space: Any) -> str | None:
+    """BOUNDED or UNBOUNDED for vectors with bounds -a and a, the same in every component; None for everything else."""
+    if hasattr(space, "n") or not hasattr(space, "high") or len(space.shape) != 1:
+        return None
     low, high = np.asarray(space.low), np.asarray(space.high)
-    finite = np.isfinite(high).all() or not bounded
-    if not (finite and (high > 0).all() and (high == high[0]).all() and (low == -high).all()):
-        raise ValueError(
-            f"{name} needs actions bounded by the same -a and a in every component, but {space!r} has low={low} and high={high}: "
-            "rescale them in the environment (e.g. gymnasium.wrappers.RescaleAction to [-1,1])."
-        )
+    if not ((high > 0).all() and (high == high[0]).all() and (low == -high).all()):
+        return None
+    return BOUNDED if np.isfinite(high).all() else UNBOUNDED
+
+
+def _discrete_numbers(space: Any) -> list[tuple[int, int]] | None:
+    """The discrete numbers that an action consists of, each as (how many values it has, the first of them); None if it is continuous."""
+    of_gym, size = isinstance(space, GymSpaceWrapper), math.prod(getattr(space, "shape", ()))
+    if hasattr(space, "nvec"):
+        n, low = space.nvec, getattr(space.space, "start", 0)
+    elif hasattr(space, "n"):
+        is_bits = of_gym and space.shape != ()
+        n, low = 2 if is_bits else space.n, 0 if of_gym else getattr(space, "low", 0)
+    elif hasattr(space, "high") and np.dtype(space.dtype).kind in "iu":
+        low = np.asarray(space.low)
+        n = np.asarray(space.high).astype(np.int64) - low + 1
+    else:
+        return None
+    n, low = (np.broadcast_to(np.ravel(each), size).tolist() for each in (n, low))
+    return list(zip(n, low))
+
+
+def _remedy_for_numbers(space: Any, numbers: list[tuple[int, int]]) -> tuple[str, str | None]:
+    if not 0 < len(numbers) <= _MOST_PARTS:
+        return "", None
+    is_one = hasattr(space, "n") and getattr(space, "shape", ()) == ()
+    if isinstance(space, GymSpaceWrapper):
+        if is_one:
+            return "", DISCRETE
+        parts = [f"Discrete({n}, start={low})" if low else f"Discrete({n})" for n, low in numbers]
+        if len(parts) == 1:
+            return f"declare {parts[0]} in the environment", DISCRETE
+        listed = f"[{parts[0]}] * {len(parts)}" if len(parts) > 4 and len(set(parts)) == 1 else f"({', '.join(parts)})"
+        return f"declare Tuple({listed}) in the environment", COMPOSITE
+    n, low = numbers[0]  # All are alike in an IntBox.
+    if is_one and not low:
+        return "", DISCRETE
+    declared = f"IntBox(0, {n})" if is_one else f"a Composite of {len(numbers)} spaces IntBox(0, {n})"
+    added = f" and add {low}, since it starts at {low}" if low else ""
+    return f"declare {declared} in the environment{added}", DISCRETE if is_one else COMPOSITE
+
+
+def _remedy_for_box(space: Any) -> tuple[str, str]:
+    low, high = np.asarray(space.low), np.asarray(space.high)
+    if (high == 1).all() and (low == -1).all():
+        return _declared_vector(space, "reshape actions"), BOUNDED
+    if len(space.shape) != 1:
+        return _declared_vector(space, "reshape and rescale actions"), BOUNDED
+    wrapper = ", as gymnasium.wrappers.RescaleAction does for a Box" if np.isfinite(low).all() and np.isfinite(high).all() else ""
+    return _declared_vector(space, f"rescale actions{wrapper}"), BOUNDED
+
+
+def _declared_vector(space: Any, do: str) -> str:
+    name = "Box" if isinstance(space, GymSpaceWrapper) else "FloatBox"
+    return f"declare {name}(-1, 1, ({math.prod(space.shape)},)) in the environment and {do}"

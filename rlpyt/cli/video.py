@@ -3,7 +3,7 @@
 The agent is in evaluation mode, in an environment of the run's evaluation. Its frames are what
 env.render() returns with render_mode="rgb_array"; for Atari games, the emulator's screen at every
 step of the agent. A GIF needs Pillow, an MP4 imageio-ffmpeg (H.264), or OpenCV (MPEG-4, which
-browsers do not play): pip install "rlpyt[video]".
+browsers do not play); the extra "video" has both.
 Classes of the run come from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 examples:
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rlpyt.cli import playing
+from rlpyt.utils.extras import extra_with, import_error
 
 DEFAULT_FPS = 30
 ATARI_FPS = 60  # of the emulator
@@ -110,6 +111,9 @@ def frame_of(env: Any) -> Any:
         frame = render()
     except Exception as error:
         if type(error).__name__ == "DependencyNotInstalled":  # gymnasium's; its sentence says what to install
+            extra = extra_with(getattr(error.__cause__, "name", None))
+            if extra is not None:
+                raise import_error(f"Rendering {_name(env)} needs", extra, error.__cause__) from error
             raise ImportError(f"Rendering {_name(env)} needs more packages: {error}") from error
         if type(error).__module__.partition(".")[0] in ("mujoco", "glfw", "OpenGL"):
             raise ValueError(
@@ -198,10 +202,12 @@ def writer_class(path: Path) -> type:
     if path.suffix not in (".mp4", ".gif"):
         raise ValueError(f"--out {path} must end with .mp4 or .gif.")
     for Writer in (GifWriter,) if path.suffix == ".gif" else (H264Writer, OpenCvWriter):
-        with suppress(ImportError):
+        try:
             Writer.check()
             return Writer
-    raise ImportError(f'Writing {path.suffix} needs a package that is not installed: pip install "rlpyt[video]"')
+        except ImportError as error:
+            reason = error
+    raise import_error(f"Writing {path.suffix} needs", "video", reason)
 
 
 class GifWriter:

@@ -19,6 +19,7 @@ from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, field_names, fits_losslessly
 from rlpyt.utils.collections import dynamic_namedtuple
+from rlpyt.utils.extras import extra_with, import_error
 
 
 class Wrapper:
@@ -319,21 +320,63 @@ def make(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> GymE
     Args:
         info_example: if given, an `EnvInfoWrapper` with this example is put in between.
     """
-    return GymEnvWrapper(_make_gym(*args, info_example=info_example, **kwargs))
+    return GymEnvWrapper(make_gym(*args, info_example=info_example, **kwargs))
 
 
-def _make_gym(*args: Any, info_example: Mapping | None, **kwargs: Any) -> Any:
+def make_gym(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> Any:
+    """Do what `make` does, without the wrapper: return an environment of gymnasium.
+
+    Raises:
+        ImportError: packages are missing, with the command that installs them; or the version does not work, with the one that does.
+    """
     import gymnasium
 
     kwargs.setdefault("disable_env_checker", True)
+    id = kwargs.get("id", args[0] if args else None)
+    if isinstance(id, str) and id not in gymnasium.registry:
+        _register_atari(id)
     try:
         env = gymnasium.make(*args, **kwargs)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-        for extra, words in (("mujoco", ("mujoco",)), ("atari", ("ale_py", "ale-py", "atari"))):
-            if any(word in str(error).lower() for word in words):
-                raise ImportError(f'{error} Install what is missing with: pip install "rlpyt[{extra}]"') from error
-        raise
+        better = _better_error(error, getattr(id, "id", id))
+        if better is None:
+            raise
+        raise better from error
     return env if info_example is None else EnvInfoWrapper(env, info_example)
+
+
+def _register_atari(id: str) -> None:
+    """Have ale-py, where it is installed, tell gymnasium of its environments, such as "ALE/Pong-v5"; nobody else does.
+
+    Raises:
+        ImportError: `id` is one of them, and ale-py cannot be imported.
+    """
+    try:
+        import ale_py  # noqa: F401
+    except ImportError as error:
+        if id.startswith("ALE/"):
+            raise import_error(f"{id} needs", "atari", error) from error
+
+
+def _better_error(error: Exception, id: Any) -> ImportError | None:
+    """Return what to raise for an environment that cannot be made: with what to install, or the version to take, if either would help."""
+    import gymnasium
+
+    missing = next((each for each in (error, error.__cause__) if isinstance(each, ImportError) and each.name), None)
+    if missing is not None:
+        extra = extra_with(missing.name.partition(".")[0])
+        return None if extra is None else import_error(f"{id} needs", extra, missing)
+    spec = gymnasium.registry.get(id)
+    if spec is None or not _is_gymnasiums_own(spec):
+        return None
+    versions = [each for each in gymnasium.registry.values() if (each.namespace, each.name) == (spec.namespace, spec.name)]
+    newest = max(versions, key=lambda each: each.version or 0)
+    return None if newest is spec else ImportError(f"{id} cannot be made: {str(error).rstrip('.')}. Use {newest.id}.")
+
+
+def _is_gymnasiums_own(spec: Any) -> bool:
+    where = spec.entry_point if isinstance(spec.entry_point, str) else getattr(spec.entry_point, "__module__", "")
+    return where.startswith("gymnasium.")
 
 
 def wrapper_chain(env: Any) -> Iterator[Any]:

@@ -39,4 +39,4 @@ def info_to_nt(value: Any, schemas: dict[str, NamedTupleSchema], name: str = "in
 
 def make(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> GymEnvWrapper:
     """Make and wrap an environment: `rlpyt.envs.gym.make`, with this module's wrapper."""
-    return GymEnvWrapper(gym._make_gym(*args, info_example=info_example, **kwargs))
+    return GymEnvWrapper(gym.make_gym(*args, info_example=info_example, **kwargs))

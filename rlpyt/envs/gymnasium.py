@@ -49,9 +49,9 @@ class GymEnv(Environment):
     ) -> None:
         made = isinstance(env, str)
         if made:
-            from rlpyt.envs.gym import _make_gym
+            from rlpyt.envs.gym import make_gym
 
-            env = _make_gym(env, info_example=None, **kwargs)
+            env = make_gym(env, info_example=None, **kwargs)
         elif not isinstance(env, gymnasium.Env):
             raise ValueError(f"GymEnv can take env as either a string, or a gymnasium environment, but got {env!r} instead.")
         elif kwargs:

@@ -1,4 +1,4 @@
-"""Episodes from and to datasets of Minari, where recorded experience is published; needs the extra ``rlpyt[minari]``."""
+"""Episodes from and to datasets of Minari, where recorded experience is published; needs the extra `minari`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.specs import EnvSpec, StepType
 from rlpyt.episodes.trees import Tree, leaves, numeric, tree_map
 from rlpyt.spaces.gym_wrapper import field_names
+from rlpyt.utils.extras import import_error
 
 # Where in Minari's infos the agent_infos are.
 _AGENT_INFOS = "agent_infos"
@@ -23,7 +24,7 @@ def _import_minari() -> ModuleType:
     try:
         import minari
     except ImportError as error:
-        raise ImportError('Datasets of Minari need more packages: pip install "rlpyt[minari]"') from error
+        raise import_error("Datasets of Minari need", "minari", error) from error
     return minari
 
 

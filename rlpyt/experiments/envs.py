@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import gymnasium
 import numpy as np
 
-from rlpyt.envs.gym import GymEnvWrapper
+from rlpyt.envs.gym import GymEnvWrapper, make_gym
 
 
 class SomeComponents(gymnasium.ObservationWrapper):
@@ -59,7 +59,7 @@ class ScaledReward(gymnasium.Wrapper):
 
 def make_partial(id: str, components: Sequence[int], render_mode: str | None = None) -> GymEnvWrapper:
     """Make the environment `id` with only some `components` of its observations, e.g. CartPole without velocities, [0, 2]."""
-    return GymEnvWrapper(SomeComponents(gymnasium.make(id, render_mode=render_mode, disable_env_checker=True), components))
+    return GymEnvWrapper(SomeComponents(make_gym(id, render_mode=render_mode), components))
 
 
 def make_scaled(id: str, discount: float | None = None, render_mode: str | None = None) -> GymEnvWrapper:
@@ -68,5 +68,5 @@ def make_scaled(id: str, discount: float | None = None, render_mode: str | None 
     So a value function has targets of the same size in every environment, see `ScaledReward`. With discount None, for evaluation,
     rewards are as they are.
     """
-    env = gymnasium.wrappers.ClipAction(gymnasium.make(id, render_mode=render_mode, disable_env_checker=True))
+    env = gymnasium.wrappers.ClipAction(make_gym(id, render_mode=render_mode))
     return GymEnvWrapper(env if discount is None else ScaledReward(env, discount))

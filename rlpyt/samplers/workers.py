@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.utils.buffer import SharedMap
+from rlpyt.utils.buffer import SharedMap, copying_private_tensors
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.stopwatch import Stopwatch
 
@@ -184,7 +184,8 @@ class WorkerPool:
                 self.pipes.append(mine)
                 self.processes.append(process)
                 self._stacks.append(stack)
-                process.start()
+                with copying_private_tensors():
+                    process.start()
                 theirs.close()
         except BaseException:
             self.kill(grace=0)

@@ -12,8 +12,10 @@ import mmap
 import os
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from multiprocessing import context, reduction
 from pathlib import Path
 from typing import Any
@@ -44,14 +46,14 @@ class SharedMap(mmap.mmap):
 
     def __new__(cls, n_bytes: int, fd: int | None = None) -> SharedMap:
         if fd is None:
-            fd = _anonymous_fd()
+            fd = new_memory_fd(n_bytes)
         try:
-            os.ftruncate(fd, n_bytes)  # Nothing changes if it has that size already.
             self = super().__new__(cls, fd, n_bytes)
         except BaseException:
             os.close(fd)
             raise
         self.fd, self.n_bytes = fd, n_bytes
+        _live_maps.add(self)
         return self
 
     def __del__(self) -> None:
@@ -63,16 +65,37 @@ class SharedMap(mmap.mmap):
         context.assert_spawning(self)
         return _attach, (self.n_bytes, reduction.DupFd(self.fd))
 
+    @property
+    def address(self) -> int:
+        """Where this process sees the first byte."""
+        return np.frombuffer(self, np.uint8, 1).ctypes.data
+
+
+_live_maps: weakref.WeakSet[SharedMap] = weakref.WeakSet()
+
+
+def shared_map_at(address: int) -> SharedMap | None:
+    """Return the shared memory that holds the byte at `address` of this process, or None."""
+    return next((shared for shared in list(_live_maps) if 0 <= address - shared.address < shared.n_bytes), None)
+
 
 def _attach(n_bytes: int, duplicate: Any) -> SharedMap:
     return SharedMap(n_bytes, duplicate.detach())
 
 
-def _anonymous_fd() -> int:
+def new_memory_fd(n_bytes: int) -> int:
+    """Return an open descriptor of new memory without a name, `n_bytes` of zeros, for processes to share."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("rlpyt", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:  # Unlinked at birth.
-        return os.dup(file.fileno())
+        fd = os.memfd_create("rlpyt", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:  # Unlinked at birth.
+            fd = os.dup(file.fileno())
+    try:
+        os.ftruncate(fd, n_bytes)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def available_bytes() -> int:
@@ -90,7 +113,7 @@ def available_bytes() -> int:
     return available
 
 
-def check_memory(n_bytes: int, purpose: str) -> None:
+def check_memory(n_bytes: int, purpose: str, remedy: str = "Make it smaller (fewer time steps, environments, or replayed steps)") -> None:
     """Raise MemoryError, before anything is allocated, if `n_bytes` for `purpose` do not fit into memory."""
     if n_bytes < _CHECKED_BYTES:
         return
@@ -98,7 +121,7 @@ def check_memory(n_bytes: int, purpose: str) -> None:
     if n_bytes > available:
         raise MemoryError(
             f"{purpose} needs {n_bytes / 1e9:.2f} GB of memory ({n_bytes} bytes), and {available / 1e9:.2f} GB ({available} bytes) are "
-            "available. Make it smaller (fewer time steps, environments, or replayed steps), or free some memory."
+            f"available. {remedy}, or free some memory."
         )
 
 
@@ -147,12 +170,27 @@ def _reduce_array(array: np.ndarray) -> tuple:
     shared = _shared_map_of(array)
     if shared is None or context.get_spawning_popen() is None:
         return np.ndarray.__reduce__(array)
-    start = np.frombuffer(shared, np.uint8, 1).ctypes.data
-    return _view_of_map, (type(array), array.shape, array.dtype, shared, array.ctypes.data - start, array.strides)
+    return _view_of_map, (type(array), array.shape, array.dtype, shared, array.ctypes.data - shared.address, array.strides)
 
 
 # Only multiprocessing's pickler learns this, and it changes nothing for arrays in private memory.
 reduction.ForkingPickler.register(np.ndarray, _reduce_array)
+
+# Whether a process that is being started gets copies of tensors in private memory; see `rlpyt.utils.shared_tensors`.
+private_tensors_are_copied: ContextVar[bool] = ContextVar("private_tensors_are_copied", default=False)
+
+
+@contextmanager
+def copying_private_tensors() -> Iterator[None]:
+    """Let a process that is started in this context have copies of tensors in private memory, as a forked one has.
+
+    Where it is spawned, torch would move them into memory in `/dev/shm`, and both processes would write to it.
+    """
+    token = private_tensors_are_copied.set(True)
+    try:
+        yield
+    finally:
+        private_tensors_are_copied.reset(token)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -214,7 +252,7 @@ class PinnedMemory:
         self.addresses = []
         with torch.cuda.device(device):
             for shared in self._maps.values():
-                address = np.frombuffer(shared, np.uint8).ctypes.data
+                address = shared.address
                 if int(self._cudart.cudaHostRegister(address, shared.n_bytes, 0)) == 0:
                     self.addresses.append(address)
                 else:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlpyt.utils.extras import import_error
 from rlpyt.utils.logging.runs import (
     RETURN_COLUMNS,
     STEPS_COLUMN,
@@ -261,7 +262,7 @@ def _figure_maker() -> Callable:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('Plotting needs matplotlib: pip install "rlpyt[plot]"') from error
+        raise import_error("Plotting needs", "plot", error) from error
 
     def make(**kwargs: Any) -> Figure:
         figure = Figure(**kwargs)

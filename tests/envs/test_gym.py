@@ -1,11 +1,15 @@
 import pickle
 import re
+import subprocess
+import sys
 import warnings
+from functools import partial
 
 import envs
 import gymnasium
 import numpy as np
 import pytest
+from absent import make_absent
 from envs import ClassicGymEnv, ReusingGymEnv, StructuredGymEnv, WalkGymEnv
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
@@ -13,6 +17,8 @@ from gymnasium.wrappers import TimeLimit
 from rlpyt.envs import gym, gym_schema
 from rlpyt.envs.base import EnvStep, fast_reset, fast_step
 from rlpyt.envs.gym import EnvInfoWrapper, GymEnvWrapper, build_info_tuples, infill_info, info_to_nt, make
+from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.experiments.envs import make_partial, make_scaled
 
 BOTH = pytest.mark.parametrize("module", [gym, gym_schema])
 
@@ -427,13 +433,100 @@ def test_a_misspelt_id_gives_gymnasiums_error(module):
         module.make("CartPoel-v1")
 
 
-def test_a_missing_extra_names_the_install_command():
-    def needs_mujoco(**kwargs):
-        raise gymnasium.error.DependencyNotInstalled("MuJoCo is not installed.")
+def needs(module, cause=ModuleNotFoundError):
+    def entry_point(**kwargs):
+        error = cause(f"No module named {module!r}", name=module)
+        raise gymnasium.error.DependencyNotInstalled(f"{module} is not installed, run `pip install something`") from error
 
-    gymnasium.register("NeedsMujoco-v0", entry_point=needs_mujoco)
-    try:
-        with pytest.raises(ImportError, match=re.escape('Install what is missing with: pip install "rlpyt[mujoco]"')):
-            make("NeedsMujoco-v0")
-    finally:
-        gymnasium.registry.pop("NeedsMujoco-v0")
+    return entry_point
+
+
+@pytest.fixture
+def registered():
+    """Registers an environment for one test: ``registered("Name-v0", entry_point)``."""
+    ids = []
+
+    def register(id, entry_point):
+        gymnasium.register(id, entry_point=entry_point)
+        ids.append(id)
+
+    yield register
+    for id in ids:
+        gymnasium.registry.pop(id)
+
+
+@BOTH
+@pytest.mark.parametrize("module_name, extra", [("mujoco", "mujoco"), ("Box2D", "box2d"), ("pygame", "video"), ("ale_py", "atari")])
+def test_a_missing_extra_names_the_install_command(module, module_name, extra, registered, monkeypatch):
+    make_absent(monkeypatch, module_name)
+    registered("Needs-v0", needs(module_name))
+    with pytest.raises(ImportError, match=re.escape(f'pip install -c constraints.txt -e ".[{extra}]"')) as raised:
+        module.make("Needs-v0")
+    assert module_name in str(raised.value)
+
+
+def test_nothing_is_proposed_to_be_installed_that_is_installed(registered):
+    registered("Broken-v0", needs("numpy.random", ImportError))
+    registered("Needs-v0", needs("mujoco", ImportError))
+    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"numpy.random is not installed"):
+        make("Broken-v0")  # None of our extras: gymnasium's error as it is.
+    with pytest.raises(ImportError, match="Needs-v0 needs packages that are installed but cannot be imported: No module") as raised:
+        make("Needs-v0")
+    assert "pip" not in str(raised.value)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "make_env, id, newest, has_mujoco",
+    [
+        (make, "Hopper-v3", "Hopper-v5", True),
+        (make, "Hopper-v3", "Hopper-v5", False),
+        (GymEnv, "Ant-v2", "Ant-v5", True),
+        (gym_schema.make, "Humanoid-v2", "Humanoid-v5", True),
+        (partial(make_partial, components=[0]), "Reacher-v2", "Reacher-v5", True),
+        (make_scaled, "HalfCheetah-v3", "HalfCheetah-v5", True),
+    ],
+)
+def test_versions_that_gymnasium_has_given_up_name_the_newest(make_env, id, newest, has_mujoco, monkeypatch):
+    if not has_mujoco:
+        make_absent(monkeypatch, "mujoco")
+    with pytest.raises(ImportError, match=rf"{id} cannot be made: .*\. Use {newest}\.$") as raised:
+        make_env(id)
+    assert "pip" not in str(raised.value)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_versions_of_other_packages_are_left_to_them(registered):
+    registered("Foreign-v1", needs("nowhere"))
+    registered("Foreign-v0", raises_import_error)
+    with pytest.raises(ImportError, match="^buy a licence$"):
+        make("Foreign-v0")
+
+
+def raises_import_error(**kwargs):
+    raise ImportError("buy a licence")
+
+
+def test_atari_games_are_found_by_gymnasiums_ids():
+    pytest.importorskip("ale_py")
+    code = (
+        "import gymnasium; from rlpyt.envs.gym import make; assert 'ALE/Pong-v5' not in gymnasium.registry;"
+        "env = make('ALE/Pong-v5'); print(env.reset().shape); env.close(); make('BreakoutNoFrameskip-v4').close()"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "(210, 160, 3)" in done.stdout, done.stderr
+
+
+def test_without_ale_py_atari_games_name_the_install_command(monkeypatch):
+    make_absent(monkeypatch, "ale_py")
+    monkeypatch.setattr(gymnasium, "registry", {})
+    with pytest.raises(ImportError, match=r'ALE/Pong-v5 needs packages that are not installed \(ale_py\).*".\[atari\]"'):
+        make("ALE/Pong-v5")
+
+
+def test_environments_of_box2d_are_made():
+    pytest.importorskip("Box2D")
+    env = make("LunarLander-v3")
+    env.seed(0)
+    assert env.reset().shape == (8,)
+    env.close()

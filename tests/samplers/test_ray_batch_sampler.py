@@ -429,6 +429,7 @@ class Unpicklable(list):
     ],
 )
 def test_impossible_settings_are_refused(settings, message):
+    pytest.importorskip("ray")
     with pytest.raises(ValueError, match=message):
         RayBatchSampler(**dict(dict(EnvCls=CountingEnv, env_kwargs={}, batch_T=2, batch_B=2), **settings))
 
@@ -451,6 +452,7 @@ def test_the_samplers_of_a_run_share_a_cluster(ray_address):
 
 
 def test_so_do_the_parts_of_an_asynchronous_one():
+    pytest.importorskip("ray")
     sampler = AsyncRayBatchSampler(CountingEnv, {}, batch_T=2, batch_B=5)
     sampler.async_initialize(RecordingAgent())
     assert sampler._n_samplers == 1
@@ -458,6 +460,7 @@ def test_so_do_the_parts_of_an_asynchronous_one():
 
 
 def test_a_cluster_that_was_started_here_is_not_shared(monkeypatch):
+    pytest.importorskip("ray")
     ray = import_ray()
     monkeypatch.setattr(ray, "init", lambda address, **kwargs: None)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0})
@@ -493,7 +496,7 @@ def test_that_actors_have_to_wait_for_others_is_said(ray_address, capsys):
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r'pip install "rlpyt\[ray\]"'):
+    with pytest.raises(ImportError, match=r'pip install -c constraints.txt -e "\.\[ray\]"'):
         RayBatchSampler(CountingEnv, {}, 2, 2)
 
 
@@ -532,6 +535,7 @@ def test_joining_leaves_the_handling_of_signals_alone(ray_address):
 
 
 def test_a_cluster_that_does_not_start_in_time_is_started_again(monkeypatch, capsys):
+    pytest.importorskip("ray")
     ray, attempts, left = import_ray(), [], []
 
     def init(**kwargs):

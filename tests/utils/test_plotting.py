@@ -1,8 +1,8 @@
-import builtins
 import csv
 import json
 
 import pytest
+from absent import make_absent
 
 from rlpyt.utils.plotting import _label, plot_learning_curve
 
@@ -83,14 +83,8 @@ def test_an_empty_file_is_an_error_that_says_so(tmp_path):
 
 
 def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch):
-    real_import = builtins.__import__
-
-    def no_matplotlib(name, *args, **kwargs):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)
-    monkeypatch.setattr(builtins, "__import__", no_matplotlib)
-    with pytest.raises(ImportError, match=r'pip install "rlpyt\[plot\]"'):
+    make_absent(monkeypatch, "matplotlib")
+    with pytest.raises(ImportError, match=r'Plotting needs .* \(matplotlib\).* pip install -c constraints.txt -e "\.\[plot\]"'):
         plot_learning_curve(tmp_path)
 
 

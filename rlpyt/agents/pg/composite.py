@@ -10,11 +10,11 @@ from rlpyt.agents.base import AlternatingRecurrentAgentMixin, RecurrentAgentMixi
 from rlpyt.agents.pg.base import PgAgent, RecurrentPgAgent
 from rlpyt.agents.pg.categorical import CategoricalMixin
 from rlpyt.agents.pg.gaussian import GaussianMixin
+from rlpyt.agents.spaces import ANY_PARTS, check_action_space, composite_of
 from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.composite import Composite, encode
 from rlpyt.models.pg.mlp_composite_model import MlpCompositeFfModel, MlpCompositeLstmModel
 from rlpyt.models.utils import unwrap_ddp
-from rlpyt.spaces.composite import Composite as CompositeSpace
 
 
 class CompositeMixin(CategoricalMixin, GaussianMixin):
@@ -33,9 +33,10 @@ class CompositeMixin(CategoricalMixin, GaussianMixin):
 
     def make_distribution(self, action_space) -> Distribution:
         """ValueError for an action space of which a part is neither discrete from 0 nor a vector with bounds -a and a."""
-        space = getattr(action_space, "space", action_space)  # of Gymnasium
-        if isinstance(space, CompositeSpace):
+        space = composite_of(action_space)
+        if space is not None:
             return Composite([self.make_distribution(part) for part in space.spaces], type(space.null_value()))
+        check_action_space(self, action_space, ANY_PARTS)
         Mixin = CategoricalMixin if hasattr(action_space, "n") else GaussianMixin
         return Mixin.make_distribution(self, action_space)
 

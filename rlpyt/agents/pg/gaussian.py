@@ -2,7 +2,7 @@
 
 from rlpyt.agents.base import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
 from rlpyt.agents.pg.base import PgAgent, RecurrentPgAgent
-from rlpyt.agents.spaces import check_action_space
+from rlpyt.agents.spaces import VECTOR, check_action_space
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 
 
@@ -16,11 +16,7 @@ class GaussianMixin:
 
     def make_distribution(self, action_space) -> Gaussian:
         """ValueError for actions that are not vectors, or whose bounds are not the same -a and a for all components."""
-        check_action_space(
-            type(self).__name__,
-            action_space,
-            instead="a categorical agent, e.g. rlpyt.agents.pg.mlp.MlpFfAgent or rlpyt.agents.pg.atari.AtariFfAgent",
-        )
+        check_action_space(self, action_space, VECTOR)
         return Gaussian(dim=action_space.shape[0])
 
 

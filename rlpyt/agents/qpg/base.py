@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from rlpyt.agents.base import BaseAgent, set_training
-from rlpyt.agents.spaces import check_action_space
+from rlpyt.agents.spaces import BOUNDED_VECTOR, check_action_space
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import unwrap_ddp, update_state_dict
@@ -168,7 +168,7 @@ class QpgAgent(BaseAgent):
 def check_spaces(agent: BaseAgent, env_spaces) -> None:
     """ValueError for spaces that agents of this family cannot serve, with what to do."""
     name, observation = type(agent).__name__, env_spaces.observation
-    check_action_space(name, env_spaces.action, instead="DQN, e.g. rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent", bounded=True)
+    check_action_space(agent, env_spaces.action, BOUNDED_VECTOR)
     is_image = getattr(observation, "dtype", None) == np.uint8 and len(observation.shape) == 3
     if is_image and isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp):
         raise ValueError(

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.utils.extras import import_error
+
 try:
     import ale_py
     import cv2
 except ImportError as error:
-    raise ImportError(f'Atari environments need ale-py and OpenCV ({error}); install them with: pip install "rlpyt[atari]"') from error
+    raise import_error("Atari environments need", "atari", error) from error
 
 from rlpyt.envs.base import Env, EnvStep
 from rlpyt.samplers.collections import TrajInfo

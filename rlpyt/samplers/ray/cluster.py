@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import psutil
 
 from rlpyt.samplers.workers import allowed_cpus
+from rlpyt.utils.extras import import_error
 from rlpyt.utils.logging import logger
 
 _ATTEMPTS = 3  # to start a local cluster
@@ -30,7 +31,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ImportError('This needs Ray: pip install "rlpyt[ray]".') from error
+        raise import_error("Sampling and launching on a Ray cluster need", "ray", error) from error
     return ray
 
 

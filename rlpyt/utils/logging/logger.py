@@ -25,6 +25,7 @@ from enum import Enum
 
 import numpy as np
 
+from rlpyt.utils.extras import import_error
 from rlpyt.utils.logging import console
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
@@ -421,7 +422,7 @@ def get_tf_summary_writer_class() -> type:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError("use_summary_writer needs TensorBoard: pip install tensorboard") from error
+        raise import_error("use_summary_writer needs", None, error) from error
     return SummaryWriter
 
 

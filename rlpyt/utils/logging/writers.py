@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from rlpyt.utils.extras import import_error
+
 STEP = "global_step"  # what TensorBoard's export calls it
 
 
@@ -18,7 +20,7 @@ def import_wandb() -> ModuleType:
     try:
         import wandb
     except ImportError as error:
-        raise ImportError('use_wandb needs Weights & Biases: pip install "rlpyt[wandb]"') from error
+        raise import_error("use_wandb needs", "wandb", error) from error
     return wandb
 
 

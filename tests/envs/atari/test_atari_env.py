@@ -448,7 +448,8 @@ def test_nothing_is_printed_and_neither_torch_nor_numba_is_imported():
 @pytest.mark.parametrize("missing", ["ale_py", "cv2"])
 def test_a_missing_dependency_names_the_install_command(missing):
     done = run_python(f"import sys; sys.modules[{missing!r}] = None; import rlpyt.envs.atari.atari_env")
-    assert "ImportError: Atari environments need" in done.stderr and 'pip install "rlpyt[atari]"' in done.stderr
+    assert f"ImportError: Atari environments need packages that are not installed ({missing})." in done.stderr
+    assert 'pip install -c constraints.txt -e ".[atari]"' in done.stderr
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

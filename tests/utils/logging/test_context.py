@@ -1,4 +1,3 @@
-import builtins
 import csv
 import json
 import os
@@ -9,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from absent import make_absent
 
 from rlpyt.utils.logging import context, logger
 from rlpyt.utils.logging.context import add_exp_param, check_progress, get_log_dir, logger_context
@@ -199,14 +199,9 @@ def test_tensorboard_files_are_written_into_the_same_directory(tmp_path, tf_step
 
 
 def test_without_tensorboard_the_error_says_what_to_install(tmp_path, monkeypatch):
-    real_import = builtins.__import__
-
-    def no_tensorboard(name, *args, **kwargs):
-        if "tensorboard" in name:
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)
-    monkeypatch.setattr(builtins, "__import__", no_tensorboard)
-    with pytest.raises(ImportError, match="pip install tensorboard"):
+    make_absent(monkeypatch, "tensorboard")
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    with pytest.raises(ImportError, match=r"\(tensorboard\).* pip install -c constraints.txt -e \.$"):
         with logger_context(tmp_path, 0, "x", use_summary_writer=True):
             pass
     assert os.listdir(tmp_path) == []

@@ -1,0 +1,56 @@
+"""Packages that only parts of rlpyt need, by extra; and what to say where one is missing."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+# Extra of setup.py -> the modules that come with it; None: those of every installation that are imported only where they are used.
+EXTRAS: dict[str | None, tuple[str, ...]] = {
+    None: ("tensorboard",),
+    "atari": ("ale_py", "cv2"),
+    "mujoco": ("mujoco", "imageio"),
+    "plot": ("matplotlib",),
+    "video": ("PIL", "imageio_ffmpeg", "pygame"),
+    "box2d": ("Box2D", "pygame"),
+    "wandb": ("wandb",),
+    "ray": ("ray",),
+    "minari": ("minari", "h5py"),
+}
+
+
+def install_command(extra: str | None = None) -> str:
+    """Return the command that installs an extra, in the directory that rlpyt was cloned into: with the versions that are tested."""
+    return f'pip install -c constraints.txt -e ".[{extra}]"' if extra else "pip install -c constraints.txt -e ."
+
+
+def missing_modules(extra: str | None = None) -> list[str]:
+    """Return the modules of an extra that are not installed."""
+    return [module for module in EXTRAS[extra] if not _is_installed(module)]
+
+
+def extra_with(module: str | None) -> str | None:
+    """Return the first extra that brings a module, or None."""
+    return next((extra for extra, modules in EXTRAS.items() if extra and module in modules), None)
+
+
+def import_error(who: str, extra: str | None, error: BaseException) -> ImportError:
+    """Return what to raise where something that an extra brings cannot be imported.
+
+    It proposes to install the extra only if a part of it is not installed.
+
+    Args:
+        who: needs it, with the verb: "Plotting needs".
+        extra: a key of EXTRAS.
+        error: what importing it raised.
+    """
+    missing = missing_modules(extra)
+    if missing:
+        return ImportError(f"{who} packages that are not installed ({', '.join(missing)}). In the clone of rlpyt: {install_command(extra)}")
+    return ImportError(f"{who} packages that are installed but cannot be imported: {error}")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # ValueError: a module without a specification is in its place.
+        return False

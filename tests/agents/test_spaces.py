@@ -1,0 +1,165 @@
+"""Who follows the advice about an action space that an agent refuses ends up with an agent that takes it."""
+
+import importlib
+import pickle
+import re
+
+import gymnasium.spaces
+import numpy as np
+import pytest
+import torch
+
+from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
+from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
+from rlpyt.agents.dqn.atari.atari_r2d1_agent import AtariR2d1Agent
+from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent, MlpR2d1AlternatingAgent
+from rlpyt.agents.pg.atari import AtariFfAgent, AtariLstmAgent
+from rlpyt.agents.pg.composite import AlternatingMlpCompositeLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
+from rlpyt.agents.pg.mujoco import MujocoFfAgent, MujocoLstmAgent
+from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
+from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.agents.qpg.sac_v_agent import SacAgent as SacVAgent
+from rlpyt.agents.qpg.td3_agent import Td3Agent
+from rlpyt.envs.base import EnvSpaces
+from rlpyt.spaces.composite import Composite
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.collections import dynamic_namedtuple
+
+VECTORS, IMAGES = FloatBox(-1, 1, (4,)), IntBox(0, 256, (2, 36, 36), dtype="uint8")
+FOR_VECTORS = [
+    MlpFfAgent, MlpLstmAgent, MlpGaussianFfAgent, MujocoFfAgent, MujocoLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent,
+    AlternatingMlpCompositeLstmAgent, MlpDqnAgent, MlpCatDqnAgent, MlpR2d1Agent, MlpR2d1AlternatingAgent, DdpgAgent, Td3Agent, SacAgent,
+    SacVAgent,
+]  # fmt: skip
+FOR_IMAGES = [AtariFfAgent, AtariLstmAgent, AtariDqnAgent, AtariCatDqnAgent, AtariR2d1Agent]
+NAMES = {name: getattr(gymnasium.spaces, name) for name in ("Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Tuple")}
+NAMES |= dict(IntBox=IntBox, FloatBox=FloatBox, inf=np.inf, float32=np.float32, uint8=np.uint8)
+
+# Of Gymnasium by the code that declares them; and of rlpyt, where a list is a Composite.
+SPACES = [
+    "Discrete(3)", "Discrete(3, start=1)", "MultiDiscrete([3, 2])", "MultiDiscrete([3, 2], start=[1, 0])",
+    "MultiDiscrete([[2, 3], [4, 5]])", "MultiDiscrete([5])",
+    "MultiDiscrete([2, 3, 4, 5, 6, 7])", "MultiBinary(2)", "MultiBinary(8)", "MultiBinary((2, 3))",
+    "MultiBinary(1000)", "Box(-2, 2, (2,))", "Box(0, 1, (2,))", "Box(-1, 1, (2, 2))", "Box(-2, 1, (2, 2))", "Box(-1, 1, ())",
+    "Box(-inf, inf, (2,))", "Box(0, inf, (2,))", "Box(0, 4, (2,), int)", "Box(0, 255, (84, 84), uint8)",
+    "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Tuple((MultiDiscrete([3, 2]), Discrete(2)))", "Tuple((Box(0, 1, (2,)), MultiBinary(1000)))",
+    "Dict(speed=Box(0, 1, (2,)), hand=Dict(fingers=MultiBinary(5), turn=Box(-inf, inf, (1,))))",
+    "IntBox(0, 3)", "IntBox(1, 4)", "IntBox(0, 3, (2,))", "IntBox(1, 4, (2,))", "FloatBox(-1, 1, (2,))", "FloatBox(-1, 1, ())",
+    "FloatBox(0, 1, (2,))", "[IntBox(0, 3), FloatBox(-1, 1, (1,))]", "[IntBox(1, 4), FloatBox(0, 1, (2,))]",
+]  # fmt: skip
+WITHOUT_ADVICE = {"MultiBinary(1000)", "Box(0, 255, (84, 84), uint8)", "Tuple((Box(0, 1, (2,)), MultiBinary(1000)))"}
+
+
+def declared(code):
+    """The action space that a piece of code declares, as an environment of rlpyt has it."""
+    several = re.fullmatch(r"a Composite of (\d+) spaces (.*)", code)
+    space = [eval(several[2], NAMES)] * int(several[1]) if several else eval(code, NAMES)
+    if isinstance(space, list):
+        return Composite(space, dynamic_namedtuple("Action", [f"item_{i}" for i in range(len(space))]))
+    return GymSpaceWrapper(space, name="action") if isinstance(space, gymnasium.Space) else space
+
+
+REFUSALS = {}
+
+
+def refusal(AgentCls, observation, action):
+    """What an agent says about an action space, or None if it takes it."""
+    key = AgentCls, observation is IMAGES, pickle.dumps(action)
+    if key not in REFUSALS:
+        REFUSALS[key] = None
+        try:
+            AgentCls().initialize(EnvSpaces(observation, action))
+        except ValueError as error:
+            REFUSALS[key] = str(error)
+    return REFUSALS[key]
+
+
+def changed(space, advice, message, path=""):
+    """The action space after the environment has been changed as the advice says, which names a part by its path or by its repr."""
+    parts = getattr(getattr(space, "space", space), "spaces", None)
+    if parts is not None:
+        of_parts = [changed(part, advice, message, f"{path}[Ii]n its part '{name}' ") for name, part in zip(space.names, parts)]
+        return Composite(of_parts, dynamic_namedtuple("Action", space.names))
+    if f" {' '.join(repr(space).split())}" in message:
+        path = ""
+    code = re.search(path + r"[Dd]eclare (.*?) in the environment", advice)
+    return declared(code[1]) if code else space
+
+
+def proposed(advice, observation):
+    """The agents that the advice names for such observations."""
+    for clause in advice.split("; "):
+        if not clause.startswith("for vectors" if observation is IMAGES else "for images"):
+            for path in re.findall(r"rlpyt\.agents[\w.]*\w", clause):
+                module, name = path.rsplit(".", 1)
+                yield getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("code", SPACES)
+def test_following_the_advice_leads_to_an_agent_that_takes_the_actions(code):
+    for AgentCls in FOR_VECTORS + FOR_IMAGES:
+        observation = IMAGES if AgentCls in FOR_IMAGES else VECTORS
+        action, said = declared(code), []
+        while (message := refusal(AgentCls, observation, action)) is not None:
+            assert message.startswith(f"{AgentCls.__name__} ") and message not in said
+            said.append(message)
+            advice = re.search(r"\. ((?:Declare|Use|In its part) .*)$", message)
+            if advice is None:
+                assert code in WITHOUT_ADVICE
+                break
+            preferred, _, other = advice[1].partition(" Or ")
+            if other:
+                assert refusal(AgentCls, observation, changed(action, other, message)) is None, message
+            action = changed(action, preferred, message)
+            agents = list(proposed(preferred, observation))
+            for ProposedCls in agents:
+                assert refusal(ProposedCls, observation, action) is None, f"{message} -> {ProposedCls.__name__}"
+            if agents:
+                break
+        assert said or code not in WITHOUT_ADVICE
+
+
+@pytest.mark.parametrize("code", ["Discrete(3)", "Box(-1, 1, (2,))", "Tuple((Discrete(3), Discrete(2)))"])
+@pytest.mark.parametrize("AgentCls", FOR_IMAGES, ids=lambda AgentCls: AgentCls.__name__)
+def test_agents_for_images_name_one_for_vectors_that_takes_the_actions(AgentCls, code):
+    action = declared(code)
+    agents = list(proposed(refusal(AgentCls, VECTORS, action).partition(". ")[2], VECTORS))
+    assert agents and all(refusal(ProposedCls, VECTORS, action) is None for ProposedCls in agents)
+
+
+@pytest.mark.parametrize("code", SPACES)
+def test_every_agent_that_takes_actions_samples_some_of_the_space(code):
+    action = declared(code)
+    takes = [AgentCls for AgentCls in FOR_VECTORS if refusal(AgentCls, VECTORS, action) is None]
+    for AgentCls in takes:
+        agent = AgentCls()
+        agent.initialize(EnvSpaces(VECTORS, action))
+        agent.sample_mode(0)
+        null = buffer_func(action.null_value(), lambda x: torch.as_tensor(np.asarray(x)[None]))
+        sampled, _ = agent.step(torch.zeros(1, 4), null, torch.zeros(1))
+        assert [leaf.shape[1:] for leaf in buffer_leaves(sampled)] == [np.shape(leaf) for leaf in buffer_leaves(action.null_value())]
+
+
+@pytest.mark.parametrize(
+    "AgentCls, code, sentence",
+    [
+        (MlpFfAgent, "MultiDiscrete([3, 2])", "Declare Tuple((Discrete(3), Discrete(2))) in the environment, and use …CompositeFfAgent …"),
+        (MlpCompositeFfAgent, "MultiBinary(8)", "Declare Tuple([Discrete(2)] * 8) in the environment."),
+        (MlpLstmAgent, "Dict(a=Discrete(3), b=Box(-1, 1, (2,)))", "Use rlpyt.agents.pg.composite.MlpCompositeLstmAgent with A2C or PPO."),
+        (MlpGaussianFfAgent, "Tuple((Discrete(3), Box(-1, 1, (2,))))", "Use …MlpCompositeFfAgent with A2C or PPO."),
+        (SacAgent, "Box(-inf, inf, (2,))", "Use …MlpGaussianFfAgent … Or declare Box(-1, 1, (2,)) in the environment …"),
+        (MlpDqnAgent, "Dict(a=Discrete(3), b=MultiBinary(2))", "In its part 'b' declare Tuple((Discrete(2), Discrete(2))) in the …"),
+        (MlpGaussianFfAgent, "Box(0, 1, (2,))", "… rescale actions, as gymnasium.wrappers.RescaleAction does for a Box."),
+        (MlpGaussianFfAgent, "FloatBox(0, 1, (2,))", "is FloatBox(shape=(2,) dtype=float32) with bounds [0. 0.] to [1. 1.]. Declare …"),
+        (MlpGaussianFfAgent, "Box(0, inf, (2,))", "Declare Box(-1, 1, (2,)) in the environment and rescale actions."),
+        (MlpGaussianFfAgent, "Box(-1, 1, (2, 2))", "Declare Box(-1, 1, (4,)) in the environment and reshape actions."),
+    ],
+)
+def test_the_advice_is_for_the_kind_of_space(AgentCls, code, sentence):
+    assert re.search(re.escape(sentence).replace("…", ".*"), refusal(AgentCls, VECTORS, declared(code)))

@@ -1,0 +1,56 @@
+"""Nothing that samplers and their workers share is in /dev/shm, of which a container has little."""
+
+import copy
+
+import numpy as np
+import pytest
+from agents_for_tests import RnnAgent
+from collecting import ANY_KIND, ASYNC_KINDS, make_sampler
+from mapped import torch_files, unnamed_memory
+
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.samplers.workers import WorkerPool
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+
+
+@pytest.mark.parametrize(
+    "kind, AgentCls",
+    [("CPU, 2 workers", RnnAgent), ("CPU, spawn", MlpDqnAgent), ("async CPU", MlpDqnAgent), ("async CPU, spawn", RnnAgent)],
+)
+def test_parameters_of_agents_in_workers_are_in_memory_without_a_name(kind, AgentCls):
+    known, agent, sampler = torch_files(), AgentCls(), make_sampler(kind, T=2, B=2, eval_n_envs=0, eval_max_steps=0)
+    try:
+        if kind in ASYNC_KINDS:
+            sampler.async_initialize(agent, seed=0)
+            sampler.agent = copy.copy(agent)  # As in a process of its own.
+            sampler.initialize(ANY_KIND[kind].affinity)
+            sampler.obtain_samples(0, 0)
+        else:
+            sampler.initialize(agent, ANY_KIND[kind].affinity, seed=0)
+            sampler.obtain_samples(0)
+        assert all(parameter.is_shared() for parameter in sampler.agent.model.parameters())
+        for pid in ("self", *(process.pid for process in sampler._pool.processes)):
+            assert not torch_files(pid) - known and unnamed_memory(pid) > 0
+    finally:
+        sampler.shutdown()
+
+
+def _write_reward(pipe, sampler, known):
+    sampler.samples_np.env.reward[0] = 5
+    pipe.send(("ok", (sampler.samples_pyt.env.reward[0].tolist(), torch_files() - known)))
+    pipe.recv()
+    pipe.send(("ok", None))
+
+
+def test_the_batches_of_a_sampler_that_is_spawned_are_those_of_the_process_that_trains():
+    known, sampler = torch_files(), make_sampler("async GPU, forkserver", T=2, B=2, eval_n_envs=0, eval_max_steps=0)
+    (batch, _), _ = sampler.async_initialize(MlpDqnAgent(), seed=0)
+    pool = WorkerPool(_write_reward, [dict(sampler=sampler, known=known)], ["the sampling process"], start_method="spawn")
+    try:
+        ((seen, files),) = pool.receive()
+        assert seen == [5, 5] and not files
+        assert batch.env.reward[0].tolist() == [5, 5] and np.all(sampler.samples_np.env.reward[0] == 5)
+        assert not torch_files() - known
+    finally:
+        pool.stop()

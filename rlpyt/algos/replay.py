@@ -30,6 +30,7 @@ from rlpyt.replays.non_sequence.frame import (
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
+from rlpyt.samplers.collections import as_recorded
 from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.stopwatch import Stopwatch
@@ -261,6 +262,7 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
         """Return what is stored of a batch [T,B]; to store more, override this and `examples_to_buffer`."""
+        samples = as_recorded(samples)
         env = samples.env
         return SamplesToBuffer(
             observation=env.observation,
@@ -326,7 +328,7 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def append(self, samples: Any) -> None:
         """Append a batch [T,B] of the sampler to the replay buffer: what `samples_to_buffer` makes of it."""
-        self.replay_buffer.append_samples(self._stored(samples))
+        self.replay_buffer.append_samples(self._stored(as_recorded(samples)))
 
     def update_itr_hyperparams(self, itr: int) -> None:
         """Set what follows a schedule to its value at iteration `itr`."""

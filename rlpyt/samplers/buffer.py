@@ -68,6 +68,7 @@ def build_samples_buffer(
         env_info=allocate("env_info", T, env_shared),
         timeout=allocate("done", T, env_shared),
         next_observation=all_observation[1:],
+        ends_recorded=allocate("done", T, env_shared, np.zeros((), bool)),
     )
     final_observation = allocate("observation", max_timeouts(env, T), env_shared)
     terminal_observation = allocate("observation", T, env_shared) if keep_terminal_observations else None

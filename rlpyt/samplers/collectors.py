@@ -99,6 +99,11 @@ class BaseCollector:
     def reset_if_needed(self, agent_inputs: AgentInputs) -> None:
         """Reset environments between batches, where the collector does not do so within them."""
 
+    @classmethod
+    def records_ends(cls) -> bool:
+        """Return whether every batch surely holds the fields that tell how episodes end (see `as_recorded`): so it does with our loop."""
+        return False
+
 
 class _EnvCalls:
     """The environments of a collector, with their fast calls looked up once, and errors that say which environment they are from."""
@@ -264,6 +269,11 @@ class TrainingCollector(DecorrelatingStartCollector):
         rows = [_Row(batch, t, len(self.envs)) for t in range(self.batch_T)]
         return _Views(batch, rows, batch.env.observation[0:1], self.make_actor(self._inputs))
 
+    @classmethod
+    def records_ends(cls) -> bool:
+        """Return whether `collect_batch` is this class's own; one that extends it does, too, but cannot be told from one that does not."""
+        return cls.collect_batch is TrainingCollector.collect_batch
+
     def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor:
         """Return who chooses the actions: the agent in this process, or an action server."""
         if self.gpu:
@@ -412,6 +422,7 @@ class TrainingCollector(DecorrelatingStartCollector):
         self._n_timeouts, self._n_terminals = [0] * len(self.envs), [0] * len(self.envs)
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.timeout[...] = False
+        self.samples_np.env.ends_recorded[...] = True
         views.actor.begin(itr)
 
     def _step_envs(self, t: int, row: _Row, action: Any) -> tuple[list, list[int]]:

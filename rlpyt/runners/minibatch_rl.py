@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from rlpyt.runners.checkpoint import (
     run_state,
     settings_of,
 )
-from rlpyt.runners.diagnostics import Diagnostics
+from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.samplers.workers import bind_master, check_affinity
 from rlpyt.utils.buffer import cloned
@@ -56,6 +56,16 @@ class MinibatchRlBase(BaseRunner):
     _eval = False
     _eval_pauses_training = True
     snapshots: Any = logger  # Decides which snapshots are kept, and writes them, by three functions that the logger has.
+
+    # The counters in `diagnostics`, for subclasses that log by themselves.
+    _opt_infos = counter("opt_infos")
+    _new_completed_trajs = counter("new_completed_trajs")
+    _cum_completed_trajs = counter("cum_completed_trajs")
+    _cum_eval_time = counter("cum_eval_time")
+    _cum_time = counter("cum_time")
+    _last_update_counter = counter("_last_updates")
+    _start_time = moment("_start_time")
+    _last_time = moment("_last_time")
 
     def __init__(
         self,
@@ -89,7 +99,7 @@ class MinibatchRlBase(BaseRunner):
         self.save_replay = save_replay
         self.rank = 0
         self.world_size = 1
-        self.first_itr = 0
+        self.first_itr, self._is_resumed = 0, False
         self._score: float | None = None  # Mean return of what was logged last.
         self._replay_files: ReplayFiles | None = None
         self._saving, self._is_saved = Background(), False
@@ -130,9 +140,14 @@ class MinibatchRlBase(BaseRunner):
             rank=self.rank,
         )
         self.initialize_logging()
-        if self.resume_from is not None:
-            self.first_itr = resume(self, self.resume_from)
+        self._resume()
         return n_itr
+
+    def _resume(self) -> None:
+        """Go on from `resume_from`, if that is given and not done yet."""
+        if self.resume_from is not None and not self._is_resumed:
+            self.first_itr = resume(self, self.resume_from)
+            self._is_resumed = True
 
     @property
     def process_seed(self) -> int:
@@ -153,13 +168,21 @@ class MinibatchRlBase(BaseRunner):
 
     def initialize_logging(self) -> None:
         """Start counting."""
-        self.diagnostics = Diagnostics(
+        self.diagnostics = self._new_diagnostics()
+        self.pbar = ProgBarCounter(self.log_interval_itrs)
+
+    def _new_diagnostics(self) -> Diagnostics:
+        return Diagnostics(
             self.algo.opt_info_fields,
             self.itr_batch_size,
             (getattr(self.algo, "batch_size", None) or 0) * self.world_size,
             self.sampler.waiting_seconds,
         )
-        self.pbar = ProgBarCounter(self.log_interval_itrs)
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        """The counters of this run, which begin with `initialize_logging`; or with their first use, where that is overridden."""
+        return self._new_diagnostics()
 
     def shutdown(self) -> None:
         """End the progress bar and the sampler; wait until the last snapshot is safe."""
@@ -178,7 +201,9 @@ class MinibatchRlBase(BaseRunner):
         """Start up, give the numbers of the iterations to run, fewer if interrupted, and end with everything shut down."""
         with Interrupt(self.sampler.stop_evaluation) as interrupt:
             try:
+                self.settings, self._is_resumed = settings_of(self), False
                 n_itr = self.startup()
+                self._resume()  # An overridden `startup` may not have done so.
                 yield self._until_interrupted(n_itr, interrupt)
                 if interrupt.signal is not None:
                     self.finish_interrupted(self._itr)
@@ -212,6 +237,7 @@ class MinibatchRlBase(BaseRunner):
         with self.diagnostics.optimization:
             opt_info = self.algo.optimize_agent(itr, samples)
         self.store_diagnostics(itr, traj_infos, opt_info)
+        self._count_steps(itr)
 
     def finish_interrupted(self, itr: int) -> None:
         """Log the iterations since the last row, if `itr`, the last complete one, is not the last of an interval, and save.
@@ -304,6 +330,10 @@ class MinibatchRlBase(BaseRunner):
         self.diagnostics.count_batch(len(traj_infos))
         self.pbar.update((itr + 1) % self.log_interval_itrs)
 
+    def _count_steps(self, itr: int) -> None:
+        """After batch `itr`: count the environment steps of all batches, should an overridden `store_diagnostics` not have done so."""
+        self.diagnostics.cum_steps = max(self.diagnostics.cum_steps, (itr + 1) * self.itr_batch_size)
+
     def _iteration(self, itr: int) -> int:
         """What is logged as iteration in the row of batch `itr`."""
         return itr
@@ -318,6 +348,8 @@ class MinibatchRlBase(BaseRunner):
     ) -> None:
         """Write a row of the log, and a snapshot if the algorithm has begun to learn."""
         self.pbar.stop()
+        if itr > 0:  # At 0 training may not have begun.
+            self._count_steps(itr)
         with logger.tabular_prefix(prefix):
             if self._eval:
                 evaluation = (self.diagnostics.cum_eval_time + eval_time) * self._eval_pauses_training

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -314,7 +315,8 @@ def info_to_nt(value: Any, name: str = "info") -> Any:
 def make(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> GymEnvWrapper:
     """Make an environment with ``gymnasium.make(*args, **kwargs)`` and wrap it.
 
-    gymnasium's checker of environments is off, unless asked for with ``disable_env_checker=False``: it costs time at every step.
+    gymnasium's checker of environments is off, unless asked for with ``disable_env_checker=False``: it costs time at every step. An
+    environment that gymnasium does not know is made by classic gym, where the program has imported that and has registered it there.
 
     Args:
         info_example: if given, an `EnvInfoWrapper` with this example is put in between.
@@ -325,15 +327,35 @@ def make(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> GymE
 def _make_gym(*args: Any, info_example: Mapping | None, **kwargs: Any) -> Any:
     import gymnasium
 
-    kwargs.setdefault("disable_env_checker", True)
     try:
-        env = gymnasium.make(*args, **kwargs)
+        env = gymnasium.make(*args, **{"disable_env_checker": True, **kwargs})
+    except gymnasium.error.UnregisteredEnv as error:
+        env = _make_classic(error, *args, **kwargs)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         for extra, words in (("mujoco", ("mujoco",)), ("atari", ("ale_py", "ale-py", "atari"))):
             if any(word in str(error).lower() for word in words):
                 raise ImportError(f'{error} Install what is missing with: pip install "rlpyt[{extra}]"') from error
         raise
     return env if info_example is None else EnvInfoWrapper(env, info_example)
+
+
+def _make_classic(error: Exception, *args: Any, **kwargs: Any) -> Any:
+    """Make an environment that gymnasium does not know by classic gym, if the program has imported that, and it knows the id.
+
+    Raises:
+        type(error): it does not; with a sentence on where was looked.
+    """
+    gym, id_ = sys.modules.get("gym"), args[0] if args else kwargs.get("id")
+    if gym is None:
+        hint = "If it is registered with classic gym, import that (import gym) and what registers it before making the environment."
+    else:
+        try:
+            gym.spec(id_)
+        except Exception as unknown:  # Of classes that differ between versions of gym.
+            hint = f"Classic gym, which is imported, does not know it either: {unknown}"
+        else:
+            return gym.make(*args, **kwargs)
+    raise type(error)(f"{error} {hint}") from error
 
 
 def wrapper_chain(env: Any) -> Iterator[Any]:
@@ -372,3 +394,11 @@ def _accepts(function: Callable, argument: str) -> bool:
 
 def _nothing(key: Any) -> None:
     return None
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TimeLimit":  # The wrapper of gymnasium, which is not imported here.
+        from gymnasium.wrappers import TimeLimit
+
+        return TimeLimit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

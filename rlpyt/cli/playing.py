@@ -111,6 +111,7 @@ def play(
     Raises:
         ValueError: the snapshot does not fit the agent, or the agent is one for alternating samplers.
     """
+    from rlpyt.envs.base import horizon_of
     from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
     from rlpyt.samplers.buffer import checked_spaces, get_example_outputs
     from rlpyt.samplers.serial.collectors import SerialEvalCollector
@@ -136,7 +137,7 @@ def play(
             raise ValueError(f"{file} does not fit {type(agent).__name__} in this environment: {error}") from error
         agent.to_device(cuda_idx)
         set_traj_info_attributes(sampler.TrajInfoCls, runner.get_traj_info_kwargs())
-        limit = max_steps or getattr(example, "horizon", None) or MOST_STEPS
+        limit = max_steps or horizon_of(example) or MOST_STEPS
         collector = SerialEvalCollector(
             envs=[wrap(env) for env in playing],
             agent=agent,

@@ -117,8 +117,8 @@ class WorkerSignals:
         if name in ("obs_ready", "act_ready", "stop_eval"):
             raise AttributeError(
                 f"sync.{name} does not exist: the action server reads observations from the batch and writes actions into it, not into "
-                "the step buffer. Extend collect_batch of GpuResetCollector, or collect_evaluation of GpuEvalCollector. A loop of your own, in a "
-                "class derived from GpuResetCollector, acts by self.make_actor(agent_inputs)."
+                "the step buffer. Extend collect_batch of GpuResetCollector, or collect_evaluation of GpuEvalCollector. A loop of your "
+                "own, in a class derived from GpuResetCollector, acts by self.make_actor(agent_inputs)."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

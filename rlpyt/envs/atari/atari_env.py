@@ -128,7 +128,7 @@ class AtariEnv(Env):
 
         screen_shape = self.ale.getScreenDims()
         self._raw_frame_1, self._raw_frame_2 = (np.zeros(screen_shape, dtype=np.uint8) for _ in range(2))  # the last two screens
-        self._max_frame = np.zeros(screen_shape, dtype=np.uint8)
+        self._max_frame = self._raw_frame_2  # The same memory: the maximum of both takes the place of the second.
         halved = (screen_shape[0] - 2 == 2 * self._frame_shape[0]) and (screen_shape[1] == 2 * self._frame_shape[1])
         self._seen = self._max_frame[1:-1] if halved else self._max_frame  # the part that makes the frame
         self._obs = np.zeros((num_img_obs, *self._frame_shape), dtype=np.uint8)
@@ -185,7 +185,7 @@ class AtariEnv(Env):
         self._get_screen(1)
         self._score = score + ale.act(a)
 
-        life_over = bool(self._check_life()) and self._episodic_lives
+        life_over = self._check_life() and self._episodic_lives
         if life_over:
             self._reset_obs()
         self._update_obs()
@@ -240,7 +240,6 @@ class AtariEnv(Env):
         self._obs.fill(0)
         self._raw_frame_1.fill(0)
         self._raw_frame_2.fill(0)
-        self._max_frame.fill(0)
 
     def _check_life(self) -> bool:
         """After the last frame of a step: return whether a life was lost and others are left; `_life_reset` is done by then."""

@@ -23,6 +23,7 @@ from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.envs.base import EnvStep
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.replays.non_sequence.time_limit import AsyncTlUniformReplayBuffer
+from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.collections import AgentInputs, TrajInfo
 from rlpyt.samplers.collectors import BaseEvalCollector, DecorrelatingStartCollector
@@ -151,6 +152,12 @@ def test_a_collector_that_extends_the_loop_bootstraps_from_final_observations():
     batch = algo.replay_buffer.extract_batch(t + 1, b)
     assert len(t) and (batch.bootstrap_discount > 0).all() and algo.valid_samples(batch).all()
     assert (batch.target_inputs.observation[:, 2] == 3).all(), "the step at which the episode was truncated"
+
+
+def test_with_the_collectors_of_rlpyt_nothing_is_left_out_of_the_loss():
+    algo, _, timeout = replay_of_two_batches(SerialSampler, CpuResetCollector, bootstrap_timelimit=True)
+    batch = algo.replay_buffer.sample_batch(50)
+    assert type(algo.replay_buffer) is UniformReplayBuffer and timeout.any() and algo.valid_samples(batch) is None
 
 
 def test_time_limits_of_a_users_loop_pass_through_an_asynchronous_sampler():

@@ -32,6 +32,7 @@ from rlpyt.replays.non_sequence.frame import (
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
+from rlpyt.samplers.collections import as_recorded
 from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.stopwatch import Stopwatch
@@ -266,6 +267,7 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
         """Return what is stored of a batch [T,B]; to store more, override this and `examples_to_buffer`."""
+        samples = as_recorded(samples)
         env = samples.env
         return SamplesToBuffer(
             observation=env.observation,
@@ -340,7 +342,7 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def append(self, samples: Any) -> None:
         """Append a batch [T,B] of the sampler to the replay buffer: what `samples_to_buffer` makes of it."""
-        append_batch(self.replay_buffer, self._stored(samples))
+        append_batch(self.replay_buffer, self._stored(as_recorded(samples)))
 
     def update_itr_hyperparams(self, itr: int) -> None:
         """Set what follows a schedule to its value at iteration `itr`."""

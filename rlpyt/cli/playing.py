@@ -94,6 +94,7 @@ def play(
     Raises:
         ValueError: the snapshot does not fit the agent.
     """
+    from rlpyt.envs.base import horizon_of
     from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
     from rlpyt.samplers.buffer import get_example_outputs
     from rlpyt.samplers.serial.collectors import SerialEvalCollector
@@ -110,7 +111,7 @@ def play(
         agent, examples = opened.agent_for(example, cuda_idx), {}
         get_example_outputs(agent, example, examples)
         set_traj_info_attributes(sampler.TrajInfoCls, opened.traj_info_kwargs)
-        limit = max_steps or getattr(example, "horizon", None) or MOST_STEPS
+        limit = max_steps or horizon_of(example) or MOST_STEPS
         collector = SerialEvalCollector(
             envs=[wrap(env) for env in playing],
             agent=agent,

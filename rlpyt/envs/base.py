@@ -107,6 +107,14 @@ class Env:
         """Free what the environment holds; may be called more than once."""
 
 
+def horizon_of(env: Any) -> int | None:
+    """Return the `horizon` of an environment, or None where it has none: no such attribute, or one that is not implemented."""
+    try:
+        return getattr(env, "horizon", None)
+    except NotImplementedError:
+        return None
+
+
 def fast_step(env: Any) -> Callable[[Any, Any], tuple[float, bool, Any]]:
     """Return the callable ``(action, observation_out) -> (reward, done, env_info)`` with which samplers step `env`.
 

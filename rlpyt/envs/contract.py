@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import fast_reset, fast_step
+from rlpyt.envs.base import fast_reset, fast_step, horizon_of
 
 SENTINEL_BYTE = 0xA5  # what memory holds that must not be written, and that must be overwritten
 
@@ -48,7 +48,7 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
 def _check_spaces(env: Any) -> None:
     assert env.spaces.observation is env.observation_space, "spaces.observation must be the observation_space."
     assert env.spaces.action is env.action_space, "spaces.action must be the action_space."
-    horizon = env.horizon
+    horizon = horizon_of(env)
     assert horizon is None or horizon >= 1, f"horizon must be None or a number of steps, got {horizon!r}."
     for name, space in (("observation", env.observation_space), ("action", env.action_space)):
         sample, null = space.sample(), space.null_value()
@@ -93,7 +93,7 @@ def _check_steps(env: Any, twin: Any, n_steps: int) -> None:
         timeout, traj_done = bool(getattr(info, "timeout", False)), bool(getattr(info, "traj_done", done))
         assert done or not timeout, f"env_info.timeout is True {before}, but done is not."
         assert done or not traj_done, f"env_info.traj_done is True {before}, but done is not."
-        horizon = env.horizon
+        horizon = horizon_of(env)
         assert horizon is None or t_episode <= horizon, f"An episode is longer than horizon={horizon}."
         if timeout and getattr(env, "truncates_only_at_horizon", False):
             assert t_episode == horizon, f"timeout after {t_episode} steps, though truncates_only_at_horizon ({horizon}) is set."
@@ -172,6 +172,8 @@ def _rows_like(observation: Any) -> tuple[Any, Any]:
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
     """Yield path and array of each leaf of nested namedtuples."""
+    if value is None:  # A field that is not used.
+        return
     if isinstance(value, tuple):
         names = getattr(value, "_fields", range(len(value)))
         for name, part in zip(names, tuple(value)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -315,7 +316,8 @@ def info_to_nt(value: Any, name: str = "info") -> Any:
 def make(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> GymEnvWrapper:
     """Make an environment with ``gymnasium.make(*args, **kwargs)`` and wrap it.
 
-    gymnasium's checker of environments is off, unless asked for with ``disable_env_checker=False``: it costs time at every step.
+    gymnasium's checker of environments is off, unless asked for with ``disable_env_checker=False``: it costs time at every step. An
+    environment that gymnasium does not know is made by classic gym, where the program has imported that and has registered it there.
 
     Args:
         info_example: if given, an `EnvInfoWrapper` with this example is put in between.
@@ -331,12 +333,13 @@ def make_gym(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> 
     """
     import gymnasium
 
-    kwargs.setdefault("disable_env_checker", True)
     id = kwargs.get("id", args[0] if args else None)
     if isinstance(id, str) and id not in gymnasium.registry:
         _register_atari(id)
     try:
-        env = gymnasium.make(*args, **kwargs)
+        env = gymnasium.make(*args, **{"disable_env_checker": True, **kwargs})
+    except gymnasium.error.UnregisteredEnv as error:
+        env = _make_classic(error, *args, **kwargs)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         better = _better_error(error, getattr(id, "id", id))
         if better is None:
@@ -379,6 +382,25 @@ def _is_gymnasiums_own(spec: Any) -> bool:
     return where.startswith("gymnasium.")
 
 
+def _make_classic(error: Exception, *args: Any, **kwargs: Any) -> Any:
+    """Make an environment that gymnasium does not know by classic gym, if the program has imported that, and it knows the id.
+
+    Raises:
+        type(error): it does not; with a sentence on where was looked.
+    """
+    gym, id_ = sys.modules.get("gym"), args[0] if args else kwargs.get("id")
+    if gym is None:
+        hint = "If it is registered with classic gym, import that (import gym) and what registers it before making the environment."
+    else:
+        try:
+            gym.spec(id_)
+        except Exception as unknown:  # Of classes that differ between versions of gym.
+            hint = f"Classic gym, which is imported, does not know it either: {unknown}"
+        else:
+            return gym.make(*args, **kwargs)
+    raise type(error)(f"{error} {hint}") from error
+
+
 def wrapper_chain(env: Any) -> Iterator[Any]:
     """Yield `env`, the environment it wraps, and so on inwards."""
     yield env
@@ -415,3 +437,11 @@ def _accepts(function: Callable, argument: str) -> bool:
 
 def _nothing(key: Any) -> None:
     return None
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TimeLimit":  # The wrapper of gymnasium, which is not imported here.
+        from gymnasium.wrappers import TimeLimit
+
+        return TimeLimit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from rlpyt.envs.base import Env
+from rlpyt.envs.base import Env, horizon_of
 from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.episodes.environment import Environment, Wrapper
 from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
@@ -201,7 +201,7 @@ class RlpytAsEnvironment(Environment):
         self._spec = EnvSpec(
             observation_space=self._observation_space,
             action_space=self._action_space,
-            max_episode_length=getattr(env, "horizon", None),
+            max_episode_length=horizon_of(env),
         )
         self._null_action = env.action_space.null_value()
         self._n_steps: int | None = None  # In this episode; None where there is none.

@@ -10,7 +10,7 @@ import numpy as np
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.specs import EnvSpec, StepType
 from rlpyt.episodes.trees import Tree, as_torch, from_structure, numeric, to_structure, tree_map
-from rlpyt.samplers.collections import AgentSamplesBsv, EnvSamples, Samples
+from rlpyt.samplers.collections import AgentSamplesBsv, EnvSamples, Samples, as_recorded
 from rlpyt.utils.buffer import numpify_buffer
 
 
@@ -159,7 +159,8 @@ def _like(tree: Tree, buffer_: Any) -> Tree:
 
 
 def _timeout(env: EnvSamples) -> np.ndarray:
-    return np.zeros_like(env.done) if env.timeout is None else env.timeout
+    timeout = getattr(env.env_info, "timeout", None) if env.timeout is None else env.timeout
+    return np.zeros_like(env.done) if timeout is None else np.asarray(timeout, bool) & env.done
 
 
 def _traj_done(env: EnvSamples) -> np.ndarray:
@@ -168,7 +169,7 @@ def _traj_done(env: EnvSamples) -> np.ndarray:
 
 def as_arrays(samples: Samples) -> Samples:
     """Return a batch as numpy arrays over the same memory, flags as bool."""
-    samples = numpify_buffer(samples)
+    samples = as_recorded(numpify_buffer(samples))
     flags = {name: np.asarray(getattr(samples.env, name), bool) for name in ("done", "timeout") if getattr(samples.env, name) is not None}
     return samples._replace(env=samples.env._replace(**flags))
 

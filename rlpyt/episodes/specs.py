@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.base import horizon_of
+
 
 class StepType(IntEnum):
     """Where in its episode a step is; the last one is either `TERMINAL` or `TIMEOUT`.
@@ -176,7 +178,7 @@ class EnvSpec(InOutSpec):
         """
         if isinstance(getattr(env, "spec", None), EnvSpec):
             return env.spec
-        limit = getattr(env, "horizon", None)
+        limit = horizon_of(env)
         if limit is None:
             limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
         return cls(env.observation_space, env.action_space, limit)

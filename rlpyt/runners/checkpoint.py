@@ -37,7 +37,7 @@ def run_state(runner: Any) -> dict[str, Any]:
     return dict(
         format=FORMAT,
         seed=runner.seed,
-        settings=runner.settings,
+        settings=run_settings(runner),
         runner=runner.counters(),
         n_rows=logger.n_rows(),
         best_score=logger.best_score(),
@@ -54,6 +54,11 @@ def process_state(runner: Any) -> dict[str, Any]:
     )
 
 
+def run_settings(runner: Any) -> dict[str, Any]:
+    """Return what `settings_of` did before training; or what it does now, where `startup` was overridden and did not keep that."""
+    return getattr(runner, "settings", None) or settings_of(runner)
+
+
 def settings_of(runner: Any) -> dict[str, Any]:
     """Return the settings that must be the same when a run is resumed, as JSON would hold them. For a runner that has just been made."""
     script, sampler = getattr(runner, "script", None) or running_script(), runner.sampler
@@ -63,7 +68,7 @@ def settings_of(runner: Any) -> dict[str, Any]:
         "agent": _arguments_of(runner.agent, script),
         "sampler": {
             "class": type(sampler).__name__,
-            **{name: _as_data(getattr(sampler, name), script) for name in _SAMPLER_SETTINGS},
+            **{name: _as_data(getattr(sampler, name, None), script) for name in _SAMPLER_SETTINGS},
         },
     }
 
@@ -103,7 +108,7 @@ def find_snapshot(runner: Any, path: Any) -> tuple[Path, dict[str, Any]]:
             f"{file} holds an agent and an optimizer, but not the state of a run: start a new run with them instead "
             "(initial_model_state_dict of the agent, initial_optim_state_dict of the algorithm)."
         )
-    check_settings(run["settings"], runner.settings, file)
+    check_settings(run["settings"], run_settings(runner), file)
     if runner.seed_given not in (None, run["seed"]):
         raise ValueError(f"{file} is of a run with seed {run['seed']}, and is resumed with it: leave seed={runner.seed_given} out.")
     return file, snapshot

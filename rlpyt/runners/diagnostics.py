@@ -137,8 +137,36 @@ class Diagnostics:
 
     @property
     def cum_time(self) -> float:
-        """Seconds since the start of the run."""
+        """Seconds since the start of the run; setting it moves the start."""
         return time.monotonic() - self._start_time
+
+    @cum_time.setter
+    def cum_time(self, seconds: float) -> None:
+        self._start_time = time.monotonic() - seconds
+
+
+def counter(name: str) -> property:
+    """Return a property of a runner that reads and writes the attribute `name` of its `diagnostics`."""
+
+    def read(runner: Any) -> Any:
+        return getattr(runner.diagnostics, name)
+
+    def write(runner: Any, value: Any) -> None:
+        setattr(runner.diagnostics, name, value)
+
+    return property(read, write)
+
+
+def moment(name: str) -> property:
+    """Return a property like `counter`, for a moment, which is one of ``time.time()`` in the runner and of ``time.monotonic()`` here."""
+
+    def read(runner: Any) -> float:
+        return getattr(runner.diagnostics, name) + time.time() - time.monotonic()
+
+    def write(runner: Any, value: float) -> None:
+        setattr(runner.diagnostics, name, value - time.time() + time.monotonic())
+
+    return property(read, write)
 
 
 def _first_seen(traj_infos: list) -> Any:

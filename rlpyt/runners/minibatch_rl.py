@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from rlpyt.runners.checkpoint import (
     run_state,
     settings_of,
 )
-from rlpyt.runners.diagnostics import Diagnostics
+from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.interrupt import Interrupt
 from rlpyt.runners.record import record_run
@@ -77,6 +77,16 @@ class MinibatchRlBase(Recorded, BaseRunner):
     is_recorded = False  # Whether params.json says how this run was made.
     rank = 0
 
+    # The counters in `diagnostics`, for subclasses that log by themselves.
+    _opt_infos = counter("opt_infos")
+    _new_completed_trajs = counter("new_completed_trajs")
+    _cum_completed_trajs = counter("cum_completed_trajs")
+    _cum_eval_time = counter("cum_eval_time")
+    _cum_time = counter("cum_time")
+    _last_update_counter = counter("_last_updates")
+    _start_time = moment("_start_time")
+    _last_time = moment("_last_time")
+
     def __init__(
         self,
         algo: Any,
@@ -113,7 +123,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.hooks = checked_hooks(hooks)
         self.rank = 0
         self.world_size = 1
-        self.first_itr = 0
+        self.first_itr, self._is_resumed = 0, False
         self._replay_files: ReplayFiles | None = None
         self._saving, self._is_saved = Background(), False
 
@@ -154,9 +164,14 @@ class MinibatchRlBase(Recorded, BaseRunner):
             rank=self.rank,
         )
         self.initialize_logging()
-        if self.resume_from is not None:
-            self.first_itr = resume(self, self.resume_from)
+        self._resume()
         return n_itr
+
+    def _resume(self) -> None:
+        """Go on from `resume_from`, if that is given and not done yet."""
+        if self.resume_from is not None and not self._is_resumed:
+            self.first_itr = resume(self, self.resume_from)
+            self._is_resumed = True
 
     @property
     def process_seed(self) -> int:
@@ -177,14 +192,22 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def initialize_logging(self) -> None:
         """Start counting."""
-        self.diagnostics = Diagnostics(
+        self.diagnostics = self._new_diagnostics()
+        self.pbar = ProgBarCounter(self.log_interval_itrs)
+        self.stop_reason = None
+
+    def _new_diagnostics(self) -> Diagnostics:
+        return Diagnostics(
             self.algo.opt_info_fields,
             self.itr_batch_size,
             (getattr(self.algo, "batch_size", None) or 0) * self.world_size,
             self.sampler.waiting_seconds,
         )
-        self.pbar = ProgBarCounter(self.log_interval_itrs)
-        self.stop_reason = None
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        """The counters of this run, which begin with `initialize_logging`; or with their first use, where that is overridden."""
+        return self._new_diagnostics()
 
     def shutdown(self) -> None:
         """End the progress bar and the sampler; wait until the last snapshot is safe."""
@@ -203,7 +226,9 @@ class MinibatchRlBase(Recorded, BaseRunner):
         """Start up, give the numbers of the iterations to run, fewer if the run is to stop, and end with everything shut down."""
         with Interrupt(self.sampler.stop_evaluation) as interrupt:
             try:
+                self.settings, self._is_resumed = settings_of(self), False
                 n_itr = self.startup()
+                self._resume()  # An overridden `startup` may not have done so.
                 yield self._until_stopped(n_itr, interrupt)
                 self._finish(self._itr, interrupt)
             finally:
@@ -235,6 +260,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         with self.diagnostics.optimization:
             opt_info = self.algo.optimize_agent(itr, samples)
         self.store_diagnostics(itr, traj_infos, opt_info)
+        self._count_steps(itr)
 
     def _finish(self, itr: int, interrupt: Interrupt) -> None:
         """Do what is left to do after `itr`, the last complete iteration (-1 if there was none), where the run stops before its end."""
@@ -345,6 +371,10 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.diagnostics.count_batch(len(traj_infos))
         self.pbar.update((itr + 1) % self.log_interval_itrs)
 
+    def _count_steps(self, itr: int) -> None:
+        """After batch `itr`: count the environment steps of all batches, should an overridden `store_diagnostics` not have done so."""
+        self.diagnostics.cum_steps = max(self.diagnostics.cum_steps, (itr + 1) * self.itr_batch_size)
+
     def _iteration(self, itr: int) -> int:
         """What is logged as iteration in the row of batch `itr`."""
         return itr
@@ -359,6 +389,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
     ) -> None:
         """Write a row of the log, and a snapshot if the algorithm has begun to learn."""
         self.pbar.stop()
+        if itr > 0:  # At 0 training may not have begun.
+            self._count_steps(itr)
         with logger.tabular_prefix(prefix):
             if self._eval:
                 evaluation = (self.diagnostics.cum_eval_time + eval_time) * self._eval_pauses_training

@@ -282,7 +282,7 @@ class RemoteActor:
 
     def request(self, t: int) -> None:
         """Tell the server that observation `t` is in place."""
-        self.signals.obs_ready.release()
+        self.signals.to_server.release()
 
     def receive(self, t: int) -> Any:
         """Wait for the actions of step `t`, and return a copy."""
@@ -290,7 +290,7 @@ class RemoteActor:
         return buffer_func(self.actions[t], np.copy)
 
     def _acquire(self) -> None:
-        self.signals.act_ready.acquire()
+        self.signals.from_server.acquire()
         if self.signals.abandoned[0]:
             raise Abandoned
 
@@ -301,7 +301,7 @@ class RemoteActor:
     def leave(self) -> None:
         """Tell the server that this was the last step: it no longer waits for this worker, nor sends it actions."""
         self.signals.left[0] = True
-        self.signals.obs_ready.release()
+        self.signals.to_server.release()
 
 
 def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:
@@ -312,13 +312,21 @@ def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:
             f"The agent's step returned {len(leaves)} arrays as {name}, but {len(destinations)} when the batch was allocated: {name} must "
             "have the same fields at every step, None where they were None."
         )
-    for leaf, destination in zip(leaves, destinations):
+    for i, (leaf, destination) in enumerate(zip(leaves, destinations)):
         if leaf.shape != destination.shape or leaf.dtype != destination.dtype:
+            if leaf.dtype == destination.dtype and len(destination) == 1 and _squeezed(leaf) == _squeezed(destination):
+                leaves[i] = leaf.reshape(destination.shape)  # [...], or [1,...,1], of the only environment
+                continue
             raise ValueError(
                 f"The agent's step returned {_path(structure, leaf, name)} with shape {tuple(leaf.shape)} and dtype {leaf.dtype}, expected "
                 f"were {tuple(destination.shape)} and {destination.dtype}, as when the batch was allocated."
             )
     return leaves
+
+
+def _squeezed(leaf: Any) -> list[int]:
+    """Return the dimensions of a tensor other than 1."""
+    return [n for n in leaf.shape if n != 1]
 
 
 def _path(structure: Any, leaf: Any, name: str) -> str | None:

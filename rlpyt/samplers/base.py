@@ -11,6 +11,7 @@ from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked
 from rlpyt.samplers.collections import BatchSpec, Samples, TrajInfo
 from rlpyt.samplers.episodes import has_own_step
 from rlpyt.utils.buffer import np_mp_array
+from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import env_seed
 
@@ -54,6 +55,7 @@ class BaseSampler(Recorded):
     _db_idx = 0  # In which of the batches' memories.
     agent_in_workers = False  # Whether worker processes use the agent's parameters.
     _begun_anew: frozenset | set = frozenset()  # Columns whose environments were changed since the last batch.
+    _has_said_so = False  # That episodes begin anew.
     stop: np.ndarray | None = None  # [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 
     def __init__(
@@ -109,7 +111,7 @@ class BaseSampler(Recorded):
                     "rlpyt.envs.gym.make, with the id in env_kwargs), or a list of them (TaskOnehotWrapper.wrap_env_cons_list for tasks)."
                 )
         for name, cls in (("CollectorCls", CollectorCls), ("eval_CollectorCls", eval_CollectorCls if eval_n_envs else None)):
-            if getattr(cls, "gpu", self.gpu) != self.gpu:
+            if getattr(cls, "gpu", None) not in (None, self.gpu):
                 theirs, ours = "with" if cls.gpu else "without", "gpu" if self.gpu else "cpu"
                 raise ValueError(
                     f"{name}={cls.__name__} is for samplers {theirs} an action server: {type(self).__name__} takes collectors from "
@@ -197,6 +199,7 @@ class BaseSampler(Recorded):
             _check_env_info_sums(self.TrajInfoCls, examples["env_info"])
         finally:
             close_envs(envs)
+        examples["ends_recorded"] = np.bool_(getattr(self.CollectorCls, "records_ends", bool)())
         self._examples = examples
         self._use_batch(0)
         set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)
@@ -281,13 +284,23 @@ class BaseSampler(Recorded):
         if self.stop is not None:
             self.stop[0] = True
 
-    def state_dict(self) -> dict:
-        """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None."""
-        raise NotImplementedError
+    def state_dict(self) -> dict | None:
+        """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None.
 
-    def load_state_dict(self, state: dict) -> list[int]:
+        A sampler that does not define it begins new episodes when a run is resumed, which it says once.
+        """
+        self._say_that_episodes_begin_anew(type(self).__name__)
+        return None
+
+    def load_state_dict(self, state: dict | None) -> list[int]:
         """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
-        raise NotImplementedError
+        return list(range(self.batch_spec.B))
+
+    def _say_that_episodes_begin_anew(self, who: str) -> None:
+        """Log, at the first call only, that `who` cannot tell where its environments are."""
+        if not self._has_said_so:
+            logger.log(f"{who} has no state_dict of its own, so snapshots do not hold its environments: a resumed run begins new episodes.")
+            self._has_said_so = True
 
     def shutdown(self) -> None:
         """Close environments and end worker processes. May be called twice."""

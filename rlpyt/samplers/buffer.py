@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.base import horizon_of
 from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
 from rlpyt.utils.misc import torch_threads
@@ -68,6 +69,7 @@ def build_samples_buffer(
         env_info=allocate("env_info", T, env_shared),
         timeout=allocate("done", T, env_shared),
         next_observation=all_observation[1:],
+        ends_recorded=allocate("done", T, env_shared, np.zeros((), bool)),
     )
     final_observation = allocate("observation", max_timeouts(env, T), env_shared)
     terminal_observation = allocate("observation", T, env_shared) if keep_terminal_observations else None
@@ -152,15 +154,14 @@ def _checked_step(env: Any, action: Any) -> tuple:
     env_info = step[3]
     if env_info is not None and not hasattr(env_info, "_fields"):
         raise ValueError(f"env_info is a {type(env_info).__name__}, but must be a namedtuple, or None. {_HINT}")
-    none = [name for name, value in zip(getattr(env_info, "_fields", ()), tuple(env_info or ())) if value is None]
-    if none:
-        raise ValueError(f"env_info has None in {none}; every field must hold a number or array, always of the same shape.")
+    if "traj_done" in getattr(env_info, "_fields", ()) and env_info.traj_done is None:
+        raise ValueError("env_info.traj_done is None: it must say at every step whether the trajectory ends, or be left out.")
     return tuple(step)
 
 
 def max_timeouts(env: Any, T: int) -> int:
     """Return how many episodes of one environment can be truncated within `T` steps."""
-    horizon = getattr(env, "horizon", None)
+    horizon = horizon_of(env)
     if getattr(env, "truncates_only_at_horizon", False) and horizon:
         return min(T // int(horizon) + 1, T)
     return T
@@ -188,25 +189,13 @@ def _example_process(pipe: Any, agent: Any, env: Any) -> None:
 
 
 def _make_examples(agent: Any, env: Any) -> dict:
-    import torch
-
     checked_spaces(env)
     env.reset()
     action = env.action_space.sample()
     observation, reward, done, env_info = _checked_step(env, action)
     as_arrays = buffer_func(observation, np.asarray)
     reward = np.asarray(reward, np.float32).reshape(())
-    # One sample needs no thread pool, and a process without one can be forked.
-    with torch_threads(1), torch.random.fork_rng(devices=[]):
-        for _ in range(2):  # The second time it sees an action of its own, whose dtype may be another than the space's.
-            agent.reset()
-            inputs = (as_arrays, buffer_func(action, np.asarray), reward)
-            agent_step = agent.step(*(torchify_buffer(buffer_func(part, np.array)) for part in inputs))
-            action = numpify_buffer(agent_step.action)
-        agent.reset()
-    action, agent_info = numpify_buffer(tuple(agent_step))
-    if agent_info is not None and "prev_rnn_state" in getattr(agent_info, "_fields", ()):
-        agent_info = agent_info._replace(prev_rnn_state=buffer_func(agent_info.prev_rnn_state, lambda x: x[0]))  # [B=1,N,H]
+    action, agent_info = agent_example(agent, as_arrays, action, reward)
     return dict(
         observation=as_arrays,
         reward=reward,
@@ -215,3 +204,38 @@ def _make_examples(agent: Any, env: Any) -> dict:
         action=action,
         agent_info=agent_info,
     )
+
+
+def agent_example(agent: Any, observation: Any, action: Any, reward: Any) -> tuple[Any, Any]:
+    """Return an example each of the actions and the agent_info of `agent`, as numpy structures without leading dimensions.
+
+    The agent steps twice, and is reset; its random state is left as it was.
+
+    Args:
+        agent: an initialized agent.
+        observation, action, reward: its inputs, without leading dimensions.
+    """
+    import torch
+
+    steps = []
+    # One sample needs no thread pool, and a process without one can be forked.
+    with torch_threads(1), torch.random.fork_rng(devices=[]):
+        for _ in range(2):  # The second time it sees an action of its own, whose dtype may be another than the space's.
+            agent.reset()
+            inputs = torchify_buffer(buffer_func((observation, action, reward), np.array))
+            action, agent_info = numpify_buffer(tuple(agent.step(*inputs)))
+            steps.append((action, agent_info))
+        agent.reset()
+    action, agent_info = _with_dtypes(*steps)
+    if agent_info is not None and "prev_rnn_state" in getattr(agent_info, "_fields", ()):
+        agent_info = agent_info._replace(prev_rnn_state=buffer_func(agent_info.prev_rnn_state, lambda x: x[0]))  # [B=1,N,H]
+    return action, agent_info
+
+
+def _with_dtypes(structure: Any, other: Any) -> Any:
+    """Return a structure of arrays with the dtypes of `other`, where that has as many arrays; else `other`."""
+    dtypes = [np.asarray(leaf).dtype for leaf in buffer_leaves(other)]
+    if len(buffer_leaves(structure)) != len(dtypes):
+        return other
+    remaining = iter(dtypes)
+    return buffer_func(structure, lambda leaf: np.asarray(leaf, next(remaining)))

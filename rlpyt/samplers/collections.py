@@ -42,11 +42,30 @@ AgentSamplesBsv = namedarraytuple(
 #   timeout           [T,B]  bool, the episode was truncated with this step; terminated = done & ~timeout
 #   next_observation  [T,B,...]  view of the same [T+1,B] memory as observation, one row later: the agent's next input, which
 #                     after an episode's end is the first observation of the next episode
+#   ends_recorded     [T,B]  bool, written by the collector: whether it fills the fields that `as_recorded` names, which a collector with a
+#                     loop of its own does not know; None where all fields that are not None are filled
 EnvSamples = namedarraytuple(
     "EnvSamples",
-    ["observation", "reward", "prev_reward", "done", "env_info", "timeout", "next_observation"],
-    defaults=(None, None),
+    ["observation", "reward", "prev_reward", "done", "env_info", "timeout", "next_observation", "ends_recorded"],
+    defaults=(None, None, None),
 )
+
+
+def as_recorded(samples: Any) -> Any:
+    """Return a batch with None for the fields that its collector has not filled.
+
+    A sampler allocates all fields of a batch. A collector with a loop of its own may not know those that say how episodes end: `timeout`,
+    `timeout_value`, `final_observation`, `terminal_observation`, and the last row of `next_observation`. Their memory then means nothing.
+    """
+    recorded = getattr(samples.env, "ends_recorded", None)
+    if recorded is None:
+        return samples
+    env = samples.env._replace(ends_recorded=None)
+    if recorded.all():
+        return samples._replace(env=env)
+    agent = samples.agent._replace(timeout_value=None) if "timeout_value" in samples.agent else samples.agent
+    env = env._replace(timeout=None, next_observation=None)
+    return samples._replace(agent=agent, env=env, final_observation=None, terminal_observation=None)
 
 
 class BatchSpec(namedtuple("BatchSpec", "T B")):

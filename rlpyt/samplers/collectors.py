@@ -7,6 +7,7 @@ step it makes no array, no namedarraytuple and no tensor.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from rlpyt.envs.base import fast_reset, fast_step, write_observation
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.base import as_steppable
-from rlpyt.samplers.buffer import build_step_buffer_np, check_same_form, max_timeouts
+from rlpyt.samplers.buffer import agent_example, build_step_buffer_np, check_same_form, max_timeouts
 from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer
 from rlpyt.samplers.episodes import episode_tracker, has_own_step
 from rlpyt.samplers.workers import describe_failure
@@ -51,7 +52,7 @@ class BaseCollector:
     """
 
     mid_batch_reset = True
-    gpu = False  # Whether an action server chooses the actions, not an agent in this process; the sampler's must be the same.
+    gpu: bool | None = None  # Whether an action server chooses the actions; the sampler's must be the same. None: for either.
     _replaced: frozenset | set = frozenset()  # Environments that are not those which this was made with.
     _given: frozenset | set = frozenset()  # Those that came by an ExistingEnvUpdate.
     seed: int | None = None  # Of the run, for decorrelation; set by the sampler. None draws from numpy's global state.
@@ -98,6 +99,29 @@ class BaseCollector:
 
     def reset_if_needed(self, agent_inputs: AgentInputs) -> None:
         """Reset environments between batches, where the collector does not do so within them."""
+
+    def state_dict(self, agent_inputs: AgentInputs, traj_infos: list) -> dict | None:
+        """Return, between two batches, where environments and statistics are, as plain data; None where that cannot be told."""
+        return None
+
+    def load_state_dict(self, state: dict | None, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
+        """Go on from what `state_dict` returned after batch `itr`, after `start_envs`; return the environments that begin a new episode.
+
+        Those are all environments where the state is None.
+        """
+        return list(range(len(self.envs)))
+
+    def update_envs(self, updates: list, all_envs: list, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
+        """Change environments after batch `itr`; NotImplementedError for a collector with a loop of its own."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has its own loop, so its environments cannot be changed: derive it from CpuResetCollector, or from "
+            "another collector of rlpyt, and extend collect_batch."
+        )
+
+    @classmethod
+    def records_ends(cls) -> bool:
+        """Return whether every batch surely holds the fields that tell how episodes end (see `as_recorded`): so it does with our loop."""
+        return False
 
 
 class _EnvCalls:
@@ -172,6 +196,27 @@ class DecorrelatingStartCollector(BaseCollector):
                 inputs.prev_reward[b] = 0 if done else reward
         return inputs, traj_infos
 
+    def load_state_dict(self, state: dict | None, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
+        """Begin a new episode in every environment, since `state_dict` tells nothing; return their numbers."""
+        every = range(len(self.envs))
+        if hasattr(agent_inputs, "observation"):  # An overridden `start_envs` may return something else.
+            self._begin_anew(every, agent_inputs, traj_infos, itr, "when the run was resumed")
+        return list(every)
+
+    def _begin_anew(self, columns: Iterable[int], agent_inputs: AgentInputs, traj_infos: list, itr: int, when: str) -> None:
+        """Begin new episodes in environments `columns` after batch `itr`, with other random numbers than when the run began."""
+        calls, observations = _EnvCalls(self.envs, self.env_ranks), env_rows(agent_inputs.observation, len(self.envs))
+        for b in columns:
+            env = self.envs[b]
+            if self.seed is not None and hasattr(env, "seed"):
+                env.seed(env_seed(env_seed(self.seed, "algo", itr + 1), "train_env", calls.env_ranks[b]))
+            calls.reset(b, observations[b], when)
+            agent_inputs.prev_action[b] = env.action_space.null_value()
+            agent_inputs.prev_reward[b] = 0
+            traj_infos[b] = self.TrajInfoCls()
+            if self.agent is not None:
+                self.agent.reset_one(idx=b)
+
     def _n_decorrelation_steps(self, b: int, max_steps: int) -> int:
         if not max_steps:
             return 0
@@ -204,6 +249,17 @@ def _plain_or_none(value: Any) -> Any:
         return None
 
 
+class _Unused:
+    """In place of the memory of an env_info field that is None: takes None, and nothing else."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __setitem__(self, b: int, value: Any) -> None:
+        if value is not None:
+            raise ValueError(f"env_info.{self.name}: expected None at every step, as at the first one, got {value!r}.")
+
+
 class _Row:
     """Where the outcomes of step `t` go: views into the batch, made once.
 
@@ -220,7 +276,8 @@ class _Row:
         self.observations = env_rows(self.next_observation, B)
         self.reward, self.done, self.timeout = batch.env.reward[t], batch.env.done[t], batch.env.timeout[t]
         env_info = _at(batch.env.env_info, t)
-        self.columns = () if env_info is None else tuple(env_info)
+        columns = () if env_info is None else tuple(env_info)
+        self.columns = tuple(_Unused(env_info._fields[i]) if column is None else column for i, column in enumerate(columns))
         self.env_timeout = getattr(env_info, "timeout", None)
         self.traj_done = getattr(env_info, "traj_done", self.done)
 
@@ -250,6 +307,8 @@ class TrainingCollector(DecorrelatingStartCollector):
         completed_at: for each completed TrajInfo of the last batch, when and where its episode ended: ``(t, environment)``.
     """
 
+    gpu = False
+
     def _bind(self, agent_inputs: AgentInputs, traj_infos: list) -> None:
         """Look up everything the loop needs."""
         self._inputs, self._traj_infos = agent_inputs, traj_infos
@@ -263,6 +322,11 @@ class TrainingCollector(DecorrelatingStartCollector):
     def _look_up(self, batch: Samples) -> _Views:
         rows = [_Row(batch, t, len(self.envs)) for t in range(self.batch_T)]
         return _Views(batch, rows, batch.env.observation[0:1], self.make_actor(self._inputs))
+
+    @classmethod
+    def records_ends(cls) -> bool:
+        """Return whether `collect_batch` is this class's own; one that extends it does, too, but cannot be told from one that does not."""
+        return cls.collect_batch is TrainingCollector.collect_batch
 
     def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor:
         """Return who chooses the actions: the agent in this process, or an action server."""
@@ -324,15 +388,15 @@ class TrainingCollector(DecorrelatingStartCollector):
         for leaf, saved in zip(buffer_leaves(agent_inputs), state["inputs"]):
             leaf[...] = from_plain(saved)
         self._bind(agent_inputs, traj_infos)
-        observations, begun_anew = env_rows(agent_inputs.observation, len(self.envs)), []
+        begun_anew = []
         for b, (env, env_state, info) in enumerate(zip(self.envs, state["envs"], state["traj_infos"], strict=True)):
             if env_state is None or info is None:
-                self._begin_anew(b, observations[b], itr, "when the run was resumed")
                 begun_anew.append(b)
             else:
                 traj_infos[b] = self.TrajInfoCls()
                 set_state(env, env_state)
                 traj_infos[b].update(from_plain(info))
+        self._begin_anew(begun_anew, agent_inputs, traj_infos, itr, "when the run was resumed")
         self._standing = [(b, is_over) for b, is_over in state["standing"] if b not in begun_anew]
         standing = [b for b, _ in self._standing]
         self._running = [running for running in self._all_running if running[0] not in standing]
@@ -380,21 +444,8 @@ class TrainingCollector(DecorrelatingStartCollector):
                     "observations there is memory: have one like it in the list EnvCls from the beginning."
                 )
         self._bind(agent_inputs, traj_infos)
-        for b in columns:
-            self._begin_anew(b, env_rows(agent_inputs.observation, len(self.envs))[b], itr, f"after batch {itr}, when it was changed")
+        self._begin_anew(columns, agent_inputs, traj_infos, itr, f"after batch {itr}, when it was changed")
         return columns
-
-    def _begin_anew(self, b: int, observation: Any, itr: int, when: str) -> None:
-        """Begin a new episode in environment `b` after batch `itr`, with other random numbers than when the run began."""
-        env = self.envs[b]
-        if self.seed is not None and hasattr(env, "seed"):
-            env.seed(env_seed(env_seed(self.seed, "algo", itr + 1), "train_env", self._calls.env_ranks[b]))
-        self._calls.reset(b, observation, when)
-        self._inputs.prev_action[b] = env.action_space.null_value()
-        self._inputs.prev_reward[b] = 0
-        self._traj_infos[b] = self.TrajInfoCls()
-        if self.agent is not None:
-            self.agent.reset_one(idx=b)
 
     def reset_if_needed(self, agent_inputs: AgentInputs) -> None:
         """Let the environments that stand still go on: reset those whose trajectory has ended."""
@@ -412,6 +463,7 @@ class TrainingCollector(DecorrelatingStartCollector):
         self._n_timeouts, self._n_terminals = [0] * len(self.envs), [0] * len(self.envs)
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.timeout[...] = False
+        self.samples_np.env.ends_recorded[...] = True
         views.actor.begin(itr)
 
     def _step_envs(self, t: int, row: _Row, action: Any) -> tuple[list, list[int]]:
@@ -521,10 +573,10 @@ class BaseEvalCollector:
         step_buffer_np: memory shared with an action server, where there is one.
     """
 
-    gpu = False  # Whether an action server chooses the actions, not an agent in this process; the sampler's must be the same.
+    gpu: bool | None = None  # Whether an action server chooses the actions; the sampler's must be the same. None: for either.
     progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
     stop: np.ndarray = np.zeros(1, bool)  # [1], set by the sampler to end an evaluation early.
-    examples: dict = {}  # Of what the agent returns; set by the sampler where the agent is in this process.
+    examples: dict = {}  # Of what the agent returns, where it is in this process; set by the sampler, or made by the first evaluation.
     max_episodes: list | None = None  # Per environment, set by the sampler; None: as many as fit into max_T steps.
     env_ranks: Any = None  # Numbers of these environments among all evaluation environments, for messages.
 
@@ -556,6 +608,8 @@ class BaseEvalCollector:
 class EvalCollector(BaseEvalCollector):
     """The evaluation loop: fresh episodes in all environments, at most `max_T` steps each, only complete ones count."""
 
+    gpu = False
+
     def collect_evaluation(self, itr: int) -> None:
         """Play episodes, handing over the TrajInfo of each one completed.
 
@@ -565,7 +619,7 @@ class EvalCollector(BaseEvalCollector):
         if not self.envs:
             return
         B = len(self.envs)
-        calls, buffer_, rows = self._start(B)
+        calls, buffer_, rows = self._start(B, itr)
         actor = self._make_actor(buffer_)
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
         remaining = list(self.max_episodes or [self.max_T] * B)
@@ -596,12 +650,20 @@ class EvalCollector(BaseEvalCollector):
             self.progress[0] += 1
         actor.leave()
 
-    def _start(self, B: int) -> tuple[_EnvCalls, StepBuffer, list]:
+    def _agent_examples(self, observation: Any, itr: int) -> dict:
+        """Return examples of what the agent returns, which steps for that as it does in evaluations."""
+        self.agent.eval_mode(itr)  # First, so that the state with which it samples is put aside.
+        null_action = self.envs[0].action_space.null_value()
+        return dict(zip(("action", "agent_info"), agent_example(self.agent, observation, null_action, np.float32(0))))
+
+    def _start(self, B: int, itr: int) -> tuple[_EnvCalls, StepBuffer, list]:
         """Reset all environments; return their calls, the step buffer, and its observations as one structure per environment."""
         calls = _EnvCalls(self.envs, self.env_ranks)
         observations = [buffer_func(calls.first_observation(b), np.array) for b in range(B)]
         buffer_ = self.step_buffer_np
         if buffer_ is None:
+            if "action" not in self.examples:
+                self.examples = self._agent_examples(observations[0], itr)
             agent_info = self.examples["agent_info"] if has_own_step(self.TrajInfoCls) else None
             examples = dict(observation=observations[0], action=self.examples["action"], agent_info=agent_info)
             buffer_ = build_step_buffer_np(examples, B, share_memory=False)

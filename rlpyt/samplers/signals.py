@@ -104,7 +104,45 @@ class GroupSignals:
 
 
 class WorkerSignals:
-    """One worker's ends of the signals of its group; `left` [1] and `abandoned` [1] are in shared memory."""
+    """One worker's ends of the signals of its group; `left` [1] and `abandoned` [1] are in shared memory.
 
-    def __init__(self, obs_ready: Semaphore, act_ready: Semaphore, left: np.ndarray, abandoned: np.ndarray) -> None:
-        self.obs_ready, self.act_ready, self.left, self.abandoned = obs_ready, act_ready, left, abandoned
+    `to_server` is the group's `obs_ready`, `from_server` the worker's `act_ready`. They have other names here, because loops that use
+    `sync.obs_ready` and `sync.act_ready` are written for an action server that exchanges everything by the step buffer.
+    """
+
+    def __init__(self, to_server: Semaphore, from_server: Semaphore, left: np.ndarray, abandoned: np.ndarray) -> None:
+        self.to_server, self.from_server, self.left, self.abandoned = to_server, from_server, left, abandoned
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("obs_ready", "act_ready", "stop_eval"):
+            raise AttributeError(
+                f"sync.{name} does not exist: the action server reads observations from the batch and writes actions into it, not into "
+                "the step buffer. Extend collect_batch of GpuResetCollector, or collect_evaluation of GpuEvalCollector. A loop of your "
+                "own, in a class derived from GpuResetCollector, acts by self.make_actor(agent_inputs)."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class StopFlag:
+    """What loops of evaluation collectors look at as ``sync.stop_eval.value``: whether to end the evaluation.
+
+    Args:
+        stop: [1] bool, set to end all evaluations.
+        collector: has a `traj_infos_queue` with the TrajInfos of this evaluation.
+        max_episodes: number of them that are enough; None for no limit.
+    """
+
+    def __init__(self, stop: np.ndarray, collector: Any, max_episodes: int | None) -> None:
+        self._stop, self._collector, self._max_episodes = stop, collector, max_episodes
+
+    @property
+    def value(self) -> bool:
+        enough = self._max_episodes is not None and len(self._collector.traj_infos_queue) >= self._max_episodes
+        return bool(self._stop[0]) or enough
+
+
+class EvalSync:
+    """The `sync` of an evaluation collector whose agent is in the same process: nothing but a `StopFlag`."""
+
+    def __init__(self, stop_eval: StopFlag) -> None:
+        self.stop_eval = stop_eval

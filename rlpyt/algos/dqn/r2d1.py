@@ -21,6 +21,7 @@ from rlpyt.replays.sequence.frame import (
 )
 from rlpyt.replays.sequence.prioritized import AsyncPrioritizedSequenceReplayBuffer, PrioritizedSequenceReplayBuffer
 from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
+from rlpyt.samplers.collections import as_recorded
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
@@ -211,7 +212,7 @@ class R2D1(DQN):
         targets bootstrap from its last step, after fewer than n steps. Where there is nothing to learn in the batch, so that its
         sequence may still hold something, it is `default_priority`.
         """
-        env, qs, n = samples.env, samples.agent.agent_info.q, self.n_step_return
+        env, qs, n = as_recorded(samples).env, samples.agent.agent_info.q, self.n_step_return
         T = len(env.done)
         q = select_at_indexes(samples.agent.action, qs)[:-1]  # [T-1,B]
         return_, done_n = discount_return_n_step(env.reward[:-1], env.done[:-1], n, self.discount, do_truncated=True)

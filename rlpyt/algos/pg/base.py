@@ -13,6 +13,7 @@ from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.utils import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.samplers.collections import as_recorded
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.tensor import valid_mean
 
@@ -89,6 +90,7 @@ class PolicyGradientAlgo(RlAlgorithm):
             from a column only up to the first `done`: recurrent layers run through the whole sequence, and cannot
             forget in the middle of it, as the agent did.
         """
+        samples = as_recorded(samples)
         env, value = samples.env, samples.agent.agent_info.value
         inputs = dict(
             reward=env.reward,

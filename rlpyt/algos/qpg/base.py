@@ -8,9 +8,23 @@ from typing import Any
 import torch
 
 from rlpyt.algos.optimizers import clip_grad_norms, load_optimizer_state, make_optimizer, step_all, zero_grads
-from rlpyt.algos.replay import ReplayAlgorithm
+from rlpyt.algos.replay import ReplayAlgorithm, is_frame_stack
+from rlpyt.replays.non_sequence.time_limit import (
+    AsyncTlUniformReplayBuffer,
+    AsyncTlUniformReplayFrameBuffer,
+    TlUniformReplayBuffer,
+    TlUniformReplayFrameBuffer,
+)
 
 LOGGED = 8  # Rows of a batch whose values are logged.
+
+# Buffers for samples without the observations that ended truncated episodes, by (frames stored once, shared by processes).
+TIME_LIMIT_BUFFERS = {
+    (False, False): TlUniformReplayBuffer,
+    (False, True): AsyncTlUniformReplayBuffer,
+    (True, False): TlUniformReplayFrameBuffer,
+    (True, True): AsyncTlUniformReplayFrameBuffer,
+}
 
 
 class QpgAlgorithm(ReplayAlgorithm):
@@ -30,6 +44,7 @@ class QpgAlgorithm(ReplayAlgorithm):
     agent_needs: Sequence[str]
     agent_example: str
     n_q = 2
+    _ends_recorded = False
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Extend the base class: tell the agent when learning begins.
@@ -106,6 +121,20 @@ class QpgAlgorithm(ReplayAlgorithm):
         """Change gradients before they are clipped and used, for example average those that data-parallel models do not know of."""
 
     # --- replay -------------------------------------------------------------------------------------------------------
+
+    def initialize_replay_buffer(self, examples: dict[str, Any], batch_spec: Any, async_: bool = False) -> Any:
+        """Extend the base class: take note whether the sampler's collector surely records what truncated episodes end with."""
+        self._ends_recorded = bool(examples.get("ends_recorded", False))
+        return super().initialize_replay_buffer(examples, batch_spec, async_)
+
+    def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
+        """Return the class of buffer that suits the observation of an example, and the settings.
+
+        It is one whose batches have `timeout_n` if time limits are bootstrapped, and the final observations for that may be missing.
+        """
+        if self._ends_recorded or not self.bootstrap_timelimit:
+            return super().default_replay_buffer_cls(example, async_)
+        return TIME_LIMIT_BUFFERS[is_frame_stack(example.observation), async_]
 
     def _timeout(self, env: Any) -> torch.Tensor:
         """Where truncated episodes are taken to go on, [T,B]."""

@@ -40,7 +40,7 @@ class AtariTrajInfo(TrajInfo):
 
 
 # What an AtariEnv knows besides the game.
-_STATE = ("_obs", "_screen", "_screen_before", "_lives", "_step_counter", "_fresh_start", "_rng", "_ale_seed")
+_STATE = ("_obs", "_raw_frame_1", "_raw_frame_2", "_lives", "_step_counter", "_fresh_start", "_rng", "_ale_seed")
 
 
 class AtariEnv(Env):
@@ -63,6 +63,9 @@ class AtariEnv(Env):
     - ``game_score`` (float32): raw score gained in the step, apart from reward clipping.
     - ``traj_done`` (bool): game over or timeout; at a lost life `done` is True but ``traj_done`` is not, and the game goes on.
     - ``timeout`` (bool): the step is the `horizon`-th of its game, and neither the game nor, if `episodic_lives`, a life ended with it.
+
+    Subclasses may override the methods that make up a step and a reset: `_get_screen`, `_update_obs`, `_reset_obs`, `_check_life` and
+    `_life_reset`. They are called by the constructor, too. One that adds attributes which change adds them to `get_state` and `set_state`.
 
     Args:
         game: name of the game in snake case, as in ``ale_py.roms``.
@@ -126,16 +129,15 @@ class AtariEnv(Env):
         self._observation_space = IntBox(0, 256, shape=(num_img_obs, *self._frame_shape), dtype="uint8")
 
         screen_shape = self.ale.getScreenDims()
-        self._screen = np.zeros(screen_shape, dtype=np.uint8)  # the last screen, and after it the maximum of the last two
-        self._screen_before = np.zeros(screen_shape, dtype=np.uint8)
+        self._raw_frame_1, self._raw_frame_2 = (np.zeros(screen_shape, dtype=np.uint8) for _ in range(2))  # the last two screens
+        self._max_frame = self._raw_frame_2  # The same memory: the maximum of both takes the place of the second.
         halved = (screen_shape[0] - 2 == 2 * self._frame_shape[0]) and (screen_shape[1] == 2 * self._frame_shape[1])
-        self._seen = self._screen[1:-1] if halved else self._screen  # the part of the screen that makes the frame
+        self._seen = self._max_frame[1:-1] if halved else self._max_frame  # the part that makes the frame
         self._obs = np.zeros((num_img_obs, *self._frame_shape), dtype=np.uint8)
-        # The same memory: all but the newest frame, all but the oldest (both flat: that copies twice as fast), the newest.
-        flat, frame_size = self._obs.reshape(-1), self._obs[0].size
-        self._older, self._newer, self._newest = flat[:-frame_size], flat[frame_size:], self._obs[-1]
+        self._make_views()
         self._plain_obs = type(self).get_obs is AtariEnv.get_obs
         self._lives = 0
+        self._score = 0  # of the step that is being played
         self._step_counter = 0
         self._begin_game()
 
@@ -182,39 +184,21 @@ class AtariEnv(Env):
         score = 0
         for _ in range(self._frame_skip - 1):
             score += ale.act(a)
-        ale.getScreenGrayscale(self._screen_before)
-        score += ale.act(a)
+        self._get_screen(1)
+        self._score = score + ale.act(a)
 
-        lives = ale.lives()
-        lost_life = 0 < lives < self._lives
-        if lost_life:
-            score += ale.act(0)
-            lives = ale.lives()
-            if self._episodic_lives:
-                self._blank()
-        self._lives = lives
-        self._push_frame()
+        life_over = self._check_life() and self._episodic_lives
+        if life_over:
+            self._reset_obs()
+        self._update_obs()
 
         self._step_counter += 1
+        score = self._score
         game_over = ale.game_over()
-        life_over = lost_life and self._episodic_lives
         out_of_time = self._step_counter >= self._horizon and not game_over
         reward = float((score > 0) - (score < 0)) if self._clip_reward else float(score)
         env_info = EnvInfo(np.float32(score), game_over or out_of_time, out_of_time and not life_over)
         return reward, game_over or out_of_time or life_over, env_info
-
-    def _push_frame(self) -> None:
-        """Let the current screen become the newest frame."""
-        screen = self._screen
-        self.ale.getScreenGrayscale(screen)
-        np.maximum(screen, self._screen_before, out=screen)
-        self._older[:] = self._newer
-        height, width = self._frame_shape
-        cv2.resize(self._seen, (width, height), dst=self._newest, interpolation=cv2.INTER_AREA)
-
-    def _blank(self) -> None:
-        self._obs.fill(0)
-        self._screen_before.fill(0)
 
     def _begin_game(self) -> None:
         if self._fresh_start:
@@ -225,7 +209,11 @@ class AtariEnv(Env):
                 self.ale.restoreState(self._start_state)
         ale = self.ale
         ale.reset_game()
-        for _ in range(1 + self._rng.integers(self._max_start_noops + 1)):
+        self._reset_obs()
+        self._life_reset()
+        if ale.game_over():
+            ale.reset_game()
+        for _ in range(self._rng.integers(self._max_start_noops + 1)):
             ale.act(0)
             if ale.game_over():
                 ale.reset_game()
@@ -233,8 +221,57 @@ class AtariEnv(Env):
             self.fire_and_up()
         self._lives = ale.lives()
         self._step_counter = 0
-        self._blank()
-        self._push_frame()
+        self._update_obs()
+
+    def _get_screen(self, frame: int = 1) -> None:
+        """Write the emulator's screen into `_raw_frame_1`, or into `_raw_frame_2` if `frame` is 2."""
+        self.ale.getScreenGrayscale(self._raw_frame_1 if frame == 1 else self._raw_frame_2)
+
+    def _update_obs(self) -> None:
+        """Put the newest frame into `_obs`: the maximum of `_raw_frame_1` and the present screen, reduced."""
+        self._get_screen(2)
+        np.maximum(self._raw_frame_1, self._raw_frame_2, out=self._max_frame)
+        if self._obs is not self._viewed:  # An override has replaced it.
+            self._make_views()
+        self._older[:] = self._newer
+        height, width = self._frame_shape
+        cv2.resize(self._seen, (width, height), dst=self._newest, interpolation=cv2.INTER_AREA)
+
+    def _reset_obs(self) -> None:
+        """Make `_obs` black, and the screens that are not yet part of it: at the start of a game, and of a life if `episodic_lives`."""
+        self._obs.fill(0)
+        self._raw_frame_1.fill(0)
+        self._raw_frame_2.fill(0)
+
+    def _check_life(self) -> bool:
+        """After the last frame of a step: return whether a life was lost and others are left; `_life_reset` is done by then."""
+        lives = self.ale.lives()
+        lost_life = 0 < lives < self._lives
+        self._lives = lives
+        if lost_life:
+            self._life_reset()
+        return lost_life
+
+    def _life_reset(self) -> None:
+        """Begin the next life, or the first one, by a no-op, and take note in `_lives` of how many there are."""
+        self._score += self.ale.act(0)
+        self._lives = self.ale.lives()
+
+    def _make_views(self) -> None:
+        """Look up parts of `_obs`: all but the newest frame, all but the oldest (both flat: that copies twice as fast), the newest.
+
+        Raises:
+            ValueError: an override has put something else in its place.
+        """
+        obs, shape = self._obs, (self._num_img_obs, *self._frame_shape)
+        if getattr(obs, "shape", None) != shape or obs.dtype != np.uint8 or not obs.flags.c_contiguous:
+            raise ValueError(
+                f"{type(self).__name__} has replaced _obs by something else than a contiguous uint8 array of shape {shape}, into which "
+                "AtariEnv._update_obs writes: override _update_obs, too, or give AtariEnv the frame_shape and num_img_obs."
+            )
+        self._viewed = obs
+        flat, frame_size = obs.reshape(-1), obs[0].size
+        self._older, self._newer, self._newest = flat[:-frame_size], flat[frame_size:], obs[-1]
 
     def _start_rng(self, seed: int) -> None:
         *_, noop_seed, ale_seed = child_seeds(seed, 4)  # The first two are those of the spaces.
@@ -270,7 +307,7 @@ class AtariEnv(Env):
             wait: milliseconds to wait (0: until a key is pressed).
             show_full_obs: show all frames, oldest at the left.
         """
-        image = np.concatenate(tuple(self._obs), axis=1) if show_full_obs else self._newest
+        image = np.concatenate(tuple(self._obs), axis=1) if show_full_obs else self._obs[-1]
         try:
             cv2.imshow(self._game, image)
             cv2.waitKey(wait)

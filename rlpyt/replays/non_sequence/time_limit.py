@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
+from rlpyt.replays.non_sequence.frame import NStepFrameBuffer
 from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer, SamplesFromReplay
 from rlpyt.replays.non_sequence.prioritized import PrioritizedReplay
 from rlpyt.replays.non_sequence.uniform import UniformReplay
@@ -53,9 +54,17 @@ class TlPrioritizedReplayBuffer(PrioritizedReplay, NStepTimeLimitBuffer):
     """Transitions; full observations; time limits; prioritized."""
 
 
+class TlUniformReplayFrameBuffer(UniformReplay, NStepTimeLimitBuffer, NStepFrameBuffer):
+    """Transitions; frames stored once; time limits; uniform."""
+
+
 class AsyncTlUniformReplayBuffer(AsyncReplayBufferMixin, TlUniformReplayBuffer):
     """Transitions; full observations; time limits; uniform; shared by processes."""
 
 
 class AsyncTlPrioritizedReplayBuffer(AsyncReplayBufferMixin, TlPrioritizedReplayBuffer):
     """Transitions; full observations; time limits; prioritized; shared by processes."""
+
+
+class AsyncTlUniformReplayFrameBuffer(AsyncReplayBufferMixin, TlUniformReplayFrameBuffer):
+    """Transitions; frames stored once; time limits; uniform; shared by processes."""

@@ -100,11 +100,14 @@ class ParallelSamplerBase(BaseSampler):
 
     def state_dict(self) -> dict:
         """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None."""
+        workers = self._ask("save", None, "saving where environments are")
+        if any(worker["collector"] is None for worker in workers):
+            self._say_that_episodes_begin_anew(self.CollectorCls.__name__)
         return dict(
             agent=self.agent.sampling_state() if self.gpu else None,
             columns=self._all_columns(),
             itr=self.itr,
-            workers=self._ask("save", None, "saving where environments are"),
+            workers=workers,
         )
 
     def load_state_dict(self, state: dict) -> list[int]:

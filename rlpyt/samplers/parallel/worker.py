@@ -14,6 +14,7 @@ from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
 from rlpyt.samplers.buffer import max_timeouts
 from rlpyt.samplers.collectors import TrajInfoList
+from rlpyt.samplers.signals import EvalSync, StopFlag
 from rlpyt.samplers.workers import set_cpu_affinity, yield_to_waker
 from rlpyt.utils.seed import env_seed, set_seed
 
@@ -113,6 +114,9 @@ class SamplingWorker:
             eval_collector.max_episodes, eval_collector.env_ranks = w.eval_max_episodes, w.eval_env_ranks
             eval_collector.progress, eval_collector.stop = w.progress, c.stop
             eval_collector.examples = c.examples
+            if w.sync is None:
+                max_episodes = None if w.eval_max_episodes is None else sum(w.eval_max_episodes)
+                eval_collector.sync = EvalSync(StopFlag(c.stop, eval_collector, max_episodes))
         self._agent_inputs, self._traj_infos = collector.start_envs(c.max_decorrelation_steps)
         collector.start_agent()
 
@@ -149,12 +153,12 @@ class SamplingWorker:
             return []
         self._eval_collector.traj_infos_queue = TrajInfoList()
         self._eval_collector.collect_evaluation(argument)
-        return list(self._eval_collector.traj_infos_queue)
+        return [info for info in self._eval_collector.traj_infos_queue if info is not None]  # None may mark the end of an evaluation.
 
     def _save(self) -> dict:
         """Where this worker is between two batches, as plain data."""
         return dict(
-            agent=None if self._collector.gpu else self._common.agent.sampling_state(),
+            agent=None if self._common.agent is None else self._common.agent.sampling_state(),
             collector=self._collector.state_dict(self._agent_inputs, self._traj_infos),
             eval_envs=[get_state(env) for env in self._eval_envs],
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import BaseSampler, close_envs, make_envs
-from rlpyt.samplers.collections import Samples
+from rlpyt.samplers.collections import AgentInputs, Samples
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
 from rlpyt.samplers.workers import check_affinity
@@ -16,7 +16,20 @@ class SerialSampler(BaseSampler):
     """Runs agent and environments in the master process: the simplest sampler, where ``breakpoint()`` works.
 
     Takes collectors whose agent is in the same process as the environments.
+
+    A subclass may define `initialize` anew. It then sets `agent`, `samples_pyt` and the attributes below, and the other methods work.
+
+    Attributes:
+        collector: runs the training loop; None while the sampler is not running.
+        eval_collector: runs the evaluation loop, if there are evaluation environments.
+        agent_inputs: what the agent is given at the first step of the next batch.
+        traj_infos: statistics of the running episodes, one per environment.
     """
+
+    collector: Any = None
+    eval_collector: Any = None
+    agent_inputs: AgentInputs
+    traj_infos: list
 
     def __init__(
         self,
@@ -26,7 +39,7 @@ class SerialSampler(BaseSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
-        self._envs: list | None = None
+        self._envs: list = []  # Those to be closed at the end.
 
     def initialize(
         self,
@@ -56,7 +69,6 @@ class SerialSampler(BaseSampler):
 
     def _start(self, affinity: dict | None) -> None:
         """Make environments and collectors."""
-        self._envs = []
         envs = make_envs(self.EnvCls, self.env_kwargs, self.seed, "train_env", self._env_ranks, self._envs)
         self.collector = self.CollectorCls(
             rank=0,
@@ -81,18 +93,20 @@ class SerialSampler(BaseSampler):
             )
             self.eval_collector.stop = self.stop
             self.eval_collector.examples = self._examples
-        self._agent_inputs, self._traj_infos = self.collector.start_envs(self.max_decorrelation_steps)
+        self.agent_inputs, self.traj_infos = self.collector.start_envs(self.max_decorrelation_steps)
         self.collector.start_agent()
+
+    def _use_batch(self, db_idx: int) -> None:
+        super()._use_batch(db_idx)
+        if self.collector is not None:
+            self.collector.samples_np = self.samples_np
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
         """Run one batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that ended in it."""
         self._check_running()
         self.itr = itr
-        self.collector.samples_np = self.samples_np
-        self.collector.reset_if_needed(self._agent_inputs)
-        self._agent_inputs, self._traj_infos, completed = self.collector.collect_batch(
-            self._agent_inputs, self._traj_infos, itr
-        )
+        self.collector.reset_if_needed(self.agent_inputs)
+        self.agent_inputs, self.traj_infos, completed = self.collector.collect_batch(self.agent_inputs, self.traj_infos, itr)
         return self.samples_pyt, completed
 
     def evaluate_agent(self, itr: int) -> list:
@@ -104,28 +118,35 @@ class SerialSampler(BaseSampler):
 
     def state_dict(self) -> dict:
         """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None."""
+        collector = self.collector.state_dict(self.agent_inputs, self.traj_infos)
+        if collector is None:
+            self._say_that_episodes_begin_anew(type(self.collector).__name__)
         return dict(
             agent=self.agent.sampling_state(),
             itr=self.itr,
-            collector=self.collector.state_dict(self._agent_inputs, self._traj_infos),
-            eval_envs=[get_state(env) for env in self.eval_collector.envs] if self.eval_n_envs else [],
+            collector=collector,
+            eval_envs=[get_state(env) for env in self._eval_envs],
         )
 
     def load_state_dict(self, state: dict) -> list[int]:
         """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
         if state["agent"] is not None:
             self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
-        for env, env_state in zip(self.eval_collector.envs if self.eval_n_envs else [], state["eval_envs"], strict=True):
+        for env, env_state in zip(self._eval_envs, state["eval_envs"], strict=True):
             if env_state is not None:
                 set_state(env, env_state)
-        return self.collector.load_state_dict(state["collector"], self._agent_inputs, self._traj_infos, state["itr"])
+        return self.collector.load_state_dict(state["collector"], self.agent_inputs, self.traj_infos, state["itr"])
+
+    @property
+    def _eval_envs(self) -> list:
+        return list(getattr(self.eval_collector, "envs", ()))
 
     def update_envs(self, updates: Any) -> list[int]:
         """Change environments, between two batches; see `BaseSampler.update_envs`."""
         self._check_running()
         each = self._env_updates(updates)
         try:
-            columns = self.collector.update_envs(each, self._envs, self._agent_inputs, self._traj_infos, self.itr)
+            columns = self.collector.update_envs(each, self._envs, self.agent_inputs, self.traj_infos, self.itr)
         except BaseException:  # Some are closed by now, others not yet made.
             self.shutdown()
             raise
@@ -133,9 +154,11 @@ class SerialSampler(BaseSampler):
 
     def shutdown(self) -> None:
         """Close the environments. May be called twice."""
-        envs, self._envs = self._envs or [], None
+        collectors = self.collector, self.eval_collector
+        envs = self._envs or [env for collector in collectors for env in getattr(collector, "envs", ())]
+        self.collector, self.eval_collector, self._envs = None, None, []
         close_envs(envs)
 
     def _check_running(self) -> None:
-        if self._envs is None:
+        if self.collector is None:
             raise RuntimeError("The sampler is not running; call initialize() before using it.")

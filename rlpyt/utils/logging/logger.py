@@ -97,20 +97,21 @@ def new_run() -> Iterator[None]:
         _state = outer
 
 
-# Attributes of this module that programs read: those of the present run.
-_ATTRIBUTES = {
+# Attributes of this module that are read from the state of the present run. Those with an underscore are for programs that know the
+# original's variables; to change them, call push_prefix, set_iteration, push_tabular_prefix.
+_OF_PRESENT_RUN = {
     "table_printer": lambda: _state.table_printer,
-    "_iteration": lambda: _state.iteration,
-    "_prefixes": lambda: _state.prefixes,
+    "_prefixes": lambda: list(_state.prefixes),
     "_prefix_str": lambda: "".join(_state.prefixes),
-    "_tabular_prefixes": lambda: _state.tabular_prefixes,
+    "_iteration": lambda: _state.iteration,
+    "_tabular_prefixes": lambda: list(_state.tabular_prefixes),
     "_tabular_prefix_str": lambda: "".join(_state.tabular_prefixes),
 }
 
 
 def __getattr__(name: str):
-    if name in _ATTRIBUTES:
-        return _ATTRIBUTES[name]()
+    if name in _OF_PRESENT_RUN:
+        return _OF_PRESENT_RUN[name]()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

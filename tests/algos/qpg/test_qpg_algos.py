@@ -28,7 +28,9 @@ from rlpyt.utils.collections import namedarraytuple
 
 O, A, T, B = 4, 2, 4, 2
 SPACES = EnvSpaces(FloatBox(-1, 1, (O,)), FloatBox(-1, 1, (A,)))
-EXAMPLES = dict(observation=np.zeros(O), action=np.zeros(A), reward=np.float64(0), done=np.bool_(False), env_info=None)
+EXAMPLES = dict(
+    observation=np.zeros(O), action=np.zeros(A), reward=np.float64(0), done=np.bool_(False), env_info=None, ends_recorded=np.bool_(True)
+)
 ALGOS = {"ddpg": (DDPG, DdpgAgent), "td3": (TD3, Td3Agent), "sac": (SAC, SacAgent), "sac_v": (SAC_V, SacVAgent)}
 every_algo = pytest.mark.parametrize("name", ALGOS)
 

@@ -113,8 +113,8 @@ def test_the_default_reduction_is_exactly_opencvs_area_and_bilinear_interpolatio
     env.ale = Noise()
     for _ in range(20):
         env.ale.screen = rng.integers(0, 256, (210, 160), dtype=np.uint8)
-        env._screen_before[:] = before = rng.integers(0, 256, (210, 160), dtype=np.uint8)
-        env._push_frame()
+        env._raw_frame_1[:] = before = rng.integers(0, 256, (210, 160), dtype=np.uint8)
+        env._update_obs()
         cropped = np.maximum(before, env.ale.screen)[1:-1]
         newest = env.get_obs()[-1]
         assert np.array_equal(newest, cv2.resize(cropped, (80, 104), interpolation=cv2.INTER_AREA))

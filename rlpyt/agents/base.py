@@ -17,6 +17,7 @@ from rlpyt.samplers.collections import AgentInputs
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
+from rlpyt.utils.quick_args import save__init__args
 
 # Defined elsewhere, documented as names of this module: AgentInputs and the two mixins.
 __all__ = [
@@ -77,9 +78,9 @@ class BaseAgent:
         model_kwargs: dict[str, Any] | None = None,
         initial_model_state_dict: Mapping[str, Any] | None = None,
     ):
-        self.ModelCls = ModelCls
-        self.model_kwargs = {} if model_kwargs is None else model_kwargs
-        self.initial_model_state_dict = initial_model_state_dict
+        save__init__args(locals())  # Here and in all agents: an attribute that a subclass has assigned before stays.
+        if self.model_kwargs is None:
+            self.model_kwargs = {}
         self.model: torch.nn.Module | None = None
         self.shared_model: torch.nn.Module | None = None
         self.distribution = None

@@ -1,7 +1,8 @@
 """Helpers for models: shapes, gradients, and copying parameters between models."""
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -49,6 +50,19 @@ def orthogonal_(module: torch.nn.Module, gain: float) -> None:
             torch.nn.init.orthogonal_(layer.weight, gain)
             if layer.bias is not None:
                 layer.bias.zero_()
+
+
+@contextmanager
+def frozen(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
+    """Within this context gradients pass through the models that have these parameters, but are not computed for the parameters."""
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad = False
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad = True
 
 
 def unwrap_ddp(model: torch.nn.Module) -> torch.nn.Module:

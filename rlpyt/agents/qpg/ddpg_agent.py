@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from rlpyt.distributions.gaussian import DistInfo, Gaussian
 from rlpyt.models.qpg.mlp import MuMlpModel, QofMuMlpModel
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.quick_args import save__init__args
 
 AgentInfo = namedarraytuple("AgentInfo", ["mu"])
 
@@ -52,10 +52,8 @@ class DdpgAgent(QpgAgent):
         action_std: float = 0.1,
         action_noise_clip: float | None = None,
     ):
-        super().__init__(ModelCls, model_kwargs, initial_model_state_dict, QModelCls=QModelCls, q_model_kwargs=q_model_kwargs)
-        self.initial_q_model_state_dict = initial_q_model_state_dict
-        self.action_std = action_std
-        self.action_noise_clip = action_noise_clip
+        save__init__args(locals())
+        super().__init__()
 
     @property
     def shared_mu_model(self) -> torch.nn.Module | None:
@@ -110,10 +108,6 @@ class DdpgAgent(QpgAgent):
         """Choose actions: AgentStep(action [*lead,A], AgentInfo(mu [*lead,A])) on the CPU, without gradient."""
         mu = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
         return AgentStep(self.distribution.sample(DistInfo(mu)), AgentInfo(mu))
-
-    def q_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the Q-functions."""
-        return chain.from_iterable(getattr(self, name).parameters() for name in self.q_names)
 
     def mu_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Parameters of the policy."""

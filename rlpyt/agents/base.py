@@ -17,6 +17,7 @@ from rlpyt.samplers.collections import AgentInputs
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 
 # Defined elsewhere, documented as names of this module: AgentInputs and the two mixins.
@@ -272,11 +273,14 @@ class BaseAgent:
         return state_dicts if len(state_dicts) > 1 else state_dicts.popitem()[1]
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take parameters and buffers from what `state_dict` returned, also if it was saved under data-parallel training."""
+        """Take parameters and buffers from what `state_dict` returned, also if it was saved under data-parallel training.
+
+        A subclass with a method of its own may hand on a state dict in which there is more: it takes the rest itself.
+        """
         models = self.named_models()
         if len(models) == 1:
             state_dict = {name: state_dict for name in models}
-        elif state_dict.keys() != models.keys():
+        elif models.keys() - state_dict.keys() or (state_dict.keys() - models.keys() and is_of_rlpyt(self.load_state_dict)):
             raise KeyError(
                 f"{type(self).__name__} loads a dictionary with the state dicts of {list(models)}, as its state_dict() "
                 f"returns, but got {list(state_dict)[:10]}."

@@ -83,7 +83,7 @@ class RlAlgorithm:
 
     def trains_by(self, *names: str) -> bool:
         """Whether methods with these names are ours: only then the agent must have what they need."""
-        return is_of_rlpyt(*(getattr(self, name) for name in names))
+        return is_of_rlpyt(*(getattr(self, name, None) for name in names))
 
     def initialize(
         self,

@@ -65,6 +65,23 @@ def frozen(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
             parameter.requires_grad = True
 
 
+class FormerNames:
+    """In front of torch.nn.Module: also loads state dicts in which parts have other names, such as those that the original rlpyt saved.
+
+    Subclasses declare:
+        former_names: what names in such a state dict begin with -> what they begin with here.
+    """
+
+    former_names: Mapping[str, str] = {}
+
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        """Called by `load_state_dict` of the whole model, with a copy of the state dict."""
+        for former, name in self.former_names.items():
+            for key in [key for key in state_dict if key.startswith(prefix + former)]:
+                state_dict[prefix + name + key.removeprefix(prefix + former)] = state_dict.pop(key)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
 def unwrap_ddp(model: torch.nn.Module) -> torch.nn.Module:
     """The model itself, whether or not it is wrapped in DistributedDataParallel."""
     return model.module if isinstance(model, DistributedDataParallel) else model

@@ -16,6 +16,7 @@ from rlpyt.agents.spaces import check_action_space
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import frozen, unwrap_ddp, update_state_dict
+from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.shared_int import SharedInt
 
 
@@ -172,7 +173,7 @@ def check_spaces(agent: BaseAgent, env_spaces) -> None:
     name, observation = type(agent).__name__, env_spaces.observation
     check_action_space(name, env_spaces.action, instead="DQN, e.g. rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent", bounded=True)
     is_image = getattr(observation, "dtype", None) == np.uint8 and len(observation.shape) == 3
-    if is_image and isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp):
+    if is_image and isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls):
         raise ValueError(
             f"{name} has perceptrons for models, but observations are images ({observation!r} of uint8): give it models for them "
             "(ModelCls, QModelCls), or turn images into vectors of features in the environment."

@@ -42,10 +42,11 @@ class PolicyGradientAlgo(RlAlgorithm):
         """Build the optimizer and remember the other arguments. `examples` is not used.
 
         Raises:
-            ValueError: the agent has no distribution with likelihoods and entropies.
+            ValueError: the agent has no distribution with likelihoods and entropies, which our losses need.
         """
         distribution = getattr(agent, "distribution", None)
-        if not all(_defines(distribution, name) for name in ("log_likelihood", "entropy")):
+        is_one = all(_defines(distribution, name) for name in ("log_likelihood", "entropy"))
+        if not is_one and self.trains_by("optimize_agent", "loss"):
             raise ValueError(
                 f"{type(self).__name__} needs an agent for policy gradients, whose distribution has likelihoods and entropies, such as "
                 f"AtariFfAgent, MlpFfAgent or MujocoFfAgent of rlpyt.agents.pg; {type(agent).__name__} has "

@@ -43,7 +43,7 @@ class QpgAlgorithm(ReplayAlgorithm):
         """Extend the base class: tell the agent when learning begins.
 
         Raises:
-            ValueError: the agent is not one for this algorithm.
+            ValueError: the agent is not one for this algorithm's losses; those of a user's class may be for any.
         """
         is_one = all(hasattr(agent, name) for name in self.agent_needs)
         if is_one and is_of_rlpyt(agent.q):

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
-from rlpyt.models.conv2d import Conv2dModel
+from rlpyt.models.conv2d import Conv2dModel, ImageModel
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
-from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+from rlpyt.utils.tensor import restore_leading_dims
 
 
 def dqn_conv(
@@ -35,7 +35,7 @@ def dqn_conv(
     return conv, conv.conv_out_size(h, w)
 
 
-class AtariDqnModel(torch.nn.Module):
+class AtariDqnModel(ImageModel):
     """Convolutions over the frames of an observation and a fully connected head with one Q-value per action.
 
     Args:
@@ -74,8 +74,8 @@ class AtariDqnModel(torch.nn.Module):
     def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
         """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms]; leading dims may also be [B] or [].
 
-        observation: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. The other inputs are ignored.
+        observation: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. The other inputs are ignored.
         """
-        lead_dim, T, B, image_shape = infer_leading_dims(observation, 3)
-        features = self.conv(observation.reshape(T * B, *image_shape))
-        return restore_leading_dims(self.head(features.flatten(1)), lead_dim, T, B)
+        x, lead_dims = self.image_batch(observation)
+        features = self.conv(x)
+        return restore_leading_dims(self.head(features.flatten(1)), *lead_dims)

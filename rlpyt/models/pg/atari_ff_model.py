@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.conv2d import Conv2dHeadModel
+from rlpyt.models.conv2d import Conv2dHeadModel, ImageModel
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.utils import orthogonal_
-from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+from rlpyt.utils.tensor import restore_leading_dims
 
 
 def small_conv(
@@ -33,7 +33,7 @@ def small_conv(
     )
 
 
-class AtariFfModel(torch.nn.Module):
+class AtariFfModel(ImageModel):
     """Convolutions and a fully connected layer, with outputs for action probabilities and state value.
 
     Args:
@@ -70,10 +70,10 @@ class AtariFfModel(torch.nn.Module):
     def forward(self, image, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor]:
         """Action probabilities [T,B,output_size] and value [T,B]; leading dims may also be [B] or [].
 
-        image: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. The other inputs are ignored.
+        image: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. The other inputs are ignored.
         """
-        lead_dim, T, B, image_shape = infer_leading_dims(image, 3)
-        features = self.conv(image.reshape(T * B, *image_shape))
+        x, lead_dims = self.image_batch(image)
+        features = self.conv(x)
         pi = F.softmax(self.pi(features), dim=-1)
         value = self.value(features).squeeze(-1)
-        return restore_leading_dims((pi, value), lead_dim, T, B)
+        return restore_leading_dims((pi, value), *lead_dims)

@@ -18,7 +18,7 @@ __all__ = ["DQN", "OptInfo", "SamplesToBuffer", "td_losses"]
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
 
-_TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
+TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
 
 
 class DQN(ReplayAlgorithm):
@@ -157,7 +157,7 @@ class DQN(ReplayAlgorithm):
         """Do one gradient step on the loss of `batch`."""
         loss, td_abs_errors = self.loss(batch)
         grad_norm = self.descend(loss)
-        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::_TD_ERROR_STRIDE])
+        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::TD_ERROR_STRIDE])
         return opt_info, td_abs_errors if self.prioritized_replay else None
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -190,10 +190,13 @@ class DQN(ReplayAlgorithm):
         return losses.mean(), td_abs_errors
 
     def update_itr_hyperparams(self, itr: int) -> None:
-        """Set the exponent of importance sampling, which changes linearly once learning has begun."""
+        """Set the exponent of importance sampling, which changes linearly once learning has begun.
+
+        It is always one iteration late, as in the original.
+        """
         if self.prioritized_replay:
             last_itr = max(self.min_itr_learn + 1, self.pri_beta_steps // self.sampler_bs)
-            progress = min(1.0, max(0, itr - self.min_itr_learn) / (last_itr - self.min_itr_learn))
+            progress = min(1.0, max(0, itr - 1 - self.min_itr_learn) / (last_itr - self.min_itr_learn))
             self.replay_buffer.set_beta(progress * self.pri_beta_final + (1 - progress) * self.pri_beta_init)
 
 

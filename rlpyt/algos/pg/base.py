@@ -145,10 +145,11 @@ def _defines(distribution: Any, name: str) -> bool:
 
 
 def normalize(x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
-    """Shift and scale `x` to mean 0 and standard deviation 1 over its valid entries (all if None)."""
-    centered = x - valid_mean(x, valid)
-    std = valid_mean(centered**2, valid).sqrt()
-    return centered / std.clamp(min=_MIN_ADVANTAGE_STD)
+    """Shift and scale `x` to mean 0 and standard deviation 1 (the unbiased one) over its valid entries (all if None)."""
+    mask = torch.ones_like(x) if valid is None else valid.to(x.dtype)
+    centered = x - valid_mean(x, mask)
+    variance = (centered.square() * mask).sum() / (mask.sum() - 1).clamp(min=1)
+    return centered / variance.sqrt().clamp(min=_MIN_ADVANTAGE_STD)
 
 
 def batch_first_to_layer_first(rnn_state: Any) -> Any:

@@ -26,6 +26,7 @@ def transitions(seed=0, n=N):
 def start(algo, agent):
     """Initialize agent and algorithm as sampler and runner do; return the algorithm."""
     agent.initialize(SPACES)
+    algo.replay_size = 100
     algo.initialize(agent, 10, BatchSpec(4, 2), True, EXAMPLES)
     agent.train_mode(0)
     return algo

@@ -80,6 +80,17 @@ def images_to_float(images: torch.Tensor) -> torch.Tensor:
     return images.to(dtype).mul_(1 / 255)
 
 
+def settings_of_layers(defaults: dict[str, Sequence[int]], **given: Sequence[int] | None) -> dict[str, Sequence[int]]:
+    """Return settings for `Conv2dModel`: those given, and defaults for the others, of which a network with fewer layers takes the first.
+
+    Args:
+        defaults: channels, kernel_sizes, strides and paddings of each layer.
+        given: the same; None takes the default.
+    """
+    n_layers = min([len(setting) for setting in given.values() if setting], default=None)
+    return {name: given[name] or default[:n_layers] for name, default in defaults.items()}
+
+
 class ImageModel(torch.nn.Module):
     """Base of models that take images: uint8 in [0,255], which are used as floats in [0,1], or floats in [0,1]."""
 

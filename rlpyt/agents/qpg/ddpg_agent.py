@@ -28,7 +28,7 @@ class DdpgAgent(QpgAgent):
         ModelCls: class of mu, which returns actions [*lead,A].
         QModelCls: class of Q, which is also given an action and returns [*lead].
         model_kwargs, q_model_kwargs: their keyword arguments, besides observation_shape and action_size (and, for mu, output_max, the
-            largest action, if its class has such an argument); None means hidden_sizes=[400, 300].
+            largest action, if its class has such an argument and they do not give another); None means hidden_sizes=[400, 300].
         initial_model_state_dict: of mu alone, or of the whole agent.
         initial_q_model_state_dict: of Q.
         action_std: standard deviation of the noise added to actions when sampling; there is none in evaluation.
@@ -61,8 +61,8 @@ class DdpgAgent(QpgAgent):
         return self.shared_model
 
     def make_policy(self) -> torch.nn.Module:
-        """Extends the base method by output_max, if the model takes it."""
-        takes_it = "output_max" in inspect.signature(self.ModelCls).parameters
+        """Extends the base method by output_max, if the model takes it and `model_kwargs` does not have it."""
+        takes_it = "output_max" in inspect.signature(self.ModelCls).parameters and "output_max" not in self.model_kwargs
         return super().make_policy(**{"output_max": float(self.env_spaces.action.high[0])} if takes_it else {})
 
     def make_models(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rlpyt.models.conv2d import Conv2dModel, ImageModel
+from rlpyt.models.conv2d import Conv2dModel, ImageModel, settings_of_layers
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.utils.tensor import restore_leading_dims
@@ -21,17 +21,12 @@ def dqn_conv(
     """Convolutions for images (C,H,W), and how many features they give.
 
     By default 32 channels of 8x8 with stride 4, 64 of 4x4 with stride 2 and padding 1, 64 of 3x3 with padding 1; arguments as of
-    `Conv2dModel`.
+    `Conv2dModel`. Where some of them are for fewer layers, the others' first defaults are taken.
     """
     c, h, w = image_shape
-    conv = Conv2dModel(
-        in_channels=c,
-        channels=channels or [32, 64, 64],
-        kernel_sizes=kernel_sizes or [8, 4, 3],
-        strides=strides or [4, 2, 1],
-        paddings=paddings or [0, 1, 1],
-        use_maxpool=use_maxpool,
-    )
+    defaults = dict(channels=[32, 64, 64], kernel_sizes=[8, 4, 3], strides=[4, 2, 1], paddings=[0, 1, 1])
+    layers = settings_of_layers(defaults, channels=channels, kernel_sizes=kernel_sizes, strides=strides, paddings=paddings)
+    conv = Conv2dModel(in_channels=c, use_maxpool=use_maxpool, **layers)
     return conv, conv.conv_out_size(h, w)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.conv2d import Conv2dHeadModel, ImageModel
+from rlpyt.models.conv2d import Conv2dHeadModel, ImageModel, settings_of_layers
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.utils import orthogonal_
 from rlpyt.utils.tensor import restore_leading_dims
@@ -22,15 +22,9 @@ def small_conv(
     paddings: Sequence[int] | None,
 ) -> Conv2dHeadModel:
     """Convolutions and fully connected layer(s); by default the two layers of convolutions which `AtariFfModel` documents."""
-    return Conv2dHeadModel(
-        image_shape=image_shape,
-        channels=channels or [16, 32],
-        kernel_sizes=kernel_sizes or [8, 4],
-        strides=strides or [4, 2],
-        paddings=paddings or [0, 1],
-        use_maxpool=use_maxpool,
-        hidden_sizes=fc_sizes,
-    )
+    defaults = dict(channels=[16, 32], kernel_sizes=[8, 4], strides=[4, 2], paddings=[0, 1])
+    layers = settings_of_layers(defaults, channels=channels, kernel_sizes=kernel_sizes, strides=strides, paddings=paddings)
+    return Conv2dHeadModel(image_shape=image_shape, use_maxpool=use_maxpool, hidden_sizes=fc_sizes, **layers)
 
 
 class AtariFfModel(ImageModel):

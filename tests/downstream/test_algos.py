@@ -422,5 +422,5 @@ def test_fewer_channels_than_there_are_by_default_make_fewer_layers(name):
 
 def test_variants_of_the_td3_configuration_may_set_its_learning_rate():
     config = load("mujoco_td3").configs["td3_1M_serial"]
-    assert TD3(**config["algo"]).mu_learning_rate == 1e-3
+    assert config["algo"]["learning_rate"] == TD3(**config["algo"]).mu_learning_rate == 1e-3
     assert TD3(**dict(config["algo"], learning_rate=3e-4)).mu_learning_rate == 3e-4

@@ -2,14 +2,17 @@
 
 from typing import Any
 
+from rlpyt.utils.misc import is_of_rlpyt
+
 
 class AtariMixin:
     """Gives the model the image's shape and the number of actions."""
 
     def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
-        """image_shape and output_size; ValueError if observations are not images [C,H,W]."""
+        """image_shape and output_size; ValueError if the model is one of ours and observations are not images [C,H,W]."""
         image_shape = env_spaces.observation.shape
-        if len(image_shape) != 3 or any(isinstance(size, tuple) for size in image_shape):
+        is_image = len(image_shape) == 3 and not any(isinstance(size, tuple) for size in image_shape)
+        if not is_image and is_of_rlpyt(self.ModelCls):
             raise ValueError(
                 f"{type(self).__name__} needs images of shape (C,H,W), but the environment's observation space is "
                 f"{env_spaces.observation!r}. For vectors use rlpyt.agents.pg.mlp.MlpFfAgent or "

@@ -18,6 +18,8 @@ from rlpyt.samplers.collections import AgentInputs
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.shared_tensors import share_tensors
 
@@ -80,9 +82,9 @@ class BaseAgent(Recorded):
         model_kwargs: dict[str, Any] | None = None,
         initial_model_state_dict: Mapping[str, Any] | None = None,
     ):
-        self.ModelCls = ModelCls
-        self.model_kwargs = {} if model_kwargs is None else model_kwargs
-        self.initial_model_state_dict = initial_model_state_dict
+        save__init__args(locals())  # Here and in all agents: an attribute that a subclass has assigned before stays.
+        if self.model_kwargs is None:
+            self.model_kwargs = {}
         self.model: torch.nn.Module | None = None
         self.shared_model: torch.nn.Module | None = None
         self.distribution = None
@@ -280,11 +282,14 @@ class BaseAgent(Recorded):
         return state_dicts if len(state_dicts) > 1 else state_dicts.popitem()[1]
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take parameters and buffers from what `state_dict` returned, also if it was saved under data-parallel training."""
+        """Take parameters and buffers from what `state_dict` returned, also if it was saved under data-parallel training.
+
+        A subclass with a method of its own may hand on a state dict in which there is more: it takes the rest itself.
+        """
         models = self.named_models()
         if len(models) == 1:
             state_dict = {name: state_dict for name in models}
-        elif state_dict.keys() != models.keys():
+        elif models.keys() - state_dict.keys() or (state_dict.keys() - models.keys() and is_of_rlpyt(self.load_state_dict)):
             raise KeyError(
                 f"{type(self).__name__} loads a dictionary with the state dicts of {list(models)}, as its state_dict() "
                 f"returns, but got {list(state_dict)[:10]}."

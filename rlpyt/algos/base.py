@@ -14,6 +14,7 @@ from rlpyt.algos.hyperparameters import check_flags
 from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.recipes import Recorded
 
 
@@ -80,6 +81,10 @@ class RlAlgorithm(Recorded):
         if self.compile_models:
             for model in self.agent.named_models().values():
                 unwrap_ddp(model).compile()
+
+    def trains_by(self, *names: str) -> bool:
+        """Whether methods with these names are ours: only then the agent must have what they need."""
+        return is_of_rlpyt(*(getattr(self, name, None) for name in names))
 
     def initialize(
         self,

@@ -51,12 +51,17 @@ def _flat(groups: Sequence) -> list[torch.Tensor]:
 
 
 def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
-    """Load a state, of whichever implementation of the optimizer; its own stays as it is."""
+    """Load a state, of whichever implementation of the optimizer; its own stays as it is.
+
+    What was saved of a parameter that is a single number may have the shape `[1]`, as in the original rlpyt.
+    """
     groups = state_dict["param_groups"]
     if len(groups) == len(optimizer.param_groups):  # Else it says so.
         own = [{name: group[name] for name in _IMPLEMENTATION_SETTINGS & set(group)} for group in optimizer.param_groups]
         groups = [{**saved, **settings} for saved, settings in zip(groups, own)]
     optimizer.load_state_dict({**state_dict, "param_groups": groups})
+    for saved in [saved for parameter, saved in optimizer.state.items() if parameter.dim() == 0]:
+        saved.update({name: value.squeeze() for name, value in saved.items() if isinstance(value, torch.Tensor)})
 
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:

@@ -84,12 +84,16 @@ class Gaussian(Distribution):
         return log_density.sum(dim=-1)
 
     def sample_loglikelihood(self, dist_info: DistInfoStd) -> tuple[torch.Tensor, torch.Tensor]:
-        """A sample [*lead,dim] and its log-likelihood [*lead], differentiable (once) through the reparameterized sample."""
+        """A sample [*lead,dim] and its log-likelihood [*lead], differentiable (once) through the reparameterized sample.
+
+        A clipped sample has the density that is there without clipping.
+        """
         if self.std is None and self.clip is None and self.noise_clip is None:
             mean = dist_info.mean
             return _SampleWithLogLikelihood.apply(mean, self._log_std(dist_info), torch.randn_like(mean), self.squash)
         x = self._sample_unlimited(dist_info)
-        return self._limit(x), self.log_likelihood(x, dist_info)
+        sample = self._limit(x)
+        return sample, self.log_likelihood(sample if self.squash is None else x, dist_info)
 
     def sample(self, dist_info: DistInfoStd) -> torch.Tensor:
         """Draw samples mean + noise [*lead,dim], clipped or squashed; differentiable in mean and log_std."""

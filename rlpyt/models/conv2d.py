@@ -6,6 +6,7 @@ import torch
 
 from rlpyt.models.mlp import MlpModel
 from rlpyt.models.utils import conv2d_output_shape
+from rlpyt.utils.tensor import infer_leading_dims
 
 
 class Conv2dModel(torch.nn.Module):
@@ -77,6 +78,42 @@ def images_to_float(images: torch.Tensor) -> torch.Tensor:
         # On bytes, stack is the fastest way to transpose; [B,H,W,C] in memory.
         return torch.stack(images.unbind(1), dim=-1).to(dtype).mul_(1 / 255).permute(0, 3, 1, 2)
     return images.to(dtype).mul_(1 / 255)
+
+
+def settings_of_layers(defaults: dict[str, Sequence[int]], **given: Sequence[int] | None) -> dict[str, Sequence[int]]:
+    """Return settings for `Conv2dModel`: those given, and defaults for the others, of which a network with fewer layers takes the first.
+
+    Args:
+        defaults: channels, kernel_sizes, strides and paddings of each layer.
+        given: the same; None takes the default.
+    """
+    n_layers = min([len(setting) for setting in given.values() if setting], default=None)
+    return {name: given[name] or default[:n_layers] for name, default in defaults.items()}
+
+
+class ImageModel(torch.nn.Module):
+    """Base of models that take images: uint8 in [0,255], which are used as floats in [0,1], or floats in [0,1]."""
+
+    _float_images_are_known = False
+
+    def image_batch(self, image: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
+        """Image with leading dims [T,B], [B] or [] -> [T*B,C,H,W], (lead_dim, T, B).
+
+        ValueError for floats above 1; looked for in the first ones that are not all 0, since on a GPU looking means waiting.
+        """
+        lead_dim, T, B, shape = infer_leading_dims(image, 3)
+        if image.dtype.is_floating_point and not self._float_images_are_known and not torch.compiler.is_compiling():
+            self._look_at(image)
+        return image.reshape(T * B, *shape), (lead_dim, T, B)
+
+    def _look_at(self, image: torch.Tensor) -> None:
+        largest = float(image.max())
+        if largest > 1:
+            raise ValueError(
+                f"{type(self).__name__} takes images as uint8 in [0,255] or as floats in [0,1], but these are floats up to {largest:g}: "
+                "leave them uint8, which takes a quarter of the memory, or divide them by 255 in the environment."
+            )
+        self._float_images_are_known = largest > 0
 
 
 class Conv2dHeadModel(torch.nn.Module):

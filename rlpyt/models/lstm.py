@@ -2,13 +2,14 @@
 
 import torch
 
+from rlpyt.models.utils import FormerNames
 from rlpyt.utils.collections import namedarraytuple
 
 # Hidden state and cell state, both [N,B,H]: layers, environments, width.
 RnnState = namedarraytuple("RnnState", ["h", "c"])
 
 
-class LstmWithInputs(torch.nn.Module):
+class LstmWithInputs(FormerNames, torch.nn.Module):
     """LSTM of one layer, which sees the features of the observation, the previous action, and the previous reward.
 
     Args:
@@ -16,6 +17,8 @@ class LstmWithInputs(torch.nn.Module):
         action_size: number of components of the previous action, as the model receives it (one-hot, if discrete).
         lstm_size: width.
     """
+
+    former_names = {"weight_": "lstm.weight_", "bias_": "lstm.bias_"}
 
     def __init__(self, feature_size: int, action_size: int, lstm_size: int):
         super().__init__()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np  # noqa: F401  Programs that import all names with an asterisk take it from here.
 import torch
 import torch.nn.functional as F
 

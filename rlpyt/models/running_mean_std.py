@@ -51,6 +51,15 @@ class RunningMeanStdModel(torch.nn.Module):
         return x if clip is None else x.clamp(-clip, clip)
 
 
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        """Called by `load_state_dict`, with a copy: also take what the original rlpyt saved, statistics in any shape and no exact ones."""
+        for name, buffer in self.named_buffers(recurse=False):
+            saved = state_dict.get(prefix + name, state_dict.get(prefix + name.removeprefix("exact_")))
+            if saved is not None:
+                state_dict[prefix + name] = saved.reshape(buffer.shape) if saved.numel() == buffer.numel() else saved
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
 def _all_reduce(tensor: torch.Tensor) -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.all_reduce(tensor)

@@ -1,7 +1,8 @@
 """Helpers for models: shapes, gradients, and copying parameters between models."""
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -49,6 +50,36 @@ def orthogonal_(module: torch.nn.Module, gain: float) -> None:
             torch.nn.init.orthogonal_(layer.weight, gain)
             if layer.bias is not None:
                 layer.bias.zero_()
+
+
+@contextmanager
+def frozen(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
+    """Within this context gradients pass through the models that have these parameters, but are not computed for the parameters."""
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad = False
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad = True
+
+
+class FormerNames:
+    """In front of torch.nn.Module: also loads state dicts in which parts have other names, such as those that the original rlpyt saved.
+
+    Subclasses declare:
+        former_names: what names in such a state dict begin with -> what they begin with here.
+    """
+
+    former_names: Mapping[str, str] = {}
+
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        """Called by `load_state_dict` of the whole model, with a copy of the state dict."""
+        for former, name in self.former_names.items():
+            for key in [key for key in state_dict if key.startswith(prefix + former)]:
+                state_dict[prefix + name + key.removeprefix(prefix + former)] = state_dict.pop(key)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def unwrap_ddp(model: torch.nn.Module) -> torch.nn.Module:

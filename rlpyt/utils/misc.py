@@ -5,6 +5,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,12 @@ def takes_keyword(function: Callable, name: str) -> bool:
     except (TypeError, ValueError):
         return False
     return parameter is not None and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+
+
+def is_of_rlpyt(*definitions: Any) -> bool:
+    """Whether classes, functions and methods are all defined in this package, none of them by its users."""
+    package = __package__.partition(".")[0]
+    return all(getattr(definition, "__module__", "").partition(".")[0] == package for definition in definitions)
 
 
 def zeros(shape, dtype):

@@ -108,6 +108,14 @@ def test_sample_loglikelihood_gives_a_squashed_sample_with_its_density_and_gradi
     assert mean.grad.isfinite().all() and mean.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("settings", [dict(), dict(std=0.5), dict(noise_clip=0.1)], ids=str)
+def test_sample_loglikelihood_gives_a_clipped_sample_with_the_density_of_that(settings):
+    info, dist = DistInfoStd(torch.full((50, 2), 0.8), torch.zeros(50, 2)), Gaussian(dim=2, clip=1.0, **settings)
+    sample, log_likelihood = dist.sample_loglikelihood(info)
+    assert sample.max() == 1 or "noise_clip" in settings
+    torch.testing.assert_close(log_likelihood, dist.log_likelihood(sample, info))
+
+
 def test_clip_and_squash_exclude_each_other():
     with pytest.raises(ValueError, match="exclude each other"):
         Gaussian(dim=2, clip=1, squash=1)

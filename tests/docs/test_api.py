@@ -41,6 +41,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.utils.logging.tabular",
     "rlpyt.utils.logging.writers",
     "rlpyt.utils.plain",
+    "rlpyt.utils.shared_int",
     "rlpyt.utils.stopwatch",
     "rlpyt.utils.text",
 }

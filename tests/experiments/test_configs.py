@@ -22,11 +22,6 @@ DIFFERENCES = [
         lambda config: config["env"].update(id="Hopper-v5"),
     ),
     (
-        "TD3 calls its policy's step size mu_learning_rate; the value given as learning_rate was without effect.",
-        lambda config, name: name.endswith("mujoco_td3"),
-        lambda config: config["algo"].update(mu_learning_rate=config["algo"].pop("learning_rate")),
-    ),
-    (
         "The number of evaluation environments is a setting of the sampler, it stood beside the sections.",
         lambda config, name: "eval_n_envs" in config,
         lambda config: config["sampler"].update(eval_n_envs=config.pop("eval_n_envs")),

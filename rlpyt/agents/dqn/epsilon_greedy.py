@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.shared_int import SharedInt
 
 
 class EpsilonGreedyAgentMixin:
@@ -20,10 +21,13 @@ class EpsilonGreedyAgentMixin:
         eps_init, eps_final: epsilon before and after annealing.
         eps_final_min: if neither None nor eps_final, final epsilons are log-spaced from eps_final_min to eps_final over
             all environments of the run.
-        eps_itr_min, eps_itr_max: sampler iterations of the annealing. The algorithm overwrites them; they are in shared
-            memory, so that sampler workers see it whenever they were started.
+        eps_itr_min, eps_itr_max: sampler iterations of the annealing, the last at eps_init and the first at eps_final. The
+            algorithm overwrites them; they are in shared memory, so that sampler workers see it whenever they were started.
         eps_eval: epsilon in evaluation.
     """
+
+    eps_itr_min = SharedInt()
+    eps_itr_max = SharedInt()
 
     def __init__(
         self,
@@ -37,34 +41,19 @@ class EpsilonGreedyAgentMixin:
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
-        if eps_final_min is not None and not 0 < eps_final_min <= eps_final:
+        save__init__args(locals())
+        if self.eps_final_min is not None and not 0 < self.eps_final_min <= self.eps_final:
             raise ValueError(
-                f"eps_final_min={eps_final_min} must be above 0, and at most eps_final={eps_final}: the epsilons in between "
+                f"eps_final_min={self.eps_final_min} must be above 0, and at most eps_final={self.eps_final}: the epsilons in between "
                 "are evenly spaced in their logarithm."
             )
-        self.eps_init = eps_init
-        self.eps_final = eps_final
-        self.eps_final_min = eps_final_min
-        self.eps_eval = eps_eval
-        self.eps_sample = eps_init
+        self.eps_sample = self.eps_init
         # What annealing starts and ends at: the numbers above, or tensors with one value per environment.
-        self._eps_init_value, self._eps_final_value = eps_init, eps_final
-        self._eps_itr_min_max = np_mp_array(2, "int64")
-        self.set_epsilon_itr_min_max(eps_itr_min, eps_itr_max)
-
-    @property
-    def eps_itr_min(self) -> int:
-        """Last sampler iteration at eps_init."""
-        return int(self._eps_itr_min_max[0])
-
-    @property
-    def eps_itr_max(self) -> int:
-        """First sampler iteration at eps_final."""
-        return int(self._eps_itr_min_max[1])
+        self._eps_init_value, self._eps_final_value = self.eps_init, self.eps_final
 
     def set_epsilon_itr_min_max(self, eps_itr_min: int, eps_itr_max: int) -> None:
         """Assign the sampler iterations of annealing; the algorithm does, from its own settings in steps."""
-        self._eps_itr_min_max[:] = eps_itr_min, eps_itr_max
+        self.eps_itr_min, self.eps_itr_max = eps_itr_min, eps_itr_max
 
     def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
         """In a worker process: take the epsilons of its own environments."""

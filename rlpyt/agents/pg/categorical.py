@@ -1,8 +1,18 @@
 """Policy gradient agents for discrete actions."""
 
-from rlpyt.agents.base import AlternatingRecurrentAgentMixin, RecurrentAgentMixin, discrete_action_count
-from rlpyt.agents.pg.base import PgAgent, RecurrentPgAgent
+# What is not used here is taken from here by programs that import all names with an asterisk.
+import torch  # noqa: F401
+
+from rlpyt.agents.base import (  # noqa: F401
+    AgentStep,
+    AlternatingRecurrentAgentMixin,
+    BaseAgent,
+    RecurrentAgentMixin,
+    discrete_action_count,
+)
+from rlpyt.agents.pg.base import AgentInfo, AgentInfoRnn, PgAgent, RecurrentPgAgent  # noqa: F401
 from rlpyt.distributions.categorical import Categorical, DistInfo
+from rlpyt.utils.buffer import buffer_func, buffer_method, buffer_to  # noqa: F401
 
 
 class CategoricalMixin:

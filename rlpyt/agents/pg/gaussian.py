@@ -1,9 +1,13 @@
 """Policy gradient agents for continuous actions."""
 
-from rlpyt.agents.base import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
-from rlpyt.agents.pg.base import PgAgent, RecurrentPgAgent
+# What is not used here is taken from here by programs that import all names with an asterisk.
+import torch  # noqa: F401
+
+from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, BaseAgent, RecurrentAgentMixin  # noqa: F401
+from rlpyt.agents.pg.base import AgentInfo, AgentInfoRnn, PgAgent, RecurrentPgAgent  # noqa: F401
 from rlpyt.agents.spaces import VECTOR, check_action_space
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
+from rlpyt.utils.buffer import buffer_func, buffer_method, buffer_to  # noqa: F401
 
 
 class GaussianMixin:

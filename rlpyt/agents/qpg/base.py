@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from rlpyt.agents.base import BaseAgent, set_training
 from rlpyt.agents.spaces import BOUNDED_VECTOR, check_action_space
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
-from rlpyt.models.utils import unwrap_ddp, update_state_dict
-from rlpyt.utils.buffer import np_mp_array
+from rlpyt.models.utils import frozen, unwrap_ddp, update_state_dict
+from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.shared_int import SharedInt
 
 
 class QpgAgent(BaseAgent):
@@ -36,23 +38,16 @@ class QpgAgent(BaseAgent):
     settings_names: Mapping[str, tuple[str, str]]
     hidden_sizes: Sequence[int]
 
-    def __init__(
-        self,
-        ModelCls: type[torch.nn.Module],
-        model_kwargs: dict[str, Any] | None,
-        initial_model_state_dict: Mapping[str, Any] | None,
-        **settings: Any,
-    ):
-        """settings: classes and keyword arguments of the further models, which become attributes; None for `hidden_sizes`."""
-        super().__init__(ModelCls, self._kwargs(model_kwargs), initial_model_state_dict)
-        for name, value in settings.items():
-            setattr(self, name, self._kwargs(value) if name.endswith("model_kwargs") else value)
-        self._min_itr_learn = np_mp_array(1, "int64")  # In shared memory: workers may have been started before it is known.
-        self._q_frozen = False
-        self._targets: tuple[list, list] | None = None  # tensors of target networks, and of what they follow
+    min_itr_learn = SharedInt()  # Sampler iteration at which learning begins; workers may have been started before it is known.
 
-    def _kwargs(self, kwargs: dict[str, Any] | None) -> dict[str, Any]:
-        return dict(hidden_sizes=list(self.hidden_sizes)) if kwargs is None else kwargs
+    def __init__(self) -> None:
+        """To be called at the end of a constructor that has saved its arguments."""
+        for name in [name for name, value in vars(self).items() if name.endswith("model_kwargs") and value is None]:
+            setattr(self, name, dict(hidden_sizes=list(self.hidden_sizes)))
+        super().__init__()
+        self.min_itr_learn = 0
+        self._q_frozen = self._q_joint = False
+        self._targets: tuple[list, list] | None = None  # tensors of target networks, and of what they follow
 
     # --- construction -------------------------------------------------------------------------------------------------
 
@@ -108,12 +103,7 @@ class QpgAgent(BaseAgent):
 
     def give_min_itr_learn(self, min_itr_learn: int) -> None:
         """Be told by the algorithm at which sampler iteration learning begins; sampler workers see it whenever they were started."""
-        self._min_itr_learn[0] = min_itr_learn
-
-    @property
-    def min_itr_learn(self) -> int:
-        """Sampler iteration at which learning begins."""
-        return int(self._min_itr_learn[0])
+        self.min_itr_learn = min_itr_learn
 
     # --- Q ------------------------------------------------------------------------------------------------------------
 
@@ -123,23 +113,36 @@ class QpgAgent(BaseAgent):
 
         Data-parallel training, too, does not expect any for them.
         """
-        parameters = [p for name in self.q_names for p in getattr(self, name).parameters() if p.requires_grad]
-        for parameter in parameters:
-            parameter.requires_grad = False
         self._q_frozen = True
+        try:
+            with frozen(self.q_parameters()):
+                yield
+        finally:
+            self._q_frozen = False
+
+    @contextmanager
+    def joint_q(self) -> Iterator[None]:
+        """Within this context all Q-functions are computed together, which is faster, and share one node of the graph.
+
+        So one call of `backward` must be for all of them. Outside, each Q-function can have a loss and a `backward` to itself.
+        """
+        self._q_joint = True
         try:
             yield
         finally:
-            self._q_frozen = False
-            for parameter in parameters:
-                parameter.requires_grad = True
+            self._q_joint = False
+
+    def q_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters of all Q-functions."""
+        return chain.from_iterable(getattr(self, name).parameters() for name in self.q_names)
 
     def _q_values(self, names: Sequence[str], observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, ...]:
         """Q [*lead] of the models with these attributes; inputs as from the algorithm."""
         models = [getattr(self, name) for name in names]
+        inputs = self._to_device((observation, prev_action, prev_reward, action))
         if self._q_frozen or not torch.is_grad_enabled():
-            models = [unwrap_ddp(model) for model in models]
-        return q_values(models, *self._to_device((observation, prev_action, prev_reward, action)))
+            return q_values([unwrap_ddp(model) for model in models], *inputs)
+        return q_values(models, *inputs) if self._q_joint else tuple(model(*inputs) for model in models)
 
     # --- modes --------------------------------------------------------------------------------------------------------
 
@@ -170,7 +173,7 @@ def check_spaces(agent: BaseAgent, env_spaces) -> None:
     name, observation = type(agent).__name__, env_spaces.observation
     check_action_space(agent, env_spaces.action, BOUNDED_VECTOR)
     is_image = getattr(observation, "dtype", None) == np.uint8 and len(observation.shape) == 3
-    if is_image and isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp):
+    if is_image and isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls):
         raise ValueError(
             f"{name} has perceptrons for models, but observations are images ({observation!r} of uint8): give it models for them "
             "(ModelCls, QModelCls), or turn images into vectors of features in the environment."

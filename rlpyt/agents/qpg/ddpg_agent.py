@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from rlpyt.distributions.gaussian import DistInfo, Gaussian
 from rlpyt.models.qpg.mlp import MuMlpModel, QofMuMlpModel
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.quick_args import save__init__args
 
 AgentInfo = namedarraytuple("AgentInfo", ["mu"])
 
@@ -28,7 +28,7 @@ class DdpgAgent(QpgAgent):
         ModelCls: class of mu, which returns actions [*lead,A].
         QModelCls: class of Q, which is also given an action and returns [*lead].
         model_kwargs, q_model_kwargs: their keyword arguments, besides observation_shape and action_size (and, for mu, output_max, the
-            largest action, if its class has such an argument); None means hidden_sizes=[400, 300].
+            largest action, if its class has such an argument and they do not give another); None means hidden_sizes=[400, 300].
         initial_model_state_dict: of mu alone, or of the whole agent.
         initial_q_model_state_dict: of Q.
         action_std: standard deviation of the noise added to actions when sampling; there is none in evaluation.
@@ -52,10 +52,8 @@ class DdpgAgent(QpgAgent):
         action_std: float = 0.1,
         action_noise_clip: float | None = None,
     ):
-        super().__init__(ModelCls, model_kwargs, initial_model_state_dict, QModelCls=QModelCls, q_model_kwargs=q_model_kwargs)
-        self.initial_q_model_state_dict = initial_q_model_state_dict
-        self.action_std = action_std
-        self.action_noise_clip = action_noise_clip
+        save__init__args(locals())
+        super().__init__()
 
     @property
     def shared_mu_model(self) -> torch.nn.Module | None:
@@ -63,8 +61,8 @@ class DdpgAgent(QpgAgent):
         return self.shared_model
 
     def make_policy(self) -> torch.nn.Module:
-        """Extends the base method by output_max, if the model takes it."""
-        takes_it = "output_max" in inspect.signature(self.ModelCls).parameters
+        """Extends the base method by output_max, if the model takes it and `model_kwargs` does not have it."""
+        takes_it = "output_max" in inspect.signature(self.ModelCls).parameters and "output_max" not in self.model_kwargs
         return super().make_policy(**{"output_max": float(self.env_spaces.action.high[0])} if takes_it else {})
 
     def make_models(self) -> None:
@@ -110,10 +108,6 @@ class DdpgAgent(QpgAgent):
         """Choose actions: AgentStep(action [*lead,A], AgentInfo(mu [*lead,A])) on the CPU, without gradient."""
         mu = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
         return AgentStep(self.distribution.sample(DistInfo(mu)), AgentInfo(mu))
-
-    def q_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the Q-functions."""
-        return chain.from_iterable(getattr(self, name).parameters() for name in self.q_names)
 
     def mu_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Parameters of the policy."""

@@ -9,6 +9,7 @@ import torch
 
 from rlpyt.agents.qpg.sac_base import MAX_LOG_STD, MIN_LOG_STD, AgentInfo, BaseSacAgent, Models
 from rlpyt.models.qpg.mlp import PiMlpModel, QofMuMlpModel
+from rlpyt.utils.quick_args import save__init__args
 
 __all__ = ["MAX_LOG_STD", "MIN_LOG_STD", "AgentInfo", "Models", "SacAgent"]
 
@@ -50,16 +51,8 @@ class SacAgent(BaseSacAgent):
         action_squash: float | None = 1.0,
         pretrain_std: float | None = 0.75,
     ):
-        super().__init__(
-            ModelCls,
-            model_kwargs,
-            initial_model_state_dict,
-            action_squash,
-            pretrain_std,
-            QModelCls=QModelCls,
-            q_model_kwargs=q_model_kwargs,
-            v_model_kwargs=v_model_kwargs,
-        )
+        save__init__args(locals())
+        super().__init__()
 
     @torch.no_grad()
     def target_q(self, observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from itertools import chain
 
 import torch
 
@@ -26,30 +26,11 @@ Models = namedtuple("Models", ["pi", "q1", "q2", "v"], defaults=(None,))
 class BaseSacAgent(QpgAgent):
     """Samples actions from a squashed Gaussian, with a fixed standard deviation before learning begins; most likely ones in evaluation.
 
-    Args:
-        ModelCls: class of the policy, which returns mean and log_std, both [*lead,A].
-        model_kwargs: its keyword arguments, besides observation_shape and action_size; None means hidden_sizes=[256, 256].
-        initial_model_state_dict: of the whole agent, see `state_dict`.
-        action_squash: largest absolute action: actions are ``action_squash * tanh(x)``, x Gaussian; None for no squashing.
-        pretrain_std: standard deviation of x before learning begins; None means the policy's.
-        settings: classes and keyword arguments of further models.
+    Its constructor's arguments are those of `rlpyt.agents.qpg.sac_agent.SacAgent`.
     """
 
     hidden_sizes = (256, 256)
     q_names = ("q1_model", "q2_model")
-
-    def __init__(
-        self,
-        ModelCls: type[torch.nn.Module],
-        model_kwargs: dict[str, Any] | None,
-        initial_model_state_dict: Mapping[str, Any] | None,
-        action_squash: float | None,
-        pretrain_std: float | None,
-        **settings: Any,
-    ):
-        super().__init__(ModelCls, model_kwargs, initial_model_state_dict, **settings)
-        self.action_squash = action_squash
-        self.pretrain_std = pretrain_std
 
     def make_distribution(self, action_space) -> None:
         """A Gaussian, squashed to `action_squash`."""
@@ -92,6 +73,10 @@ class BaseSacAgent(QpgAgent):
     def q2_parameters(self) -> Iterator[torch.nn.Parameter]:
         """Parameters of the second Q-function."""
         return self.q2_model.parameters()
+
+    def q_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters of both Q-functions."""
+        return chain(self.q1_parameters(), self.q2_parameters())
 
     def train_mode(self, itr: int) -> None:
         """Extends the base method: the standard deviation is the policy's."""

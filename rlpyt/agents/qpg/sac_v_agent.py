@@ -9,6 +9,7 @@ import torch
 
 from rlpyt.agents.qpg.sac_base import MAX_LOG_STD, MIN_LOG_STD, AgentInfo, BaseSacAgent, Models
 from rlpyt.models.qpg.mlp import PiMlpModel, QofMuMlpModel, VMlpModel
+from rlpyt.utils.quick_args import save__init__args
 
 __all__ = ["MAX_LOG_STD", "MIN_LOG_STD", "AgentInfo", "Models", "SacAgent"]
 
@@ -55,17 +56,8 @@ class SacAgent(BaseSacAgent):
         action_squash: float | None = 1.0,
         pretrain_std: float | None = 0.75,
     ):
-        super().__init__(
-            ModelCls,
-            model_kwargs,
-            initial_model_state_dict,
-            action_squash,
-            pretrain_std,
-            QModelCls=QModelCls,
-            VModelCls=VModelCls,
-            q_model_kwargs=q_model_kwargs,
-            v_model_kwargs=v_model_kwargs,
-        )
+        save__init__args(locals())
+        super().__init__()
 
     def v(self, observation, prev_action, prev_reward) -> torch.Tensor:
         """V [*lead], with gradient."""

@@ -9,6 +9,7 @@ import torch
 
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.distributions.gaussian import DistInfo, Gaussian
+from rlpyt.utils.quick_args import save__init__args
 
 
 class Td3Agent(DdpgAgent):
@@ -37,11 +38,8 @@ class Td3Agent(DdpgAgent):
         initial_q2_model_state_dict: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ):
+        save__init__args(locals())
         super().__init__(**kwargs)
-        self.pretrain_std = pretrain_std
-        self.target_noise_std = target_noise_std
-        self.target_noise_clip = target_noise_clip
-        self.initial_q2_model_state_dict = initial_q2_model_state_dict
 
     def make_models(self) -> None:
         """Extends the base method by the initial parameters of the second Q-function."""

@@ -17,8 +17,8 @@ from rlpyt.models.dqn.heads import atoms
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.tensor import select_at_indexes
 
-# Keeps logarithms finite at probability 0; so small that it leaves the gradient with respect to the model's logits as it is.
-EPS = 1e-30
+# The smallest probability there is in logarithms, which keeps them finite; and the smallest divergence, so that no priority becomes 0.
+EPS = 1e-6
 
 
 class CategoricalDQN(DQN):
@@ -53,15 +53,15 @@ class CategoricalDQN(DQN):
 
         m is that of ``R + γ^m z`` with z from p_target(s',a'), projected on the atoms (`project`), where R is the sum of m discounted
         rewards; just R if the episode was terminated before. a' has the largest mean by p_target, or, with `double_dqn`, by p.
-        Losses are weighted by importance if replay is prioritized.
+        Losses are weighted by importance if replay is prioritized. Probabilities below `EPS` count as that, and have no gradient.
 
         Args:
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
 
         Returns:
-            The mean loss, and KL(m || p) [n], which differs from the cross-entropy by what no p can help.
+            The mean loss, and KL(m || p) [n], which differs from the cross-entropy by what no p can help; from `EPS` to 1 / `EPS`.
         """
-        p = select_at_indexes(samples.action, self.agent(*samples.agent_inputs))  # [n,P]
+        p = select_at_indexes(samples.action, self.agent(*samples.agent_inputs)).clamp(EPS, 1)  # [n,P]
         with torch.no_grad():
             z = atoms(self.V_min, self.V_max, p.shape[-1], like=p)
             target_ps = self.agent.target(*samples.target_inputs)  # [n,A,P]
@@ -71,10 +71,10 @@ class CategoricalDQN(DQN):
             discount = bootstrap_discount(samples, self.discount, self.n_step_return)
             m = project(target_p, samples.return_.to(p), discount.to(p), self.V_min, self.V_max)
 
-        cross_entropy = -(m * p.clamp(min=EPS).log()).sum(dim=-1)
+        cross_entropy = -(m * p.log()).sum(dim=-1)
         with torch.no_grad():
-            entropy = -torch.special.xlogy(m, m).sum(dim=-1)
-            kl = (cross_entropy - entropy).clamp(min=0)  # Rounding.
+            m = m.clamp(EPS, 1)
+            kl = (m * (m.log() - p.log())).sum(dim=-1).clamp(EPS, 1 / EPS)
         losses = cross_entropy * samples.is_weights if self.prioritized_replay else cross_entropy
         return losses.mean(), kl
 

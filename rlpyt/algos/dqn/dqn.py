@@ -18,7 +18,7 @@ __all__ = ["DQN", "OptInfo", "SamplesToBuffer", "td_losses"]
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
 
-_TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
+TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
 
 
 class DQN(ReplayAlgorithm):
@@ -121,11 +121,12 @@ class DQN(ReplayAlgorithm):
         """Extend the base class by the schedule of the agent's epsilon, which falls from when learning begins.
 
         Raises:
-            ValueError: the agent is not one for this algorithm.
+            ValueError: the agent is not one for this algorithm's loss; that of a user's class may be for any.
         """
         acts_on_q_values = all(hasattr(agent, name) for name in ("target", "update_target", "set_epsilon_itr_min_max"))
         kind = agent.recurrent, hasattr(agent, "give_V_min_max")
-        if not acts_on_q_values or kind != (self.recurrent, self.distributional):
+        is_one = acts_on_q_values and kind == (self.recurrent, self.distributional)
+        if not is_one and self.trains_by("optimize_agent", "update", "loss"):
             raise ValueError(f"{type(self).__name__} needs an agent {self.agents}; {type(agent).__name__} does not.")
         super()._prepare(agent, *args, **kwargs)
         eps_itr_max = max(1, self.eps_steps // self.sampler_bs)
@@ -156,7 +157,7 @@ class DQN(ReplayAlgorithm):
         """Do one gradient step on the loss of `batch`."""
         loss, td_abs_errors = self.loss(batch)
         grad_norm = self.descend(loss)
-        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::_TD_ERROR_STRIDE])
+        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::TD_ERROR_STRIDE])
         return opt_info, td_abs_errors if self.prioritized_replay else None
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -189,10 +190,13 @@ class DQN(ReplayAlgorithm):
         return losses.mean(), td_abs_errors
 
     def update_itr_hyperparams(self, itr: int) -> None:
-        """Set the exponent of importance sampling, which changes linearly once learning has begun."""
+        """Set the exponent of importance sampling, which changes linearly once learning has begun.
+
+        It is always one iteration late, as in the original.
+        """
         if self.prioritized_replay:
             last_itr = max(self.min_itr_learn + 1, self.pri_beta_steps // self.sampler_bs)
-            progress = min(1.0, max(0, itr - self.min_itr_learn) / (last_itr - self.min_itr_learn))
+            progress = min(1.0, max(0, itr - 1 - self.min_itr_learn) / (last_itr - self.min_itr_learn))
             self.replay_buffer.set_beta(progress * self.pri_beta_final + (1 - progress) * self.pri_beta_init)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.dqn.dqn import DQN, SamplesToBuffer, td_losses
+from rlpyt.algos.dqn.dqn import DQN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
 from rlpyt.algos.hyperparameters import COUNT, FRACTION, NON_NEGATIVE, STEPS, Number, check_flags, check_hyperparameters
 from rlpyt.algos.replay import is_frame_stack
 from rlpyt.algos.utils import discount_return_n_step, valid_from_done
@@ -86,7 +86,7 @@ class R2D1(DQN):
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
     recurrent = True
-    _idle_itrs = 0  # Latest iterations, in a row, in which all TD errors were 0.
+    _idle_itrs = 0  # Latest iterations, in a row, in which all priorities were 0.
     agents = (
         "that acts epsilon-greedily on Q-values, has a target network and a recurrent state, such as AtariR2d1Agent or "
         "MlpR2d1Agent of rlpyt.agents.dqn"
@@ -243,14 +243,14 @@ class R2D1(DQN):
         """Do one gradient step on the loss of `batch`."""
         loss, td_abs_errors, priorities = self.loss(batch)
         grad_norm = self.descend(loss)
-        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors, priorities)
+        opt_info = OptInfo(loss.detach(), grad_norm, td_abs_errors[::TD_ERROR_STRIDE], priorities)
         return opt_info, priorities if self.prioritized_replay else None
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Extend the base class by saying so where there has been nothing to learn from for a while."""
         opt_info = super().optimize_agent(itr, samples, sampler_itr)
-        if opt_info.tdAbsErr:
-            self._idle_itrs = 0 if any(opt_info.tdAbsErr) else self._idle_itrs + 1
+        if opt_info.priority:
+            self._idle_itrs = 0 if any(opt_info.priority) else self._idle_itrs + 1
             if self._idle_itrs == _MANY_IDLE_ITRS:
                 logger.log(
                     f"R2D1 has learned nothing in {_MANY_IDLE_ITRS} iterations: no step that was replayed has a target. A step has none "
@@ -273,7 +273,8 @@ class R2D1(DQN):
             samples: `SamplesFromReplay` of sequences, [warmup_T + batch_T (+ n), B], on the training device.
 
         Returns:
-            The mean loss over valid steps; the mean |Q - y| of each sequence [B]; and its priority [B]. They are 0 where nothing is valid.
+            The mean loss over valid steps; |Q - y| of each step [batch_T,B], 0 where it is not valid; and the priority of each
+            sequence [B], 0 where none of its steps is valid.
         """
         W, T, n = self.warmup_T, self.batch_T, self.n_step_return
         inputs = _agent_inputs(samples)  # [W+T+n,B,...] each
@@ -304,7 +305,7 @@ class R2D1(DQN):
             valid = valid * samples.valid[W:]
         if self.prioritized_replay:
             losses = losses * samples.is_weights
-        return mean_of_valid(losses, valid), mean_of_valid(abs_errors, valid, dim=0), self._mixed(abs_errors, valid)
+        return mean_of_valid(losses, valid), abs_errors * valid, self._mixed(abs_errors, valid)
 
     def value_scale(self, x: torch.Tensor) -> torch.Tensor:
         """Return h(x), the scale on which values are learned; a subclass may choose another one, with `inv_value_scale`."""

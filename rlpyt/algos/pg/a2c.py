@@ -71,14 +71,15 @@ class A2C(PolicyGradientAlgo):
         )
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
-        """Take one gradient step on `samples` [T,B]."""
+        """Take one gradient step on `samples` [T,B]; return floats."""
         self.set_schedules(itr)
         with self.autocast():
             loss, entropy, perplexity = self.loss(samples)
         grad_norm = self.descend(loss)
         self.update_counter += 1
         self.update_obs_rms(samples)
-        return read_opt_info(OptInfo, [OptInfo(loss, grad_norm, entropy, perplexity)])
+        opt_info = read_opt_info(OptInfo, [OptInfo(loss, grad_norm, entropy, perplexity)])
+        return OptInfo(*(value for (value,) in opt_info))
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return policy loss + value loss + entropy loss, the mean entropy, and the mean perplexity.

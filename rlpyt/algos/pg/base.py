@@ -43,10 +43,11 @@ class PolicyGradientAlgo(RlAlgorithm):
         """Build the optimizer and remember the other arguments. `examples` is not used.
 
         Raises:
-            ValueError: the agent has no distribution with likelihoods and entropies.
+            ValueError: the agent has no distribution with likelihoods and entropies, which our losses need.
         """
         distribution = getattr(agent, "distribution", None)
-        if not all(_defines(distribution, name) for name in ("log_likelihood", "entropy")):
+        is_one = all(_defines(distribution, name) for name in ("log_likelihood", "entropy"))
+        if not is_one and self.trains_by("optimize_agent", "loss"):
             raise ValueError(
                 f"{type(self).__name__} needs an agent for policy gradients, whose distribution has likelihoods and entropies, such as "
                 f"AtariFfAgent, MlpFfAgent or MujocoFfAgent of rlpyt.agents.pg; {type(agent).__name__} has "
@@ -146,10 +147,11 @@ def _defines(distribution: Any, name: str) -> bool:
 
 
 def normalize(x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
-    """Shift and scale `x` to mean 0 and standard deviation 1 over its valid entries (all if None)."""
-    centered = x - valid_mean(x, valid)
-    std = valid_mean(centered**2, valid).sqrt()
-    return centered / std.clamp(min=_MIN_ADVANTAGE_STD)
+    """Shift and scale `x` to mean 0 and standard deviation 1 (the unbiased one) over its valid entries (all if None)."""
+    mask = torch.ones_like(x) if valid is None else valid.to(x.dtype)
+    centered = x - valid_mean(x, mask)
+    variance = (centered.square() * mask).sum() / (mask.sum() - 1).clamp(min=1)
+    return centered / variance.sqrt().clamp(min=_MIN_ADVANTAGE_STD)
 
 
 def batch_first_to_layer_first(rnn_state: Any) -> Any:

@@ -43,16 +43,19 @@ class PPO(PolicyGradientAlgo):
         gae_lambda: λ of generalized advantage estimation; 1 means plain discounted returns.
         minibatches: gradient steps per epoch. Each takes ``T*B // minibatches`` single steps of the batch (of the
             valid ones, if the sampler waits with resets), or whole sequences [T] of ``B // minibatches``
-            environments if the agent is recurrent; what remains is dropped.
+            environments if the agent is recurrent. Where that does not divide the batch there are as many more steps
+            as fit, and what remains is dropped (if the sampler waits with resets: no more steps).
         epochs: passes over the batch.
         ratio_clip: ε; the likelihood ratio is clipped to ``[1-ε, 1+ε]``.
-        linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run. Both are
-            functions of the iteration that `optimize_agent` is given, so a run that goes on from an iteration
-            goes on with its rates.
+        linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run, ratio_clip one iteration
+            later. Both are functions of the iteration that `optimize_agent` is given, so a run that goes on from an
+            iteration goes on with its rates.
         normalize_advantage: shift and scale the advantages of a batch to mean 0 and standard deviation 1.
 
     Attributes:
         ratio_clip: the value now in use.
+        lr_scheduler: for subclasses with an `optimize_agent` of their own that do not call `set_schedules`: its `step()`, at the
+            end of each iteration, makes the learning rate follow the schedule; None for all others.
 
     Raises:
         ValueError: a setting is not possible.
@@ -92,7 +95,7 @@ class PPO(PolicyGradientAlgo):
             epochs=COUNT,
             ratio_clip=POSITIVE,
         )
-        self._initial_ratio_clip = ratio_clip
+        self._ratio_clip = ratio_clip  # At first.
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
         """Extend the base class by the size of minibatches.
@@ -101,6 +104,8 @@ class PPO(PolicyGradientAlgo):
             ValueError: a minibatch would be empty.
         """
         super().initialize(*args, **kwargs)
+        has_own_loop = self.linear_lr_schedule and not self.trains_by("optimize_agent")
+        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.remaining) if has_own_loop else None
         T, B = self.batch_spec
         n, unit = (B, "environments") if self.agent.recurrent else (T * B, "steps")
         if n < self.minibatches:
@@ -109,10 +114,11 @@ class PPO(PolicyGradientAlgo):
                 f"{': a recurrent agent trains on whole sequences' if self.agent.recurrent else ''}."
             )
         # Where the sampler waits with resets, how many steps there are to divide is another number each time.
+        size = n // self.minibatches
         if n % self.minibatches and (self.mid_batch_reset or self.agent.recurrent):
             warnings.warn(
                 f"minibatches={self.minibatches} does not divide the {n} {unit} in a batch of T={T}, B={B}: every "
-                f"epoch leaves out {n % self.minibatches} of them, chosen at random.",
+                f"epoch has {n // size} minibatches, and leaves out {n % size} {unit}, chosen at random.",
                 stacklevel=2,
             )
         self._batch_size = self.batch_spec.size // self.minibatches
@@ -153,28 +159,38 @@ class PPO(PolicyGradientAlgo):
         return read_opt_info(OptInfo, updates)
 
     def minibatch_idxs(self, leading_dims: tuple[int, int], device: Any, valid: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the indexes of all minibatches in order, [epochs * minibatches, minibatch size], on `device`.
+        """Return the indexes of all minibatches in order, [epochs * minibatches per epoch, minibatch size], on `device`.
 
         They count environments if the agent is recurrent (whose sequences all begin with a valid step), otherwise
-        steps in the flattened [T*B], only those of the mask `valid` [T,B] if there is one. There are always
-        `epochs` times `minibatches` of them, since ranks that train together must not wait for each other: of fewer
-        valid steps some are taken twice.
+        steps in the flattened [T*B], only those of the mask `valid` [T,B] if there is one. Then there are always
+        `minibatches` per epoch, since ranks that train together must not wait for each other: of fewer valid steps some
+        are taken twice. Otherwise there are as many as fit.
         """
         T, B = leading_dims
-        if self.agent.recurrent:
-            choices = torch.arange(B)
-        else:
-            choices = torch.arange(T * B) if valid is None else valid.flatten().nonzero()[:, 0]
+        is_masked = valid is not None and not self.agent.recurrent
+        choices = valid.flatten().nonzero()[:, 0] if is_masked else torch.arange(B if self.agent.recurrent else T * B)
         n = len(choices)
         size = max(n // self.minibatches, 1)
+        n_minibatches = self.minibatches if is_masked else n // size
         shuffled = choices.to(device)[torch.rand(self.epochs, n, device=device).argsort(dim=1)]
-        return shuffled[:, torch.arange(self.minibatches * size, device=device) % n].reshape(-1, size)
+        return shuffled[:, torch.arange(n_minibatches * size, device=device) % n].reshape(-1, size)
 
     def set_schedules(self, itr: int) -> None:
         """Extend the base class by ratio_clip."""
         super().set_schedules(itr)
         if self.linear_lr_schedule:
-            self.ratio_clip = self._initial_ratio_clip * self.remaining(itr)
+            self.ratio_clip = self._ratio_clip * self.remaining(max(itr - 1, 0))  # Always one iteration late, as in the original.
+
+    def training_state(self) -> dict[str, Any]:
+        """Extend the base class by where `lr_scheduler` is."""
+        state = super().training_state()
+        return state if self.lr_scheduler is None else dict(state, lr_scheduler_itr=self.lr_scheduler.last_epoch)
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        """Restore what `training_state` returned."""
+        super().load_training_state(state)
+        if self.lr_scheduler is not None:
+            self.lr_scheduler.last_epoch = state["lr_scheduler_itr"]
 
     def loss(
         self,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
-from rlpyt.algos.optimizers import clip_grad_norms, load_optimizer_state, make_optimizer, step_all, zero_grads
+from rlpyt.algos.optimizers import clip_grad_norms, load_optimizer_state, make_optimizer, parameters_of, step_all, zero_grads
 from rlpyt.algos.replay import ReplayAlgorithm, is_frame_stack
+from rlpyt.models.utils import frozen
 from rlpyt.replays.non_sequence.time_limit import (
     AsyncTlUniformReplayBuffer,
     AsyncTlUniformReplayFrameBuffer,
     TlUniformReplayBuffer,
     TlUniformReplayFrameBuffer,
 )
+from rlpyt.utils.misc import is_of_rlpyt
 
-LOGGED = 8  # Rows of a batch whose values are logged.
+LOGGED_STRIDE = 10  # The values of every tenth row of a batch are logged.
 
 # Buffers for samples without the observations that ended truncated episodes, by (frames stored once, shared by processes).
 TIME_LIMIT_BUFFERS = {
@@ -32,6 +35,8 @@ class QpgAlgorithm(ReplayAlgorithm):
 
     Subclasses make optimizers in `make_optimizers`, define `update`, and declare:
         optimizer_names: attributes of the optimizers, in the order of their losses.
+        former_optimizer_names: attribute of an optimizer -> its name in states that the original rlpyt saved, where that is another.
+        loss_methods: methods that need the agent to be as follows; where a subclass defines one, its agent may be any.
         agent_needs: attributes that the agent must have.
         agent_example: import path of an agent that has them.
         n_q: how many Q-functions it has.
@@ -41,6 +46,8 @@ class QpgAlgorithm(ReplayAlgorithm):
     """
 
     optimizer_names: Sequence[str]
+    former_optimizer_names: Mapping[str, str] = {}
+    loss_methods: Sequence[str] = ("loss",)
     agent_needs: Sequence[str]
     agent_example: str
     n_q = 2
@@ -50,10 +57,12 @@ class QpgAlgorithm(ReplayAlgorithm):
         """Extend the base class: tell the agent when learning begins.
 
         Raises:
-            ValueError: the agent is not one for this algorithm.
+            ValueError: the agent is not one for this algorithm's losses; those of a user's class may be for any.
         """
-        n_q = len(getattr(agent, "q_names", self.n_q * "q"))
-        if not all(hasattr(agent, name) for name in self.agent_needs) or n_q != self.n_q:
+        is_one = all(hasattr(agent, name) for name in self.agent_needs)
+        if is_one and is_of_rlpyt(agent.q):
+            is_one = len(agent.q_names) == self.n_q
+        if not is_one and self.trains_by("optimize_agent", "update", *self.loss_methods):
             agent_path = f"{type(agent).__module__}.{type(agent).__qualname__}"
             raise ValueError(
                 f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)} and with {self.n_q} Q-functions, such as "
@@ -62,6 +71,20 @@ class QpgAlgorithm(ReplayAlgorithm):
         super()._prepare(agent, *args, **kwargs)
         if hasattr(agent, "give_min_itr_learn"):
             agent.give_min_itr_learn(self.min_itr_learn)
+
+    # --- Q-functions --------------------------------------------------------------------------------------------------
+
+    def freeze_q(self) -> AbstractContextManager:
+        """Return the context in which no gradients are computed for Q-functions: the agent's, or one of ours if it has none."""
+        return self.agent.freeze_q() if hasattr(self.agent, "freeze_q") else frozen(self.q_parameters())
+
+    def joint_q(self) -> AbstractContextManager:
+        """Return the context in which the agent computes Q-functions together if it can; to be used where one `backward` is for all."""
+        return self.agent.joint_q() if hasattr(self.agent, "joint_q") else nullcontext()
+
+    def q_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters of the agent's Q-functions."""
+        return self.agent.q_parameters()
 
     # --- optimizers ---------------------------------------------------------------------------------------------------
 
@@ -86,22 +109,23 @@ class QpgAlgorithm(ReplayAlgorithm):
         return {name: None if optimizer is None else optimizer.state_dict() for name, optimizer in optimizers.items()}
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `optim_state_dict` returned.
+        """Restore what `optim_state_dict` returned, here or in the original rlpyt.
 
         Raises:
             ValueError: the state does not fit these settings.
         """
         for name in self.optimizer_names:
             optimizer = getattr(self, name)
-            if name not in state_dict:
+            saved_as = name if name in state_dict else self.former_optimizer_names.get(name, name)
+            if saved_as not in state_dict:
                 raise ValueError(f"{type(self).__name__}: the state has no {name}, but {', '.join(state_dict) or 'nothing'}.")
-            if (optimizer is None) != (state_dict[name] is None):
+            if (optimizer is None) != (state_dict[saved_as] is None):
                 raise ValueError(
                     f"{type(self).__name__}: the state of {name} does not fit these settings: it was saved "
                     f"{'with' if optimizer is None else 'without'} that optimizer."
                 )
             if optimizer is not None:
-                load_optimizer_state(optimizer, state_dict[name])
+                load_optimizer_state(optimizer, state_dict[saved_as])
         self._graphed_update = None
 
     def step_optimizers(self, losses: Sequence[Any], optimizers: Sequence[Any], others: Sequence[Any] = ()) -> list[torch.Tensor]:
@@ -111,11 +135,23 @@ class QpgAlgorithm(ReplayAlgorithm):
             The norms of the gradients of `optimizers`, before.
         """
         zero_grads((*optimizers, *others))
-        torch.autograd.backward(losses)
+        self.backward(losses, (*optimizers, *others))
         self.after_backward()
         grad_norms = clip_grad_norms(optimizers, self.clip_grad_norm)
         step_all((*optimizers, *others))
         return grad_norms
+
+    def backward(self, losses: Sequence[Any], optimizers: Sequence[Any]) -> None:
+        """Compute the gradient of each loss for what its optimizer steps, and for nothing else.
+
+        Our own losses have no parameters in common. Those of a user's class may have: in the original rlpyt the gradients that the
+        policy's loss has for Q-functions are thrown away.
+        """
+        if self.trains_by(*self.loss_methods):
+            torch.autograd.backward(losses)
+            return
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            torch.autograd.backward(loss, inputs=parameters_of(optimizer), retain_graph=True)
 
     def after_backward(self) -> None:
         """Change gradients before they are clipped and used, for example average those that data-parallel models do not know of."""
@@ -130,9 +166,12 @@ class QpgAlgorithm(ReplayAlgorithm):
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
         """Return the class of buffer that suits the observation of an example, and the settings.
 
-        It is one whose batches have `timeout_n` if time limits are bootstrapped, and the final observations for that may be missing.
+        If time limits are bootstrapped, its batches have `timeout_n` where the final observations for that may be missing, and where a
+        user's class, which trains in its own way, may not know of them.
         """
-        if self._ends_recorded or not self.bootstrap_timelimit:
+        marks_timeouts = self.bootstrap_timelimit and getattr(example, "timeout", None) is not None
+        trains_by_ours = self.trains_by("optimize_agent", "update", *self.loss_methods)
+        if not marks_timeouts or (self._ends_recorded and trains_by_ours):
             return super().default_replay_buffer_cls(example, async_)
         return TIME_LIMIT_BUFFERS[is_frame_stack(example.observation), async_]
 

@@ -50,7 +50,9 @@ class DDPG(QpgAlgorithm):
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
     optimizer_names = ("mu_optimizer", "q_optimizer")
-    agent_needs = ("q", "q_at_mu", "target_q_at_mu", "update_target", "mu_parameters", "q_parameters", "freeze_q")
+    former_optimizer_names = {"mu_optimizer": "mu", "q_optimizer": "q"}
+    loss_methods = ("mu_loss", "q_loss")
+    agent_needs = ("q", "q_at_mu", "target_q_at_mu", "update_target", "mu_parameters", "q_parameters")
     agent_example = "rlpyt.agents.qpg.ddpg_agent.DdpgAgent"
     n_q = 1
 
@@ -95,7 +97,8 @@ class DDPG(QpgAlgorithm):
     def update(self, batch: Any) -> tuple[OptInfo, None]:
         """Do a gradient step of Q and, every `policy_update_interval` updates, one of the policy after it."""
         valid = self.valid_samples(batch)
-        q_loss = self.q_loss(batch, valid)
+        with self.joint_q():
+            q_loss = self.q_loss(batch, valid)
         (q_grad_norm,) = self.step_optimizers([q_loss], [self.q_optimizer])
         mu_loss = mu_grad_norm = None
         if self.update_branch:
@@ -111,7 +114,7 @@ class DDPG(QpgAlgorithm):
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
             valid: [n], which to learn from; None for all.
         """
-        with self.agent.freeze_q():
+        with self.freeze_q():
             return -mean_of_valid(self.agent.q_at_mu(*samples.agent_inputs), valid)
 
     def q_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
 from rlpyt.algos.hyperparameters import NON_NEGATIVE, Number, check_hyperparameters
-from rlpyt.algos.qpg.base import LOGGED, QpgAlgorithm
+from rlpyt.algos.qpg.base import LOGGED_STRIDE, QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.tensor import mean_of_valid
@@ -58,16 +60,18 @@ class SoftActorCritic(QpgAlgorithm):
 
     def update(self, batch: Any) -> tuple[Any, None]:
         """Do a step of all optimizers on the losses of `batch`."""
-        losses, values = self.loss(batch)
-        optimizers = [getattr(self, name) for name in self.optimizer_names]
-        grad_norms = self.step_optimizers(
-            [loss for loss, optimizer in zip(losses, optimizers) if optimizer],
-            optimizers[: self.clipped],
-            [optimizer for optimizer in optimizers[self.clipped :] if optimizer],
-        )
+        with self.joint_q():
+            losses, values = self.loss(batch)
+        optimizers = [getattr(self, name) for name, loss in zip(self.optimizer_names, losses) if loss is not None]
+        losses_to_step = [loss for loss in losses if loss is not None]
+        grad_norms = self.step_optimizers(losses_to_step, optimizers[: self.clipped], optimizers[self.clipped :])
         opt_info = self.OptInfoCls(*([] for _ in self.OptInfoCls._fields))
         self.append_opt_info_(opt_info, losses, grad_norms, values)
         return self.OptInfoCls(*map(_joined, opt_info)), None
+
+    def q_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Parameters of the agent's Q-functions."""
+        return chain(self.agent.q1_parameters(), self.agent.q2_parameters())
 
     def loss(self, samples: Any) -> tuple[tuple, tuple]:
         """Return losses in the order of `optimizer_names` (None where there is no optimizer), and values to log."""
@@ -103,13 +107,17 @@ class SAC(SoftActorCritic):
         initial_optim_state_dict: state to start from, see `optim_state_dict`.
         action_prior: "uniform" or "gaussian", the distribution from which the policy's is not to deviate.
         reward_scale: rewards are multiplied by it.
-        target_entropy: of the policy, which α is tuned for; "auto" means minus the number of action components.
+        target_entropy: of the policy, which α is tuned for; "auto" means minus the number of action components; None leaves α
+            at 1, or at `fixed_alpha`.
         reparameterize: must be True: the policy learns by gradients through the action.
         clip_grad_norm: largest norm of the gradient of each network.
         n_step_return: n.
         updates_per_sync: gradient updates between sending parameters to an asynchronous sampler.
         bootstrap_timelimit: estimate what would have followed the end of an episode by time limit; otherwise nothing does.
         ReplayBufferCls: class of the replay buffer; None chooses by the observation, see `initialize_replay_buffer`.
+
+    Attributes:
+        _alpha: α that the latest update was made with, a tensor.
 
     Raises:
         ValueError: a setting is not possible.
@@ -119,7 +127,7 @@ class SAC(SoftActorCritic):
     opt_info_fields = OptInfo._fields
     optimizer_names = ("q1_optimizer", "q2_optimizer", "pi_optimizer", "alpha_optimizer")
     clipped = 3
-    agent_needs = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "q2_parameters", "freeze_q")
+    agent_needs = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "q2_parameters")
     agent_example = "rlpyt.agents.qpg.sac_agent.SacAgent"
 
     def __init__(
@@ -138,7 +146,7 @@ class SAC(SoftActorCritic):
         initial_optim_state_dict: dict | None = None,
         action_prior: str = "uniform",
         reward_scale: float = 1,
-        target_entropy: float | str = "auto",
+        target_entropy: float | str | None = "auto",
         reparameterize: bool = True,
         clip_grad_norm: float = 1e9,
         n_step_return: int = 1,
@@ -148,19 +156,20 @@ class SAC(SoftActorCritic):
     ) -> None:
         save__init__args(locals())
         check_hyperparameters(self, fixed_alpha=Number(0, optional=True))
-        if target_entropy != "auto" and not Number().allows(target_entropy):
-            raise ValueError(f'{type(self).__name__}: target_entropy={target_entropy!r} must be a number or "auto".')
+        if target_entropy != "auto" and not Number(optional=True).allows(target_entropy):
+            raise ValueError(f'{type(self).__name__}: target_entropy={target_entropy!r} must be a number, "auto" or None.')
         self.check_settings()
 
     def make_optimizers(self) -> None:
-        """Assign the optimizers, and α: `alpha_optimizer` is None if it is fixed."""
+        """Assign the optimizers, and α: `alpha_optimizer` is None if it is not tuned."""
         agent, learning_rate = self.agent, self.learning_rate
         self.pi_optimizer = self.make_optimizer(agent.pi_parameters(), learning_rate)
         self.q1_optimizer = self.make_optimizer(agent.q1_parameters(), learning_rate)
         self.q2_optimizer = self.make_optimizer(agent.q2_parameters(), learning_rate)
         self.alpha_optimizer = None
         self._log_alpha = torch.full((), 1.0 if self.fixed_alpha is None else self.fixed_alpha, device=agent.device).log()
-        if self.fixed_alpha is None:
+        self._alpha = self._log_alpha.exp()
+        if self.fixed_alpha is None and self.target_entropy is not None:
             auto = self.target_entropy == "auto"
             self._target_entropy = -float(np.prod(agent.env_spaces.action.shape)) if auto else float(self.target_entropy)
             self.alpha_optimizer = self.make_optimizer([self._log_alpha.requires_grad_()], learning_rate)
@@ -191,7 +200,7 @@ class SAC(SoftActorCritic):
             Losses (q1, q2, pi, alpha or None), no two of which have gradients for the same parameters; and (q1, q2, mean, log_std).
         """
         agent, valid = self.agent, self.valid_samples(samples)
-        alpha = self._log_alpha.detach().exp()
+        alpha = self._alpha = self._log_alpha.detach().exp()
         with torch.no_grad():
             next_action, next_log_pi, _ = agent.pi(*samples.target_inputs)
             target_q = torch.minimum(*agent.target_q(*samples.target_inputs, next_action))
@@ -203,7 +212,7 @@ class SAC(SoftActorCritic):
         q2_loss = 0.5 * mean_of_valid((y - q2).square(), valid)
 
         new_action, log_pi, dist_info = agent.pi(*samples.agent_inputs)
-        with agent.freeze_q():
+        with self.freeze_q():
             min_q = torch.minimum(*agent.q(*samples.agent_inputs, new_action))
         pi_loss = mean_of_valid(alpha * log_pi - min_q - self.get_action_prior(new_action), valid)
 
@@ -216,9 +225,8 @@ class SAC(SoftActorCritic):
     def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
         """Append what is logged of an update, tensors, to the lists in `opt_info`."""
         q1, q2, *_ = values
-        every = max(1, len(q1) // LOGGED)
-        logged = [loss.detach() for loss in losses[:3]] + [*grad_norms] + [value[::every] for value in values]
-        for field, value in zip(opt_info, [*logged, (q1 - q2).abs().mean(), self._log_alpha.detach().exp()], strict=True):
+        logged = [loss.detach() for loss in losses[:3]] + [*grad_norms] + [value[::LOGGED_STRIDE] for value in values]
+        for field, value in zip(opt_info, [*logged, (q1 - q2).abs().mean(), self._alpha], strict=True):
             field.append(value)
 
     def optim_state_dict(self) -> dict[str, Any]:
@@ -231,10 +239,13 @@ class SAC(SoftActorCritic):
         Raises:
             ValueError: the state does not fit these settings.
         """
+        if self.target_entropy is None:  # In the original α has an optimizer that never makes a step.
+            state_dict = {**state_dict, "alpha_optimizer": None}
         super().load_optim_state_dict(state_dict)
         if self.alpha_optimizer is not None:
             with torch.no_grad():
-                self._log_alpha.copy_(state_dict["log_alpha"])
+                self._log_alpha.copy_(torch.as_tensor(state_dict["log_alpha"]).reshape(()))
+                self._alpha = self._log_alpha.exp()
 
 
 def _joined(values: list) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
-from rlpyt.algos.qpg.base import LOGGED
+from rlpyt.algos.qpg.base import LOGGED_STRIDE
 from rlpyt.algos.qpg.sac import SoftActorCritic
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
@@ -58,7 +58,7 @@ class SAC_V(SoftActorCritic):
     optimizer_names = ("q1_optimizer", "q2_optimizer", "v_optimizer", "pi_optimizer")
     clipped = 4
     agent_needs = (
-        *("pi", "q", "v", "target_v", "update_target", "freeze_q"),
+        *("pi", "q", "v", "target_v", "update_target"),
         *("pi_parameters", "q1_parameters", "q2_parameters", "v_parameters"),
     )
     agent_example = "rlpyt.agents.qpg.sac_v_agent.SacAgent"
@@ -125,7 +125,7 @@ class SAC_V(SoftActorCritic):
         q2_loss = 0.5 * mean_of_valid((y - q2).square(), valid)
 
         new_action, log_pi, dist_info = agent.pi(*samples.agent_inputs)
-        with agent.freeze_q():
+        with self.freeze_q():
             min_q = torch.minimum(*agent.q(*samples.agent_inputs, new_action))
         soft_value = min_q - log_pi + self.get_action_prior(new_action)
         v = agent.v(*samples.agent_inputs)
@@ -139,7 +139,7 @@ class SAC_V(SoftActorCritic):
     def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
         """Append what is logged of an update, tensors, to the lists in `opt_info`."""
         q1, q2 = values[:2]
-        every = max(1, len(q1) // LOGGED)
-        logged = [loss.detach() for loss in losses] + [*grad_norms] + [value[::every] for value in values] + [(q1 - q2).abs().mean()]
+        logged = [loss.detach() for loss in losses] + [*grad_norms]
+        logged += [value[::LOGGED_STRIDE] for value in values] + [(q1 - q2).abs().mean()]
         for field, value in zip(opt_info, logged, strict=True):
             field.append(value)

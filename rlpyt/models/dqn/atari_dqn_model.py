@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
-from rlpyt.models.conv2d import Conv2dModel
+from rlpyt.models.conv2d import Conv2dModel, ImageModel, settings_of_layers
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
-from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+from rlpyt.utils.tensor import restore_leading_dims
 
 
 def dqn_conv(
@@ -21,21 +21,16 @@ def dqn_conv(
     """Convolutions for images (C,H,W), and how many features they give.
 
     By default 32 channels of 8x8 with stride 4, 64 of 4x4 with stride 2 and padding 1, 64 of 3x3 with padding 1; arguments as of
-    `Conv2dModel`.
+    `Conv2dModel`. Where some of them are for fewer layers, the others' first defaults are taken.
     """
     c, h, w = image_shape
-    conv = Conv2dModel(
-        in_channels=c,
-        channels=channels or [32, 64, 64],
-        kernel_sizes=kernel_sizes or [8, 4, 3],
-        strides=strides or [4, 2, 1],
-        paddings=paddings or [0, 1, 1],
-        use_maxpool=use_maxpool,
-    )
+    defaults = dict(channels=[32, 64, 64], kernel_sizes=[8, 4, 3], strides=[4, 2, 1], paddings=[0, 1, 1])
+    layers = settings_of_layers(defaults, channels=channels, kernel_sizes=kernel_sizes, strides=strides, paddings=paddings)
+    conv = Conv2dModel(in_channels=c, use_maxpool=use_maxpool, **layers)
     return conv, conv.conv_out_size(h, w)
 
 
-class AtariDqnModel(torch.nn.Module):
+class AtariDqnModel(ImageModel):
     """Convolutions over the frames of an observation and a fully connected head with one Q-value per action.
 
     Args:
@@ -74,8 +69,8 @@ class AtariDqnModel(torch.nn.Module):
     def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
         """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms]; leading dims may also be [B] or [].
 
-        observation: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. The other inputs are ignored.
+        observation: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. The other inputs are ignored.
         """
-        lead_dim, T, B, image_shape = infer_leading_dims(observation, 3)
-        features = self.conv(observation.reshape(T * B, *image_shape))
-        return restore_leading_dims(self.head(features.flatten(1)), lead_dim, T, B)
+        x, lead_dims = self.image_batch(observation)
+        features = self.conv(x)
+        return restore_leading_dims(self.head(features.flatten(1)), *lead_dims)

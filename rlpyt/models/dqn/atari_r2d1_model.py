@@ -4,17 +4,19 @@ from collections.abc import Sequence
 
 import torch
 
+from rlpyt.models.conv2d import ImageModel
 from rlpyt.models.dqn.atari_dqn_model import dqn_conv
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel
-from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+from rlpyt.models.utils import FormerNames
+from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["AtariR2d1Model", "RnnState"]
 
 
-class AtariR2d1Model(torch.nn.Module):
+class AtariR2d1Model(FormerNames, ImageModel):
     """Convolutions, a fully connected layer, an LSTM, and a fully connected head with one Q-value per action.
 
     The LSTM also sees the previous action and reward.
@@ -29,6 +31,8 @@ class AtariR2d1Model(torch.nn.Module):
         use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `dqn_conv`.
         noisy: explore by noise on the weights of the head, see `NoisyLinear`.
     """
+
+    former_names = {"conv.conv.conv.": "conv.conv.", "conv.head.": "fc."}
 
     def __init__(
         self,
@@ -59,10 +63,10 @@ class AtariR2d1Model(torch.nn.Module):
 
         Leading dims may also be [B] or [], but states always have B (1 if there is none).
 
-        observation: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. prev_action: one-hot. init_rnn_state: before the
+        observation: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. prev_action: one-hot. init_rnn_state: before the
         first step, [N,B,H]; None for zeros.
         """
-        lead_dim, T, B, image_shape = infer_leading_dims(observation, 3)
-        features = self.fc(self.conv(observation.reshape(T * B, *image_shape)).flatten(1))
+        x, (lead_dim, T, B) = self.image_batch(observation)
+        features = self.fc(self.conv(x).flatten(1))
         features, next_rnn_state = self.lstm(features, prev_action, prev_reward, init_rnn_state, T, B)
         return restore_leading_dims(self.head(features), lead_dim, T, B), next_rnn_state

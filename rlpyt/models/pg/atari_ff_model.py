@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.conv2d import Conv2dHeadModel
+from rlpyt.models.conv2d import Conv2dHeadModel, ImageModel, settings_of_layers
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.utils import orthogonal_
-from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+from rlpyt.utils.tensor import restore_leading_dims
 
 
 def small_conv(
@@ -22,18 +22,12 @@ def small_conv(
     paddings: Sequence[int] | None,
 ) -> Conv2dHeadModel:
     """Convolutions and fully connected layer(s); by default the two layers of convolutions which `AtariFfModel` documents."""
-    return Conv2dHeadModel(
-        image_shape=image_shape,
-        channels=channels or [16, 32],
-        kernel_sizes=kernel_sizes or [8, 4],
-        strides=strides or [4, 2],
-        paddings=paddings or [0, 1],
-        use_maxpool=use_maxpool,
-        hidden_sizes=fc_sizes,
-    )
+    defaults = dict(channels=[16, 32], kernel_sizes=[8, 4], strides=[4, 2], paddings=[0, 1])
+    layers = settings_of_layers(defaults, channels=channels, kernel_sizes=kernel_sizes, strides=strides, paddings=paddings)
+    return Conv2dHeadModel(image_shape=image_shape, use_maxpool=use_maxpool, hidden_sizes=fc_sizes, **layers)
 
 
-class AtariFfModel(torch.nn.Module):
+class AtariFfModel(ImageModel):
     """Convolutions and a fully connected layer, with outputs for action probabilities and state value.
 
     Args:
@@ -70,10 +64,10 @@ class AtariFfModel(torch.nn.Module):
     def forward(self, image, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor]:
         """Action probabilities [T,B,output_size] and value [T,B]; leading dims may also be [B] or [].
 
-        image: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. The other inputs are ignored.
+        image: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. The other inputs are ignored.
         """
-        lead_dim, T, B, image_shape = infer_leading_dims(image, 3)
-        features = self.conv(image.reshape(T * B, *image_shape))
+        x, lead_dims = self.image_batch(image)
+        features = self.conv(x)
         pi = F.softmax(self.pi(features), dim=-1)
         value = self.value(features).squeeze(-1)
-        return restore_leading_dims((pi, value), lead_dim, T, B)
+        return restore_leading_dims((pi, value), *lead_dims)

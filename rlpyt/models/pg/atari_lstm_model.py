@@ -5,15 +5,16 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from rlpyt.models.conv2d import ImageModel
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.pg.atari_ff_model import small_conv
-from rlpyt.utils.tensor import infer_leading_dims, restore_leading_dims
+from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["AtariLstmModel", "RnnState"]
 
 
-class AtariLstmModel(torch.nn.Module):
+class AtariLstmModel(ImageModel):
     """Convolutions, a fully connected layer and an LSTM, with outputs for action probabilities and state value.
 
     The LSTM also sees the previous action and reward.
@@ -49,11 +50,11 @@ class AtariLstmModel(torch.nn.Module):
 
         Leading dims may also be [B] or [], but states always have B (1 if there is none).
 
-        image: [T,B,C,H,W], uint8 in [0,255] (used as [0,1]) or float. prev_action: one-hot. init_rnn_state: before the
+        image: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. prev_action: one-hot. init_rnn_state: before the
         first step, [N,B,H]; None for zeros.
         """
-        lead_dim, T, B, image_shape = infer_leading_dims(image, 3)
-        features = self.conv(image.reshape(T * B, *image_shape))
+        x, (lead_dim, T, B) = self.image_batch(image)
+        features = self.conv(x)
         features, next_rnn_state = self.lstm(features, prev_action, prev_reward, init_rnn_state, T, B)
         pi = F.softmax(self.pi(features), dim=-1)
         value = self.value(features).squeeze(-1)

@@ -20,6 +20,7 @@ class NormalizingModel(torch.nn.Module):
     ):
         super().__init__()
         self.observation = ObservationVector(observation_shape)
+        self._obs_ndim = len(observation_shape)
         self.normalize_observation = normalize_observation
         self.norm_obs_clip = norm_obs_clip
         self.norm_obs_var_clip = norm_obs_var_clip
@@ -49,7 +50,7 @@ class MujocoFfModel(NormalizingModel):
         action_size: number of action components.
         hidden_sizes: of both perceptrons; default [64, 64].
         hidden_nonlinearity: class of the activation module.
-        mu_nonlinearity: the same for the mean's output; Tanh suits actions in [-1,1].
+        mu_nonlinearity: the same for the mean's output; Tanh suits actions in [-1,1]. None leaves the output as it is.
         init_log_std: initial log of the standard deviation.
         normalize_observation: subtract the running mean of observations, divide by their standard deviation.
         norm_obs_clip: limit of normalized observations.
@@ -64,7 +65,7 @@ class MujocoFfModel(NormalizingModel):
         action_size: int,
         hidden_sizes: Sequence[int] | int | None = None,
         hidden_nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
-        mu_nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
+        mu_nonlinearity: type[torch.nn.Module] | None = torch.nn.Tanh,
         init_log_std: float = 0.0,
         normalize_observation: bool = False,
         norm_obs_clip: float = 10,
@@ -72,9 +73,8 @@ class MujocoFfModel(NormalizingModel):
     ):
         super().__init__(observation_shape, normalize_observation, norm_obs_clip, norm_obs_var_clip)
         hidden_sizes = [64, 64] if hidden_sizes is None else hidden_sizes
-        self.mu = torch.nn.Sequential(
-            MlpModel(self.observation.size, hidden_sizes, action_size, hidden_nonlinearity), mu_nonlinearity()
-        )
+        mu = MlpModel(self.observation.size, hidden_sizes, action_size, hidden_nonlinearity)
+        self.mu = mu if mu_nonlinearity is None else torch.nn.Sequential(mu, mu_nonlinearity())
         self.v = MlpModel(self.observation.size, hidden_sizes, 1, hidden_nonlinearity)
         self.log_std = torch.nn.Parameter(torch.full((action_size,), float(init_log_std)))
 

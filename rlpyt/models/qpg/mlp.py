@@ -27,6 +27,7 @@ class QpgMlp(torch.nn.Module):
     def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, output_size: int, action_size: int = 0):
         super().__init__()
         self.observation = ObservationVector(observation_shape)
+        self._obs_ndim = len(observation_shape)
         self.mlp = MlpModel(self.observation.size + action_size, hidden_sizes, output_size)
 
     def layers(self) -> Layers | None:

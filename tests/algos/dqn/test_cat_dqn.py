@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
-from rlpyt.algos.dqn.cat_dqn import CategoricalDQN, project
+from rlpyt.algos.dqn.cat_dqn import EPS, CategoricalDQN, project
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.models.dqn.noisy import NoisyLinear, set_noise
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
@@ -66,7 +66,7 @@ def reference_loss(model, target_model, samples, double, discount):
     z = torch.linspace(V_MIN, V_MAX, P, dtype=torch.float64)
     total, kls = 0.0, []
     for i in range(len(samples.action)):
-        p = model(samples.agent_inputs.observation[i], None, None)[samples.action[i]]
+        p = model(samples.agent_inputs.observation[i], None, None)[samples.action[i]].clamp(min=EPS)
         with torch.no_grad():
             next_p = target_model(samples.target_inputs.observation[i], None, None)
             chooser = model(samples.target_inputs.observation[i], None, None) if double else next_p
@@ -75,7 +75,8 @@ def reference_loss(model, target_model, samples, double, discount):
         m = reference_projection(next_p.tolist(), float(samples.return_[i]), float(discount[i]), V_MIN, V_MAX)
         weight = float(samples.is_weights[i]) if hasattr(samples, "is_weights") else 1.0
         total = total - weight * sum(m[j] * torch.log(p[j]) for j in range(P))
-        kls.append(sum(m[j] * np.log(m[j] / p[j].item()) for j in range(P) if m[j] > 0))
+        m = [min(max(m_j, EPS), 1.0) for m_j in m]
+        kls.append(sum(m[j] * np.log(m[j] / p[j].item()) for j in range(P)))
     return total / len(samples.action), kls
 
 
@@ -133,23 +134,27 @@ def test_a_buffer_that_gives_documented_fields_only_bootstraps_over_n_steps():
     assert algo.loss(samples)[0].item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-def test_a_prediction_that_excludes_what_happens_still_has_a_gradient():
+@pytest.mark.parametrize("certainty, expected", [(60.0, -np.log(1e-6)), (9.0, 9.0)])
+def test_a_probability_below_a_millionth_counts_as_that_and_has_no_gradient(certainty, expected):
     algo, agent = make()
     logits = torch.zeros(1, N_ACTIONS, P, requires_grad=True)
     sure = torch.zeros(1, N_ACTIONS, P)
-    sure[..., 0] = 60.0  # Of the smallest return; 1e-26 for any other.
+    sure[..., 0] = certainty  # Of the smallest return; exp(-certainty) is the probability of any other.
     agent.__class__ = type("Fixed", (MlpCatDqnAgent,), {"__call__": lambda self, *inputs: torch.softmax(logits + sure, -1)})
     agent.target = lambda *inputs: torch.softmax(sure, -1)
     samples = replayed(1)._replace(return_=torch.tensor([9.0]), bootstrap_discount=torch.zeros(1), action=torch.tensor([1]))
     loss, kl = algo.loss(samples)
     (grad,) = torch.autograd.grad(loss, logits)
-    expected = torch.zeros(1, N_ACTIONS, P)
-    expected[0, 1, 0], expected[0, 1, -1] = 1.0, -1.0  # p - m
-    torch.testing.assert_close(grad, expected)
-    assert kl.item() == pytest.approx(60)
+    p = torch.softmax(sure[0, 1], -1)
+    expected_grad = torch.zeros(1, N_ACTIONS, P)
+    if p[-1] >= EPS:
+        expected_grad[0, 1] = p  # p - m
+        expected_grad[0, 1, -1] -= 1
+    torch.testing.assert_close(grad, expected_grad)
+    assert loss.item() == pytest.approx(expected, abs=1e-3) and kl.item() == pytest.approx(expected, abs=1e-3)
 
 
-def test_a_perfect_prediction_has_no_divergence():
+def test_a_perfect_prediction_has_the_smallest_priority_there_is():
     algo, agent = make()
     p = torch.softmax(torch.randn(6, N_ACTIONS, P), -1)
     agent.__class__ = type("Fixed", (MlpCatDqnAgent,), {"__call__": lambda self, *inputs: p})
@@ -157,7 +162,7 @@ def test_a_perfect_prediction_has_no_divergence():
     action = ((p @ torch.linspace(V_MIN, V_MAX, P)).argmax(-1)).long()
     samples = replayed(6)._replace(action=action, return_=torch.zeros(6), bootstrap_discount=torch.ones(6))
     kl = algo.loss(samples)[1]
-    assert (kl >= 0).all() and kl.max() < 1e-5
+    torch.testing.assert_close(kl, torch.full((6,), EPS))
 
 
 def game_batch(agent, game, itr):

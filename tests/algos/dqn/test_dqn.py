@@ -372,7 +372,7 @@ def test_a_buffer_of_ones_own_that_prioritizes_gets_settings_and_priorities():
     for itr in range(8):
         info = algo.optimize_agent(itr, batch(itr))
     assert buffer.settings == (0.6, 0.2, 0.5)
-    np.testing.assert_allclose(buffer.betas, [0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    np.testing.assert_allclose(buffer.betas, [0.2, 0.2, 0.4, 0.6, 0.8, 1.0])  # One iteration late, as in the original.
     assert len(buffer.priorities) == algo.update_counter and buffer.priorities[0].shape == (8,)
     assert max(p.max() for p in buffer.priorities) <= 0.5
     assert info.loss == [0.0] * algo.updates_per_optimize  # All weights are zero.

@@ -48,11 +48,19 @@ def test_advantages_are_normalized_over_the_valid_steps():
     _, advantage, valid = algo.process_returns(samples)
     kept = advantage[valid.bool()]
     assert kept.mean().item() == pytest.approx(0, abs=1e-9)
-    assert kept.std(correction=0).item() == pytest.approx(1)
+    assert kept.std().item() == pytest.approx(1)  # The unbiased one.
 
 
-def test_equal_advantages_normalize_to_zero():
+@pytest.mark.parametrize("valid", [None, torch.tensor([[1.0, 1, 1], [1, 0, 0]])])
+def test_normalized_numbers_are_divided_by_the_unbiased_standard_deviation(valid):
+    x = torch.tensor([[1.0, 4, 2], [7, 5, 3]])
+    kept = x if valid is None else x[valid.bool()]
+    torch.testing.assert_close(normalize(x, valid), (x - kept.mean()) / kept.std())
+
+
+def test_equal_advantages_normalize_to_zero_and_so_does_a_single_one():
     assert normalize(torch.full((3, 2), 5.0)).abs().max() == 0
+    assert normalize(torch.full((1, 1), 5.0)) == 0
 
 
 def test_training_sees_what_the_agent_saw_after_an_episodes_end():

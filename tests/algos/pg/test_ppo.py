@@ -68,11 +68,19 @@ def test_every_epoch_visits_every_step_once_in_another_order():
     assert not torch.equal(epochs[0], epochs[1])
 
 
-def test_what_the_minibatches_do_not_divide_is_left_out_with_a_warning():
-    with pytest.warns(UserWarning, match="leaves out 4 of them"):
-        algo = start(PPO(epochs=2, minibatches=6), MlpFfAgent(), T, B)
-    assert algo.minibatch_idxs((T, B), "cpu").shape == (12, 6)
-    assert algo.batch_size == 6
+@pytest.mark.parametrize("minibatches, per_epoch, size, left_out", [(6, 6, 6, 4), (9, 10, 4, 0), (15, 20, 2, 0)])
+def test_there_are_as_many_minibatches_as_fit_where_they_do_not_divide_the_batch(minibatches, per_epoch, size, left_out):
+    with pytest.warns(UserWarning, match=f"every epoch has {per_epoch} minibatches, and leaves out {left_out} steps"):
+        algo = start(PPO(epochs=2, minibatches=minibatches), MlpFfAgent(), T, B)
+    idxs = algo.minibatch_idxs((T, B), "cpu")
+    assert idxs.shape == (2 * per_epoch, size) and algo.batch_size == size
+    assert all(len(set(epoch.tolist())) == T * B - left_out for epoch in idxs.reshape(2, -1))
+
+
+def test_a_recurrent_agent_trains_on_every_sequence_where_minibatches_do_not_divide_them():
+    with pytest.warns(UserWarning, match="every epoch has 6 minibatches, and leaves out 0 environments"):
+        algo = start(PPO(epochs=1, minibatches=4), GruAgent(), T, 6)
+    assert sorted(algo.minibatch_idxs((T, 6), "cpu", torch.ones(T, 6)).flatten().tolist()) == list(range(6))
 
 
 def test_minibatches_are_of_valid_steps_only():
@@ -124,13 +132,14 @@ def test_rates_fall_linearly_and_are_functions_of_the_iteration():
     agent = MlpFfAgent()
     algo = start(PPO(learning_rate=0.4, ratio_clip=0.2), agent, T, B, n_itr=10)
     seen = {}
-    for itr in (0, 5, 9, 5):
+    for itr in (0, 1, 5, 9, 5):
         algo.optimize_agent(itr, random_samples(agent, T, B))
         rates = algo.optimizer.param_groups[0]["lr"], algo.ratio_clip
         assert seen.setdefault(itr, rates) == rates
     assert seen[0] == (0.4, 0.2)
-    assert seen[5] == pytest.approx((0.2, 0.1))
-    assert seen[9] == pytest.approx((0.04, 0.02))
+    assert seen[1] == pytest.approx((0.36, 0.2))  # The clip is one iteration late, as in the original.
+    assert seen[5] == pytest.approx((0.2, 0.12))
+    assert seen[9] == pytest.approx((0.04, 0.04))
 
     resumed = start(PPO(learning_rate=0.4, ratio_clip=0.2, initial_optim_state_dict=algo.optim_state_dict()), agent, T, B, n_itr=10)
     resumed.optimize_agent(9, random_samples(agent, T, B))
@@ -143,8 +152,8 @@ def test_rates_of_runs_of_any_length_and_beyond_are_finite_and_never_negative(n_
     algo = start(PPO(learning_rate=0.4, ratio_clip=0.2, minibatches=1, epochs=1), agent, T, B, n_itr=n_itr)
     for itr in range(n_itr + 2):
         opt_info = algo.optimize_agent(itr, random_samples(agent, T, B))
-        remaining = max(1 - itr / n_itr, 0)
-        assert (algo.optimizer.param_groups[0]["lr"], algo.ratio_clip) == pytest.approx((0.4 * remaining, 0.2 * remaining))
+        remaining, before = max(1 - itr / n_itr, 0), max(1 - max(itr - 1, 0) / n_itr, 0)
+        assert (algo.optimizer.param_groups[0]["lr"], algo.ratio_clip) == pytest.approx((0.4 * remaining, 0.2 * before))
         assert np.isfinite(opt_info.loss).all()
 
 

@@ -351,8 +351,9 @@ def test_what_is_logged_of_an_update_of_sac():
     for itr in range(3):
         info = algo.optimize_agent(itr, batch(itr))
     assert {field: len(getattr(info, field)) for field in info._fields} == dict(
-        q1Loss=1, q2Loss=1, piLoss=1, q1GradNorm=1, q2GradNorm=1, piGradNorm=1, q1=8, q2=8, piMu=8 * A, piLogStd=8 * A, qMeanDiff=1, alpha=1
+        q1Loss=1, q2Loss=1, piLoss=1, q1GradNorm=1, q2GradNorm=1, piGradNorm=1, q1=4, q2=4, piMu=4 * A, piLogStd=4 * A, qMeanDiff=1, alpha=1
     )  # fmt: skip
+    assert info.alpha == [1.0]  # What the update was made with.
 
     class More(SAC):
         def append_opt_info_(self, opt_info, losses, grad_norms, values):
@@ -625,7 +626,6 @@ def test_the_buffer_of_an_asynchronous_runner_is_shared(name):
         lambda: SAC(learning_rate="fast"),
         lambda: SAC(fixed_alpha=-1),
         lambda: SAC(fixed_alpha="auto"),
-        lambda: SAC(target_entropy=None),
         lambda: SAC(reward_scale="2"),
         lambda: DDPG(bootstrap_timelimit="no"),
         lambda: TD3(mu_learning_rate=5e-3, learning_rate=1e-4),

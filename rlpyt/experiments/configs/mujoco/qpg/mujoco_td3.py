@@ -14,7 +14,7 @@ td3_1M_serial = variant(
         target_update_tau=0.005,
         target_update_interval=2,
         policy_update_interval=2,
-        mu_learning_rate=1e-3,
+        learning_rate=1e-3,
         q_learning_rate=1e-3,
     ),
     model=dict(),

@@ -13,9 +13,40 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As a job in the backgro
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Tiers: tests marked `full` run with --all, or when their file is named
+# ---------------------------------------------------------------------------------------------------------------------
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="run all tests, not only the quick ones")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the tests marked `full`, except those of files that the command line names."""
+    if config.option.all:
+        return
+    arguments = [config.invocation_params.dir / argument.split("::")[0] for argument in config.args]
+    named = {path.resolve() for path in arguments if path.is_file()}
+    left_out = {item for item in items if item.get_closest_marker("full") and item.path.resolve() not in named}
+    config.stash[LEFT_OUT] = len(left_out)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(f"These were the quick tests. To run the other {config.stash[LEFT_OUT]} as well: pytest --all")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fixtures
+# ---------------------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="session")
 def running_cluster():
     """A Ray cluster of two CPUs, the same for all tests."""
+    pytest.importorskip("ray")
     from ray_clusters import RunningCluster
 
     cluster = RunningCluster()

@@ -1,0 +1,20 @@
+"""Which values of a parameter belong to the quick tests: importable as ``tiers`` in test modules."""
+
+import pytest
+
+full = pytest.mark.full
+
+
+def thinned(values, quick):
+    """Return the values of a parameter, all but `quick` marked `full`.
+
+    Two thinned parameters make a thinned product: a case is quick if both of its values are.
+
+    Args:
+        values: all values.
+        quick: the values whose cases are quick.
+    """
+    values, quick = list(values), list(quick)
+    unknown = [value for value in quick if value not in values]
+    assert not unknown, f"{unknown} are not among the values {values}"
+    return [value if value in quick else pytest.param(value, marks=full) for value in values]

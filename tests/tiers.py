@@ -1,8 +1,9 @@
-"""Which values of a parameter belong to the quick tests: importable as ``tiers`` in test modules."""
+"""Markers, and which values of a parameter belong to the quick tests: importable as ``tiers`` in test modules."""
 
 import pytest
 
 full = pytest.mark.full
+processes = pytest.mark.processes
 
 
 def thinned(values, quick):

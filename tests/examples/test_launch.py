@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import preloaded
 import pytest
 
 from rlpyt.utils.launching.affinity import encode_affinity
@@ -19,14 +20,18 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 TWO_SLOTS = encode_affinity(n_cpu_core=2, set_affinity=False)  # Also where there is one processor.
 
 
-def start(script, *args, cwd=None):
-    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(EXAMPLES.parent))
-    command = [sys.executable, str(script), *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd)
+ENVIRONMENT = dict(OMP_NUM_THREADS="1", PYTHONPATH=str(EXAMPLES.parent))
+
+
+def start(script):
+    environment = {**os.environ, **ENVIRONMENT}
+    return subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def run(script, *args, cwd=None):
-    return outcome(start(script, *args, cwd=cwd))
+    """Exit code, stdout and stderr."""
+    ended = preloaded.run(script, *args, cwd=cwd, timeout=250, **ENVIRONMENT)
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 def outcome(process):

@@ -1,11 +1,10 @@
 """examples/train.py runs configurations of every family, as a user would run it."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 import torch
 
@@ -34,8 +33,7 @@ RUNS = [
 
 
 def run(*args):
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
-    return subprocess.run([sys.executable, str(SCRIPT), *args], capture_output=True, text=True, timeout=280, env=environment)
+    return preloaded.run(SCRIPT, *args, OMP_NUM_THREADS="1")
 
 
 @pytest.mark.parametrize("args", RUNS, ids=" ".join)

@@ -126,7 +126,7 @@ class TotalAction(TrajInfo):
         return super().terminate(observation)
 
 
-@pytest.mark.parametrize("kind", ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"])
+@pytest.mark.parametrize("kind", kinds(["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"]))
 def test_a_users_traj_info_is_told_about_every_step(kind):
     told, plain = collect(kind, TrajInfoCls=TotalAction, decorrelation=0), collect(kind, decorrelation=0)
     action = along_time(told.batches, lambda batch: batch.agent.action)
@@ -157,7 +157,7 @@ class MemoryTrajInfo(TrajInfo):
         self._told.append((observation, action, agent_info))
 
 
-@pytest.mark.parametrize("kind", ["serial", "GPU, 2 workers"])
+@pytest.mark.parametrize("kind", kinds(["serial", "GPU, 2 workers"]))
 def test_what_a_traj_info_keeps_is_not_overwritten_by_later_batches(kind):
     infos = collect(kind, TrajInfoCls=MemoryTrajInfo, decorrelation=0, T=2).infos
     told = [info._told for batch in infos for info in batch]
@@ -186,7 +186,7 @@ class VectorAgent(RecordingAgent):
 
 
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"])
+@pytest.mark.parametrize("kind", kinds(["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"]))
 def test_an_environment_that_changes_its_action_changes_nothing_that_is_stored_or_seen(kind, wait_reset):
     env = dict(n_actions=0, episode_length=50)
     collected = collect(kind, VectorAgent(), EnvCls=GreedyHandsEnv, env=env, decorrelation=0, wait_reset=wait_reset)

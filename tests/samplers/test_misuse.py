@@ -10,7 +10,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 from agents_for_tests import AlternatingRnnAgent, RecordingAgent, RnnAgent
-from collecting import KINDS, ONE_OF_EACH, SAMPLERS, make_sampler
+from collecting import KINDS, ONE_OF_EACH, SAMPLERS, kinds, make_sampler
 from envs import CountingEnv
 
 from rlpyt.samplers.buffer import get_example_outputs
@@ -220,7 +220,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("odd, said", ODD)
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_what_an_environment_gets_wrong_later_on_is_named_with_environment_and_step(kind, odd, said):
     sampler = make_sampler(kind, EnvCls=OddEnv, env=dict(odd=odd), T=4, B=4, decorrelation=0)
     sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
@@ -241,7 +241,7 @@ class ScalarsEnv(CountingEnv):
         return step._replace(reward=np.array(step.reward), done=np.bool_(step.done))
 
 
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_arrays_of_one_element_are_numbers(kind):
     sampler = make_sampler(kind, EnvCls=ScalarsEnv, env={}, B=4)
     sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
@@ -258,7 +258,7 @@ class ForgetfulAgent(RecordingAgent):
         return step if self.n_calls < 3 else step._replace(agent_info=step.agent_info._replace(prev_action=None))
 
 
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_an_agent_that_leaves_out_a_field_of_agent_info_later_on_is_refused(kind):
     sampler = make_sampler(kind, env={}, B=4)
     sampler.initialize(ForgetfulAgent(), affinity=KINDS[kind].affinity, seed=0)
@@ -272,6 +272,7 @@ def test_threads_that_forked_workers_cannot_have_are_refused_and_spawned_ones_ge
 import torch
 from agents_for_tests import RecordingAgent
 from envs import CountingEnv
+from tiers import full, processes
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 
 def start(start_method):
@@ -309,7 +310,7 @@ class SlippingAgent(RecordingAgent):
         return step if self.n_calls < 4 else self.change(step)
 
 
-@pytest.mark.parametrize("kind", ["serial", "GPU, 2 workers"])
+@pytest.mark.parametrize("kind", kinds(["serial", "GPU, 2 workers"]))
 @pytest.mark.parametrize(
     "change, said",
     [

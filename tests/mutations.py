@@ -188,7 +188,7 @@ MUTANTS = [
         "algos/replay.py",
         "else env.next_observation[-1:],",
         "else env.observation[-1:],",
-        "algos/dqn/test_dqn.py runners/test_resume.py samplers/test_columns.py algos/dqn/test_combinations.py",
+        "samplers/test_columns.py runners/test_changed_environments.py runners/test_resume.py algos/dqn/test_combinations.py",
         "an episode that was cut off ends with the observation before",
     ),
     Mutant(
@@ -624,7 +624,7 @@ class Copy:
         start = time.monotonic()
         with tempfile.TemporaryFile("w+") as output:  # Not a pipe, which processes that are left behind could keep open.
             process = subprocess.Popen(
-                ["nice", *command], cwd=self.path, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                ["nice", "-n", "3", *command], cwd=self.path, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
                 code = process.wait(TIMEOUT)

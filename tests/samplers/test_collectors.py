@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from agents_for_tests import RecordingAgent
-from collecting import along_time, collect
+from collecting import along_time, collect, kinds
 from envs import CountingEnv
 
 from rlpyt.samplers.collections import TrajInfo

@@ -623,9 +623,8 @@ class Copy:
         environment = dict(os.environ, PYTHONPATH=str(self.path), OMP_NUM_THREADS="1")
         start = time.monotonic()
         with tempfile.TemporaryFile("w+") as output:  # Not a pipe, which processes that are left behind could keep open.
-            process = subprocess.Popen(
-                ["nice", "-n", "3", *command], cwd=self.path, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            outputs = dict(stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(["nice", "-n", "3", *command], cwd=self.path, env=environment, start_new_session=True, **outputs)
             try:
                 code = process.wait(TIMEOUT)
             except subprocess.TimeoutExpired:

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiers import full, learning
 
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners.minibatch_rl import MinibatchRl
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "examples")]
 import train  # noqa: E402
+
+pytestmark = [learning, full]
 
 WINDOW = 20  # episodes
 

@@ -4,6 +4,9 @@ import pytest
 
 full = pytest.mark.full
 processes = pytest.mark.processes
+learning = pytest.mark.learning
+examples = pytest.mark.examples
+ray = pytest.mark.ray
 
 
 def thinned(values, quick):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import thinned
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "examples")]
@@ -34,6 +35,7 @@ RUNS = [  # runner, configuration, sampler instead of its own
     (AsyncRl, "cartpole dqn", "async_serial"),
     (AsyncRlEval, "cartpole dqn", "async_serial"),
 ]
+QUICK = [RUNS[1], RUNS[2], RUNS[7]]  # One of each family.
 
 
 def tables():
@@ -89,7 +91,7 @@ def columns_of_run(RunnerCls, configuration, sampler, run_dir):
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("RunnerCls, configuration, sampler", RUNS, ids=lambda x: getattr(x, "__name__", x))
+@pytest.mark.parametrize("RunnerCls, configuration, sampler", thinned(RUNS, quick=QUICK), ids=lambda x: getattr(x, "__name__", x))
 def test_the_page_lists_what_runs_log(RunnerCls, configuration, sampler, tmp_path):
     algo, traj_info, header = columns_of_run(RunnerCls, configuration, sampler, tmp_path)
     assert header == documented_columns(RunnerCls.__name__, algo, traj_info)

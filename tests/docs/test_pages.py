@@ -7,6 +7,7 @@ from pathlib import Path
 import preloaded
 import pytest
 from pages import script
+from tiers import examples, processes, thinned
 
 from rlpyt.cli import COMMANDS, make_parser
 
@@ -30,7 +31,9 @@ def test_these_pages_have_code():
 
 
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+@examples
+@processes
+@pytest.mark.parametrize("page", thinned(WITH_CODE, quick=[ROOT / "README.md"]), ids=name)
 def test_the_code_of_a_page_runs(page, tmp_path):
     out = preloaded.run(ROOT / "tests" / "pages.py", page, tmp_path, cwd=tmp_path, timeout=240, OMP_NUM_THREADS="1")
     assert out.returncode == 0, out.stderr[-3000:]

@@ -9,9 +9,12 @@ from pathlib import Path
 import preloaded
 import pytest
 import torch
+from tiers import examples, full, processes, thinned
 
 from rlpyt.episodes import Trainer
 from rlpyt.experiment import SnapshotConfig
+
+pytestmark = [examples, processes]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RUNS = {
@@ -49,7 +52,7 @@ def run(name, *args):
     return preloaded.run(script, *args, OMP_NUM_THREADS="1")
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", thinned(RUNS, quick=["example_0", "example_3 cpu", "episodes"]))
 def test_examples_run_in_smoke_size_and_leave_a_run_directory(name):
     out = run(name, "--smoke", "--seed", "1", *RUNS[name])
     assert out.returncode == 0, out.stderr
@@ -68,6 +71,7 @@ def test_examples_run_in_smoke_size_and_leave_a_run_directory(name):
         assert params["mid_batch_reset"] is (name == "example_4 reset")
 
 
+@full
 @pytest.mark.parametrize("name, args", [("example_0", []), ("example_3", ["--sample_mode", "cpu"]), ("example_4", [])])
 def test_examples_are_safe_under_spawn(name, args, tmp_path):
     script = tmp_path / f"{name}.py"

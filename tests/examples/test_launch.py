@@ -10,12 +10,13 @@ from pathlib import Path
 
 import preloaded
 import pytest
+from tiers import examples, full, processes
 
 from rlpyt.utils.launching.affinity import encode_affinity
 from rlpyt.utils.launching.status import experiment_status, last_row
 from rlpyt.utils.launching.variant import save_variant
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = [examples, processes, pytest.mark.timeout(280)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TWO_SLOTS = encode_affinity(n_cpu_core=2, set_affinity=False)  # Also where there is one processor.
 
@@ -82,6 +83,7 @@ def test_they_explain_themselves(script):
     assert code == 0 and "What it teaches" in out and "--smoke" in out
 
 
+@full
 def test_a_sweep_of_variants_and_seeds(tmp_path):
     args = ["cartpole_ppo", "--affinity_code", TWO_SLOTS, "--runs_per_setting", 2, "--log_dir", tmp_path, "--smoke"]
     code, out, err = run(EXAMPLES / "launch.py", *args)
@@ -94,6 +96,7 @@ def test_a_sweep_of_variants_and_seeds(tmp_path):
     assert all(name.endswith(f"run_{seed}") for name, seed in seeds.items())
 
 
+@full
 def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path):
     script = tmp_path / "launch.py"
     length = ["runner.n_steps=40_000", "runner.log_interval_steps=512"]

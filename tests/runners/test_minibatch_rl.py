@@ -10,6 +10,7 @@ import psutil
 import pytest
 import torch
 from envs import CountingEnv
+from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -105,6 +106,7 @@ def test_evaluation_is_logged_before_training_and_at_every_interval(tmp_path):
     assert table[-1]["Diagnostics/CumEvalTime"] > table[0]["Diagnostics/CumEvalTime"]
 
 
+@processes
 @pytest.mark.parametrize("RunnerCls", [MinibatchRl, MinibatchRlEval])
 @pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
 def test_the_same_seed_gives_the_same_run(tmp_path, RunnerCls, SamplerCls):
@@ -211,8 +213,9 @@ def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval
     return process
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("runner", ["MinibatchRl", "MinibatchRlEval"])
+@processes
+@pytest.mark.parametrize("number, code", thinned([(signal.SIGINT, 130), (signal.SIGTERM, 143)], quick=[(signal.SIGTERM, 143)]))
+@pytest.mark.parametrize("runner", thinned(["MinibatchRl", "MinibatchRlEval"], quick=["MinibatchRl"]))
 def test_ctrl_c_and_sigterm_end_with_a_snapshot(tmp_path, runner, number, code):
     process = start_endless_run(tmp_path, runner)
     workers = psutil.Process(process.pid).children(recursive=True)
@@ -230,6 +233,8 @@ def test_ctrl_c_and_sigterm_end_with_a_snapshot(tmp_path, runner, number, code):
     assert "Traceback" not in (tmp_path / "run_0" / "debug.log").read_text()
 
 
+@processes
+@full
 @pytest.mark.parametrize("sampler", ["SerialSampler", "CpuSampler"])
 def test_a_signal_cuts_a_long_evaluation_short(tmp_path, sampler):
     process = start_endless_run(tmp_path, "MinibatchRlEval", sampler, eval_max_steps=10**8, until="Evaluating agent")
@@ -239,6 +244,8 @@ def test_a_signal_cuts_a_long_evaluation_short(tmp_path, sampler):
     assert "Evaluation runs complete" in out
 
 
+@processes
+@full
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
     process = start_endless_run(tmp_path)
     workers = psutil.Process(process.pid).children(recursive=True)
@@ -254,6 +261,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
     assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
 
 
+@processes
 def test_a_worker_that_dies_ends_the_run_with_its_error_and_keeps_the_last_snapshot(tmp_path):
     process = start_endless_run(tmp_path)
     psutil.Process(process.pid).children()[0].kill()

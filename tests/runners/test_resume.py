@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.algos.dqn.dqn import DQN
@@ -93,8 +94,8 @@ def final(runner):
     return runner.agent.state_dict(), runner.algo.optim_state_dict()
 
 
-@pytest.mark.parametrize("evaluate", [False, True])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("evaluate", thinned([False, True], quick=[True]))
+@pytest.mark.parametrize("case", thinned(CASES, quick=["ppo_lstm", "dqn_prioritized", "r2d1", "sac"]))
 def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
     expected = final(run(case, tmp_path / "whole", evaluate))
     with pytest.raises(Killed):
@@ -105,8 +106,9 @@ def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("sampler", ["cpu", "gpu", "alternating"])
-@pytest.mark.parametrize("case", ["a2c", "ppo_lstm", "dqn_prioritized", "r2d1"])
+@processes
+@pytest.mark.parametrize("sampler", thinned(["cpu", "gpu", "alternating"], quick=["gpu"]))
+@pytest.mark.parametrize("case", thinned(["a2c", "ppo_lstm", "dqn_prioritized", "r2d1"], quick=["ppo_lstm"]))
 def test_so_is_a_synchronous_run_with_workers(case, sampler, tmp_path):
     settings = dict(evaluate=True, sampler_path=train.SAMPLERS[sampler])
     expected = final(run(case, tmp_path / "whole", **settings))
@@ -130,7 +132,7 @@ def test_a_resumed_run_may_be_longer_and_in_another_directory(tmp_path):
     assert rows(tmp_path / "b")[:4] == rows(tmp_path / "a") and len(rows(tmp_path / "b")) == 5
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+@pytest.mark.parametrize("damage", thinned(["cut", "flipped", "empty"], quick=["flipped"]))
 def test_of_a_damaged_snapshot_the_one_before_is_taken(damage, tmp_path, capsys):
     directory = run_dir(tmp_path / "a")
     file = directory / "params.pkl"
@@ -212,7 +214,8 @@ def test_a_snapshot_that_a_new_run_puts_aside_is_found(tmp_path):
     assert resumed.first_itr == 24 and len(rows(tmp_path / "a")) == 5
 
 
-@pytest.mark.parametrize("workers_cpus", [[0], [0, 1, 2]])
+@processes
+@pytest.mark.parametrize("workers_cpus", thinned([[0], [0, 1, 2]], quick=[[0]]))
 def test_with_another_number_of_workers_new_episodes_begin(workers_cpus, tmp_path, capsys):
     """Also with frames, of which the replay wants to know that they are the first ones."""
 
@@ -277,6 +280,8 @@ run("dqn_prioritized", Path({log_dir!r}), False, n_steps=10**7, log_interval_ste
 """
 
 
+@processes
+@full
 def test_killed_at_any_moment_a_run_can_be_resumed_with_its_replay(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(8):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiers import full, processes, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
@@ -221,7 +222,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(setup_first, tmp_path):
     [
         (LocalSampler, dict(n_workers=2)),
         (LocalSampler, dict(n_workers=1, worker_class=VecWorker, worker_args=dict(n_envs=3))),
-        (MultiprocessingSampler, dict(n_workers=2)),
+        pytest.param(MultiprocessingSampler, dict(n_workers=2), marks=[processes, full]),
     ],
 )
 @pytest.mark.parametrize("make_env", [RandomGoal, lambda: GymEnv("MountainCarContinuous-v0", max_episode_length=5)], ids=["point", "gym"])
@@ -593,7 +594,7 @@ def train_rlpyt(case, directory, stop_at=None, evaluate=False, resume=False, mod
     return trainer, settings["agent"], algo
 
 
-@pytest.mark.parametrize("evaluate", [False, True])
+@pytest.mark.parametrize("evaluate", thinned([False, True], quick=[True]))
 @pytest.mark.parametrize("case", CASES)
 def test_resumed_training_of_an_rlpyt_algorithm_is_the_uninterrupted_one(case, evaluate, tmp_path):
     _, agent, algo = train_rlpyt(case, tmp_path / "whole", evaluate=evaluate)
@@ -635,6 +636,8 @@ def two_ranks(directory):
     return trainer
 
 
+@processes
+@full
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("batch_size, steps", [(64, [64, 128, 192]), (None, [32, 64, 96])])
 def test_several_processes_train_by_epochs(batch_size, steps, tmp_path):

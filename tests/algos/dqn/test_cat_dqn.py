@@ -6,6 +6,7 @@ import torch
 from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, PickTheLargest, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import full, learning
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
@@ -231,6 +232,8 @@ def test_impossible_settings_are_refused(settings):
         CategoricalDQN(**settings)
 
 
+@learning
+@full
 def test_it_learns_a_game():
     torch.manual_seed(1)
     np.random.seed(1)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, PickTheLargest, start
+from tiers import learning
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -389,6 +390,7 @@ def test_overriding_what_is_stored_takes_effect():
     assert (algo.replay_buffer.samples.reward[:T] == 9).all()
 
 
+@learning
 def test_it_learns_a_game():
     torch.manual_seed(1)
     np.random.seed(1)

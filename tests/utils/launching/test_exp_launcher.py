@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tiers import full, processes, thinned
 
 from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.launching import exp_launcher, sweep
@@ -22,7 +23,7 @@ from rlpyt.utils.launching.exp_launcher import launch_experiment, rerun_experime
 from rlpyt.utils.launching.status import both_ends, experiment_status, read_mark
 from rlpyt.utils.launching.variant import VariantLevel, load_variant, make_variants
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [processes, pytest.mark.timeout(120)]
 ROOT = Path(__file__).parents[3]
 ONE_SLOT = encode_affinity(n_cpu_core=1)
 TWO_SLOTS = encode_affinity(n_cpu_core=2, set_affinity=False)  # Also where there is one processor.
@@ -321,7 +322,7 @@ def test_runs_that_finished_are_skipped_and_those_that_failed_run_again(train, t
     assert stdout.count("to stdout of 0") == 2, "what the first attempt said is kept"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], quick=[signal.SIGINT]))
 def test_a_signal_ends_all_runs_which_save_and_go_on_later(train, tmp_path, mark, number):
     exp_dir = tmp_path / "exp"
     kwargs = dict(script=train, affinity_code=TWO_SLOTS, experiment_title=exp_dir, runs_per_setting=1)
@@ -463,6 +464,7 @@ def test_what_its_output_cannot_show_does_not_end_runs(train, tmp_path, mark):
     assert [run.state for run in experiment_status(tmp_path / "exp")] == ["finished", "failed", "finished"]
 
 
+@full
 @pytest.mark.parametrize("do, expected", [("short", 0), ("fail", 1)])
 @pytest.mark.parametrize("before", ["", "sys.stdout.close()", "sys.stdout = None", "sys.stdout = open('/dev/full', 'w')"])
 def test_nobody_has_to_read_its_output(train, tmp_path, mark, before, do, expected):

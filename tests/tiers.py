@@ -15,10 +15,10 @@ def thinned(values, quick):
     Two thinned parameters make a thinned product: a case is quick if both of its values are.
 
     Args:
-        values: all values.
+        values: all values; tuples where there are several parameters.
         quick: the values whose cases are quick.
     """
     values, quick = list(values), list(quick)
     unknown = [value for value in quick if value not in values]
     assert not unknown, f"{unknown} are not among the values {values}"
-    return [value if value in quick else pytest.param(value, marks=full) for value in values]
+    return [value if value in quick else pytest.param(*(value if isinstance(value, tuple) else [value]), marks=full) for value in values]

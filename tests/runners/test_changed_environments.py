@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from tiers import processes
 
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.algos.qpg.sac import SAC
@@ -29,7 +28,6 @@ class Curriculum(MinibatchRl):
         super().run_iteration(itr)
 
 
-@processes
 @pytest.mark.timeout(120)
 def test_the_last_step_in_an_environment_that_is_changed_ends_its_episode_as_by_a_time_limit(tmp_path):
     sampler = SerialSampler(

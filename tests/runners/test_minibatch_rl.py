@@ -17,6 +17,7 @@ from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.runners.diagnostics import Diagnostics
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
@@ -104,6 +105,31 @@ def test_evaluation_is_logged_before_training_and_at_every_interval(tmp_path):
     assert all(row["Diagnostics/TrajsInEval"] == 10 and row["Diagnostics/StepsInEval"] == 58 for row in table)
     assert all(name in table[0] for name in ("Diagnostics/CumEvalTime", "Diagnostics/CumTrainTime", "ReturnAverage"))
     assert table[-1]["Diagnostics/CumEvalTime"] > table[0]["Diagnostics/CumEvalTime"]
+
+
+def test_evaluations_are_left_out_until_the_iteration_before_learning_begins(tmp_path):
+    sampler = SerialSampler(CountingEnv, {}, batch_T=5, batch_B=2, max_decorrelation_steps=0, eval_n_envs=1, eval_max_steps=20)
+    algo = DQN(batch_size=4, replay_ratio=4, min_steps_learn=50, replay_size=100)
+    runner = MinibatchRlEval(algo=algo, agent=MlpDqnAgent(), sampler=sampler, n_steps=70, log_interval_steps=10)
+    with logger_context(str(tmp_path), 0, "test", override_prefix=True) as run_dir:
+        runner.train()
+    assert algo.min_itr_learn == 5
+    evaluated = [float(row["Diagnostics/TrajsInEval"]) > 0 for row in rows(run_dir)]
+    assert evaluated == [True, True, False, False, False, True, True, True], "before training, and after iterations 0 to 6"
+
+
+@pytest.mark.parametrize("training_pauses, seconds", [(True, 2), (False, 5)])
+def test_seconds_of_an_evaluation_count_as_training_unless_training_pauses(monkeypatch, training_pauses, seconds):
+    recorded, now = {}, [100.0]
+    monkeypatch.setattr("rlpyt.runners.diagnostics.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rlpyt.runners.diagnostics.logger.record_tabular", recorded.__setitem__)
+    diagnostics = Diagnostics([], batch_size=10, train_batch_size=4)
+    for _ in range(6):
+        diagnostics.count_batch(0)
+    now[0] += 5
+    diagnostics.record(itr=5, updates=30, eval_time=3.0, training_pauses=training_pauses)
+    assert recorded["StepsPerSecond"] == 60 / seconds and recorded["UpdatesPerSecond"] == 30 / seconds
+    assert recorded["CumTime (s)"] == 5
 
 
 @processes

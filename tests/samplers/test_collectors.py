@@ -93,6 +93,11 @@ def test_without_a_trajectory_signal_done_ends_the_trajectory():
     assert sum(map(len, collected.infos)) == sum(batch.env.done.sum() for batch in collected.batches)
 
 
+def test_decorrelation_takes_one_step_to_as_many_as_it_may():
+    (batch,) = collect("serial", B=40, decorrelation=3, env=dict(episode_length=100), n_batches=1, evaluate_after=()).batches
+    assert set(batch.env.observation[0, :, 2]) == {1, 2, 3}, "the step that each environment is at"
+
+
 def test_no_decorrelation_starts_all_environments_at_their_beginning():
     batches = collect("serial", decorrelation=0, n_batches=1).batches
     np.testing.assert_array_equal(batches[0].env.observation[0, :, 2], 0)

@@ -22,3 +22,8 @@ def thinned(values, quick):
     unknown = [value for value in quick if value not in values]
     assert not unknown, f"{unknown} are not among the values {values}"
     return [value if value in quick else pytest.param(*(value if isinstance(value, tuple) else [value]), marks=full) for value in values]
+
+
+def start_methods(*names):
+    """Return ways to start processes as the values of a parameter: only "fork" is quick, others import everything again."""
+    return [pytest.param(name, marks=[processes] + [full] * (name != "fork")) for name in names]

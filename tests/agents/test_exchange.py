@@ -7,6 +7,7 @@ import time
 
 import pytest
 import torch
+from tiers import start_methods
 
 from rlpyt.agents.exchange import ParameterExchange
 
@@ -51,7 +52,7 @@ def send_for_ever(exchange, pipe):
         exchange.send(parameters(version, n=300))
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 def test_versions_are_never_mixed(start_method):
     ctx = mp.get_context(start_method)
     exchange = ParameterExchange(parameters(0, n=300))

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tiers import start_methods
 
 from rlpyt.replays.non_sequence import frame, prioritized, time_limit, uniform
 from rlpyt.replays.sequence import frame as sequence_frame
@@ -384,7 +385,7 @@ def test_a_writer_killed_after_rows_were_published_but_not_yet_to_the_tree_leave
             assert buffer.priority_tree.window() == buffer.ring.window(*buffer.start_zones(), buffer.start_interval)
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", start_methods("spawn", "forkserver"))
 def test_buffers_can_be_arguments_of_a_starting_process(method):
     ctx = mp.get_context(method)
     names = ("AsyncPrioritizedReplayFrameBuffer", "AsyncTlUniformReplayBuffer", "AsyncUniformSequenceReplayBuffer")

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tiers import full
 
 from rlpyt.replays.draws import Draw, DrawnReplay
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
@@ -285,7 +286,7 @@ def _sample_in_child(replay, answers):
     replay.close()
 
 
-@pytest.mark.parametrize("method, used", [("fork", False), ("fork", True), ("spawn", True)])
+@pytest.mark.parametrize("method, used", [("fork", False), ("fork", True), pytest.param("spawn", True, marks=full)])
 def test_a_process_started_with_it_has_a_thread_of_its_own(method, used):
     ctx = mp.get_context(method)
     replay, answers = PrefetchedReplay(build(AsyncPrioritizedReplayBuffer), 8), ctx.Queue()

@@ -360,8 +360,13 @@ with logger_context({log_dir!r}, 0, "test", snapshot_mode="last"):
 """
 
 
-@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM, signal.SIGKILL], quick=[signal.SIGTERM]))
-@pytest.mark.parametrize("sampler", thinned(["serial", "alternating"], quick=["serial"]))
+@pytest.mark.parametrize(
+    "sampler, number",
+    [
+        ("serial", signal.SIGTERM),
+        *(pytest.param("alternating", number, marks=full) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)),
+    ],
+)
 def test_a_run_that_is_told_to_end_saves_and_leaves_nothing_behind(sampler, number, tmp_path):
     tests = str(Path(__file__).parents[1])
     script = SCRIPT.format(tests=tests, root=str(Path(tests).parent), log_dir=str(tmp_path), sampler=sampler)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 from envs import CountingEnv
-from tiers import full, processes, thinned
+from tiers import full, processes
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -240,8 +240,10 @@ def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval
 
 
 @processes
-@pytest.mark.parametrize("number, code", thinned([(signal.SIGINT, 130), (signal.SIGTERM, 143)], quick=[(signal.SIGTERM, 143)]))
-@pytest.mark.parametrize("runner", thinned(["MinibatchRl", "MinibatchRlEval"], quick=["MinibatchRl"]))
+@pytest.mark.parametrize(
+    "runner, number, code",
+    [("MinibatchRl", signal.SIGTERM, 143), pytest.param("MinibatchRlEval", signal.SIGINT, 130, marks=full)],
+)
 def test_ctrl_c_and_sigterm_end_with_a_snapshot(tmp_path, runner, number, code):
     process = start_endless_run(tmp_path, runner)
     workers = psutil.Process(process.pid).children(recursive=True)

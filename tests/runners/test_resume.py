@@ -31,8 +31,8 @@ small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
 small_networks = dict(model_kwargs=dict(hidden_sizes=[16, 16]), q_model_kwargs=dict(hidden_sizes=[16, 16]))
 CASES = {
     "a2c": ("cartpole", "a2c", {}),
-    "ppo": ("cartpole", "ppo", {}),
-    "ppo_lstm": ("cartpole_without_velocities", "ppo_lstm", dict(sampler=dict(batch_T=16, batch_B=8))),
+    "ppo": ("cartpole", "ppo", dict(algo=dict(epochs=3), sampler=dict(batch_T=16))),
+    "ppo_lstm": ("cartpole_without_velocities", "ppo_lstm", dict(algo=dict(epochs=3), sampler=dict(batch_T=16, batch_B=8))),
     "dqn": ("cartpole", "dqn", dict(algo=dict(small_replay, eps_steps=300))),
     "dqn_prioritized": ("cartpole", "dqn", dict(algo=dict(small_replay, prioritized_replay=True, prefetch_batches=True))),
     "catdqn": ("cartpole", "catdqn", dict(algo=small_replay)),

@@ -18,7 +18,7 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import GPU_SAMPLERS, SAMPLERS, assert_signals_are_empty
 from envs import ClosingEnv, CountingEnv, FailingEnv, ModulesEnv, SlowEnv
-from tiers import full, processes, thinned
+from tiers import full, processes, start_methods, thinned
 
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.samplers.workers import WorkerError, allowed_cpus, check_affinity, set_cpu_affinity, share_processors, split_evenly
@@ -203,7 +203,7 @@ def test_a_worker_that_ends_is_reported_with_its_code_or_signal(kind, how, said,
 # ---------------------------------------------------------------------------------------------------------------------
 # Exceptions
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("start_method", thinned(["fork", "spawn"], quick=["fork"]))
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 @every_sampler
 def test_what_the_environment_raised_is_what_you_see(kind, start_method, tmp_path):
     env = dict(fail_in="step", fail_at=8, once=str(tmp_path / "failed"))
@@ -537,7 +537,7 @@ def test_workers_of_every_sampler_end_when_their_master_is_killed(run_master, st
 
 
 @full
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 def test_a_program_that_forgets_shutdown_exits_cleanly(run_master, start_method):
     then = "samplers = [start(kind) for kind in SAMPLERS]\nfor sampler in samplers:\n    sampler.obtain_samples(0)"
     program = run_master(start_method, then)

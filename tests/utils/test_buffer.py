@@ -7,6 +7,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
+from tiers import start_methods
 
 from rlpyt.utils import buffer as buffer_module
 from rlpyt.utils.buffer import (
@@ -69,7 +70,7 @@ def write(array, structure):
     structure.b.c[1] = 9
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", start_methods("fork", "spawn", "forkserver"))
 def test_started_processes_write_into_the_same_memory_also_through_slices(method):
     array = np_mp_array((4, 3), np.float32)
     buf = buffer_from_example(EXAMPLE, (2, 6), share_memory=True)

@@ -7,6 +7,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
+from tiers import start_methods
 
 from rlpyt.utils.collections import (
     AttrDict,
@@ -188,7 +189,7 @@ def send_back(pipe, structure):
     pipe.send((type(structure).__name__, structure._fields, structure[0].a))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", start_methods("fork", "spawn", "forkserver"))
 def test_structures_reach_other_processes(method):
     context = multiprocessing.get_context(method)
     mine, theirs = context.Pipe()

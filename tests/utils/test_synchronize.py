@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from tiers import start_methods
 
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.synchronize import ProcessLock, RWLock, drain_queue, find_port
@@ -41,7 +42,7 @@ def _read(lock, entered):
         entered.set()
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", start_methods("fork", "spawn"))
 def test_a_writer_keeps_readers_of_other_processes_out(method):
     ctx = mp.get_context(method)
     lock, entered = RWLock(ctx), ctx.Event()

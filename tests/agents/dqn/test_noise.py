@@ -8,6 +8,7 @@ import pytest
 import torch
 from envs import CountingEnv
 from ranks import process_group
+from tiers import start_methods
 
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -121,7 +122,7 @@ def _q_of_a_worker(agent, pipe):
     pipe.send(q_of_a_step(agent).tolist())
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 def test_workers_turn_their_noise_on_and_off_by_themselves(start_method):
     agent = MlpDqnAgent(model_kwargs=dict(noisy=True))
     agent.initialize(SPACES, share_memory=True)

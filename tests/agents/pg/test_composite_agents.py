@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from collecting import KINDS, ONE_OF_EACH, collect
+from collecting import KINDS, ONE_OF_EACH, collect, kinds
 from envs import make_structured
 from ranks import process_group
 from tiers import full, learning
@@ -156,7 +156,7 @@ def test_states_are_saved_and_loaded_also_under_data_parallel_training(AgentCls,
 
 # ---------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("recurrent", [False, True])
-@pytest.mark.parametrize("kind", [*ONE_OF_EACH, "alternating, spawn"])
+@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "alternating, spawn"]))
 def test_all_samplers_collect_mixed_actions(kind, recurrent):
     AgentCls = MlpCompositeFfAgent
     if recurrent:

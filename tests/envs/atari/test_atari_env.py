@@ -6,6 +6,7 @@ import ale_py
 import cv2
 import numpy as np
 import pytest
+from tiers import start_methods
 
 from rlpyt.envs.atari import atari_env
 from rlpyt.envs.atari.atari_env import ACTION_INDEX, ACTION_MEANING, AtariEnv, AtariTrajInfo, EnvInfo
@@ -451,7 +452,7 @@ def test_a_missing_dependency_names_the_install_command(missing):
     assert "ImportError: Atari environments need" in done.stderr and 'pip install "rlpyt[atari]"' in done.stderr
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", start_methods("fork", "spawn"))
 def test_environments_work_in_child_processes_though_opencv_used_threads_before(method):
     image = np.random.default_rng(0).integers(0, 256, (2000, 2000), dtype=np.uint8)
     cv2.setNumThreads(2)

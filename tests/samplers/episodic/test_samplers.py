@@ -18,7 +18,7 @@ import torch
 from agents_for_tests import RandomAgent, RecordingAgent
 from envs import CountingEnv, FailingEnv, SlowEnv
 from policies_for_tests import PATH, PictureEnv, RandomLengthEnv, RandomPolicy, ScriptedPolicy, factory, grid
-from tiers import full, processes, thinned
+from tiers import full, processes, start_methods, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.multitask import TaskNameWrapper
@@ -121,7 +121,7 @@ def test_all_samplers_return_the_same(make, name, worker_class, args):
     assert random.getstate() == states[0] and str(np.random.get_state()) == str(states[1])
 
 
-@pytest.mark.parametrize("start_method", thinned(["fork", "spawn"], quick=["fork"]))
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 def test_large_episodes_come_through_shared_memory(make, start_method):
     args = RandomPolicy(), PictureEnv(episode_length=[4, 9])
     kwargs = dict(worker_factory=factory(VecWorker, 2, n_envs=2))

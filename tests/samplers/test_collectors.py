@@ -10,7 +10,7 @@ from rlpyt.samplers.collections import TrajInfo
 from rlpyt.samplers.serial.sampler import SerialSampler
 
 
-@pytest.fixture(scope="module", params=["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"])
+@pytest.fixture(scope="module", params=kinds(["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"]))
 def collected(request):
     return collect(request.param)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from agents_for_tests import AlternatingRnnAgent, RnnAgent, RnnArithmetic
-from collecting import KINDS, along_time, assert_same, collect, make_sampler
+from collecting import KINDS, along_time, assert_same, collect, kinds, make_sampler
 
 from rlpyt.samplers.collections import TrajInfo
 from rlpyt.utils.buffer import buffer_func
@@ -31,7 +31,7 @@ class ActionsTrajInfo(TrajInfo):
         return super().terminate(observation)
 
 
-@pytest.fixture(scope="module", params=TESTED)
+@pytest.fixture(scope="module", params=kinds(TESTED))
 def kind(request):
     return request.param
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from agents_for_tests import RecordingAgent
-from collecting import ENV, along_time, collect
+from collecting import ENV, along_time, collect, kinds
 from envs import CountingEnv
 
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
@@ -13,10 +13,10 @@ from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.seed import env_seed
 
 T, B, SEED = 6, 6, 3
-KINDS = ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers", "no overlap, 2 workers"]
+TESTED = ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers", "no overlap, 2 workers"]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=kinds(TESTED))
 def collected(request):
     return collect(request.param, wait_reset=True, decorrelation=0, n_batches=8, seed=SEED, T=T, B=B)
 

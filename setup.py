@@ -40,7 +40,10 @@ setup(
         "envpool": ["envpool"],
         "ray": ray,
         "minari": minari,
-        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot, *video, *ray, *minari, "wandb"],
+        "test": [
+            *("pytest>=8", "pytest-timeout", "pytest-xdist", "hypothesis>=6", "ruff"),
+            *(*atari, *mujoco, *plot, *video, *ray, *minari, "wandb"),
+        ],
         "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
     },
 )

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import KINDS, Game, all_windows, find, games, play
+from tiers import thinned
 
 from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.collections import namedarraytuple
@@ -27,7 +28,14 @@ def same(a, b):
 # ------------------------------------------------------------------------------------------------------------------
 # Transitions and the oracle
 # ------------------------------------------------------------------------------------------------------------------
-@transitions
+@pytest.mark.parametrize(
+    "kind",
+    thinned(
+        [kind for kind in KINDS if not kind.sequence],
+        quick=[kind for kind in KINDS if kind.name in ("AsyncPrioritizedReplayFrameBuffer", "TlPrioritizedReplayBuffer")],
+    ),
+    ids=lambda kind: kind.name,
+)
 def test_every_transition_priority_and_draw_is_the_oracles(kind):
     @settings(max_examples=50, deadline=None, derandomize=True, database=None)
     @given(games(kind), st.lists(st.integers(1, 30), min_size=4, max_size=12))

@@ -12,6 +12,7 @@ import pytest
 from agents_for_tests import AlternatingRnnAgent, RecordingAgent, RnnAgent
 from collecting import KINDS, ONE_OF_EACH, SAMPLERS, kinds, make_sampler
 from envs import CountingEnv
+from tiers import full, processes
 
 from rlpyt.samplers.buffer import get_example_outputs
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector, CpuWaitResetCollector
@@ -267,6 +268,8 @@ def test_an_agent_that_leaves_out_a_field_of_agent_info_later_on_is_refused(kind
     sampler.shutdown()
 
 
+@processes
+@full
 def test_threads_that_forked_workers_cannot_have_are_refused_and_spawned_ones_get_them():
     program = """
 import torch

@@ -92,10 +92,11 @@ def test_all_samplers_agree(scenario, kind):
 
 
 @processes
+@full
 @pytest.mark.parametrize(
     "kind, scenario",
     [
-        pytest.param(kind, scenario, marks=[] if (kind, scenario) == ("CPU, spawn", "recurrent") else full)
+        (kind, scenario)
         for kind in STARTED_ANEW
         for scenario in ("recurrent", "wait-reset")
         if scenario == "recurrent" or KINDS[kind].acts_in_master

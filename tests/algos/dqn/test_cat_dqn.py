@@ -168,6 +168,7 @@ def game_batch(agent, game, itr):
 RAINBOW = dict(double_dqn=True, prioritized_replay=True, n_step_return=3, pri_beta_steps=100)
 
 
+@full
 def test_all_of_rainbow_trains_together_and_prioritizes_by_divergence():
     torch.manual_seed(0)
     np.random.seed(0)

@@ -275,7 +275,6 @@ def test_threads_that_forked_workers_cannot_have_are_refused_and_spawned_ones_ge
 import torch
 from agents_for_tests import RecordingAgent
 from envs import CountingEnv
-from tiers import full, processes
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 
 def start(start_method):

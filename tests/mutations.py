@@ -188,7 +188,7 @@ MUTANTS = [
         "algos/replay.py",
         "else env.next_observation[-1:],",
         "else env.observation[-1:],",
-        "samplers/test_columns.py runners/test_changed_environments.py runners/test_resume.py algos/dqn/test_combinations.py",
+        "algos/dqn/test_dqn.py runners/test_changed_environments.py",
         "an episode that was cut off ends with the observation before",
     ),
     Mutant(

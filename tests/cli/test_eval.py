@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tiers import processes
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.gym import make
@@ -74,6 +75,7 @@ def test_it_repeats_with_the_same_seed_only(trained, tmp_path, rlpyt):
     assert files[0] == files[1] != files[2]
 
 
+@processes
 @pytest.mark.parametrize(
     "module, key, settings, kwargs",
     [
@@ -218,6 +220,7 @@ if __name__ == "__main__":
 """
 
 
+@processes
 def test_tasks_of_a_list_are_played_in_turn(tmp_path, rlpyt):
     script = tmp_path / "script.py"
     script.write_text(TASKS)

@@ -182,6 +182,7 @@ def test_an_evaluating_runner_needs_evaluation_environments():
         MinibatchRlEval(algo=None, agent=None, sampler=sampler, n_steps=10)
 
 
+@processes
 def test_a_failure_at_the_start_leaves_no_worker_behind():
     sampler = CpuSampler(CountingEnv, {}, batch_T=2, batch_B=2)
     affinity = dict(workers_cpus=[0, 1], set_affinity=False)
@@ -298,6 +299,7 @@ def test_a_worker_that_dies_ends_the_run_with_its_error_and_keeps_the_last_snaps
     assert "WorkerError" in (tmp_path / "run_0" / "debug.log").read_text()
 
 
+@processes
 def test_the_log_says_where_the_seconds_go(tmp_path):
     class Slow(CountingEnv):
         def step(self, action):

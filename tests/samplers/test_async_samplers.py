@@ -9,6 +9,7 @@ import torch
 from agents_for_tests import RecordingAgent
 from collecting import ASYNC_KINDS, assert_same, collect, collect_in_parts, kinds, make_sampler
 from envs import CountingEnv
+from tiers import processes
 
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.utils.buffer import buffer_leaves
@@ -111,6 +112,7 @@ def test_environments_are_closed_by_shutdown(kind, tmp_path):
     assert len(list(tmp_path.iterdir())) == n_examples + 4 + 3
 
 
+@processes
 def test_workers_of_all_parts_draw_other_random_numbers():
     sampler = make_sampler("async CPU", change_collector=lambda Cls: DrawingCollector, B=4)
     sampler.async_initialize(RecordingAgent(), seed=0)

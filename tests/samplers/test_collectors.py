@@ -5,6 +5,7 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import along_time, collect, kinds
 from envs import CountingEnv
+from tiers import processes
 
 from rlpyt.samplers.collections import TrajInfo
 from rlpyt.samplers.serial.sampler import SerialSampler
@@ -103,6 +104,7 @@ def test_no_decorrelation_starts_all_environments_at_their_beginning():
     np.testing.assert_array_equal(batches[0].env.observation[0, :, 2], 0)
 
 
+@processes
 def test_a_horizon_bounds_the_memory_for_final_observations():
     batches = collect("CPU, 2 workers", env=dict(episode_length=4, end="timeout"), T=9).batches
     assert batches[0].final_observation.shape[:2] == (9 // 4 + 1, 6)

@@ -150,6 +150,7 @@ def test_an_evaluation_collector_of_the_other_family_is_refused_when_the_sampler
 # ---------------------------------------------------------------------------------------------------------------------
 # Order of use
 # ---------------------------------------------------------------------------------------------------------------------
+@processes
 @every_sampler
 def test_use_before_initialize_and_after_shutdown_says_so(SamplerCls):
     sampler = make(SamplerCls)
@@ -169,6 +170,7 @@ def test_use_before_initialize_and_after_shutdown_says_so(SamplerCls):
             use(2)
 
 
+@processes
 @every_sampler
 def test_a_sampler_can_be_started_anew(SamplerCls):
     sampler, observations = make(SamplerCls), []
@@ -180,6 +182,7 @@ def test_a_sampler_can_be_started_anew(SamplerCls):
     np.testing.assert_array_equal(*observations)
 
 
+@processes
 @pytest.mark.parametrize("SamplerCls", SAMPLERS.values(), ids=SAMPLERS)
 def test_more_workers_than_environments_start_only_as_many_as_are_needed(SamplerCls):
     sampler = make(SamplerCls, batch_B=2)
@@ -332,6 +335,7 @@ def test_an_agent_whose_outputs_change_shape_or_dtype_is_refused_by_name(kind, c
     sampler.shutdown()
 
 
+@processes
 def test_a_feedforward_agent_goes_from_an_alternating_sampler_to_any_other():
     agent = RecordingAgent()
     for kind, alternating in (("alternating, 2 workers", True), ("GPU, 2 workers", False), ("serial", False)):
@@ -348,6 +352,7 @@ class HastyCollector(GpuResetCollector):
         return agent_inputs, traj_infos, []
 
 
+@processes
 def test_a_collector_that_does_not_take_its_steps_is_an_error_and_not_a_hang():
     sampler = GpuSampler(EnvCls=CountingEnv, env_kwargs={}, batch_T=4, batch_B=2, CollectorCls=HastyCollector)
     sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 1], set_affinity=False), seed=0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from tiers import processes
+from tiers import full, processes
 
 from rlpyt.utils.launching.exp_launcher import run_experiments
 from rlpyt.utils.launching.status import mark, read_mark
@@ -220,6 +220,7 @@ def test_a_run_without_a_mark_gets_none(run_dir, rlpyt):
     assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0 and read_mark(run_dir) == ("pending", {})
 
 
+@full
 @processes
 @pytest.mark.timeout(280)
 def test_an_interrupted_run_goes_on_in_a_process_of_its_own(tmp_path, rlpyt):

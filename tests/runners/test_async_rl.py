@@ -363,7 +363,7 @@ with logger_context({log_dir!r}, 0, "test", snapshot_mode="last"):
 @pytest.mark.parametrize(
     "sampler, number",
     [
-        ("serial", signal.SIGTERM),
+        pytest.param("serial", signal.SIGTERM, marks=full),
         *(pytest.param("alternating", number, marks=full) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)),
     ],
 )
@@ -389,8 +389,9 @@ def test_a_run_that_is_told_to_end_saves_and_leaves_nothing_behind(sampler, numb
         assert steps[-1] == snapshot["cum_steps"] == (snapshot["sampler_itr"] + 1) * T * B
 
 
+@full
 # --- Resume -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("save_replay", thinned([False, True], quick=[True]))
+@pytest.mark.parametrize("save_replay", [False, True])
 def test_a_resumed_run_goes_on_counting(save_replay, tmp_path):
     first = build("cpu", AsyncRlEval, EnvCls=SlowEnv, save_replay=save_replay)
     before = train(first, tmp_path, snapshot_mode="last")

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 from envs import CountingEnv
-from tiers import full, processes
+from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -134,7 +134,7 @@ def test_seconds_of_an_evaluation_count_as_training_unless_training_pauses(monke
 
 @processes
 @pytest.mark.parametrize("RunnerCls", [MinibatchRl, MinibatchRlEval])
-@pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
+@pytest.mark.parametrize("SamplerCls", thinned([SerialSampler, CpuSampler], quick=[SerialSampler]))
 def test_the_same_seed_gives_the_same_run(tmp_path, RunnerCls, SamplerCls):
     def result(name, seed):
         run_dir, runner = train(tmp_path / name, RunnerCls, SamplerCls, seed=seed)
@@ -290,6 +290,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
     assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
 
 
+@full
 @processes
 def test_a_worker_that_dies_ends_the_run_with_its_error_and_keeps_the_last_snapshot(tmp_path):
     process = start_endless_run(tmp_path)

@@ -26,7 +26,7 @@ from rlpyt.samplers.workers import WorkerError, allowed_cpus, check_affinity, se
 TESTS = Path(__file__).parents[1]
 
 pytestmark = processes
-every_sampler = pytest.mark.parametrize("kind", thinned(SAMPLERS, quick=["CPU", "GPU"]))
+every_sampler = pytest.mark.parametrize("kind", thinned(SAMPLERS, quick=["CPU"]))
 gpu_samplers = pytest.mark.parametrize("kind", thinned(GPU_SAMPLERS, quick=["GPU"]))
 TRIALS = 8  # where something happens at a random moment
 
@@ -642,6 +642,7 @@ def test_workers_that_are_served_actions_import_neither_torch_nor_numba(kind, st
     assert not samples.env.env_info.torch.any() and not samples.env.env_info.numba.any()
 
 
+@full
 def test_the_modules_of_workers_that_act_themselves_show_that_this_can_be_seen():
     sampler = start("CPU", EnvCls=ModulesEnv, start_method="spawn")
     samples, _ = sampler.obtain_samples(0)

@@ -7,7 +7,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
-from tiers import processes, start_methods
+from tiers import full, processes, start_methods
 
 from rlpyt.utils import buffer as buffer_module
 from rlpyt.utils.buffer import (
@@ -84,6 +84,7 @@ def test_started_processes_write_into_the_same_memory_also_through_slices(method
     assert (buf.b.c[1, 4:] == 9).all() and buf.b.c[1, :4].sum() == 0 and buf.b.c[0].sum() == 0
 
 
+@full
 @processes
 def test_the_array_class_with_a_handle_of_its_own_shares_slices_under_spawn():
     array = np_mp_array_spawn((3, 2), "float64")

@@ -7,7 +7,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
-from tiers import processes, start_methods
+from tiers import full, processes, start_methods
 
 from rlpyt.utils.collections import (
     AttrDict,
@@ -199,6 +199,7 @@ def test_structures_reach_other_processes(method):
     process.join(60)
 
 
+@full
 @processes
 def test_types_of_the_main_script_reach_spawned_processes(tmp_path):
     script = tmp_path / "script.py"

@@ -382,7 +382,7 @@ def test_the_replay_buffer_suits_observation_settings_and_runner(frames, priorit
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wait_reset", [False, True])
+@pytest.mark.parametrize("wait_reset", thinned([False, True], quick=[True]))
 @pytest.mark.parametrize(
     "settings",
     [dict(), dict(prioritized_replay=False), dict(store_rnn_state_interval=0), dict(input_priorities=False), dict(prefetch_batches=True),

@@ -372,7 +372,7 @@ MUTANTS = [
         "samplers/parallel/base.py",
         'fits = state["columns"] == self._all_columns()',
         "fits = True",
-        "samplers/test_workers.py runners/test_resume.py samplers/test_columns.py",
+        "runners/test_resume.py samplers/test_columns.py",
         "states of workers are restored into other ones",
     ),
     Mutant(

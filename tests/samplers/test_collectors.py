@@ -67,6 +67,13 @@ def test_timeouts_are_told_apart_and_what_they_end_with_is_kept(batches):
     assert n_timeouts > 5
 
 
+def test_each_time_limit_of_a_batch_has_the_value_of_the_observation_that_it_ended_with():
+    for batch in collect("serial", env=dict(episode_length=[2, 3], end="timeout"), T=9, decorrelation=0).batches:
+        assert (batch.env.timeout.sum(axis=0) >= 3).all()
+        expected = np.where(batch.env.timeout, 10 * (batch.env.observation[..., 2] + 1) + batch.env.reward, 0)
+        np.testing.assert_array_equal(batch.agent.timeout_value, expected)
+
+
 def test_values_of_final_observations_are_recorded_where_episodes_were_truncated(batches):
     for batch in batches:
         expected = np.where(batch.env.timeout, 10 * (batch.env.observation[..., 2] + 1) + batch.env.reward, 0)

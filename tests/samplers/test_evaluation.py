@@ -108,6 +108,36 @@ def test_each_evaluation_starts_with_fresh_episodes(kind):
     assert [[info.Length for info in infos] for infos in evals] == [[20] * 3] * 3
 
 
+@pytest.mark.parametrize("kind", kinds(["serial", "GPU, 2 workers", "no overlap, 4 workers"], quick=["serial", "GPU, 2 workers"]))
+def test_each_evaluation_starts_with_the_null_action_and_reward(kind):
+    agent = FirstInputsAgent()
+    collect(kind, agent=agent, env=dict(episode_length=20), eval_max_steps=3 * 30, evaluate_after=(0, 1, 2))
+    assert len(agent.first) == 3 * (2 if KINDS[kind].alternating else 1)
+    assert all(not prev_action.any() and not prev_reward.any() for prev_action, prev_reward in agent.first)
+    assert any(prev_reward.any() for _, prev_reward in agent.last), "of evaluations that were cut short"
+
+
+class FirstInputsAgent(RecordingAgent):
+    """Notes the previous actions and rewards that it is given first and last in each evaluation, for each group of environments."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.n_groups_left = [], [], 0
+
+    def eval_mode(self, itr):
+        super().eval_mode(itr)
+        self.n_groups_left = 2 if self.alternating else 1
+
+    def step(self, observation, prev_action, prev_reward):
+        if self._mode == "eval":
+            inputs = prev_action.clone(), prev_reward.clone()
+            if self.n_groups_left:
+                self.n_groups_left -= 1
+                self.first.append(inputs)
+            self.last = [*self.last[-1:], inputs]
+        return super().step(observation, prev_action, prev_reward)
+
+
 @pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_the_agent_is_told_that_it_is_evaluated(kind):
     agent = ModesAgent()

@@ -472,6 +472,17 @@ def test_one_full_state_gives_the_same_buffer_again(kind):
 
 
 @every_kind
+def test_rows_that_are_being_overwritten_are_not_valid_in_a_buffer_that_was_loaded_either(kind):
+    game = Game(kind, spare=9, n_step=2, interval=2)
+    for chunk in CHUNKS:
+        game.append(min(chunk, game.T))
+    game.buffer.ring.claim(3)
+    twin = game.new_buffer()
+    twin.load_state_dict(game.buffer.state_dict())
+    assert (twin.ring.written, twin.ring.claimed) == (game.buffer.ring.written, game.buffer.ring.written + 3)
+
+
+@every_kind
 def test_an_increment_is_as_small_as_what_is_new(kind):
     game = Game(kind, spare=400, B=1)
     game.append(game.T)

@@ -132,6 +132,18 @@ def test_seconds_of_an_evaluation_count_as_training_unless_training_pauses(monke
     assert recorded["CumTime (s)"] == 5
 
 
+def test_seconds_of_replay_are_told_apart_from_those_of_optimization(monkeypatch):
+    recorded = {}
+    monkeypatch.setattr("rlpyt.runners.diagnostics.logger.record_tabular", recorded.__setitem__)
+    diagnostics = Diagnostics([], batch_size=10, train_batch_size=4)
+    for sampling, replay, optimization in ((3.0, 1.0, 5.0), (7.0, 4.0, 11.0)):
+        diagnostics.sampling.seconds, diagnostics.optimization.seconds = sampling, optimization
+        diagnostics.record_times(eval_time=2.0, replay_seconds=replay, waiting_seconds=0.5)
+    assert recorded == {
+        "SamplingTime (s)": 4, "WaitingTime (s)": 0, "ReplayTime (s)": 3, "OptimizationTime (s)": 3, "EvaluationTime (s)": 2
+    }  # fmt: skip
+
+
 @processes
 @pytest.mark.parametrize("RunnerCls", [MinibatchRl, MinibatchRlEval])
 @pytest.mark.parametrize("SamplerCls", thinned([SerialSampler, CpuSampler], quick=[SerialSampler]))

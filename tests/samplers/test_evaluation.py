@@ -12,6 +12,7 @@ from envs import CountingEnv, SlowEnv
 from tiers import thinned
 
 from rlpyt.samplers.collectors import episodes_per_env
+from rlpyt.spaces.int_box import IntBox
 
 
 def evaluated(kind, **kwargs):
@@ -111,10 +112,18 @@ def test_each_evaluation_starts_with_fresh_episodes(kind):
 @pytest.mark.parametrize("kind", kinds(["serial", "GPU, 2 workers", "no overlap, 4 workers"], quick=["serial", "GPU, 2 workers"]))
 def test_each_evaluation_starts_with_the_null_action_and_reward(kind):
     agent = FirstInputsAgent()
-    collect(kind, agent=agent, env=dict(episode_length=20), eval_max_steps=3 * 30, evaluate_after=(0, 1, 2))
+    collect(kind, agent=agent, EnvCls=NullActionEnv, env=dict(episode_length=20), eval_max_steps=3 * 30, evaluate_after=(0, 1, 2))
     assert len(agent.first) == 3 * (2 if KINDS[kind].alternating else 1)
-    assert all(not prev_action.any() and not prev_reward.any() for prev_action, prev_reward in agent.first)
+    assert all((prev_action == 2).all() and not prev_reward.any() for prev_action, prev_reward in agent.first)
     assert any(prev_reward.any() for _, prev_reward in agent.last), "of evaluations that were cut short"
+
+
+class NullActionEnv(CountingEnv):
+    """Action 2 is what the agent is given as the previous one where there is none."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._action_space = IntBox(0, 3, null_value=2)
 
 
 class FirstInputsAgent(RecordingAgent):

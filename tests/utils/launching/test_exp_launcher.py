@@ -3,6 +3,7 @@
 Runs are small programs without rlpyt. Launchers are programs as well, where signals and exit codes matter.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -78,6 +79,8 @@ if do == "fail late":
 if do == "killed":
     log(20, 2.0)
     os.kill(os.getpid(), signal.SIGKILL)
+if do == "terminated":
+    os.kill(os.getpid(), signal.SIGTERM)
 if do == "go on" and resume:
     log(200, 9.0)
 elif do in ("wait", "go on"):
@@ -305,6 +308,13 @@ def test_one_fails_at_start_one_is_killed_one_succeeds(train, tmp_path, mark):
     assert (exp_dir / "2 succeed" / "run_0" / "FINISHED.json").exists()
     for name in ("0 fail", "1 killed", "2 succeed"):
         assert len(list((exp_dir / name / "run_0").glob("*.json"))) == 1, "one state per run"
+
+
+def test_a_run_that_somebody_tells_to_end_was_interrupted(train, tmp_path, mark):
+    with contextlib.suppress(SystemExit):
+        run_experiments(train, ONE_SLOT, tmp_path / "exp", 1, **settings("terminated"))
+    (run,) = experiment_status(tmp_path / "exp")
+    assert run.state == "interrupted"
 
 
 def test_runs_that_finished_are_skipped_and_those_that_failed_run_again(train, tmp_path, mark, capsys):
@@ -631,6 +641,13 @@ def test_what_is_not_asked_for_any_more_stays_part_of_the_experiment(train, tmp_
     train.write_text(TRAIN.replace('if do == "fail":', "if False:"))
     assert [run.state for run in rerun_experiments(exp_dir)] == ["finished"] * 5
     assert [call["argv"][-1] for call in calls(exp_dir / "a" / "run_0")] == ["A", "A"] and len(calls(exp_dir / "c" / "run_1")) == 1
+
+
+def test_so_do_runs_when_fewer_are_asked_for(train, tmp_path, mark):
+    exp_dir = tmp_path / "exp"
+    run_experiments(train, ONE_SLOT, exp_dir, 2, [{}], ["a"])
+    assert len(run_experiments(train, ONE_SLOT, exp_dir, 1, [{}], ["a"])) == 1
+    assert [run.name for run in rerun_experiments(exp_dir)] == ["a/run_0", "a/run_1"]
 
 
 def test_a_run_that_is_running_elsewhere_is_named(train, tmp_path, mark):

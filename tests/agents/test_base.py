@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 from ranks import process_group, run_ranks
-from tiers import start_methods
+from tiers import processes, start_methods
 
 from rlpyt.agents.base import SYNC_BUFFERS, AgentInputs, BaseAgent, null_after_done, uses_prev_action
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -308,6 +308,7 @@ def _share_gradients(rank, results):
     results[rank, 2] = next(agent.parameters()).grad
 
 
+@processes
 def test_all_ranks_start_with_the_same_models_and_share_gradients():
     results = torch.zeros(2, 3, 128, 4).share_memory_()
     run_ranks(_share_gradients, results)

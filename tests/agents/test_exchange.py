@@ -7,7 +7,7 @@ import time
 
 import pytest
 import torch
-from tiers import start_methods
+from tiers import processes, start_methods
 
 from rlpyt.agents.exchange import ParameterExchange
 
@@ -73,6 +73,7 @@ def test_versions_are_never_mixed(start_method):
     assert len(seen) > 5
 
 
+@processes
 def test_a_sender_killed_at_any_moment_leaves_whole_parameters():
     for delay in range(10):
         ctx = mp.get_context("fork")

@@ -78,6 +78,7 @@ def test_and_a_gif(trained, tmp_path, rlpyt):
         assert sum(durations) == 13 * 40
 
 
+@processes
 @pytest.mark.parametrize("Writer, name", [(video.OpenCvWriter, "a.mp4"), (video.H264Writer, "a.mp4"), (video.GifWriter, "a.gif")])
 def test_frames_are_enlarged_to_even_sizes(tmp_path, Writer, name):
     try:

@@ -122,6 +122,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path):
         assert last_row(run_dir)[0]["Diagnostics/CumSteps"] >= 40_000
 
 
+@full
 def test_example_6_launches_example_6a(tmp_path):
     args = ["--games", "pong", "--runs_per_setting", "1", "--n_cpu_core", "1", "--log_dir", tmp_path, "--smoke"]
     code, out, err = run(EXAMPLES / "example_6.py", *args)
@@ -205,6 +206,7 @@ run_experiments(
 '''
 
 
+@full
 def test_launch_and_train_scripts_written_for_the_original_run_unchanged(tmp_path):
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "train.py").write_text(ORIGINAL_TRAIN)

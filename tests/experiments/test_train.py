@@ -7,7 +7,7 @@ from pathlib import Path
 import preloaded
 import pytest
 import torch
-from tiers import examples, processes, thinned
+from tiers import examples, full, processes, thinned
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "train.py"
 sys.path[:0] = [str(SCRIPT.parent)]
@@ -39,7 +39,7 @@ def run(*args):
 
 @examples
 @processes
-@pytest.mark.parametrize("args", thinned(RUNS, quick=[RUNS[0], RUNS[3], RUNS[5]]), ids=" ".join)
+@pytest.mark.parametrize("args", thinned(RUNS, quick=RUNS[:1]), ids=" ".join)
 def test_configurations_run_in_smoke_size_and_leave_a_run_directory(args, tmp_path):
     out = run(*args, "--smoke", "--log_dir", str(tmp_path), "--run_ID", "3")
     assert out.returncode == 0 and "Training complete" in out.stdout, out.stderr
@@ -51,6 +51,7 @@ def test_configurations_run_in_smoke_size_and_leave_a_run_directory(args, tmp_pa
     assert snapshot["cum_steps"] >= 512 and len((run_dir / "progress.csv").read_text().splitlines()) >= 3
 
 
+@full
 @examples
 @processes
 def test_settings_are_changed_from_the_command_line(tmp_path):

@@ -107,13 +107,14 @@ def test_evaluation_is_logged_before_training_and_at_every_interval(tmp_path):
     assert table[-1]["Diagnostics/CumEvalTime"] > table[0]["Diagnostics/CumEvalTime"]
 
 
-def test_evaluations_are_left_out_until_the_iteration_before_learning_begins(tmp_path):
+def test_evaluations_and_snapshots_are_left_out_until_the_iteration_before_learning_begins(tmp_path):
     sampler = SerialSampler(CountingEnv, {}, batch_T=5, batch_B=2, max_decorrelation_steps=0, eval_n_envs=1, eval_max_steps=20)
     algo = DQN(batch_size=4, replay_ratio=4, min_steps_learn=50, replay_size=100)
     runner = MinibatchRlEval(algo=algo, agent=MlpDqnAgent(), sampler=sampler, n_steps=70, log_interval_steps=10)
-    with logger_context(str(tmp_path), 0, "test", override_prefix=True) as run_dir:
+    with logger_context(str(tmp_path), 0, "test", override_prefix=True, snapshot_mode="all") as run_dir:
         runner.train()
     assert algo.min_itr_learn == 5
+    assert sorted(name for name in os.listdir(run_dir) if name.endswith(".pkl")) == ["itr_4.pkl", "itr_5.pkl", "itr_6.pkl"]
     evaluated = [float(row["Diagnostics/TrajsInEval"]) > 0 for row in rows(run_dir)]
     assert evaluated == [True, True, False, False, False, True, True, True], "before training, and after iterations 0 to 6"
 

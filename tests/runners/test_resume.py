@@ -28,6 +28,7 @@ sys.path[:0] = [str(Path(__file__).parents[2] / "examples")]
 import train  # noqa: E402
 
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
+few_updates = dict(small_replay, replay_ratio=16)
 small_networks = dict(model_kwargs=dict(hidden_sizes=[16, 16]), q_model_kwargs=dict(hidden_sizes=[16, 16]))
 CASES = {
     "a2c": ("cartpole", "a2c", {}),
@@ -40,10 +41,10 @@ CASES = {
         "cartpole_without_velocities", "r2d1",
         dict(algo=dict(min_steps_learn=128, replay_size=1600, batch_B=4, batch_T=8), sampler=dict(batch_T=4, batch_B=4)),
     ),
-    "ddpg": ("pendulum", "ddpg", dict(algo=small_replay)),
-    "td3": ("pendulum", "td3", dict(algo=small_replay)),
-    "sac": ("pendulum", "sac", dict(algo=small_replay)),
-    "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=small_replay, agent=small_networks)),
+    "ddpg": ("pendulum", "ddpg", dict(algo=few_updates, agent=small_networks)),
+    "td3": ("pendulum", "td3", dict(algo=few_updates, agent=small_networks)),
+    "sac": ("pendulum", "sac", dict(algo=few_updates, agent=small_networks)),
+    "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=few_updates, agent=small_networks)),
 }  # fmt: skip
 
 

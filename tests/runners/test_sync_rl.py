@@ -49,6 +49,13 @@ def rows(directory):
         return list(csv.DictReader(file))
 
 
+def test_each_rank_has_random_numbers_of_its_own():
+    runner, seeds = build(world_size=3), []
+    for runner.rank in range(3):
+        seeds.append(runner.process_seed)
+    assert seeds[0] == runner.seed and len(set(seeds)) == 3
+
+
 @pytest.mark.parametrize("RunnerCls", [SyncRl, SyncRlEval])
 @pytest.mark.parametrize("SamplerCls", thinned([SerialSampler, CpuSampler], quick=[SerialSampler]))
 def test_ranks_train_together(RunnerCls, SamplerCls, tmp_path):

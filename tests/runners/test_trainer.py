@@ -364,6 +364,7 @@ def test_ctrl_c_ends_after_the_epoch_with_a_snapshot(mode, gap, names, tmp_path)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
+@processes
 def test_in_an_experiment_everything_comes_from_its_context(tmp_path):
     @wrap_experiment(log_dir=tmp_path / "a", snapshot_mode="gap_and_last", snapshot_gap=3)
     def experiment(ctxt, seed, resume_from=None):
@@ -557,7 +558,7 @@ def test_the_snapshots_of_a_trainer_go_where_the_log_is(tmp_path, monkeypatch):
 
 # --- Algorithms of rlpyt ----------------------------------------------------------------------------------------------
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
-CASES = {"ppo": ("ppo", {}), "dqn": ("dqn", dict(algo=dict(small_replay, eps_steps=300)))}
+CASES = {"ppo": ("ppo", dict(algo=dict(epochs=3), sampler=dict(batch_T=16))), "dqn": ("dqn", dict(algo=dict(small_replay, eps_steps=300)))}
 
 
 def parts_of(case, evaluate=False):

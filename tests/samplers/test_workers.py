@@ -574,7 +574,7 @@ def test_ctrl_c_in_the_middle_of_a_batch_ends_in_a_clean_shutdown(kind, tmp_path
 
 @every_sampler
 def test_a_sampler_that_was_interrupted_in_the_middle_of_a_batch_hands_out_no_half_batch_later(kind):
-    sampler = start(kind, EnvCls=SlowEnv, batch_T=50)
+    sampler = start(kind, EnvCls=SlowEnv, batch_T=1000)
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         sampler.obtain_samples(0)

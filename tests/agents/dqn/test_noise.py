@@ -8,7 +8,7 @@ import pytest
 import torch
 from envs import CountingEnv
 from ranks import process_group
-from tiers import start_methods
+from tiers import processes, start_methods
 
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -91,6 +91,7 @@ def test_data_parallel_training_reaches_every_parameter(agent, tmp_path):
         agent.model = None
 
 
+@processes
 @pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler, GpuSampler])
 def test_samplers_explore_by_noise_and_workers_have_their_own(SamplerCls):
     agent = MlpDqnAgent(model_kwargs=dict(noisy=True), eps_init=0, eps_final=0)

@@ -255,6 +255,9 @@ def test_replay_is_written_piece_by_piece_and_what_is_overwritten_deleted(tmp_pa
     directory = run_dir(tmp_path / "a", n_steps=60 * 16)
     parts = sorted(int(file.name.split("-")[0]) for file in (directory / "replay").iterdir())
     assert len(parts) < 10 and parts[0] > 0, "100 rows of memory, 240 rows written"
+    for name in ("params.pkl", "params_previous.pkl"):
+        named = torch.load(directory / name, weights_only=True)["replay"]["files"]
+        assert named and all((directory / "replay" / file).is_file() for file in named), f"what {name} needs is there"
     resumed = run("dqn", tmp_path / "b", False, resume_from=directory, n_steps=66 * 16)
     assert resumed.algo.replay_buffer.written == 66 * 4
 

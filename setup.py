@@ -42,7 +42,10 @@ setup(
         "wandb": ["wandb"],
         "ray": ray,
         "minari": minari,
-        "test": ["pytest>=8", "pytest-timeout", "hypothesis>=6", "ruff", *atari, *mujoco, *plot, *video, *box2d, *ray, *minari, "wandb"],
+        "test": [
+            *("pytest>=8", "pytest-timeout", "pytest-xdist", "hypothesis>=6", "ruff"),
+            *(*atari, *mujoco, *plot, *video, *box2d, *ray, *minari, "wandb"),
+        ],
         "docs": ["sphinx>=8", "myst-parser>=4", "furo"],
     },
 )

@@ -4,8 +4,10 @@ import copy
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from agents_for_tests import AlternatingRnnAgent, BulkyAgent, RecordingAgent, RnnAgent, StructuredAgent
 from envs import CountingEnv
+from tiers import full, processes
 
 from rlpyt.samplers.async_.alternating_sampler import AsyncAlternatingSampler, AsyncNoOverlapAlternatingSampler
 from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler
@@ -83,6 +85,14 @@ FORKED = [name for name, kind in KINDS.items() if kind.n_workers and kind.start_
 STARTED_ANEW = [name for name, kind in KINDS.items() if kind.start_method != "fork"]
 ANY_KIND = {**KINDS, **ASYNC_KINDS}
 ONE_OF_EACH = ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 2 workers", "no overlap, 4 workers"]
+QUICK = ["serial", "CPU, 2 workers", "GPU, 2 workers", "async serial", "async CPU"]
+
+
+def kinds(names, quick=QUICK):
+    """Return kinds as the values of a parameter: those with workers are marked `processes`, those that are not among `quick` `full`."""
+    marks = {name: [processes] * bool(ANY_KIND[name].n_workers) + [full] * (name not in quick) for name in names}
+    return [pytest.param(name, marks=marks[name]) for name in names]
+
 
 AGENTS = {"recording": RecordingAgent, "bulky": BulkyAgent, "recurrent": RnnAgent, "structured": StructuredAgent}
 

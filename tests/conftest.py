@@ -13,9 +13,43 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As a job in the backgro
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Tiers: tests marked `full` run with --all, or when their file is named
+# ---------------------------------------------------------------------------------------------------------------------
+SEES_THE_MACHINE = {"running_cluster", "nothing_is_left_behind", "nothing_is_left"}  # Fixtures.
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="run all tests, not only the quick ones")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the tests marked `full`, except those of files that the command line names."""
+    if config.pluginmanager.hasplugin("xdist"):  # Two at a time: but never two that need the whole machine, or look at it.
+        for item in items:
+            if SEES_THE_MACHINE.intersection(item.fixturenames):
+                item.add_marker(pytest.mark.xdist_group("machine"))
+    if config.option.all:
+        return
+    arguments = [config.invocation_params.dir / argument.split("::")[0] for argument in config.args]
+    named = {path.resolve() for path in arguments if path.is_file()}
+    left_out = {item for item in items if item.get_closest_marker("full") and item.path.resolve() not in named}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.option.all:
+        terminalreporter.write_line("These were the quick tests, unless files were named. To run all of them: pytest --all")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fixtures
+# ---------------------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="session")
 def running_cluster():
     """A Ray cluster of two CPUs, the same for all tests."""
+    pytest.importorskip("ray")
     from ray_clusters import RunningCluster
 
     cluster = RunningCluster()

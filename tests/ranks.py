@@ -1,4 +1,4 @@
-"""Runs a test's function in several ranks of a process group: importable as ``ranks`` here and in spawned processes."""
+"""Runs a test's function in several ranks of a process group: importable as ``ranks`` here."""
 
 import contextlib
 import gc
@@ -21,9 +21,10 @@ def process_group(path, rank=0, world_size=1):
 
 
 def run_ranks(func, *args, world_size=2):
-    """Call ``func(rank, *args)`` in spawned processes that form a group, and raise what any of them raises."""
+    """Call ``func(rank, *args)`` in forked processes that form a group, and raise what any of them raises."""
     with tempfile.TemporaryDirectory() as directory:
-        torch.multiprocessing.spawn(_rank, args=(os.path.join(directory, "meeting"), world_size, func, args), nprocs=world_size)
+        args = (os.path.join(directory, "meeting"), world_size, func, args)
+        torch.multiprocessing.start_processes(_rank, args, nprocs=world_size, start_method="fork")
 
 
 def _rank(rank, path, world_size, func, args):

@@ -9,9 +9,12 @@ import sys
 
 import pytest
 import torch
+from tiers import full, learning
 
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
+
+pytestmark = [learning, full, pytest.mark.timeout(600)]
 
 WINDOW = 20  # episodes
 
@@ -21,9 +24,9 @@ TASKS = {
     "a2c": ("cartpole", "a2c", dict(), 300, 160_000),
     "dqn": ("cartpole", "dqn", dict(), 300, 60_000),
     "dqn_prioritized": ("cartpole", "dqn", dict(algo=dict(prioritized_replay=True, pri_beta_steps=20_000)), 300, 60_000),
-    "catdqn": ("cartpole", "catdqn", dict(), 450, 100_000),
-    "ppo_lstm": ("cartpole_without_velocities", "ppo_lstm", dict(), 450, 150_000),
-    "r2d1": ("cartpole_without_velocities", "r2d1", dict(), 400, 200_000),
+    "catdqn": ("cartpole", "catdqn", dict(), 250, 100_000),
+    "ppo_lstm": ("cartpole_without_velocities", "ppo_lstm", dict(), 250, 150_000),
+    "r2d1": ("cartpole_without_velocities", "r2d1", dict(), 250, 200_000),
 }
 
 

@@ -5,6 +5,7 @@ import pickle
 import pytest
 import torch
 from ranks import process_group, run_ranks
+from tiers import processes, start_methods
 
 from rlpyt.agents.base import SYNC_BUFFERS, AgentInputs, BaseAgent, null_after_done, uses_prev_action
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -144,7 +145,7 @@ def _watch(agent, pipe):
 
 
 @pytest.mark.parametrize("AgentCls", AGENTS)
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 def test_a_worker_sees_the_parents_changes(AgentCls, start_method):
     agent = make(AgentCls, share_memory=True)
     ctx = mp.get_context(start_method)
@@ -193,7 +194,7 @@ def _sample_asynchronously(agent, pipe):
         pipe.send((before.numpy(), output(agent).numpy()))
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 @pytest.mark.parametrize("share_memory", [False, True])
 def test_a_sampler_takes_over_parameters_when_they_are_sent(start_method, share_memory):
     agent = make(MlpFfAgent, share_memory=share_memory)
@@ -307,6 +308,7 @@ def _share_gradients(rank, results):
     results[rank, 2] = next(agent.parameters()).grad
 
 
+@processes
 def test_all_ranks_start_with_the_same_models_and_share_gradients():
     results = torch.zeros(2, 3, 128, 4).share_memory_()
     run_ranks(_share_gradients, results)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 import torch
+from tiers import processes, start_methods
 
 from rlpyt.agents.exchange import ParameterExchange
 
@@ -51,7 +52,7 @@ def send_for_ever(exchange, pipe):
         exchange.send(parameters(version, n=300))
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 def test_versions_are_never_mixed(start_method):
     ctx = mp.get_context(start_method)
     exchange = ParameterExchange(parameters(0, n=300))
@@ -72,6 +73,7 @@ def test_versions_are_never_mixed(start_method):
     assert len(seen) > 5
 
 
+@processes
 def test_a_sender_killed_at_any_moment_leaves_whole_parameters():
     for delay in range(10):
         ctx = mp.get_context("fork")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from agents_for_tests import AlternatingRnnAgent, RecordingAgent, StructuredAgent
 from envs import CountingEnv, StructuredGymEnv, make_structured
+from tiers import processes
 
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.policy import AgentPolicy, PolicyAgent
@@ -41,6 +42,7 @@ class OneAtATime:
         pass
 
 
+@processes
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
 @pytest.mark.parametrize("PolicyCls", [Echo, OneAtATime])

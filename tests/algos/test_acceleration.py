@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from experience import SPACES, random_samples
+from tiers import full, processes
 
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -175,6 +176,8 @@ def test_a_device_without_the_instructions_trains_in_float32(monkeypatch):
     assert not algo.bf16
 
 
+@processes
+@full
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler.")
 @pytest.mark.timeout(300)
 def test_compiled_models_train_like_others():

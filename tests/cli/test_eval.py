@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tiers import full, processes
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.gym import make
@@ -74,14 +75,15 @@ def test_it_repeats_with_the_same_seed_only(trained, tmp_path, rlpyt):
     assert files[0] == files[1] != files[2]
 
 
+@processes
 @pytest.mark.parametrize(
     "module, key, settings, kwargs",
     [
         ("cartpole", "catdqn", (), dict(sampler="cpu")),
         ("cartpole_without_velocities", "ppo_lstm", (), dict(sampler="alternating")),
         ("cartpole_without_velocities", "r2d1", (), dict()),
-        ("pendulum", "sac", (), dict()),
-        ("atari_dqn", "dqn", ("env.horizon=40", "eval_env.horizon=40"), dict()),
+        pytest.param("pendulum", "sac", (), dict(), marks=full),
+        pytest.param("atari_dqn", "dqn", ("env.horizon=40", "eval_env.horizon=40", "algo.replay_ratio=1"), dict(), marks=full),
     ],
 )
 @pytest.mark.timeout(300)
@@ -218,6 +220,8 @@ if __name__ == "__main__":
 """
 
 
+@full
+@processes
 def test_tasks_of_a_list_are_played_in_turn(tmp_path, rlpyt):
     script = tmp_path / "script.py"
     script.write_text(TASKS)

@@ -5,12 +5,14 @@ import platform
 
 import numpy
 import torch
+from tiers import processes
 
 from rlpyt.cli import info
 from rlpyt.utils.launching.affinity import quick_affinity_code
 from rlpyt.utils.launching.machine import read_machine
 
 
+@processes
 def test_it_tells_versions_and_the_machine(rlpyt):
     code, out, err = rlpyt("info")
     lines = {line[:15].strip(): line[15:].strip() for line in out.splitlines()}

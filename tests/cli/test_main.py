@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from tiers import processes
 
 from rlpyt.cli import COMMANDS
 
@@ -14,6 +15,7 @@ def run(*args, **kwargs):
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, timeout=120, **kwargs)
 
 
+@processes
 @pytest.mark.timeout(150)
 def test_help_lists_the_commands_and_needs_nothing_heavy():
     code = "import sys, rlpyt.cli\ntry: rlpyt.cli.main(['--help'])\nfinally: print('modules', *sys.modules)"
@@ -31,6 +33,7 @@ def test_each_command_explains_itself_with_an_example(command, rlpyt):
     assert max(map(len, out.splitlines())) <= 110
 
 
+@processes
 @pytest.mark.timeout(150)
 def test_it_also_runs_as_a_module(tmp_path):
     out = run("-m", "rlpyt", "plot", str(tmp_path))
@@ -43,6 +46,7 @@ def test_a_misspelt_command_is_refused_with_those_there_are(rlpyt):
     assert code == 2 and all(command in err for command in COMMANDS)
 
 
+@processes
 @pytest.mark.timeout(150)
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     for i in range(200):

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from tiers import full, processes
 
 from rlpyt.utils.launching.exp_launcher import run_experiments
 from rlpyt.utils.launching.status import mark, read_mark
@@ -176,6 +177,7 @@ def test_affinities_of_several_processes_are_not_guessed():
             new_affinity(dict(runner=dict(arguments=dict(affinity=recorded))), 0, None)
 
 
+@processes
 @pytest.mark.timeout(100)
 def test_what_has_not_finished_of_an_experiment_is_launched_again(tmp_path, monkeypatch, rlpyt):
     script = tmp_path / "script.py"
@@ -195,6 +197,7 @@ def test_what_has_not_finished_of_an_experiment_is_launched_again(tmp_path, monk
     assert "has no experiment.json" in rlpyt("resume", exp_dir / "a", "--affinity_code", "1cpu")[2]
 
 
+@processes
 @pytest.mark.skipif(sys.platform != "linux", reason="It depends on the system what is locked.")
 def test_an_experiment_that_is_running_is_refused_in_a_sentence(tmp_path, rlpyt):
     script = tmp_path / "script.py"
@@ -241,6 +244,8 @@ def test_a_run_without_a_mark_gets_none(run_dir, rlpyt):
     assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0 and read_mark(run_dir) == ("pending", {})
 
 
+@full
+@processes
 @pytest.mark.timeout(280)
 def test_an_interrupted_run_goes_on_in_a_process_of_its_own(tmp_path, rlpyt):
     """Ctrl-C ends a run with workers; status tells; resume, by the command, brings it to its end."""

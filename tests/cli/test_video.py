@@ -5,13 +5,14 @@ from functools import partial
 import numpy as np
 import pytest
 from absent import make_absent
+from tiers import processes
 
 cv2 = pytest.importorskip("cv2")
 Image = pytest.importorskip("PIL.Image")
 
 from rlpyt.cli import video  # noqa: E402
 
-HORIZON = ("env.horizon=12", "eval_env.horizon=12")
+HORIZON = ("env.horizon=12", "eval_env.horizon=12", "algo.replay_ratio=1")
 
 
 class Camera:
@@ -42,6 +43,7 @@ def frames_of(path):
         frames.append(frame[:, :, ::-1])
 
 
+@processes
 def test_an_atari_game_becomes_an_mp4_of_the_emulators_screens(trained, tmp_path, rlpyt, without):
     without("imageio_ffmpeg")
     code, out, err = rlpyt("video", trained("atari_dqn", "dqn", *HORIZON), "--episodes", "2", "--out", tmp_path / "a.mp4")
@@ -67,6 +69,7 @@ def test_and_a_gif(trained, tmp_path, rlpyt):
         assert sum(durations) == 13 * 40
 
 
+@processes
 @pytest.mark.parametrize("Writer, name", [(video.OpenCvWriter, "a.mp4"), (video.H264Writer, "a.mp4"), (video.GifWriter, "a.gif")])
 def test_frames_are_enlarged_to_even_sizes(tmp_path, Writer, name):
     try:
@@ -139,6 +142,7 @@ def test_other_kinds_of_files_are_refused(tmp_path, rlpyt):
     assert "--fps 0.0 must be more than 0" in rlpyt("video", tmp_path, "--fps", "0")[2]
 
 
+@processes
 def test_environments_of_gymnasium_are_made_to_show_frames(trained, tmp_path, rlpyt):
     pytest.importorskip("pygame")
     code, out, err = rlpyt("video", trained("cartpole", "ppo"), "--out", tmp_path / "a.mp4", "--max_steps", "20")

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tiers import thinned
 
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load
@@ -32,6 +33,7 @@ RUNS = [  # runner, configuration, sampler instead of its own
     (AsyncRl, "cartpole dqn", "async_serial"),
     (AsyncRlEval, "cartpole dqn", "async_serial"),
 ]
+QUICK = [RUNS[1], RUNS[2]]
 
 
 def tables():
@@ -87,7 +89,7 @@ def columns_of_run(RunnerCls, configuration, sampler, run_dir):
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("RunnerCls, configuration, sampler", RUNS, ids=lambda x: getattr(x, "__name__", x))
+@pytest.mark.parametrize("RunnerCls, configuration, sampler", thinned(RUNS, quick=QUICK), ids=lambda x: getattr(x, "__name__", x))
 def test_the_page_lists_what_runs_log(RunnerCls, configuration, sampler, tmp_path):
     algo, traj_info, header = columns_of_run(RunnerCls, configuration, sampler, tmp_path)
     assert header == documented_columns(RunnerCls.__name__, algo, traj_info)

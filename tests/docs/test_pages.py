@@ -1,14 +1,13 @@
 """Every Python block of the documentation runs, in smoke size, and what pages point to exists."""
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 from pages import script
+from tiers import examples, processes, thinned
 
 from rlpyt.cli import COMMANDS, make_parser
 
@@ -32,11 +31,11 @@ def test_these_pages_have_code():
 
 
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+@examples
+@processes
+@pytest.mark.parametrize("page", thinned(WITH_CODE, quick=[ROOT / "README.md"]), ids=name)
 def test_the_code_of_a_page_runs(page, tmp_path):
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
-    command = [sys.executable, str(ROOT / "tests" / "pages.py"), str(page), str(tmp_path)]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, cwd=tmp_path)
+    out = preloaded.run(ROOT / "tests" / "pages.py", page, tmp_path, cwd=tmp_path, timeout=240, OMP_NUM_THREADS="1")
     assert out.returncode == 0, out.stderr[-3000:]
     n_runs = script(page.read_text()).count("runner.train()")
     assert n_runs == 0 or out.stdout.count("Training complete") >= n_runs

@@ -2,6 +2,7 @@ import envs
 import numpy as np
 import pytest
 from envs import CountingEnv, FailingEnv
+from tiers import processes
 
 from rlpyt.envs import gym, gym_schema
 from rlpyt.envs.base import Env
@@ -163,6 +164,7 @@ def test_environments_that_remember_the_past_after_seeding_are_caught():
         check_env(Unequal)
 
 
+@processes
 def test_the_contract_needs_neither_the_test_framework_nor_torch():
     import subprocess
     import sys

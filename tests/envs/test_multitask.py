@@ -274,6 +274,18 @@ def test_tasks_are_drawn_uniformly_and_follow_the_seed():
     assert list(tasks(1)) == list(tasks(1)) != list(tasks(2))
 
 
+def test_each_task_has_a_seed_of_its_own():
+    seeds = []
+
+    class Seeded(PointEnv):
+        def seed(self, seed):
+            seeds.append(seed)
+            super().seed(seed)
+
+    MultiEnvWrapper([Seeded(), Seeded(), Seeded()]).seed(3)
+    assert len(seeds) == len(set(seeds)) == 3
+
+
 def local_rng_strategy(num_tasks, last_task):
     rng = np.random.default_rng(0)
     return int(rng.integers(num_tasks))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from envs import CountingEnv
+from tiers import processes
 
 from rlpyt.envs.base import fast_reset, fast_step
 from rlpyt.envs.gym import make
@@ -69,6 +70,7 @@ def play(env, observation, n, seed):
     return happened
 
 
+@processes
 @pytest.mark.parametrize("name", ENVS)
 @pytest.mark.parametrize("n_before", [0, 77])
 def test_another_object_goes_on_from_a_saved_state(name, n_before):

@@ -10,6 +10,7 @@ from envs import CountingEnv, make_structured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from played import ENVS, SPEC, Diary, Play, as_episodes, assert_episodes, ends, split
+from tiers import processes
 
 from rlpyt.episodes import EpisodeAssembler, EpisodeBatch
 from rlpyt.episodes.trees import leaves
@@ -88,6 +89,7 @@ def test_structured_observations():
     assert n >= 6
 
 
+@processes
 @pytest.mark.timeout(60)
 def test_episodes_of_a_parallel_sampler():
     settings_ = dict(T=5, n_batches=8, evaluate_after=(), keep_terminal_observations=True)

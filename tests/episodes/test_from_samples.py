@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from collecting import ENV, KINDS, ONE_OF_EACH, collect, collect_in_parts, make_sampler
+from collecting import ENV, KINDS, ONE_OF_EACH, collect, collect_in_parts, kinds, make_sampler
 from envs import CountingEnv, make_structured
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -137,7 +137,7 @@ def batches(kind, wait_reset, **kwargs):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", [*ONE_OF_EACH[1:], "CPU, spawn"])
+@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH[1:], "CPU, spawn"]))
 def test_all_samplers_give_the_same_episodes(kind, wait_reset):
     for ours, theirs in zip(batches(kind, wait_reset), batches("serial", wait_reset), strict=True):
         mine, other = (EpisodeBatch.from_samples(samples, SPEC, mid_batch_reset=not wait_reset) for samples in (ours, theirs))
@@ -145,7 +145,7 @@ def test_all_samplers_give_the_same_episodes(kind, wait_reset):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", ["async serial", "async GPU"])
+@pytest.mark.parametrize("kind", kinds(["async serial", "async GPU"]))
 def test_asynchronous_samplers_give_the_same_episodes(kind):
     collected = collect_in_parts(kind, n_parts=2, T=12, evaluate_after=(), keep_terminal_observations=True)
     for ours, theirs in zip(collected.batches, batches("serial", False), strict=True):

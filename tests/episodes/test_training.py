@@ -9,6 +9,7 @@ import torch
 from collecting import ENV
 from envs import CountingEnv
 from played import SPEC, Play
+from tiers import full, learning
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
@@ -58,6 +59,8 @@ def make_agent():
     return MlpFfAgent(model_kwargs=dict(hidden_sizes=[16]))
 
 
+@learning
+@full
 @pytest.mark.parametrize("Algo", [A2C, PPO])
 def test_it_learns_a_game_from_whole_episodes(Algo):
     torch.manual_seed(0)

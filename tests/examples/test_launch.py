@@ -8,25 +8,31 @@ import sys
 import time
 from pathlib import Path
 
+import preloaded
 import pytest
+from tiers import examples, full, processes
 
 from rlpyt.utils.launching.affinity import encode_affinity
 from rlpyt.utils.launching.status import experiment_status, last_row
 from rlpyt.utils.launching.variant import save_variant
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = [examples, processes, pytest.mark.timeout(280)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TWO_SLOTS = encode_affinity(n_cpu_core=2, set_affinity=False)  # Also where there is one processor.
 
 
-def start(script, *args, cwd=None):
-    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(EXAMPLES.parent))
-    command = [sys.executable, str(script), *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=cwd)
+ENVIRONMENT = dict(OMP_NUM_THREADS="1", PYTHONPATH=str(EXAMPLES.parent))
+
+
+def start(script):
+    environment = {**os.environ, **ENVIRONMENT}
+    return subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def run(script, *args, cwd=None):
-    return outcome(start(script, *args, cwd=cwd))
+    """Exit code, stdout and stderr."""
+    ended = preloaded.run(script, *args, cwd=cwd, timeout=250, **ENVIRONMENT)
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 def outcome(process):
@@ -77,6 +83,7 @@ def test_they_explain_themselves(script):
     assert code == 0 and "What it teaches" in out and "--smoke" in out
 
 
+@full
 def test_a_sweep_of_variants_and_seeds(tmp_path):
     args = ["cartpole_ppo", "--affinity_code", TWO_SLOTS, "--runs_per_setting", 2, "--log_dir", tmp_path, "--smoke"]
     code, out, err = run(EXAMPLES / "launch.py", *args)
@@ -89,6 +96,7 @@ def test_a_sweep_of_variants_and_seeds(tmp_path):
     assert all(name.endswith(f"run_{seed}") for name, seed in seeds.items())
 
 
+@full
 def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path):
     script = tmp_path / "launch.py"
     length = ["runner.n_steps=40_000", "runner.log_interval_steps=512"]
@@ -114,6 +122,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path):
         assert last_row(run_dir)[0]["Diagnostics/CumSteps"] >= 40_000
 
 
+@full
 def test_example_6_launches_example_6a(tmp_path):
     args = ["--games", "pong", "--runs_per_setting", "1", "--n_cpu_core", "1", "--log_dir", tmp_path, "--smoke"]
     code, out, err = run(EXAMPLES / "example_6.py", *args)
@@ -197,6 +206,7 @@ run_experiments(
 '''
 
 
+@full
 def test_launch_and_train_scripts_written_for_the_original_run_unchanged(tmp_path):
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "train.py").write_text(ORIGINAL_TRAIN)

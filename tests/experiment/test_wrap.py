@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiers import processes
 
 from rlpyt.episodes import wrap_experiment
 from rlpyt.experiment import ExperimentContext, Snapshotter, wrap
@@ -354,6 +355,7 @@ def archived(directory):
 CODE = {"script.py": b"1", "pkg/module.py": b"2", "gone.py": b"3", ".gitignore": b"ignored*\n", "link.py": "script.py"}
 
 
+@processes
 def test_a_repository_without_commits_is_archived(repository):
     for _ in range(2):  # What the first run has written belongs to no archive.
         directory = experiment(seed=1)[0].snapshot_dir
@@ -362,6 +364,7 @@ def test_a_repository_without_commits_is_archived(repository):
         assert archived(directory) == CODE
 
 
+@processes
 def test_the_archive_has_what_was_run_and_metadata_the_commit(repository):
     git(repository, "add", "script.py", "gone.py", ".gitignore", "pkg", "link.py", "large.bin")
     git(repository, "commit", "-m", "first")
@@ -380,6 +383,7 @@ def test_the_archive_has_what_was_run_and_metadata_the_commit(repository):
     assert "launch_archive.tar.xz" not in os.listdir(experiment(dict(archive_launch_repo=False), seed=1)[0].snapshot_dir)
 
 
+@processes
 def test_what_git_tracks_is_archived_wherever_it_is(repository):
     tracked = repository / "data" / "local" / "tracked.txt"
     tracked.parent.mkdir(parents=True)
@@ -393,6 +397,7 @@ def test_what_git_tracks_is_archived_wherever_it_is(repository):
     assert set(CODE) <= set(archived(directory)), "the directory of the log is the whole repository"
 
 
+@processes
 def test_a_parameter_called_name_keeps_its_value(repository):
     @wrap_experiment
     def experiment_of(ctxt, name="a"):
@@ -401,6 +406,7 @@ def test_a_parameter_called_name_keeps_its_value(repository):
     assert read_json(f"{experiment_of(name='b')}/params.json")["name"] == "b"
 
 
+@processes
 def test_a_large_archive_comes_with_a_warning(repository, capsys):
     experiment(seed=1)
     assert "archive_launch_repo" not in capsys.readouterr().out
@@ -410,6 +416,7 @@ def test_a_large_archive_comes_with_a_warning(repository, capsys):
     assert "archive_launch_repo=False" in capsys.readouterr().out and "b.bin" in archived(directory)
 
 
+@processes
 def test_without_git_there_is_no_commit_and_no_archive(repository, monkeypatch):
     monkeypatch.setenv("PATH", str(repository / "nothing"))
     directory = experiment(seed=1)[0].snapshot_dir
@@ -417,6 +424,7 @@ def test_without_git_there_is_no_commit_and_no_archive(repository, monkeypatch):
     assert read_json(f"{directory}/metadata.json")["launcher"] == str(repository / "pkg" / "module.py")
 
 
+@processes
 def test_a_script_is_its_own_launcher(repository):
     text = """
         from rlpyt.experiment import wrap_experiment

@@ -1,13 +1,12 @@
 """examples/train.py runs configurations of every family, as a user would run it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 import torch
+from tiers import examples, full, processes, thinned
 
 from rlpyt.algos.base import has_bf16
 from rlpyt.experiments import train
@@ -33,11 +32,12 @@ RUNS = [
 
 
 def run(*args):
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
-    return subprocess.run([sys.executable, str(SCRIPT), *args], capture_output=True, text=True, timeout=280, env=environment)
+    return preloaded.run(SCRIPT, *args, OMP_NUM_THREADS="1")
 
 
-@pytest.mark.parametrize("args", RUNS, ids=" ".join)
+@examples
+@processes
+@pytest.mark.parametrize("args", thinned(RUNS, quick=RUNS[:1]), ids=" ".join)
 def test_configurations_run_in_smoke_size_and_leave_a_run_directory(args, tmp_path):
     out = run(*args, "--smoke", "--log_dir", str(tmp_path), "--run_ID", "3")
     assert out.returncode == 0 and "Training complete" in out.stdout, out.stderr
@@ -49,6 +49,9 @@ def test_configurations_run_in_smoke_size_and_leave_a_run_directory(args, tmp_pa
     assert snapshot["cum_steps"] >= 512 and len((run_dir / "progress.csv").read_text().splitlines()) >= 3
 
 
+@full
+@examples
+@processes
 def test_settings_are_changed_from_the_command_line(tmp_path):
     changes = ["algo.learning_rate=3e-4", "accelerate.bf16=True", "model.hidden_sizes=[8]", "env.id=Acrobot-v1"]
     out = run("cartpole", "ppo", "--smoke", "--log_dir", str(tmp_path), "--set", *changes)

@@ -2,6 +2,7 @@ import pytest
 import torch
 import torch.distributed
 from ranks import run_ranks
+from tiers import processes
 
 from rlpyt.models.running_mean_std import RunningMeanStdModel
 
@@ -57,6 +58,7 @@ def _update(rank, results):
     results[rank] = torch.stack([rms.exact_mean, rms.exact_var])
 
 
+@processes
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
 def test_all_ranks_get_the_statistics_of_all_data():
     results = torch.zeros(2, 2, 2, dtype=torch.float64).share_memory_()

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from tiers import full, processes
 
 from rlpyt.models.utils import conv2d_output_shape, matching_state_dict, scale_grad, strip_ddp_state_dict, update_state_dict
 
@@ -112,6 +113,8 @@ print((held.hblkhd - before.hblkhd) >> 20, (held.arena - before.arena) >> 20, (a
 """
 
 
+@processes
+@full
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33")
 def test_large_blocks_come_from_memory_that_the_process_keeps():
     def measure(mode):

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tiers import processes, start_methods
 
 from rlpyt.replays.non_sequence import frame, prioritized, time_limit, uniform
 from rlpyt.replays.sequence import frame as sequence_frame
@@ -319,6 +320,7 @@ def exercise(buffer, seconds, method="fork"):
     return results
 
 
+@processes
 @pytest.mark.parametrize("name", CLASSES)
 def test_nothing_torn_or_stale_is_read_while_others_write(name):
     buffer = build(name)
@@ -335,6 +337,7 @@ def _append_once(buffer, n):
     buffer.append_samples(n)
 
 
+@processes
 @pytest.mark.parametrize("killed_in", ["_write", "_publish"])
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_writer_killed_in_an_append_blocks_nobody_and_what_it_wrote_is_never_read(name, killed_in):
@@ -365,6 +368,7 @@ def _check_and_append(buffers, answers):
         answers.put(traceback.format_exc())
 
 
+@processes
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_writer_killed_after_rows_were_published_but_not_yet_to_the_tree_leaves_valid_rows(name):
     buffer = build(name)
@@ -384,7 +388,7 @@ def test_a_writer_killed_after_rows_were_published_but_not_yet_to_the_tree_leave
             assert buffer.priority_tree.window() == buffer.ring.window(*buffer.start_zones(), buffer.start_interval)
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", start_methods("spawn", "forkserver"))
 def test_buffers_can_be_arguments_of_a_starting_process(method):
     ctx = mp.get_context(method)
     names = ("AsyncPrioritizedReplayFrameBuffer", "AsyncTlUniformReplayBuffer", "AsyncUniformSequenceReplayBuffer")

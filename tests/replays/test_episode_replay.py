@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import processes
 
 from rlpyt.episodes import EnvSpec, EpisodeBatch, StepType, TimeStepBatch
 from rlpyt.replays.episode import EpisodeReplayBuffer
@@ -140,6 +141,7 @@ def draw(buffer, answers):
     answers.put(buffer.sample_timesteps(50).rewards.tolist())
 
 
+@processes
 def test_a_copy_in_another_process_draws_other_numbers():
     buffer = EpisodeReplayBuffer(10)
     buffer.append_episodes(make_episodes([4, 5]))

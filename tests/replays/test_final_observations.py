@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from tiers import start_methods
 
 from rlpyt.replays import final_observations
 from rlpyt.replays.final_observations import FinalObservations
@@ -116,7 +117,7 @@ def _append_and_forget(store, slots, answers):
     answers.put(store.append(observations([7]), 1).tolist())
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", start_methods("fork", "spawn", "forkserver"))
 def test_processes_share_the_slots_of_a_shared_store(method):
     ctx = mp.get_context(method)
     store, answers = FinalObservations(EXAMPLE, 10, share_memory=True), ctx.Queue()

@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from tiers import processes
 
 from rlpyt.replays.non_sequence import frame, prioritized, time_limit, uniform
 from rlpyt.replays.sequence import frame as sequence_frame
@@ -266,6 +267,7 @@ def _append_and_die(buffer, n):
     buffer.append_samples(samples(type(buffer), 5, first=buffer.written))
 
 
+@processes
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_tree_whose_writer_was_killed_in_it_is_set_right_by_the_next_process(n):
     buffer = make(DiesInTheTree)
@@ -293,6 +295,7 @@ def _append_for_ever(buffer):
         buffer.append_samples(samples(type(buffer), 3, first=buffer.written))
 
 
+@processes
 def test_states_saved_while_another_process_writes_are_whole():
     cls = prioritized.AsyncPrioritizedReplayBuffer
     buffer = filled(cls)

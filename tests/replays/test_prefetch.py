@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tiers import full, processes
 
 from rlpyt.replays.draws import Draw, DrawnReplay
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
@@ -169,6 +170,7 @@ def test_the_thread_starts_with_the_first_batch_and_ends_with_close_or_with_the_
     assert n_threads() == before and buffer() is None
 
 
+@processes
 def test_a_thread_in_the_middle_does_not_keep_the_interpreter_alive():
     script = """
         import threading
@@ -285,7 +287,8 @@ def _sample_in_child(replay, answers):
     replay.close()
 
 
-@pytest.mark.parametrize("method, used", [("fork", False), ("fork", True), ("spawn", True)])
+@processes
+@pytest.mark.parametrize("method, used", [("fork", False), ("fork", True), pytest.param("spawn", True, marks=full)])
 def test_a_process_started_with_it_has_a_thread_of_its_own(method, used):
     ctx = mp.get_context(method)
     replay, answers = PrefetchedReplay(build(AsyncPrioritizedReplayBuffer), 8), ctx.Queue()

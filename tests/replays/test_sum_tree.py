@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import start_methods
 
 from rlpyt.replays.sum_tree import AsyncSumTree, SumTree
 
@@ -493,7 +494,7 @@ def work_on(tree, pipe):
     pipe.close()
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", start_methods("fork", "spawn"))
 def test_processes_share_an_asynchronous_tree_but_not_its_random_numbers(method):
     context = multiprocessing.get_context(method)
     tree = filled(cls=AsyncSumTree, enable_input_priorities=True, enable_blanks=True)

@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -36,7 +37,7 @@ from rlpyt.samplers.workers import WorkerError, allowed_cpus
 from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.logging.context import logger_context
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [processes, pytest.mark.timeout(120)]
 SAMPLERS = {
     "serial": AsyncSerialSampler,
     "cpu": AsyncCpuSampler,
@@ -44,6 +45,7 @@ SAMPLERS = {
     "alternating": AsyncAlternatingSampler,
     "no overlap": AsyncNoOverlapAlternatingSampler,
 }
+every_sampler = pytest.mark.parametrize("sampler", thinned(SAMPLERS, quick=["serial", "cpu"]))
 B, T = 4, 5
 
 
@@ -127,7 +129,7 @@ def column(table, name):
 
 # --- Runs -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("RunnerCls", [AsyncRl, AsyncRlEval])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@every_sampler
 def test_a_run_logs_as_others_do(sampler, RunnerCls, tmp_path):
     runner = build(sampler, RunnerCls, EnvCls=SlowEnv)
     table = train(runner, tmp_path)
@@ -146,13 +148,14 @@ def test_a_run_logs_as_others_do(sampler, RunnerCls, tmp_path):
         assert column(table, "EvaluationTime (s)")[-1] > 0
 
 
+@full
 @pytest.mark.parametrize("sampler", ["cpu", "gpu"])
 def test_processes_may_be_spawned(sampler, tmp_path):
     table = train(build(sampler, start_method="spawn", n_steps=400, EnvCls=SlowEnv), tmp_path)
     assert column(table, "CumSteps") == [200, 400] and column(table, "ParametersVersion")[-1] >= 1
 
 
-@pytest.mark.parametrize("n_sampling", [1, 2])
+@pytest.mark.parametrize("n_sampling", thinned([1, 2], quick=[2]))
 def test_several_optimizers(n_sampling, tmp_path):
     runner = build(EnvCls=SlowEnv, n_optimizers=2, n_sampling=n_sampling, algo=dqn(updates_per_sync=2))
     table = train(runner, tmp_path)
@@ -166,8 +169,8 @@ def greedy(AgentCls):
     return AgentCls(eps_init=0.0, eps_final=0.0)
 
 
-@pytest.mark.parametrize("n_sampling", [1, 2])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("n_sampling", thinned([1, 2], quick=[2]))
+@every_sampler
 def test_no_batch_is_lost_or_doubled(sampler, n_sampling, tmp_path):
     """With parameters that do not change, and actions that chance has no part in, it is clear what must be in the replay buffer."""
     kinds = dict(algo=lambda: dqn(learning_rate=0.0, prioritized_replay=True), agent=lambda: greedy(MlpDqnAgent))
@@ -187,7 +190,7 @@ def assert_same(a, b, n):
         np.testing.assert_array_equal(x[:n], y[:n])
 
 
-@pytest.mark.parametrize("sampler", ["serial", "cpu"])
+@pytest.mark.parametrize("sampler", thinned(["serial", "cpu"], quick=["serial"]))
 def test_input_priorities_are_those_of_a_synchronous_run(sampler, tmp_path):
     trees = []
     for kind, RunnerCls in ((sampler, AsyncRl), ("synchronous", MinibatchRl)):
@@ -202,7 +205,7 @@ def test_input_priorities_are_those_of_a_synchronous_run(sampler, tmp_path):
     np.testing.assert_allclose(trees[0], trees[1], rtol=1e-6)  # Batches of another size round otherwise.
 
 
-@pytest.mark.parametrize("n_optimizers", [1, 2])
+@pytest.mark.parametrize("n_optimizers", thinned([1, 2], quick=[1]))
 @pytest.mark.parametrize("replay_ratio", [0.5, 4])
 def test_the_replay_ratio_is_an_upper_bound_and_reached_by_who_is_fast(replay_ratio, n_optimizers, tmp_path):
     runner = build(
@@ -235,7 +238,7 @@ class NiceTrajInfo(TrajInfo):
 
 
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("sampler", ["serial", "cpu"])
+@pytest.mark.parametrize("sampler", thinned(["serial", "cpu"], quick=["serial"]))
 def test_sampling_goes_second_where_it_shares_processors_with_training(sampler, own, tmp_path):
     cpus = allowed_cpus()
     if own and len(cpus) < 2:
@@ -267,7 +270,7 @@ def kill_when_running(runner, choose):
     return thread
 
 
-@pytest.mark.parametrize("sampler", ["serial", "gpu"])
+@pytest.mark.parametrize("sampler", thinned(["serial", "gpu"], quick=["serial"]))
 @pytest.mark.parametrize("who, name", [(0, "sampling process 0 of 2"), (1, "sampling process 1 of 2"), (2, "memory copier")])
 def test_a_process_that_is_killed_ends_the_run_and_is_named(sampler, who, name):
     runner = build(sampler, n_sampling=2, n_steps=10**8)
@@ -290,7 +293,7 @@ def test_an_optimizer_that_is_killed_ends_the_run_and_is_named():
         runner.train()
 
 
-@pytest.mark.parametrize("sampler", ["cpu", "gpu", "alternating"])
+@pytest.mark.parametrize("sampler", thinned(["cpu", "gpu", "alternating"], quick=["gpu"]))
 def test_a_worker_of_the_sampler_that_is_killed_ends_the_run_and_is_named(sampler):
     runner = build(sampler, n_steps=10**8)
     kill_when_running(runner, lambda pool: psutil.Process(pool.processes[0].pid).children()[0].pid)
@@ -315,7 +318,7 @@ class FailingEnv:
         return env
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@every_sampler
 def test_what_an_environment_raises_is_what_one_sees(sampler):
     with pytest.raises(WorkerError, match="(?s)ZeroDivisionError: the pole broke.*This was in environment"):
         build(sampler, EnvCls=FailingEnv).train()
@@ -357,8 +360,13 @@ with logger_context({log_dir!r}, 0, "test", snapshot_mode="last"):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("sampler", ["serial", "alternating"])
+@pytest.mark.parametrize(
+    "sampler, number",
+    [
+        pytest.param("serial", signal.SIGTERM, marks=full),
+        *(pytest.param("alternating", number, marks=full) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)),
+    ],
+)
 def test_a_run_that_is_told_to_end_saves_and_leaves_nothing_behind(sampler, number, tmp_path):
     tests = str(Path(__file__).parents[1])
     script = SCRIPT.format(tests=tests, root=str(Path(tests).parent), log_dir=str(tmp_path), sampler=sampler)
@@ -381,6 +389,7 @@ def test_a_run_that_is_told_to_end_saves_and_leaves_nothing_behind(sampler, numb
         assert steps[-1] == snapshot["cum_steps"] == (snapshot["sampler_itr"] + 1) * T * B
 
 
+@full
 # --- Resume -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("save_replay", [False, True])
 def test_a_resumed_run_goes_on_counting(save_replay, tmp_path):
@@ -411,6 +420,7 @@ def atari(log_dir, n_steps, **settings):
     return runner
 
 
+@full
 def test_what_is_replayed_of_frames_before_and_after(tmp_path):
     """The buffer is full, so that all of it is being overwritten while it is saved."""
     first = atari(tmp_path, 2000)
@@ -483,6 +493,7 @@ except ValueError as error:
 """
 
 
+@full
 def test_forked_processes_do_not_hang_with_several_threads():
     tests = str(Path(__file__).parents[1])
     script = THREADS.format(tests=tests, root=str(Path(tests).parent))
@@ -491,6 +502,7 @@ def test_forked_processes_do_not_hang_with_several_threads():
     assert last == "ran" or "affinity['master_torch_threads']=2: workers would hang" in last, result.stdout + result.stderr
 
 
+@full
 def test_a_synchronous_affinity_will_do(tmp_path):
     runner = build("cpu", affinity=dict(workers_cpus=[0, 1], master_torch_threads=1, set_affinity=False), n_steps=200)
     assert len(train(runner, tmp_path)) == 1

@@ -1,7 +1,8 @@
-"""Thousands of iterations with evaluation and snapshots: nothing grows."""
+"""A thousand iterations with evaluation and snapshots: nothing grows."""
 
 import psutil
 import pytest
+from tiers import full, processes
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.algos.dqn.dqn import DQN
@@ -14,7 +15,7 @@ from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = [full, processes, pytest.mark.timeout(280)]
 ONE = dict(master_torch_threads=1, workers_cpus=[0], set_affinity=False)
 RUNNERS = {
     "serial": (MinibatchRlEval, SerialSampler, ONE),
@@ -22,7 +23,7 @@ RUNNERS = {
     "two ranks": (SyncRlEval, SerialSampler, [ONE, ONE]),
     "async": (AsyncRlEval, AsyncCpuSampler, ONE),
 }
-N_ITR, INTERVAL, T, B = 2000, 100, 2, 4
+N_ITR, INTERVAL, T, B = 1000, 50, 2, 4
 
 
 @pytest.mark.parametrize("name", RUNNERS)

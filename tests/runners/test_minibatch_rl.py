@@ -10,12 +10,14 @@ import psutil
 import pytest
 import torch
 from envs import CountingEnv
+from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.runners.diagnostics import Diagnostics
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
@@ -105,8 +107,47 @@ def test_evaluation_is_logged_before_training_and_at_every_interval(tmp_path):
     assert table[-1]["Diagnostics/CumEvalTime"] > table[0]["Diagnostics/CumEvalTime"]
 
 
+def test_evaluations_and_snapshots_are_left_out_until_the_iteration_before_learning_begins(tmp_path):
+    sampler = SerialSampler(CountingEnv, {}, batch_T=5, batch_B=2, max_decorrelation_steps=0, eval_n_envs=1, eval_max_steps=20)
+    algo = DQN(batch_size=4, replay_ratio=4, min_steps_learn=50, replay_size=100)
+    runner = MinibatchRlEval(algo=algo, agent=MlpDqnAgent(), sampler=sampler, n_steps=70, log_interval_steps=10)
+    with logger_context(str(tmp_path), 0, "test", override_prefix=True, snapshot_mode="all") as run_dir:
+        runner.train()
+    assert algo.min_itr_learn == 5
+    assert sorted(name for name in os.listdir(run_dir) if name.endswith(".pkl")) == ["itr_4.pkl", "itr_5.pkl", "itr_6.pkl"]
+    evaluated = [float(row["Diagnostics/TrajsInEval"]) > 0 for row in rows(run_dir)]
+    assert evaluated == [True, True, False, False, False, True, True, True], "before training, and after iterations 0 to 6"
+
+
+@pytest.mark.parametrize("training_pauses, seconds", [(True, 2), (False, 5)])
+def test_seconds_of_an_evaluation_count_as_training_unless_training_pauses(monkeypatch, training_pauses, seconds):
+    recorded, now = {}, [100.0]
+    monkeypatch.setattr("rlpyt.runners.diagnostics.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rlpyt.runners.diagnostics.logger.record_tabular", recorded.__setitem__)
+    diagnostics = Diagnostics([], batch_size=10, train_batch_size=4)
+    for _ in range(6):
+        diagnostics.count_batch(0)
+    now[0] += 5
+    diagnostics.record(itr=5, updates=30, eval_time=3.0, training_pauses=training_pauses)
+    assert recorded["StepsPerSecond"] == 60 / seconds and recorded["UpdatesPerSecond"] == 30 / seconds
+    assert recorded["CumTime (s)"] == 5
+
+
+def test_seconds_of_replay_are_told_apart_from_those_of_optimization(monkeypatch):
+    recorded = {}
+    monkeypatch.setattr("rlpyt.runners.diagnostics.logger.record_tabular", recorded.__setitem__)
+    diagnostics = Diagnostics([], batch_size=10, train_batch_size=4)
+    for sampling, replay, optimization in ((3.0, 1.0, 5.0), (7.0, 4.0, 11.0)):
+        diagnostics.sampling.seconds, diagnostics.optimization.seconds = sampling, optimization
+        diagnostics.record_times(eval_time=2.0, replay_seconds=replay, waiting_seconds=0.5)
+    assert recorded == {
+        "SamplingTime (s)": 4, "WaitingTime (s)": 0, "ReplayTime (s)": 3, "OptimizationTime (s)": 3, "EvaluationTime (s)": 2
+    }  # fmt: skip
+
+
+@processes
 @pytest.mark.parametrize("RunnerCls", [MinibatchRl, MinibatchRlEval])
-@pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
+@pytest.mark.parametrize("SamplerCls", thinned([SerialSampler, CpuSampler], quick=[SerialSampler]))
 def test_the_same_seed_gives_the_same_run(tmp_path, RunnerCls, SamplerCls):
     def result(name, seed):
         run_dir, runner = train(tmp_path / name, RunnerCls, SamplerCls, seed=seed)
@@ -154,6 +195,7 @@ def test_an_evaluating_runner_needs_evaluation_environments():
         MinibatchRlEval(algo=None, agent=None, sampler=sampler, n_steps=10)
 
 
+@processes
 def test_a_failure_at_the_start_leaves_no_worker_behind():
     sampler = CpuSampler(CountingEnv, {}, batch_T=2, batch_B=2)
     affinity = dict(workers_cpus=[0, 1], set_affinity=False)
@@ -211,8 +253,11 @@ def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval
     return process
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("runner", ["MinibatchRl", "MinibatchRlEval"])
+@processes
+@pytest.mark.parametrize(
+    "runner, number, code",
+    [("MinibatchRl", signal.SIGTERM, 143), pytest.param("MinibatchRlEval", signal.SIGINT, 130, marks=full)],
+)
 def test_ctrl_c_and_sigterm_end_with_a_snapshot(tmp_path, runner, number, code):
     process = start_endless_run(tmp_path, runner)
     workers = psutil.Process(process.pid).children(recursive=True)
@@ -230,6 +275,8 @@ def test_ctrl_c_and_sigterm_end_with_a_snapshot(tmp_path, runner, number, code):
     assert "Traceback" not in (tmp_path / "run_0" / "debug.log").read_text()
 
 
+@processes
+@full
 @pytest.mark.parametrize("sampler", ["SerialSampler", "CpuSampler"])
 def test_a_signal_cuts_a_long_evaluation_short(tmp_path, sampler):
     process = start_endless_run(tmp_path, "MinibatchRlEval", sampler, eval_max_steps=10**8, until="Evaluating agent")
@@ -239,6 +286,8 @@ def test_a_signal_cuts_a_long_evaluation_short(tmp_path, sampler):
     assert "Evaluation runs complete" in out
 
 
+@processes
+@full
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
     process = start_endless_run(tmp_path)
     workers = psutil.Process(process.pid).children(recursive=True)
@@ -254,6 +303,8 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
     assert not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
 
 
+@full
+@processes
 def test_a_worker_that_dies_ends_the_run_with_its_error_and_keeps_the_last_snapshot(tmp_path):
     process = start_endless_run(tmp_path)
     psutil.Process(process.pid).children()[0].kill()
@@ -262,6 +313,7 @@ def test_a_worker_that_dies_ends_the_run_with_its_error_and_keeps_the_last_snaps
     assert "WorkerError" in (tmp_path / "run_0" / "debug.log").read_text()
 
 
+@processes
 def test_the_log_says_where_the_seconds_go(tmp_path):
     class Slow(CountingEnv):
         def step(self, action):

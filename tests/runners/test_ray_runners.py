@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 import torch
+from tiers import full, processes, ray
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.ppo import PPO
@@ -16,7 +17,7 @@ from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
 from rlpyt.utils.logging.context import logger_context
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = [ray, full, processes, pytest.mark.timeout(280)]
 
 
 class Killed(Exception):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.algos.dqn.dqn import DQN
@@ -25,11 +26,12 @@ from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.utils.logging.context import logger_context, snapshots_in
 
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
+few_updates = dict(small_replay, replay_ratio=16)
 small_networks = dict(model_kwargs=dict(hidden_sizes=[16, 16]), q_model_kwargs=dict(hidden_sizes=[16, 16]))
 CASES = {
     "a2c": ("cartpole", "a2c", {}),
-    "ppo": ("cartpole", "ppo", {}),
-    "ppo_lstm": ("cartpole_without_velocities", "ppo_lstm", dict(sampler=dict(batch_T=16, batch_B=8))),
+    "ppo": ("cartpole", "ppo", dict(algo=dict(epochs=3), sampler=dict(batch_T=16))),
+    "ppo_lstm": ("cartpole_without_velocities", "ppo_lstm", dict(algo=dict(epochs=3), sampler=dict(batch_T=16, batch_B=8))),
     "dqn": ("cartpole", "dqn", dict(algo=dict(small_replay, eps_steps=300))),
     "dqn_prioritized": ("cartpole", "dqn", dict(algo=dict(small_replay, prioritized_replay=True, prefetch_batches=True))),
     "catdqn": ("cartpole", "catdqn", dict(algo=small_replay)),
@@ -37,10 +39,10 @@ CASES = {
         "cartpole_without_velocities", "r2d1",
         dict(algo=dict(min_steps_learn=128, replay_size=1600, batch_B=4, batch_T=8), sampler=dict(batch_T=4, batch_B=4)),
     ),
-    "ddpg": ("pendulum", "ddpg", dict(algo=small_replay)),
-    "td3": ("pendulum", "td3", dict(algo=small_replay)),
-    "sac": ("pendulum", "sac", dict(algo=small_replay)),
-    "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=small_replay, agent=small_networks)),
+    "ddpg": ("pendulum", "ddpg", dict(algo=few_updates, agent=small_networks)),
+    "td3": ("pendulum", "td3", dict(algo=few_updates, agent=small_networks)),
+    "sac": ("pendulum", "sac", dict(algo=few_updates, agent=small_networks)),
+    "sac_mujoco": ("halfcheetah", "sac_100k", dict(algo=few_updates, agent=small_networks)),
 }  # fmt: skip
 
 
@@ -91,8 +93,8 @@ def final(runner):
     return runner.agent.state_dict(), runner.algo.optim_state_dict()
 
 
-@pytest.mark.parametrize("evaluate", [False, True])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("evaluate", thinned([False, True], quick=[True]))
+@pytest.mark.parametrize("case", thinned(CASES, quick=["ppo_lstm", "dqn_prioritized", "r2d1", "sac"]))
 def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
     expected = final(run(case, tmp_path / "whole", evaluate))
     with pytest.raises(Killed):
@@ -103,8 +105,9 @@ def test_a_resumed_run_is_the_uninterrupted_one(case, evaluate, tmp_path):
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("sampler", ["cpu", "gpu", "alternating"])
-@pytest.mark.parametrize("case", ["a2c", "ppo_lstm", "dqn_prioritized", "r2d1"])
+@processes
+@pytest.mark.parametrize("sampler", thinned(["cpu", "gpu", "alternating"], quick=["gpu"]))
+@pytest.mark.parametrize("case", thinned(["a2c", "ppo_lstm", "dqn_prioritized", "r2d1"], quick=["ppo_lstm"]))
 def test_so_is_a_synchronous_run_with_workers(case, sampler, tmp_path):
     settings = dict(evaluate=True, sampler_path=train.SAMPLERS[sampler])
     expected = final(run(case, tmp_path / "whole", **settings))
@@ -128,7 +131,7 @@ def test_a_resumed_run_may_be_longer_and_in_another_directory(tmp_path):
     assert rows(tmp_path / "b")[:4] == rows(tmp_path / "a") and len(rows(tmp_path / "b")) == 5
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+@pytest.mark.parametrize("damage", thinned(["cut", "flipped", "empty"], quick=["flipped"]))
 def test_of_a_damaged_snapshot_the_one_before_is_taken(damage, tmp_path, capsys):
     directory = run_dir(tmp_path / "a")
     file = directory / "params.pkl"
@@ -210,7 +213,8 @@ def test_a_snapshot_that_a_new_run_puts_aside_is_found(tmp_path):
     assert resumed.first_itr == 24 and len(rows(tmp_path / "a")) == 5
 
 
-@pytest.mark.parametrize("workers_cpus", [[0], [0, 1, 2]])
+@processes
+@pytest.mark.parametrize("workers_cpus", thinned([[0], [0, 1, 2]], quick=[[0]]))
 def test_with_another_number_of_workers_new_episodes_begin(workers_cpus, tmp_path, capsys):
     """Also with frames, of which the replay wants to know that they are the first ones."""
 
@@ -249,6 +253,9 @@ def test_replay_is_written_piece_by_piece_and_what_is_overwritten_deleted(tmp_pa
     directory = run_dir(tmp_path / "a", n_steps=60 * 16)
     parts = sorted(int(file.name.split("-")[0]) for file in (directory / "replay").iterdir())
     assert len(parts) < 10 and parts[0] > 0, "100 rows of memory, 240 rows written"
+    for name in ("params.pkl", "params_previous.pkl"):
+        named = torch.load(directory / name, weights_only=True)["replay"]["files"]
+        assert named and all((directory / "replay" / file).is_file() for file in named), f"what {name} needs is there"
     resumed = run("dqn", tmp_path / "b", False, resume_from=directory, n_steps=66 * 16)
     assert resumed.algo.replay_buffer.written == 66 * 4
 
@@ -275,6 +282,8 @@ run("dqn_prioritized", Path({log_dir!r}), False, n_steps=10**7, log_interval_ste
 """
 
 
+@processes
+@full
 def test_killed_at_any_moment_a_run_can_be_resumed_with_its_replay(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(8):

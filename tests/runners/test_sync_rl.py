@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -23,7 +24,7 @@ from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.samplers.workers import WorkerError
 from rlpyt.utils.logging.context import logger_context
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [processes, pytest.mark.timeout(120)]
 ONE = dict(master_torch_threads=1, workers_cpus=[0], set_affinity=False)
 
 
@@ -48,8 +49,15 @@ def rows(directory):
         return list(csv.DictReader(file))
 
 
+def test_each_rank_has_random_numbers_of_its_own():
+    runner, seeds = build(world_size=3), []
+    for runner.rank in range(3):
+        seeds.append(runner.process_seed)
+    assert seeds[0] == runner.seed and len(set(seeds)) == 3
+
+
 @pytest.mark.parametrize("RunnerCls", [SyncRl, SyncRlEval])
-@pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler])
+@pytest.mark.parametrize("SamplerCls", thinned([SerialSampler, CpuSampler], quick=[SerialSampler]))
 def test_ranks_train_together(RunnerCls, SamplerCls, tmp_path):
     runner = build(RunnerCls, SamplerCls)
     with logger_context(str(tmp_path), 0, "test"):
@@ -92,7 +100,7 @@ def test_two_ranks_are_one_process_with_twice_the_batch(tmp_path):
     assert [float(row["ReturnAverage"]) for row in two] == pytest.approx([float(row["ReturnAverage"]) for row in one])
 
 
-@pytest.mark.parametrize("name", ["a2c", "dqn"])
+@pytest.mark.parametrize("name", thinned(["a2c", "dqn"], quick=["dqn"]))
 def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
     def run(log_dir, **settings):
         algo, agent = A2C(), MlpFfAgent()
@@ -190,6 +198,7 @@ def script(tmp_path, n_steps=640):
     return str(path)
 
 
+@full
 def test_torchrun_starts_the_same_script(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script(tmp_path)]
     out = subprocess.run(command, capture_output=True, text=True, timeout=100)
@@ -198,6 +207,7 @@ def test_torchrun_starts_the_same_script(tmp_path):
     assert out.stdout.count("Training complete") == 1
 
 
+@full
 def test_ctrl_c_ends_all_ranks_with_a_snapshot(tmp_path):
     process = subprocess.Popen([sys.executable, script(tmp_path, 10_000_000)], stdout=subprocess.PIPE, text=True, start_new_session=True)
     while "itr #9 " not in process.stdout.readline():

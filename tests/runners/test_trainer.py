@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiers import full, processes, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
@@ -218,7 +219,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(setup_first, tmp_path):
     [
         (LocalSampler, dict(n_workers=2)),
         (LocalSampler, dict(n_workers=1, worker_class=VecWorker, worker_args=dict(n_envs=3))),
-        (MultiprocessingSampler, dict(n_workers=2)),
+        pytest.param(MultiprocessingSampler, dict(n_workers=2), marks=[processes, full]),
     ],
 )
 @pytest.mark.parametrize("make_env", [RandomGoal, lambda: GymEnv("MountainCarContinuous-v0", max_episode_length=5)], ids=["point", "gym"])
@@ -360,6 +361,7 @@ def test_ctrl_c_ends_after_the_epoch_with_a_snapshot(mode, gap, names, tmp_path)
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
+@processes
 def test_in_an_experiment_everything_comes_from_its_context(tmp_path):
     @wrap_experiment(log_dir=tmp_path / "a", snapshot_mode="gap_and_last", snapshot_gap=3)
     def experiment(ctxt, seed, resume_from=None):
@@ -553,7 +555,7 @@ def test_the_snapshots_of_a_trainer_go_where_the_log_is(tmp_path, monkeypatch):
 
 # --- Algorithms of rlpyt ----------------------------------------------------------------------------------------------
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
-CASES = {"ppo": ("ppo", {}), "dqn": ("dqn", dict(algo=dict(small_replay, eps_steps=300)))}
+CASES = {"ppo": ("ppo", dict(algo=dict(epochs=3), sampler=dict(batch_T=16))), "dqn": ("dqn", dict(algo=dict(small_replay, eps_steps=300)))}
 
 
 def parts_of(case, evaluate=False):
@@ -590,7 +592,7 @@ def train_rlpyt(case, directory, stop_at=None, evaluate=False, resume=False, mod
     return trainer, settings["agent"], algo
 
 
-@pytest.mark.parametrize("evaluate", [False, True])
+@pytest.mark.parametrize("evaluate", thinned([False, True], quick=[True]))
 @pytest.mark.parametrize("case", CASES)
 def test_resumed_training_of_an_rlpyt_algorithm_is_the_uninterrupted_one(case, evaluate, tmp_path):
     _, agent, algo = train_rlpyt(case, tmp_path / "whole", evaluate=evaluate)
@@ -632,6 +634,8 @@ def two_ranks(directory):
     return trainer
 
 
+@processes
+@full
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("batch_size, steps", [(64, [64, 128, 192]), (None, [32, 64, 96])])
 def test_several_processes_train_by_epochs(batch_size, steps, tmp_path):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 from agents_for_tests import RecordingAgent
-from collecting import ASYNC_KINDS, assert_same, collect, collect_in_parts, make_sampler
+from collecting import ASYNC_KINDS, assert_same, collect, collect_in_parts, kinds, make_sampler
 from envs import CountingEnv
+from tiers import processes
 
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.utils.buffer import buffer_leaves
@@ -34,13 +35,13 @@ def without_old_ones(collected):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("kind", FORKED)
+@pytest.mark.parametrize("kind", kinds(FORKED))
 def test_batches_in_turn_are_those_of_a_synchronous_sampler(kind, scenario):
     ours, theirs = collect_in_parts(kind, **SCENARIOS[scenario]), collect("serial", **SCENARIOS[scenario])
     assert_same(without_old_ones(ours), without_old_ones(theirs))
 
 
-@pytest.mark.parametrize("kind", [name for name in ASYNC_KINDS if name not in FORKED])
+@pytest.mark.parametrize("kind", kinds([name for name in ASYNC_KINDS if name not in FORKED]))
 def test_with_workers_that_are_not_forked(kind):
     assert_same(without_old_ones(collect_in_parts(kind, n_batches=3)), without_old_ones(collect("serial", n_batches=3)))
 
@@ -50,7 +51,7 @@ def in_any_order(collected):
 
 
 @pytest.mark.parametrize("n_parts", [2, 3])
-@pytest.mark.parametrize("kind", FORKED)
+@pytest.mark.parametrize("kind", kinds(FORKED))
 @pytest.mark.parametrize("eval_max_trajectories", [None, 5])
 def test_parts_sample_together_what_one_sampler_does(kind, n_parts, eval_max_trajectories):
     parts = collect_in_parts(kind, n_parts, eval_max_trajectories=eval_max_trajectories)
@@ -66,7 +67,7 @@ def test_parts_that_would_be_empty_are_refused():
         sampler.parts(3)
 
 
-@pytest.mark.parametrize("kind", FORKED)
+@pytest.mark.parametrize("kind", kinds(FORKED))
 def test_a_batch_is_sampled_with_the_parameters_sent_before(kind):
     agent = RecordingAgent()
     sampler = make_sampler(kind)
@@ -101,7 +102,7 @@ class ClosedEnv(CountingEnv):
         (self.directory / f"{os.getpid()}-{id(self)}").touch()
 
 
-@pytest.mark.parametrize("kind", FORKED)
+@pytest.mark.parametrize("kind", kinds(FORKED))
 def test_environments_are_closed_by_shutdown(kind, tmp_path):
     sampler = make_sampler(kind, EnvCls=ClosedEnv, env=dict(directory=tmp_path), B=4)
     sampler.async_initialize(RecordingAgent(), seed=0)
@@ -111,6 +112,7 @@ def test_environments_are_closed_by_shutdown(kind, tmp_path):
     assert len(list(tmp_path.iterdir())) == n_examples + 4 + 3
 
 
+@processes
 def test_workers_of_all_parts_draw_other_random_numbers():
     sampler = make_sampler("async CPU", change_collector=lambda Cls: DrawingCollector, B=4)
     sampler.async_initialize(RecordingAgent(), seed=0)

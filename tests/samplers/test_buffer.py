@@ -3,6 +3,7 @@ import pytest
 import torch
 from agents_for_tests import RecordingAgent, StructuredAgent
 from envs import CountingEnv
+from tiers import processes
 
 from rlpyt.envs.base import Env, EnvStep
 from rlpyt.samplers.buffer import build_samples_buffer, get_example_outputs, max_timeouts
@@ -43,6 +44,7 @@ def test_values_are_left_out_where_nobody_needs_them():
     assert batch.agent._fields == AgentSamples._fields
 
 
+@processes
 def test_examples_can_be_made_in_a_process_of_their_own():
     here, elsewhere = build(subprocess=False)[2], build(subprocess=True)[2]
     assert {k: np.shape(v) for k, v in here.items() if k != "agent_info"} == {

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 from agents_for_tests import RecordingAgent
-from collecting import along_time, collect
+from collecting import along_time, collect, kinds
 from envs import CountingEnv
+from tiers import processes
 
 from rlpyt.samplers.collections import TrajInfo
 from rlpyt.samplers.serial.sampler import SerialSampler
 
 
-@pytest.fixture(scope="module", params=["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"])
+@pytest.fixture(scope="module", params=kinds(["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"]))
 def collected(request):
     return collect(request.param)
 
@@ -66,6 +67,13 @@ def test_timeouts_are_told_apart_and_what_they_end_with_is_kept(batches):
     assert n_timeouts > 5
 
 
+def test_each_time_limit_of_a_batch_has_the_value_of_the_observation_that_it_ended_with():
+    for batch in collect("serial", env=dict(episode_length=[2, 3], end="timeout"), T=9, decorrelation=0).batches:
+        assert (batch.env.timeout.sum(axis=0) >= 3).all()
+        expected = np.where(batch.env.timeout, 10 * (batch.env.observation[..., 2] + 1) + batch.env.reward, 0)
+        np.testing.assert_array_equal(batch.agent.timeout_value, expected)
+
+
 def test_values_of_final_observations_are_recorded_where_episodes_were_truncated(batches):
     for batch in batches:
         expected = np.where(batch.env.timeout, 10 * (batch.env.observation[..., 2] + 1) + batch.env.reward, 0)
@@ -93,11 +101,17 @@ def test_without_a_trajectory_signal_done_ends_the_trajectory():
     assert sum(map(len, collected.infos)) == sum(batch.env.done.sum() for batch in collected.batches)
 
 
+def test_decorrelation_takes_one_step_to_as_many_as_it_may():
+    (batch,) = collect("serial", B=40, decorrelation=3, env=dict(episode_length=100), n_batches=1, evaluate_after=()).batches
+    assert set(batch.env.observation[0, :, 2]) == {1, 2, 3}, "the step that each environment is at"
+
+
 def test_no_decorrelation_starts_all_environments_at_their_beginning():
     batches = collect("serial", decorrelation=0, n_batches=1).batches
     np.testing.assert_array_equal(batches[0].env.observation[0, :, 2], 0)
 
 
+@processes
 def test_a_horizon_bounds_the_memory_for_final_observations():
     batches = collect("CPU, 2 workers", env=dict(episode_length=4, end="timeout"), T=9).batches
     assert batches[0].final_observation.shape[:2] == (9 // 4 + 1, 6)
@@ -126,7 +140,7 @@ class TotalAction(TrajInfo):
         return super().terminate(observation)
 
 
-@pytest.mark.parametrize("kind", ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"])
+@pytest.mark.parametrize("kind", kinds(["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"]))
 def test_a_users_traj_info_is_told_about_every_step(kind):
     told, plain = collect(kind, TrajInfoCls=TotalAction, decorrelation=0), collect(kind, decorrelation=0)
     action = along_time(told.batches, lambda batch: batch.agent.action)
@@ -157,7 +171,7 @@ class MemoryTrajInfo(TrajInfo):
         self._told.append((observation, action, agent_info))
 
 
-@pytest.mark.parametrize("kind", ["serial", "GPU, 2 workers"])
+@pytest.mark.parametrize("kind", kinds(["serial", "GPU, 2 workers"]))
 def test_what_a_traj_info_keeps_is_not_overwritten_by_later_batches(kind):
     infos = collect(kind, TrajInfoCls=MemoryTrajInfo, decorrelation=0, T=2).infos
     told = [info._told for batch in infos for info in batch]
@@ -186,7 +200,7 @@ class VectorAgent(RecordingAgent):
 
 
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"])
+@pytest.mark.parametrize("kind", kinds(["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers"]))
 def test_an_environment_that_changes_its_action_changes_nothing_that_is_stored_or_seen(kind, wait_reset):
     env = dict(n_actions=0, episode_length=50)
     collected = collect(kind, VectorAgent(), EnvCls=GreedyHandsEnv, env=env, decorrelation=0, wait_reset=wait_reset)

@@ -10,7 +10,18 @@ from functools import partial
 import numpy as np
 import pytest
 from agents_for_tests import RecordingAgent
-from collecting import ASYNC_KINDS, KINDS, ONE_OF_EACH, assert_same, assert_same_arrays, collect, collect_in_parts, make_agent, make_sampler
+from collecting import (
+    ASYNC_KINDS,
+    KINDS,
+    ONE_OF_EACH,
+    assert_same,
+    assert_same_arrays,
+    collect,
+    collect_in_parts,
+    kinds,
+    make_agent,
+    make_sampler,
+)
 from envs import CountingEnv, FailingEnv, make_walk
 
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper, round_robin_strategy
@@ -28,9 +39,9 @@ LENGTHS = [dict(episode_length=3 + b, reward_scale=b + 1, end="timeout" if b % 2
 CONSTRUCTORS = [partial(CountingEnv, **kwargs) for kwargs in LENGTHS]
 
 pytestmark = pytest.mark.timeout(280)
-every_kind = pytest.mark.parametrize("kind", [*ONE_OF_EACH, "CPU, 4 workers"])
-and_spawned = pytest.mark.parametrize("kind", [*ONE_OF_EACH, "CPU, spawn", "GPU, forkserver"])
-one_of_each = pytest.mark.parametrize("kind", ONE_OF_EACH)
+every_kind = pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "CPU, 4 workers"]))
+and_spawned = pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "CPU, spawn", "GPU, forkserver"]))
+one_of_each = pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +85,7 @@ AROUND_RLPYT = {
 }
 
 
-@pytest.mark.parametrize("kind", ["serial", "CPU, 2 workers", "GPU, 2 workers"])
+@pytest.mark.parametrize("kind", kinds(["serial", "CPU, 2 workers", "GPU, 2 workers"]))
 @pytest.mark.parametrize("EnvCls", AROUND_RLPYT.values(), ids=AROUND_RLPYT)
 def test_what_wraps_an_rlpyt_environment_is_stepped_as_what_it_is(kind, EnvCls):
     batch = collect(kind, EnvCls=EnvCls, env={}, n_batches=1, decorrelation=0, eval_n_envs=2).batches[0]
@@ -85,7 +96,7 @@ def test_what_wraps_an_rlpyt_environment_is_stepped_as_what_it_is(kind, EnvCls):
         np.testing.assert_array_equal(batch.env.observation[:, :, 4:].argmax(-1), batch.env.env_info.task_id)
 
 
-@pytest.mark.parametrize("kind", ["async serial", "async CPU", "async GPU", "async alternating"])
+@pytest.mark.parametrize("kind", kinds(["async serial", "async CPU", "async GPU", "async alternating"]))
 @pytest.mark.parametrize("n_parts", [1, 3])
 def test_asynchronous_samplers_take_lists_however_they_are_split(kind, n_parts):
     ours = collect_in_parts(kind, n_parts, EnvCls=CONSTRUCTORS, env={}, eval_n_envs=6, eval_max_steps=6 * 30)

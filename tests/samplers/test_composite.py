@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 from agents_for_tests import RecordingAgent, StructuredAgent
-from collecting import FORKED, ONE_OF_EACH, assert_same, collect
+from collecting import FORKED, ONE_OF_EACH, assert_same, collect, kinds
 from envs import CountingEnv, StructuredGymEnv, make_structured
 
 from rlpyt.envs.base import Env, EnvStep
@@ -21,12 +21,12 @@ def serially(wait_reset):
 
 
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", FORKED)
+@pytest.mark.parametrize("kind", kinds(FORKED))
 def test_all_samplers_agree_on_composite_observations_and_actions(kind, wait_reset):
     assert_same(collect(kind, wait_reset=wait_reset, **SETTINGS), serially(wait_reset))
 
 
-@pytest.mark.parametrize("kind", ["CPU, spawn", "GPU, spawn", "alternating, forkserver"])
+@pytest.mark.parametrize("kind", kinds(["CPU, spawn", "GPU, spawn", "alternating, forkserver"]))
 def test_composite_spaces_pass_to_processes_that_are_not_forked(kind):
     assert_same(collect(kind, **SETTINGS), serially(False))
 
@@ -55,7 +55,7 @@ def test_final_observations_of_truncated_episodes_are_whole_structures():
     assert checked >= 4
 
 
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_the_agent_sees_what_is_stored(kind):
     for batch in collect(kind, **SETTINGS).batches:
         seen = batch.agent.agent_info
@@ -68,7 +68,7 @@ def test_the_agent_sees_what_is_stored(kind):
             assert not leaf[1:][done].any(), "null after an episode's end"
 
 
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_environments_are_given_the_actions_that_are_stored(kind):
     """Its reward is the second tool's number, which starts at 3 in the environment and at 0 here."""
     for batch in collect(kind, **SETTINGS).batches:
@@ -101,7 +101,7 @@ class NumberAgent(RecordingAgent):
 
 
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_observations_may_be_single_numbers(kind, wait_reset):
     settings = dict(EnvCls=NumberEnv, env={}, wait_reset=wait_reset)
     ours, serial = (collect(k, NumberAgent(), **settings) for k in (kind, "serial"))
@@ -110,7 +110,7 @@ def test_observations_may_be_single_numbers(kind, wait_reset):
 
 
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_actions_may_be_continuous(kind, wait_reset):
     settings = dict(EnvCls=CountingEnv, env=dict(n_actions=0, episode_length=[4, 2]), wait_reset=wait_reset)
     ours, serial = (collect(k, StructuredAgent(), **settings) for k in (kind, "serial"))

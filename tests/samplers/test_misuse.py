@@ -10,8 +10,9 @@ from collections import namedtuple
 import numpy as np
 import pytest
 from agents_for_tests import AlternatingRnnAgent, RecordingAgent, RnnAgent
-from collecting import KINDS, ONE_OF_EACH, SAMPLERS, make_sampler
+from collecting import KINDS, ONE_OF_EACH, SAMPLERS, kinds, make_sampler
 from envs import CountingEnv
+from tiers import full, processes
 
 from rlpyt.samplers.buffer import get_example_outputs
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector, CpuWaitResetCollector
@@ -149,6 +150,7 @@ def test_an_evaluation_collector_of_the_other_family_is_refused_when_the_sampler
 # ---------------------------------------------------------------------------------------------------------------------
 # Order of use
 # ---------------------------------------------------------------------------------------------------------------------
+@processes
 @every_sampler
 def test_use_before_initialize_and_after_shutdown_says_so(SamplerCls):
     sampler = make(SamplerCls)
@@ -168,6 +170,7 @@ def test_use_before_initialize_and_after_shutdown_says_so(SamplerCls):
             use(2)
 
 
+@processes
 @every_sampler
 def test_a_sampler_can_be_started_anew(SamplerCls):
     sampler, observations = make(SamplerCls), []
@@ -179,6 +182,7 @@ def test_a_sampler_can_be_started_anew(SamplerCls):
     np.testing.assert_array_equal(*observations)
 
 
+@processes
 @pytest.mark.parametrize("SamplerCls", SAMPLERS.values(), ids=SAMPLERS)
 def test_more_workers_than_environments_start_only_as_many_as_are_needed(SamplerCls):
     sampler = make(SamplerCls, batch_B=2)
@@ -220,7 +224,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("odd, said", ODD)
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_what_an_environment_gets_wrong_later_on_is_named_with_environment_and_step(kind, odd, said):
     sampler = make_sampler(kind, EnvCls=OddEnv, env=dict(odd=odd), T=4, B=4, decorrelation=0)
     sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
@@ -241,7 +245,7 @@ class ScalarsEnv(CountingEnv):
         return step._replace(reward=np.array(step.reward), done=np.bool_(step.done))
 
 
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_arrays_of_one_element_are_numbers(kind):
     sampler = make_sampler(kind, EnvCls=ScalarsEnv, env={}, B=4)
     sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
@@ -258,7 +262,7 @@ class ForgetfulAgent(RecordingAgent):
         return step if self.n_calls < 3 else step._replace(agent_info=step.agent_info._replace(prev_action=None))
 
 
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_an_agent_that_leaves_out_a_field_of_agent_info_later_on_is_refused(kind):
     sampler = make_sampler(kind, env={}, B=4)
     sampler.initialize(ForgetfulAgent(), affinity=KINDS[kind].affinity, seed=0)
@@ -267,6 +271,8 @@ def test_an_agent_that_leaves_out_a_field_of_agent_info_later_on_is_refused(kind
     sampler.shutdown()
 
 
+@processes
+@full
 def test_threads_that_forked_workers_cannot_have_are_refused_and_spawned_ones_get_them():
     program = """
 import torch
@@ -309,7 +315,7 @@ class SlippingAgent(RecordingAgent):
         return step if self.n_calls < 4 else self.change(step)
 
 
-@pytest.mark.parametrize("kind", ["serial", "GPU, 2 workers"])
+@pytest.mark.parametrize("kind", kinds(["serial", "GPU, 2 workers"]))
 @pytest.mark.parametrize(
     "change, said",
     [
@@ -329,6 +335,7 @@ def test_an_agent_whose_outputs_change_shape_or_dtype_is_refused_by_name(kind, c
     sampler.shutdown()
 
 
+@processes
 def test_a_feedforward_agent_goes_from_an_alternating_sampler_to_any_other():
     agent = RecordingAgent()
     for kind, alternating in (("alternating, 2 workers", True), ("GPU, 2 workers", False), ("serial", False)):
@@ -345,6 +352,7 @@ class HastyCollector(GpuResetCollector):
         return agent_inputs, traj_infos, []
 
 
+@processes
 def test_a_collector_that_does_not_take_its_steps_is_an_error_and_not_a_hang():
     sampler = GpuSampler(EnvCls=CountingEnv, env_kwargs={}, batch_T=4, batch_B=2, CollectorCls=HastyCollector)
     sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 1], set_affinity=False), seed=0)

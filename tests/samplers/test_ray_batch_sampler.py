@@ -16,6 +16,7 @@ from agents_for_tests import RecordingAgent, RnnAgent
 from collecting import ENV, Collected, assert_same, assert_same_arrays, collect, make_sampler
 from envs import CountingEnv, FailingEnv, SlowEnv
 from ray_clusters import lose
+from tiers import full, processes, ray, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.policy import PolicyAgent
@@ -30,7 +31,7 @@ from rlpyt.samplers.workers import WorkerError
 from rlpyt.utils.buffer import buffer_func, numpify_buffer
 from rlpyt.utils.seed import set_seed
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [ray, processes, pytest.mark.timeout(180)]
 T, B = 6, 6
 
 
@@ -72,17 +73,19 @@ def run(sampler, agent=None, n_batches=4, evaluate_after=(1,), **kwargs):
 # ---------------------------------------------------------------------------------------------------------------------
 # The same samples
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("n_actors", [1, 2])
+@pytest.mark.parametrize("n_actors", thinned([1, 2], quick=[2]))
 def test_one_actor_and_two_sample_what_a_cpu_sampler_does(n_actors, ray_address):
     assert_same(run(make(ray_address, n_actors=n_actors)), collect("CPU, 2 workers"))
 
 
+@full
 @pytest.mark.parametrize("agent, wait_reset, env", [("recurrent", True, ENV), ("recurrent", False, dict(episode_length=4, end="timeout"))])
 def test_whatever_agent_collector_and_ends_of_episodes(agent, wait_reset, env, ray_address):
     theirs = collect("serial", agent=agent, wait_reset=wait_reset, env=env)
     assert_same(run(make(ray_address, wait_reset=wait_reset, env=env), RnnAgent()), theirs)
 
 
+@full
 @pytest.mark.parametrize("wait_reset", [False, True])
 def test_observations_that_end_terminated_episodes_come_too(wait_reset, ray_address):
     theirs = collect("serial", wait_reset=wait_reset, keep_terminal_observations=True)
@@ -92,12 +95,14 @@ def test_observations_that_end_terminated_episodes_come_too(wait_reset, ray_addr
         assert pieces[0] == pieces[1] and pieces[0].terminals.any()
 
 
+@full
 def test_batches_of_one_step_of_two_environments_and_one_more_than_actors(ray_address):
     theirs = collect("serial", T=1, B=3, n_batches=12, env=dict(episode_length=1, end=["timeout", "life", "terminated"]))
     env = dict(episode_length=1, end=["timeout", "life", "terminated"])
     assert_same(run(make(ray_address, batch_T=1, batch_B=3, env=env), n_batches=12), theirs)
 
 
+@full
 def test_columns_have_environments_of_their_own_which_can_be_changed(ray_address):
     each = [dict(episode_length=2 + b, end=["timeout", "terminated"]) for b in range(B)]
     changes = [None, partial(CountingEnv, episode_length=4), None, None, lambda: CountingEnv(episode_length=9, reward_scale=2.0), None]
@@ -128,6 +133,7 @@ class Always:
         pass
 
 
+@full
 def test_policies_without_parameters_act_in_actors_too(ray_address):
     sampler = make(ray_address)
     sampler.initialize(PolicyAgent(Always()), seed=3)
@@ -138,6 +144,7 @@ def test_policies_without_parameters_act_in_actors_too(ray_address):
         sampler.shutdown()
 
 
+@full
 def test_actors_act_with_the_latest_parameters(ray_address):
     expected = with_offsets(None, [0, 1, 2, 3])
     sampler = make(ray_address)
@@ -165,6 +172,7 @@ def assert_same_batches(ours, theirs):
         assert_same_arrays(a, b, f"batch {i}")
 
 
+@full
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_batches_in_flight_are_collected_with_parameters_of_so_many_updates_before(in_flight, ray_address):
     offsets = [0, 1, 2, 3, 4, 5]
@@ -172,6 +180,7 @@ def test_batches_in_flight_are_collected_with_parameters_of_so_many_updates_befo
     assert_same_batches(ours, with_offsets(None, [offsets[max(itr - in_flight, 0)] for itr in range(6)]))
 
 
+@full
 def test_the_version_of_a_batch_in_flight_says_which_parameters_it_was_collected_with(ray_address):
     sampler = start(make(ray_address, in_flight=1))
     try:
@@ -181,6 +190,7 @@ def test_the_version_of_a_batch_in_flight_says_which_parameters_it_was_collected
     assert versions == [(1, 1), (1, 2), (2, 3), (3, 4)]
 
 
+@full
 def test_parameters_are_put_into_the_store_once_for_all_actors(ray_address, monkeypatch):
     sampler = start(make(ray_address))
     ray = import_ray()
@@ -206,6 +216,7 @@ def stochastic_agent():
     return MlpFfAgent(model_kwargs=dict(hidden_sizes=[8]))
 
 
+@full
 @pytest.mark.parametrize("in_flight", [0, 1])
 def test_a_sampler_goes_on_from_its_state_as_if_it_had_never_stopped(in_flight, ray_address, tmp_path):
     whole = run(cartpole(ray_address, in_flight=in_flight), stochastic_agent(), n_batches=5, evaluate_after=(0, 3))
@@ -236,6 +247,7 @@ def without_slots(batch):
     return batch._replace(final_observation=None)  # Unused ones hold those of earlier batches.
 
 
+@full
 def test_with_another_number_of_actors_episodes_begin_anew(ray_address, tmp_path):
     sampler = start(make(ray_address, in_flight=1, env=dict(episode_length=100)))  # No episode ends.
     try:
@@ -261,6 +273,7 @@ def failing(address, tmp_path, how="sigkill", fail_at=25, fail_in="step", **kwar
     return make(address, EnvCls=FailingEnv, env=env, max_decorrelation_steps=0, **kwargs)
 
 
+@full
 @pytest.mark.parametrize("in_flight", [0, 1])
 def test_a_lost_actor_is_replaced_and_its_environments_begin_anew_while_the_others_go_on(in_flight, ray_address, tmp_path, capsys):
     expected = with_offsets(make(ray_address, max_decorrelation_steps=0, in_flight=in_flight), [0] * 8)
@@ -281,8 +294,8 @@ def test_a_lost_actor_is_replaced_and_its_environments_begin_anew_while_the_othe
     assert all(lost[:n_before]) and not any(lost[n_before:])  # and the other's are so until then.
 
 
-@pytest.mark.parametrize("in_flight", [0, 1, 2])
-@pytest.mark.parametrize("lost_in", ["collecting", "evaluating", "saving"])
+@full
+@pytest.mark.parametrize("lost_in, in_flight", [("collecting", 0), ("collecting", 2), ("evaluating", 1), ("saving", 1)])
 def test_columns_of_a_lost_actor_begin_anew_with_the_first_batch_that_it_has_not_collected(lost_in, in_flight, ray_address):
     endless = dict(EnvCls=EndlessEnv, env={}, max_decorrelation_steps=0, in_flight=in_flight)
     sampler, state = start(make(ray_address, **endless)), None
@@ -333,6 +346,7 @@ def begun_anew(sampler, itr):
     return columns
 
 
+@full
 def test_that_changed_environments_are_lost_with_an_actor_is_said(ray_address, capsys):
     sampler = start(make(ray_address))
     try:
@@ -356,6 +370,7 @@ def same_column(a, b, columns):
     return True
 
 
+@full
 def test_more_losses_than_may_be_replaced_are_an_error_that_names_the_actor(ray_address, tmp_path):
     sampler = start(failing(ray_address, tmp_path, max_restarts=0))
     with pytest.raises(WorkerError, match=r"(?s)Sampler worker \d \(environ.* was lost while collecting batch 4.*max_restarts=0"):
@@ -366,6 +381,7 @@ def test_more_losses_than_may_be_replaced_are_an_error_that_names_the_actor(ray_
     sampler.shutdown()
 
 
+@full
 def test_what_an_environment_raises_is_what_you_see(ray_address, tmp_path):
     sampler = start(failing(ray_address, tmp_path, how="raise"))
     with pytest.raises(WorkerError, match="planned failure in step") as caught:
@@ -377,18 +393,21 @@ def test_what_an_environment_raises_is_what_you_see(ray_address, tmp_path):
     sampler.shutdown()
 
 
+@full
 def test_a_failure_while_actors_start_is_reported_and_the_cluster_is_left(ray_address):
     with pytest.raises(WorkerError, match="planned failure in reset"):
         start(make(ray_address, EnvCls=FailingEnv, env=dict(fail_in="reset", spare_pid=os.getpid())))
     assert not import_ray().is_initialized()
 
 
+@full
 def test_a_failure_in_close_is_reported_at_shutdown(ray_address):
     sampler = start(make(ray_address, EnvCls=FailingEnv, env=dict(fail_in="close", spare_pid=os.getpid())))
     with pytest.raises(WorkerError, match="planned failure in close"):
         sampler.shutdown()
 
 
+@full
 def test_a_hanging_environment_is_reported_with_its_stack(ray_address, tmp_path):
     sampler = start(failing(ray_address, tmp_path, how="hang", worker_timeout=3))
     with pytest.raises(WorkerError, match=r"(?s)No reply.*worker_timeout=3.*collecting batch 4.*_maybe_fail"):
@@ -397,6 +416,7 @@ def test_a_hanging_environment_is_reported_with_its_stack(ray_address, tmp_path)
     sampler.shutdown()
 
 
+@full
 def test_an_evaluation_can_be_stopped(ray_address):
     sampler = start(make(ray_address, EnvCls=SlowEnv, env=dict(episode_length=10**6), eval_max_steps=3 * 10**5))
     try:
@@ -408,6 +428,7 @@ def test_an_evaluation_can_be_stopped(ray_address):
         sampler.shutdown()
 
 
+@full
 def test_environments_that_cannot_be_sent_are_named_before_any_actor_starts(ray_address):
     with pytest.raises(TypeError, match="env_kwargs=.*cannot be sent to Ray's actors"):
         start(make(ray_address, env=dict(ENV, episode_length=Unpicklable([5]))))
@@ -434,6 +455,7 @@ def test_impossible_settings_are_refused(settings, message):
         RayBatchSampler(**dict(dict(EnvCls=CountingEnv, env_kwargs={}, batch_T=2, batch_B=2), **settings))
 
 
+@full
 def test_more_actors_than_the_cluster_has_cpus_are_refused(ray_address):
     with pytest.raises(ValueError, match="5 actors with num_cpus=1 need more than the 2 CPUs"):
         start(make(ray_address, n_actors=5))
@@ -441,6 +463,7 @@ def test_more_actors_than_the_cluster_has_cpus_are_refused(ray_address):
     sampler.shutdown()
 
 
+@full
 def test_the_samplers_of_a_run_share_a_cluster(ray_address):
     for n_actors in (None, 1):
         sampler = start(make(ray_address, n_actors=n_actors), world_size=2, rank=1)
@@ -475,6 +498,7 @@ def test_a_cluster_that_was_started_here_is_not_shared(monkeypatch):
         cluster.close()
 
 
+@full
 def test_that_actors_have_to_wait_for_others_is_said(ray_address, capsys):
     sampler = start(make(ray_address))
     try:
@@ -500,6 +524,7 @@ def test_without_ray_the_message_says_what_to_install(monkeypatch):
         RayBatchSampler(CountingEnv, {}, 2, 2)
 
 
+@full
 # ---------------------------------------------------------------------------------------------------------------------
 # Clusters
 # ---------------------------------------------------------------------------------------------------------------------
@@ -514,6 +539,7 @@ def test_a_connection_of_ones_own_is_left_as_it_is(ray_address):
         ray.shutdown()
 
 
+@full
 def test_the_last_of_several_samplers_leaves_the_cluster(ray_address):
     ray = import_ray()
     first, second = start(make(ray_address, n_actors=1)), start(make(ray_address, n_actors=1))
@@ -523,6 +549,7 @@ def test_the_last_of_several_samplers_leaves_the_cluster(ray_address):
     assert not ray.is_initialized()
 
 
+@full
 def test_joining_leaves_the_handling_of_signals_alone(ray_address):
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     cluster = Cluster(ray_address)
@@ -574,6 +601,7 @@ if __name__ == "__main__":
 """
 
 
+@full
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("then", ["sampler.shutdown()", "raise SystemExit"])
 def test_a_cluster_that_was_started_ends_with_the_sampler_or_the_program(then):

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 from agents_for_tests import AlternatingRnnAgent, RnnAgent, RnnArithmetic
-from collecting import KINDS, along_time, assert_same, collect, make_sampler
+from collecting import KINDS, along_time, assert_same, collect, kinds, make_sampler
+from tiers import processes
 
 from rlpyt.samplers.collections import TrajInfo
 from rlpyt.utils.buffer import buffer_func
@@ -31,7 +32,7 @@ class ActionsTrajInfo(TrajInfo):
         return super().terminate(observation)
 
 
-@pytest.fixture(scope="module", params=TESTED)
+@pytest.fixture(scope="module", params=kinds(TESTED))
 def kind(request):
     return request.param
 
@@ -138,6 +139,7 @@ def test_a_new_start_of_the_sampler_forgets_the_state(kind):
         assert not first[0].any() and first[1].any()
 
 
+@processes
 def test_halves_of_different_episodes_do_not_mix_their_states():
     """Were the halves confused anywhere, environments of one would carry on with states of the other."""
     settings = dict(agent="recurrent", env=dict(episode_length=[2, 13, 5, 3], end=["timeout", "terminated"]), T=7, B=2, n_batches=10)

@@ -5,8 +5,20 @@ import functools
 import numpy as np
 import pytest
 from agents_for_tests import AlternatingRnnAgent, Offset, RecordingAgent
-from collecting import FORKED, KINDS, ONE_OF_EACH, STARTED_ANEW, along_time, assert_same, assert_same_arrays, collect
+from collecting import (
+    FORKED,
+    KINDS,
+    ONE_OF_EACH,
+    QUICK,
+    STARTED_ANEW,
+    along_time,
+    assert_same,
+    assert_same_arrays,
+    collect,
+    kinds,
+)
 from envs import SilentEnv, make_classic, make_reusing, make_walk
+from tiers import full, processes
 
 from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.samplers.collections import TrajInfo
@@ -57,21 +69,38 @@ SCENARIOS = {
 }
 
 
+# All kinds in the scenarios in which most can go wrong, and one of each in all others; quick in the former, and for two kinds in all.
+RICHEST = ["recurrent", "recurrent, wait-reset", "one step per batch, wait-reset", "watchful TrajInfo"]
+PAIRS = [
+    pytest.param(scenario, kind, marks=[] if kind in QUICK or (kind in ONE_OF_EACH and scenario in RICHEST) else full)
+    for scenario in SCENARIOS
+    for kind in FORKED
+    if scenario in RICHEST or kind in ONE_OF_EACH
+]
+
+
 @functools.cache
 def serially(scenario):
     return collect("serial", **SCENARIOS[scenario])
 
 
-@pytest.mark.parametrize("kind", FORKED)
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@processes
+@pytest.mark.parametrize("scenario, kind", PAIRS)
 @pytest.mark.filterwarnings("ignore:. workers for batch_B=2")
 def test_all_samplers_agree(scenario, kind):
     assert_same(collect(kind, **SCENARIOS[scenario]), serially(scenario))
 
 
+@processes
+@full
 @pytest.mark.parametrize(
     "kind, scenario",
-    [(kind, "recurrent") for kind in STARTED_ANEW] + [(kind, "wait-reset") for kind in STARTED_ANEW if KINDS[kind].acts_in_master],
+    [
+        (kind, scenario)
+        for kind in STARTED_ANEW
+        for scenario in ("recurrent", "wait-reset")
+        if scenario == "recurrent" or KINDS[kind].acts_in_master
+    ],
 )
 def test_all_samplers_agree_however_their_processes_are_started(kind, scenario):
     assert_same(collect(kind, **SCENARIOS[scenario]), serially(scenario))
@@ -103,14 +132,14 @@ def shaping(CollectorCls):
     return ShapingCollector
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ONE_OF_EACH if kind != "serial"])
+@pytest.mark.parametrize("kind", kinds([kind for kind in ONE_OF_EACH if kind != "serial"]))
 def test_what_a_collector_changes_after_a_batch_is_changed_after_the_agent_has_seen_it(kind):
     for _ in range(3):  # It was a matter of chance.
         assert_same(*(collect(k, change_collector=shaping, T=3, n_batches=8) for k in (kind, "serial")))
 
 
 @pytest.mark.parametrize("make_twin", [make_classic, make_reusing])
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_classic_environments_and_those_that_reuse_their_memory_are_sampled_like_their_plain_twin(kind, make_twin):
     plain, twin = (collect(kind, WalkingAgent(), EnvCls=EnvCls, env={}, T=30) for EnvCls in (make_walk, make_twin))
     for a, b in zip(plain.batches, twin.batches):
@@ -136,14 +165,14 @@ class WalkingAgent(BaseAgent):
 # ---------------------------------------------------------------------------------------------------------------------
 # Seeds
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_the_same_seed_gives_the_same_samples_and_another_seed_others(kind):
     same, other = collect(kind, evaluate_after=(0, 1, 2)), collect(kind, seed=4)
     assert_same(same, serially("mid-batch reset"))
     assert (other.batches[-1].env.observation != same.batches[-1].env.observation).any()
 
 
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_samplers_of_two_ranks_collect_what_one_of_twice_the_size_does(kind):
     whole = collect("serial", B=8, evaluate_after=(1,), eval_n_envs=6, eval_max_steps=6 * 30)
     ranks = [collect(kind, B=4, evaluate_after=(1,), rank=rank, world_size=2) for rank in range(2)]
@@ -178,9 +207,10 @@ class CodeTrajInfo(TrajInfo):
 # Who acts for whom, and when
 # ---------------------------------------------------------------------------------------------------------------------
 HALVING = ["alternating, 2 workers", "alternating, 4 workers", "no overlap, 2 workers", "no overlap, 4 workers"]
+every_halving = pytest.mark.parametrize("kind", kinds(HALVING, quick=["alternating, 2 workers", "no overlap, 4 workers"]))
 
 
-@pytest.mark.parametrize("kind", HALVING)
+@every_halving
 def test_alternating_samplers_call_the_agent_with_halves_in_turn(kind):
     agent = CallsAgent()
     collect(kind, agent=agent, n_batches=3, env=dict(episode_length=100), decorrelation=0)
@@ -214,13 +244,13 @@ class CallsAgent(AlternatingRnnAgent):
         return super().value(observation, prev_action, prev_reward)
 
 
-@pytest.mark.parametrize("kind", HALVING)
+@every_halving
 def test_the_list_of_processors_is_doubled_where_it_does_not_say_that_it_is_for_both_halves(kind):
     affinity = dict(workers_cpus=list(range(KINDS[kind].n_workers // 2)), set_affinity=False)
     assert_same(collect(kind, evaluate_after=(0, 1, 2), affinity=affinity), serially("mid-batch reset"))
 
 
-@pytest.mark.parametrize("kind", ONE_OF_EACH)
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
 def test_agents_know_before_they_are_initialized_whether_they_will_act_for_halves(kind):
     agent = CuriousAgent()
     collect(kind, agent=agent, n_batches=1, evaluate_after=())

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from agents_for_tests import RecordingAgent
-from collecting import ENV, along_time, collect
+from collecting import ENV, along_time, collect, kinds
 from envs import CountingEnv
+from tiers import processes
 
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.parallel.gpu.collectors import GpuResetCollector, GpuWaitResetCollector
@@ -13,10 +14,10 @@ from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.seed import env_seed
 
 T, B, SEED = 6, 6, 3
-KINDS = ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers", "no overlap, 2 workers"]
+TESTED = ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 4 workers", "no overlap, 2 workers"]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=kinds(TESTED))
 def collected(request):
     return collect(request.param, wait_reset=True, decorrelation=0, n_batches=8, seed=SEED, T=T, B=B)
 
@@ -119,6 +120,7 @@ def test_rows_after_done_are_blank(batches):
     assert n_blank > 5 * B
 
 
+@processes
 def test_blank_rows_are_blank_in_every_batch_whatever_was_there_in_the_batch_before():
     env = dict(episode_length=[T, 1, T - 1, 2], end="terminated")
     for batch in collect("GPU, 2 workers", wait_reset=True, decorrelation=0, env=env, n_batches=6, T=T, B=B).batches:

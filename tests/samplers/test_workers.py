@@ -18,14 +18,17 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import GPU_SAMPLERS, SAMPLERS, assert_signals_are_empty
 from envs import ClosingEnv, CountingEnv, FailingEnv, ModulesEnv, SlowEnv
+from tiers import full, processes, start_methods, thinned
 
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.samplers.workers import WorkerError, allowed_cpus, check_affinity, set_cpu_affinity, share_processors, split_evenly
 
 TESTS = Path(__file__).parents[1]
 
-every_sampler = pytest.mark.parametrize("kind", SAMPLERS)
-gpu_samplers = pytest.mark.parametrize("kind", GPU_SAMPLERS)
+pytestmark = processes
+every_sampler = pytest.mark.parametrize("kind", thinned(SAMPLERS, quick=["CPU"]))
+gpu_samplers = pytest.mark.parametrize("kind", thinned(GPU_SAMPLERS, quick=["GPU"]))
+TRIALS = 8  # where something happens at a random moment
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +112,7 @@ def collect_forever(sampler):
 # ---------------------------------------------------------------------------------------------------------------------
 @every_sampler
 def test_a_worker_killed_at_any_moment_of_collecting_is_named(kind):
-    for _ in range(20):
+    for _ in range(TRIALS):
         sampler = start(kind, EnvCls=SlowEnv, batch_T=10)
         victim = random.randrange(2)
         pid = sampler._pool.processes[victim].pid
@@ -139,10 +142,10 @@ class Killer(threading.Thread):
 
 
 @every_sampler
-@pytest.mark.parametrize("start_method, within", [("fork", 0.1), ("spawn", 0.8)])
+@pytest.mark.parametrize("start_method, within", [("fork", 0.1), pytest.param("spawn", 0.8, marks=full)])
 def test_a_worker_killed_at_any_moment_from_its_start_on_is_named(kind, start_method, within):
     """With spawn, workers start for longer than they collect here."""
-    for _ in range(20):
+    for _ in range(TRIALS):
         killer = Killer(within)
         message = failure(lambda: collect_forever(start(kind, EnvCls=SlowEnv, batch_T=3, start_method=start_method)))
         killer.join()
@@ -185,7 +188,9 @@ def test_after_a_death_the_sampler_says_that_it_must_be_started_anew_and_can_be(
     sampler.shutdown()
 
 
-@pytest.mark.parametrize("how, said", [("exit", "exit code 7"), ("segv", "SIGSEGV"), ("sigkill", "SIGKILL")])
+@pytest.mark.parametrize(
+    "how, said", [("exit", "exit code 7"), pytest.param("segv", "SIGSEGV", marks=full), pytest.param("sigkill", "SIGKILL", marks=full)]
+)
 @pytest.mark.parametrize("fail_in", ["init", "step"])
 @every_sampler
 def test_a_worker_that_ends_is_reported_with_its_code_or_signal(kind, how, said, fail_in):
@@ -198,7 +203,7 @@ def test_a_worker_that_ends_is_reported_with_its_code_or_signal(kind, how, said,
 # ---------------------------------------------------------------------------------------------------------------------
 # Exceptions
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 @every_sampler
 def test_what_the_environment_raised_is_what_you_see(kind, start_method, tmp_path):
     env = dict(fail_in="step", fail_at=8, once=str(tmp_path / "failed"))
@@ -509,9 +514,13 @@ IDLE, BUSY = "time.sleep(100)", "[sampler.obtain_samples(i) for i in range(10**6
 @pytest.mark.parametrize(
     "start_method, then, how",
     [
-        *((start_method, then, signal.SIGKILL) for start_method in ("fork", "spawn", "forkserver") for then in (IDLE, BUSY)),
-        ("fork", BUSY, signal.SIGTERM),
-        ("fork", BUSY, signal.SIGINT),
+        ("fork", BUSY, signal.SIGKILL),
+        pytest.param("fork", IDLE, signal.SIGKILL, marks=full),
+        pytest.param("spawn", IDLE, signal.SIGKILL, marks=full),
+        pytest.param("spawn", BUSY, signal.SIGKILL, marks=full),
+        pytest.param("forkserver", BUSY, signal.SIGKILL, marks=full),
+        pytest.param("fork", BUSY, signal.SIGTERM, marks=full),
+        pytest.param("fork", BUSY, signal.SIGINT, marks=full),
     ],
 )
 def test_workers_of_every_sampler_end_when_their_master_is_killed(run_master, start_method, then, how):
@@ -527,7 +536,8 @@ def test_workers_of_every_sampler_end_when_their_master_is_killed(run_master, st
     assert len(workers) == 2 * len(SAMPLERS) and gone(workers)
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@full
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 def test_a_program_that_forgets_shutdown_exits_cleanly(run_master, start_method):
     then = "samplers = [start(kind) for kind in SAMPLERS]\nfor sampler in samplers:\n    sampler.obtain_samples(0)"
     program = run_master(start_method, then)
@@ -536,6 +546,7 @@ def test_a_program_that_forgets_shutdown_exits_cleanly(run_master, start_method)
     assert gone([int(pid) for pid in out.split() if pid.isdigit()])
 
 
+@full
 def test_workers_ignore_ctrl_c(run_master):
     then = (
         "samplers = [start(kind) for kind in SAMPLERS]\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nos.killpg(0, signal.SIGINT)\n"
@@ -563,7 +574,7 @@ def test_ctrl_c_in_the_middle_of_a_batch_ends_in_a_clean_shutdown(kind, tmp_path
 
 @every_sampler
 def test_a_sampler_that_was_interrupted_in_the_middle_of_a_batch_hands_out_no_half_batch_later(kind):
-    sampler = start(kind, EnvCls=SlowEnv, batch_T=50)
+    sampler = start(kind, EnvCls=SlowEnv, batch_T=1000)
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         sampler.obtain_samples(0)
@@ -578,6 +589,7 @@ class SlowClosingEnv(ClosingEnv):
         return super().step(action)
 
 
+@full
 @every_sampler
 def test_samplers_come_and_go_without_leaving_descriptors_or_memory(kind):
     def cycles(n):
@@ -619,7 +631,7 @@ def test_signals_are_empty_after_every_batch_and_every_evaluation(kind):
 # ---------------------------------------------------------------------------------------------------------------------
 # What workers load
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("start_method", thinned(["spawn", "forkserver"], quick=["spawn"]))
 @gpu_samplers
 def test_workers_that_are_served_actions_import_neither_torch_nor_numba(kind, start_method):
     sampler = start(kind, EnvCls=ModulesEnv, start_method=start_method, eval_n_envs=2, eval_max_steps=20)
@@ -630,6 +642,7 @@ def test_workers_that_are_served_actions_import_neither_torch_nor_numba(kind, st
     assert not samples.env.env_info.torch.any() and not samples.env.env_info.numba.any()
 
 
+@full
 def test_the_modules_of_workers_that_act_themselves_show_that_this_can_be_seen():
     sampler = start("CPU", EnvCls=ModulesEnv, start_method="spawn")
     samples, _ = sampler.obtain_samples(0)

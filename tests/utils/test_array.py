@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+from tiers import processes
 
 from rlpyt.utils.array import from_onehot, infer_leading_dims, select_at_indexes, to_onehot, valid_mean
 
@@ -78,6 +79,7 @@ def test_infer_leading_dims_says_what_is_wrong_with_too_few_or_too_many(shape):
         infer_leading_dims(np.zeros(shape), 2)
 
 
+@processes
 def test_modules_that_environment_workers_use_do_not_import_torch():
     modules = "array, misc, seed, quick_args, synchronize, prog_bar, plotting"
     code = (f"from rlpyt.utils import {modules}\nfrom rlpyt.utils.logging import logger, context, console\nimport sys\n"

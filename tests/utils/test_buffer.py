@@ -7,6 +7,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
+from tiers import full, processes, start_methods
 
 from rlpyt.utils import buffer as buffer_module
 from rlpyt.utils.buffer import (
@@ -69,7 +70,7 @@ def write(array, structure):
     structure.b.c[1] = 9
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", start_methods("fork", "spawn", "forkserver"))
 def test_started_processes_write_into_the_same_memory_also_through_slices(method):
     array = np_mp_array((4, 3), np.float32)
     buf = buffer_from_example(EXAMPLE, (2, 6), share_memory=True)
@@ -83,6 +84,8 @@ def test_started_processes_write_into_the_same_memory_also_through_slices(method
     assert (buf.b.c[1, 4:] == 9).all() and buf.b.c[1, :4].sum() == 0 and buf.b.c[0].sum() == 0
 
 
+@full
+@processes
 def test_the_array_class_with_a_handle_of_its_own_shares_slices_under_spawn():
     array = np_mp_array_spawn((3, 2), "float64")
     array[:] = 1

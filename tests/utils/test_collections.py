@@ -7,6 +7,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
+from tiers import full, processes, start_methods
 
 from rlpyt.utils.collections import (
     AttrDict,
@@ -188,7 +189,7 @@ def send_back(pipe, structure):
     pipe.send((type(structure).__name__, structure._fields, structure[0].a))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", start_methods("fork", "spawn", "forkserver"))
 def test_structures_reach_other_processes(method):
     context = multiprocessing.get_context(method)
     mine, theirs = context.Pipe()
@@ -198,6 +199,8 @@ def test_structures_reach_other_processes(method):
     process.join(60)
 
 
+@full
+@processes
 def test_types_of_the_main_script_reach_spawned_processes(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.core.errors import NumbaError
+from tiers import processes
 
 from rlpyt.utils import kernels
 
@@ -114,6 +115,8 @@ def test_an_output_that_is_not_contiguous_is_refused():
         kernels.gather_frames(*where, t, b, full(6, 8, 128)[:, ::2], 0, 6)
 
 
+@pytest.mark.full
+@processes
 def test_machine_code_is_kept_for_other_processes(tmp_path):
     """The kernels that contain instructions of our own, too."""
     code = """

@@ -4,12 +4,14 @@ import subprocess
 import sys
 
 import pytest
+from tiers import processes
 
 from rlpyt.utils.lazy import LazyModule, lazy_names
 
 PACKAGES = ("rlpyt.episodes", "rlpyt.experiment", "rlpyt.samplers.episodic", "rlpyt.samplers.ray")
 
 
+@processes
 def test_a_module_is_imported_by_its_first_use():
     code = (
         "import sys; from rlpyt.utils.lazy import LazyModule; module = LazyModule('colorsys');"
@@ -19,6 +21,7 @@ def test_a_module_is_imported_by_its_first_use():
     assert LazyModule("colorsys").hsv_to_rgb(0, 0, 1) == (1, 1, 1)
 
 
+@processes
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_name_of_a_package_is_there_and_only_when_asked_for(package):
     code = (

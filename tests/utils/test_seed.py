@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tiers import processes
 
 from rlpyt.utils.seed import PURPOSES, _permute_32_bits, env_seed, get_seed, make_seed, next_seed, rng, set_envs_seeds, set_seed
 
@@ -37,6 +38,7 @@ def test_a_seed_out_of_range_wraps_around():
     assert get_seed() == 2**32 - 1
 
 
+@processes
 def test_next_seeds_are_the_seed_and_then_others_in_the_same_order_each_time():
     drawn = []
     for seed in (3, 4, 3):
@@ -55,6 +57,7 @@ def test_a_seed_must_be_an_integer():
         env_seed("1", "agent", 0)
 
 
+@processes
 def test_set_seed_without_torch_leaves_it_unimported():
     code = ("import sys; from rlpyt.utils.seed import set_seed; set_seed(3, import_torch=False)\n"
             "assert 'torch' not in sys.modules; set_seed(3); assert 'torch' in sys.modules")

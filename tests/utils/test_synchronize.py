@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from tiers import processes, start_methods
 
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.synchronize import ExclusiveRWLock, ProcessLock, RWLock, drain_queue, find_port
@@ -41,7 +42,7 @@ def _read(lock, entered):
         entered.set()
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", start_methods("fork", "spawn"))
 def test_a_writer_keeps_readers_of_other_processes_out(method):
     ctx = mp.get_context(method)
     lock, entered = RWLock(ctx), ctx.Event()
@@ -60,6 +61,7 @@ def _release(lock):
     lock.acquire_write()
 
 
+@processes
 def test_another_process_may_release_what_this_one_acquired():
     lock = RWLock()
     lock.acquire_read()
@@ -85,6 +87,7 @@ def _increment(lock, value, n):
             pass
 
 
+@processes
 def test_writers_exclude_each_other():
     lock, value = RWLock(), mp.RawValue("l", 0)
     writers = [mp.Process(target=_increment, args=(lock, value, 300)) for _ in range(3)]
@@ -142,6 +145,7 @@ def _count_in_threads(lock, counts, n):
     assert in_threads(3, _count, lock, counts, n)
 
 
+@processes
 @pytest.mark.parametrize("method", METHODS)
 def test_threads_of_several_processes_exclude_each_other(method):
     ctx = mp.get_context(method)
@@ -159,6 +163,7 @@ def _hold(lock, holds):
         signal.pause()
 
 
+@processes
 @pytest.mark.parametrize("method", METHODS)
 def test_a_lock_is_free_when_its_holder_has_been_killed(method):
     ctx = mp.get_context(method)
@@ -183,6 +188,7 @@ def _hold_and_fork(lock, answers):
         signal.pause()
 
 
+@processes
 def test_a_child_of_a_killed_holder_does_not_keep_the_lock():
     lock, answers = ProcessLock(), mp.Queue()
     holder = start(mp, _hold_and_fork, lock, answers)
@@ -202,6 +208,7 @@ def _answer_whether_taken(lock, answers):
         answers.put("has it")
 
 
+@processes
 @pytest.mark.parametrize("method", METHODS)
 def test_a_process_started_while_a_thread_holds_the_lock_waits_for_it(method):
     ctx = mp.get_context(method)
@@ -243,6 +250,7 @@ def _hold_inner(inner, outer, holds, go_on, answers):
     waiting.join(TIMEOUT)
 
 
+@processes
 def test_threads_that_wait_for_each_others_process_but_not_for_each_other_are_no_deadlock():
     inner, outer, holds, go_on, answers = ProcessLock(), ProcessLock(), mp.Event(), mp.Event(), mp.Queue()
     process = start(mp, _hold_inner, inner, outer, holds, go_on, answers)
@@ -290,6 +298,7 @@ def test_a_reentrant_lock_is_free_when_its_holder_has_released_it_as_often_as_it
         lock.release()
 
 
+@processes
 def test_waiting_for_a_lock_can_be_interrupted():
     lock, holds = ProcessLock(), mp.Event()
     holder = start(mp, _hold, lock, holds)
@@ -309,6 +318,7 @@ def test_a_lock_cannot_be_copied_but_only_be_given_to_a_starting_process():
             copied(ProcessLock())
 
 
+@processes
 def test_locks_leave_no_open_files_behind():
     lock = ProcessLock()
     gc.collect()
@@ -360,6 +370,7 @@ def _produce(queue_obj, rank):
     queue_obj.put(None)
 
 
+@processes
 def test_drain_collects_from_several_processes():
     queue_obj = mp.Queue()
     producers = [mp.Process(target=_produce, args=(queue_obj, rank)) for rank in range(3)]

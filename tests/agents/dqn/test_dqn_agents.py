@@ -3,6 +3,7 @@ import multiprocessing as mp
 
 import pytest
 import torch
+from tiers import start_methods
 
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
@@ -144,7 +145,7 @@ def _report_epsilon(agent, pipe):
         pipe.send(float(epsilon_at(agent, itr)))
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 def test_the_algorithms_schedule_reaches_workers_started_before(start_method):
     agent = make()
     ctx = mp.get_context(start_method)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from envs import CountingEnv
 from ranks import process_group
+from tiers import processes, start_methods
 
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -90,6 +91,7 @@ def test_data_parallel_training_reaches_every_parameter(agent, tmp_path):
         agent.model = None
 
 
+@processes
 @pytest.mark.parametrize("SamplerCls", [SerialSampler, CpuSampler, GpuSampler])
 def test_samplers_explore_by_noise_and_workers_have_their_own(SamplerCls):
     agent = MlpDqnAgent(model_kwargs=dict(noisy=True), eps_init=0, eps_final=0)
@@ -121,7 +123,7 @@ def _q_of_a_worker(agent, pipe):
     pipe.send(q_of_a_step(agent).tolist())
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 def test_workers_turn_their_noise_on_and_off_by_themselves(start_method):
     agent = MlpDqnAgent(model_kwargs=dict(noisy=True))
     agent.initialize(SPACES, share_memory=True)

@@ -5,9 +5,10 @@ import copy
 import numpy as np
 import pytest
 import torch
-from collecting import KINDS, ONE_OF_EACH, collect
+from collecting import KINDS, ONE_OF_EACH, collect, kinds
 from envs import make_structured
 from ranks import process_group
+from tiers import full, learning
 
 from rlpyt.agents.pg.composite import AlternatingMlpCompositeLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent
 from rlpyt.algos.pg.a2c import A2C
@@ -155,7 +156,7 @@ def test_states_are_saved_and_loaded_also_under_data_parallel_training(AgentCls,
 
 # ---------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("recurrent", [False, True])
-@pytest.mark.parametrize("kind", [*ONE_OF_EACH, "alternating, spawn"])
+@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "alternating, spawn"]))
 def test_all_samplers_collect_mixed_actions(kind, recurrent):
     AgentCls = MlpCompositeFfAgent
     if recurrent:
@@ -169,6 +170,8 @@ def test_all_samplers_collect_mixed_actions(kind, recurrent):
         assert len(set(action.move[0].ravel())) == 8, "of each environment's own"
 
 
+@learning
+@full
 @pytest.mark.parametrize("Algo, AgentCls, settings, n_steps", [
     (PPO, MlpCompositeFfAgent, dict(epochs=4, learning_rate=1e-2, ratio_clip=0.2), 10_000),
     (A2C, MlpCompositeFfAgent, dict(learning_rate=5e-3), 40_000),

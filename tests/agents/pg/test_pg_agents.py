@@ -3,6 +3,7 @@ import pytest
 import torch
 from envs import CountingEnv
 from ranks import run_ranks
+from tiers import processes
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.pg.atari import AtariFfAgent
@@ -127,6 +128,7 @@ def test_observation_statistics_reach_the_model():
     assert agent.state_dict()["obs_rms.count"] == 15
 
 
+@processes
 def test_observation_statistics_reach_worker_processes():
     agent = MujocoFfAgent(model_kwargs=dict(normalize_observation=True))
     sampler = CpuSampler(
@@ -167,6 +169,7 @@ def ranks_observation(rank):
     return torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(rank)) * (1 + rank) + 10 * rank
 
 
+@processes
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
 def test_observation_statistics_are_of_all_ranks_together_and_equal_in_them():
     results = torch.zeros(2, 8, dtype=torch.float64).share_memory_()

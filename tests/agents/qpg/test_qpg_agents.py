@@ -4,6 +4,7 @@ import multiprocessing as mp
 import numpy as np
 import pytest
 import torch
+from tiers import start_methods
 
 from rlpyt.agents.base import BaseAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
@@ -279,7 +280,7 @@ def _report_std(agent, pipe):
         pipe.send(None if agent.distribution.std is None else float(agent.distribution.std))
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 @pytest.mark.parametrize("name", ["td3", "sac"])
 def test_workers_started_before_learn_when_learning_begins(name, start_method):
     agent = make(name, pretrain_std=0.625)

@@ -6,6 +6,7 @@ import torch
 from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, PickTheLargest, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import full, learning
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
@@ -172,6 +173,7 @@ def game_batch(agent, game, itr):
 RAINBOW = dict(double_dqn=True, prioritized_replay=True, n_step_return=3, pri_beta_steps=100)
 
 
+@full
 def test_all_of_rainbow_trains_together_and_prioritizes_by_divergence():
     torch.manual_seed(0)
     np.random.seed(0)
@@ -236,6 +238,8 @@ def test_impossible_settings_are_refused(settings):
         CategoricalDQN(**settings)
 
 
+@learning
+@full
 def test_it_learns_a_game():
     torch.manual_seed(1)
     np.random.seed(1)

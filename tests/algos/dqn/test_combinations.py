@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from tiers import thinned
 
 from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
@@ -93,7 +94,7 @@ def reference_loss(algo, agent, samples):
     return total / n
 
 
-@pytest.mark.parametrize("kind, double, dueling, prioritized, n_step", COMBINATIONS)
+@pytest.mark.parametrize("kind, double, dueling, prioritized, n_step", thinned(COMBINATIONS, quick=COMBINATIONS[::5]))
 def test_every_combination_trains_on_the_loss_it_should(kind, double, dueling, prioritized, n_step):
     torch.manual_seed(0)
     np.random.seed(0)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, PickTheLargest, start
+from tiers import learning
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -389,6 +390,20 @@ def test_overriding_what_is_stored_takes_effect():
     assert (algo.replay_buffer.samples.reward[:T] == 9).all()
 
 
+def test_an_episode_that_is_cut_off_after_a_batch_is_bootstrapped_from_what_follows_it():
+    algo, _ = make(n_step_return=1)
+    samples = batch()
+    after = torch.full_like(samples.env.observation, 7.0)
+    algo.append(samples._replace(env=samples.env._replace(done=torch.zeros(T, B, dtype=torch.bool), next_observation=after)))
+    buffer = algo.replay_buffer
+    buffer.end_episodes([1])
+    assert buffer.samples.done[T - 1].tolist() == buffer.samples.timeout[T - 1].tolist() == [False, True]
+    algo.append(samples)
+    cut = buffer.extract_batch(np.array([T - 1]), np.array([1]))
+    assert (cut.target_inputs.observation == 7).all() and cut.bootstrap_discount.item() == pytest.approx(algo.discount)
+
+
+@learning
 def test_it_learns_a_game():
     torch.manual_seed(1)
     np.random.seed(1)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from envs import CountingEnv
 from experience import N_ACTIONS, OBSERVATION_SIZE, SPACES, PickTheLargest, start
+from tiers import full, learning, processes, thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent, MlpR2d1AlternatingAgent
@@ -384,7 +385,7 @@ def test_the_replay_buffer_suits_observation_settings_and_runner(frames, priorit
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wait_reset", [False, True])
+@pytest.mark.parametrize("wait_reset", thinned([False, True], quick=[True]))
 @pytest.mark.parametrize(
     "settings",
     [dict(), dict(prioritized_replay=False), dict(store_rnn_state_interval=0), dict(input_priorities=False), dict(prefetch_batches=True),
@@ -427,7 +428,8 @@ SAMPLERS = [
 ]
 
 
-@pytest.mark.parametrize("SamplerCls, CollectorCls, AgentCls", SAMPLERS)
+@processes
+@pytest.mark.parametrize("SamplerCls, CollectorCls, AgentCls", thinned(SAMPLERS, quick=SAMPLERS[:1]))
 def test_it_trains_with_every_kind_of_sampler(SamplerCls, CollectorCls, AgentCls):
     agent = AgentCls(model_kwargs=dict(lstm_size=H))
     algo = R2D1(
@@ -520,6 +522,8 @@ def test_an_asynchronous_runner_gets_a_buffer_that_is_shared():
         algo.async_initialize(agent, 100, BatchSpec(4, 2), True, EXAMPLES)
 
 
+@learning
+@full
 def test_it_learns_a_game():
     torch.manual_seed(1)
     np.random.seed(1)

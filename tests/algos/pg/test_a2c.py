@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from experience import SPACES, GruAgent, PickTheLargest, random_samples, start
+from tiers import full, learning
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
@@ -95,6 +96,8 @@ def test_an_initial_optimizer_state_is_loaded():
     torch.testing.assert_close(other.optim_state_dict()["state"], state["state"])
 
 
+@learning
+@full
 def test_it_learns_a_game():
     torch.manual_seed(1)
     agent, game = MlpFfAgent(), PickTheLargest(B=16, seed=1)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from experience import SPACES, GruAgent, PickTheLargest, random_samples, start
+from tiers import learning
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent
@@ -278,6 +279,7 @@ def test_overriding_loss_takes_effect():
     assert algo.optimize_agent(0, random_samples(agent, T, B)).loss == [7.0] * 16
 
 
+@learning
 def test_it_learns_a_game():
     torch.manual_seed(1)
     agent, game = MlpFfAgent(), PickTheLargest(B=8, seed=1)

@@ -4,6 +4,7 @@ import numpy as np
 import oracles
 import pytest
 import torch
+from tiers import full, learning
 
 from rlpyt.agents.pg.atari import AlternatingAtariLstmAgent, AtariLstmAgent
 from rlpyt.agents.pg.mlp import AlternatingMlpLstmAgent, MlpFfAgent, MlpLstmAgent
@@ -336,6 +337,8 @@ def test_observation_statistics_are_of_real_observations_only(AgentCls, mid_batc
     np.testing.assert_allclose(agent.model.obs_rms.var, np.var(seen, axis=0), rtol=1e-4)
 
 
+@learning
+@full
 @pytest.mark.parametrize("Algo", [A2C, PPO])
 def test_it_learns_to_remember(Algo):
     """The first observation of an episode tells which action is right in all of it; the others tell nothing."""

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from tiers import full, processes
 
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -488,6 +489,8 @@ def _train_together(rank, path, pipe):
     torch.distributed.destroy_process_group()
 
 
+@processes
+@full
 def test_processes_that_train_together_have_the_same_networks_and_alpha(tmp_path):
     ctx = mp.get_context("spawn")
     pipes = [ctx.Pipe() for _ in range(2)]

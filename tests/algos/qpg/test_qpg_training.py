@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tiers import full, processes
 
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
@@ -29,9 +30,17 @@ SAMPLERS = {
 }
 
 
+@processes
 @pytest.mark.parametrize(
     "name, sampler",
-    [("ddpg", "serial"), ("sac_v", "serial"), ("td3", "cpu"), ("sac", "cpu, waiting with resets"), ("sac", "gpu"), ("td3", "alternating")],
+    [
+        ("ddpg", "serial"),
+        ("sac", "gpu"),
+        pytest.param("sac_v", "serial", marks=full),
+        pytest.param("td3", "cpu", marks=full),
+        pytest.param("sac", "cpu, waiting with resets", marks=full),
+        pytest.param("td3", "alternating", marks=full),
+    ],
 )
 def test_every_kind_of_sampler_serves(name, sampler):
     AlgoCls, AgentCls = PAIRS[name]

@@ -6,6 +6,7 @@ import ale_py
 import cv2
 import numpy as np
 import pytest
+from tiers import processes, start_methods
 
 from rlpyt.envs.atari import atari_env
 from rlpyt.envs.atari.atari_env import ACTION_INDEX, ACTION_MEANING, AtariEnv, AtariTrajInfo, EnvInfo
@@ -437,6 +438,7 @@ def run_python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
 
+@processes
 def test_nothing_is_printed_and_neither_torch_nor_numba_is_imported():
     done = run_python(
         "import sys; from rlpyt.envs.atari.atari_env import AtariEnv; AtariEnv('pong').reset(); "
@@ -445,6 +447,7 @@ def test_nothing_is_printed_and_neither_torch_nor_numba_is_imported():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@processes
 @pytest.mark.parametrize("missing", ["ale_py", "cv2"])
 def test_a_missing_dependency_names_the_install_command(missing):
     done = run_python(f"import sys; sys.modules[{missing!r}] = None; import rlpyt.envs.atari.atari_env")
@@ -452,7 +455,7 @@ def test_a_missing_dependency_names_the_install_command(missing):
     assert 'pip install -c constraints.txt -e ".[atari]"' in done.stderr
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", start_methods("fork", "spawn"))
 def test_environments_work_in_child_processes_though_opencv_used_threads_before(method):
     image = np.random.default_rng(0).integers(0, 256, (2000, 2000), dtype=np.uint8)
     cv2.setNumThreads(2)
@@ -465,6 +468,7 @@ def test_environments_work_in_child_processes_though_opencv_used_threads_before(
     assert process.exitcode == 0
 
 
+@processes
 def test_importing_the_module_switches_opencvs_threads_off():
     done = run_python("import cv2; cv2.setNumThreads(4); import rlpyt.envs.atari.atari_env; print(cv2.getNumThreads())")
     assert done.stdout.strip() in ("0", "1")

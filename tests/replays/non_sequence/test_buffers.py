@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import NaiveReplay, Step
+from tiers import thinned
 
 from rlpyt.algos.dqn.dqn import SamplesToBuffer
 from rlpyt.replays.frame import BufferSamples
@@ -115,8 +116,8 @@ def check_all(buffer, naive):
 
 
 @pytest.mark.parametrize("frames", [False, True])
-@pytest.mark.parametrize("n_step", [1, 2, 5])
-@pytest.mark.parametrize("B", [1, 3])
+@pytest.mark.parametrize("n_step", thinned([1, 2, 5], quick=[1, 5]))
+@pytest.mark.parametrize("B", thinned([1, 3], quick=[3]))
 def test_every_transition_is_the_oracles_through_random_chunks_and_wraps(frames, n_step, B):
     for seed, T in enumerate((11, 17)):
         buffer, naive, stream = make(T, B, n_step, seed, frames)

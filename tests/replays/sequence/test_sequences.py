@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import KINDS, C, Game, H, W, all_windows, games, play
+from tiers import thinned
 
 from rlpyt.utils.collections import namedarraytuple
 
@@ -15,7 +16,11 @@ prioritized = pytest.mark.parametrize("kind", [kind for kind in SEQUENCES if kin
 with_frames = pytest.mark.parametrize("kind", [kind for kind in SEQUENCES if kind.frames], ids=lambda kind: kind.name)
 
 
-@sequences
+@pytest.mark.parametrize(
+    "kind",
+    thinned(SEQUENCES, quick=[kind for kind in SEQUENCES if kind.name == "AsyncPrioritizedSequenceReplayFrameBuffer"]),
+    ids=lambda kind: kind.name,
+)
 def test_every_sequence_priority_and_draw_is_the_oracles(kind):
     @settings(max_examples=50, deadline=None, derandomize=True, database=None)
     @given(games(kind), st.lists(st.integers(1, 50), min_size=4, max_size=12))

@@ -10,6 +10,7 @@ import torch
 from envs import CountingEnv, FailingEnv
 from policies_for_tests import PATH, ScriptedPolicy, factory, grid
 from ray_clusters import lose
+from tiers import full, processes, ray
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.gym import make as gym_make
@@ -25,7 +26,7 @@ from rlpyt.samplers.episodic import (
 from rlpyt.samplers.ray.cluster import import_ray
 from rlpyt.samplers.workers import WorkerError
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [ray, processes, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def test_the_deterministic_grid(make):
     assert sampler.total_env_steps == 4 * len(PATH)
 
 
+@full
 @pytest.mark.parametrize("worker_class, args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=3)), (FragmentWorker, dict(n_envs=2))])
 def test_it_returns_what_a_local_sampler_does_also_after_updates(make, worker_class, args):
     batches = []
@@ -70,6 +72,7 @@ def test_it_returns_what_a_local_sampler_does_also_after_updates(make, worker_cl
     assert len({str(batch.agent_infos["dist_info"]["prob"][0]) for batch in batches[1]}) > 1
 
 
+@full
 def test_another_sampler_goes_on_from_where_one_was(make):
     agent, settings = MlpFfAgent(model_kwargs=dict(hidden_sizes=[8])), dict(max_episode_length=50, n_workers=2)
     first = make(agent, partial(gym_make, id="CartPole-v1"), seed=0, **settings)
@@ -83,6 +86,7 @@ def test_another_sampler_goes_on_from_where_one_was(make):
         assert other.obtain_samples(1, 40, None) == expected and other.total_env_steps == first.total_env_steps
 
 
+@full
 def test_an_update_for_all_workers_is_put_into_the_store_once(make, monkeypatch):
     sampler = make(ScriptedPolicy(), grid(), max_episode_length=100, n_workers=2)
     ray = import_ray()
@@ -100,6 +104,7 @@ def failing(make, tmp_path, how, **kwargs):
     return make(MlpFfAgent(), lambda: FailingEnv(**env), max_episode_length=100, n_workers=2, seed=1, **kwargs)
 
 
+@full
 def test_a_lost_actor_is_replaced_and_plays_its_share(make, tmp_path):
     sampler = failing(make, tmp_path, "sigkill")
     assert sampler.obtain_exact_episodes(4, None).n_episodes == 8 and sampler.n_restarts == 1
@@ -136,6 +141,7 @@ class Constant:
         self.action = params["action"]
 
 
+@full
 @pytest.mark.parametrize("worker_class, args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=2))])
 def test_an_actor_that_replaces_a_lost_one_has_the_policy_the_parameters_and_the_environments_of_that(make, worker_class, args):
     kwargs = dict(worker_class=worker_class, worker_args=args, max_episode_length=100, n_workers=2, seed=0)
@@ -162,6 +168,7 @@ def test_an_actor_that_replaces_a_lost_one_has_the_policy_the_parameters_and_the
     assert sampler.n_restarts == 4
 
 
+@full
 def test_more_losses_than_may_be_replaced_are_an_error(make, tmp_path):
     sampler = failing(make, tmp_path, "sigkill", max_restarts=0)
     with pytest.raises(WorkerError, match=r"(?s)Worker \d of 2 of the RaySampler was lost while obtaining 8 episodes.*max_restarts=0"):
@@ -170,6 +177,7 @@ def test_more_losses_than_may_be_replaced_are_an_error(make, tmp_path):
         sampler.obtain_exact_episodes(4, None)
 
 
+@full
 def test_more_workers_than_the_cluster_has_cpus_are_refused(make):
     with pytest.raises(ValueError, match="3 actors with num_cpus=1 need more than the 2 CPUs .*less n_workers"):
         make(ScriptedPolicy(), grid(), max_episode_length=100, n_workers=3)
@@ -178,12 +186,14 @@ def test_more_workers_than_the_cluster_has_cpus_are_refused(make):
     assert sampler.obtain_exact_episodes(1, None).actions.tolist() == PATH * 3
 
 
+@full
 def test_what_an_environment_raises_is_what_you_see(make, tmp_path):
     sampler = failing(make, tmp_path, "raise")
     with pytest.raises(WorkerError, match="(?s)planned failure in step.*worker . of 2.*Traceback of the worker"):
         sampler.obtain_exact_episodes(4, None)
 
 
+@full
 def test_a_connection_of_ones_own_is_left_as_it_is(ray_address):
     ray = import_ray()
     ray.init(address=ray_address, logging_level="ERROR")
@@ -195,6 +205,7 @@ def test_a_connection_of_ones_own_is_left_as_it_is(ray_address):
         ray.shutdown()
 
 
+@full
 def test_a_sampler_can_be_pickled(make):
     sampler = make(ScriptedPolicy(), grid(), max_episode_length=100, n_workers=1, seed=0)
     batch = sampler.obtain_exact_episodes(2, None)

@@ -18,6 +18,7 @@ import torch
 from agents_for_tests import RandomAgent, RecordingAgent
 from envs import CountingEnv, FailingEnv, SlowEnv
 from policies_for_tests import PATH, PictureEnv, RandomLengthEnv, RandomPolicy, ScriptedPolicy, factory, grid
+from tiers import full, processes, start_methods, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.multitask import TaskNameWrapper
@@ -39,7 +40,7 @@ from rlpyt.utils.seed import set_seed
 
 SAMPLERS = [LocalSampler, MultiprocessingSampler]
 every_sampler = pytest.mark.parametrize("SamplerCls", SAMPLERS)
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [processes, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +100,7 @@ AGENTS = {
 }
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", thinned(AGENTS, quick=list(AGENTS)[:2]))
 @pytest.mark.parametrize("worker_class,args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=3)), (FragmentWorker, dict(n_envs=2))])
 def test_all_samplers_return_the_same(make, name, worker_class, args):
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
@@ -120,7 +121,7 @@ def test_all_samplers_return_the_same(make, name, worker_class, args):
     assert random.getstate() == states[0] and str(np.random.get_state()) == str(states[1])
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn"))
 def test_large_episodes_come_through_shared_memory(make, start_method):
     args = RandomPolicy(), PictureEnv(episode_length=[4, 9])
     kwargs = dict(worker_factory=factory(VecWorker, 2, n_envs=2))
@@ -475,6 +476,7 @@ while True:
 """
 
 
+@full
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupt_leaves_no_process(number):
     here = Path(__file__)

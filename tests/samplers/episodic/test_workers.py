@@ -12,6 +12,7 @@ from envs import CountingEnv, FailingEnv, StructuredGymEnv, WalkGymEnv, make_str
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
+from tiers import thinned
 
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
@@ -748,7 +749,7 @@ def played_by_both(make, n_before=3, n_left_out=0):
     return pairs
 
 
-@pytest.mark.parametrize("T", [1, 2, 3, 7])
+@pytest.mark.parametrize("T", thinned([1, 2, 3, 7], quick=[3]))
 @pytest.mark.parametrize(
     "agent,env",
     [

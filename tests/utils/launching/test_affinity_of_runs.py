@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from tiers import processes
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -78,6 +79,7 @@ def test_another_text_is_refused_in_a_sentence(RunnerCls, SamplerCls):
         a_runner("0slt_4cpu", RunnerCls, SamplerCls)
 
 
+@processes
 @pytest.mark.parametrize("RunnerCls, SamplerCls", [(MinibatchRl, CpuSampler), (SyncRl, CpuSampler), (AsyncRl, AsyncCpuSampler)])
 def test_auto_trains_on_this_machine(RunnerCls, SamplerCls, tmp_path):
     (torch.ones(512, 512) @ torch.ones(512, 512)).exp().sum()  # On several threads, after which forked processes must use one only.

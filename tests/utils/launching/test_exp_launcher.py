@@ -3,6 +3,7 @@
 Runs are small programs without rlpyt. Launchers are programs as well, where signals and exit codes matter.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tiers import full, processes, thinned
 
 from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.launching import exp_launcher, sweep
@@ -22,7 +24,7 @@ from rlpyt.utils.launching.exp_launcher import launch_experiment, rerun_experime
 from rlpyt.utils.launching.status import both_ends, experiment_status, read_mark
 from rlpyt.utils.launching.variant import VariantLevel, load_variant, make_variants
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [processes, pytest.mark.timeout(120)]
 ROOT = Path(__file__).parents[3]
 ONE_SLOT = encode_affinity(n_cpu_core=1)
 TWO_SLOTS = encode_affinity(n_cpu_core=2, set_affinity=False)  # Also where there is one processor.
@@ -77,6 +79,8 @@ if do == "fail late":
 if do == "killed":
     log(20, 2.0)
     os.kill(os.getpid(), signal.SIGKILL)
+if do == "terminated":
+    os.kill(os.getpid(), signal.SIGTERM)
 if do == "go on" and resume:
     log(200, 9.0)
 elif do in ("wait", "go on"):
@@ -306,6 +310,13 @@ def test_one_fails_at_start_one_is_killed_one_succeeds(train, tmp_path, mark):
         assert len(list((exp_dir / name / "run_0").glob("*.json"))) == 1, "one state per run"
 
 
+def test_a_run_that_somebody_tells_to_end_was_interrupted(train, tmp_path, mark):
+    with contextlib.suppress(SystemExit):
+        run_experiments(train, ONE_SLOT, tmp_path / "exp", 1, **settings("terminated"))
+    (run,) = experiment_status(tmp_path / "exp")
+    assert run.state == "interrupted"
+
+
 def test_runs_that_finished_are_skipped_and_those_that_failed_run_again(train, tmp_path, mark, capsys):
     with pytest.raises(SystemExit) as end:
         run_experiments(train, ONE_SLOT, tmp_path / "exp", 1, **settings("fail", "succeed"))
@@ -321,7 +332,7 @@ def test_runs_that_finished_are_skipped_and_those_that_failed_run_again(train, t
     assert stdout.count("to stdout of 0") == 2, "what the first attempt said is kept"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], quick=[signal.SIGINT]))
 def test_a_signal_ends_all_runs_which_save_and_go_on_later(train, tmp_path, mark, number):
     exp_dir = tmp_path / "exp"
     kwargs = dict(script=train, affinity_code=TWO_SLOTS, experiment_title=exp_dir, runs_per_setting=1)
@@ -463,6 +474,7 @@ def test_what_its_output_cannot_show_does_not_end_runs(train, tmp_path, mark):
     assert [run.state for run in experiment_status(tmp_path / "exp")] == ["finished", "failed", "finished"]
 
 
+@full
 @pytest.mark.parametrize("do, expected", [("short", 0), ("fail", 1)])
 @pytest.mark.parametrize("before", ["", "sys.stdout.close()", "sys.stdout = None", "sys.stdout = open('/dev/full', 'w')"])
 def test_nobody_has_to_read_its_output(train, tmp_path, mark, before, do, expected):
@@ -629,6 +641,13 @@ def test_what_is_not_asked_for_any_more_stays_part_of_the_experiment(train, tmp_
     train.write_text(TRAIN.replace('if do == "fail":', "if False:"))
     assert [run.state for run in rerun_experiments(exp_dir)] == ["finished"] * 5
     assert [call["argv"][-1] for call in calls(exp_dir / "a" / "run_0")] == ["A", "A"] and len(calls(exp_dir / "c" / "run_1")) == 1
+
+
+def test_so_do_runs_when_fewer_are_asked_for(train, tmp_path, mark):
+    exp_dir = tmp_path / "exp"
+    run_experiments(train, ONE_SLOT, exp_dir, 2, [{}], ["a"])
+    assert len(run_experiments(train, ONE_SLOT, exp_dir, 1, [{}], ["a"])) == 1
+    assert [run.name for run in rerun_experiments(exp_dir)] == ["a/run_0", "a/run_1"]
 
 
 def test_a_run_that_is_running_elsewhere_is_named(train, tmp_path, mark):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import NAMES, lay_out, recorded
+from tiers import processes
 
 from rlpyt.utils.launching.machine import Core, cpu_list, parse_cpu_list, read_machine
 
@@ -132,6 +133,7 @@ def test_this_machine_has_the_processors_that_are_allowed():
     assert machine.memory > 0
 
 
+@processes
 @pytest.mark.timeout(60)
 def test_no_torch_is_imported_where_gpus_need_not_be_counted():
     code = "import sys; from rlpyt.utils.launching import affinity; affinity.affinity_from_code('1cpu'); sys.exit('torch' in sys.modules)"

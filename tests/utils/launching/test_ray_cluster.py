@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tiers import full, processes, ray
 
 from rlpyt.utils.launching.affinity import encode_affinity, one_run
 from rlpyt.utils.launching.exp_launcher import rerun_experiments, run_experiments
@@ -18,7 +19,7 @@ from rlpyt.utils.launching.status import experiment_status, read_mark
 sys.path[:0] = [str(Path(__file__).parent)]
 from test_exp_launcher import TRAIN  # noqa: E402
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [ray, full, processes, pytest.mark.timeout(180)]
 ONE_CPU = encode_affinity(n_cpu_core=1)
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tiers import processes
 
 from rlpyt.utils.launching.exp_launcher import Experiment
 from rlpyt.utils.launching.status import (
@@ -56,6 +57,7 @@ def test_of_two_states_that_a_crash_has_left_the_newer_one_counts(run_dir):
     assert read_mark(run_dir) == ("interrupted", {})
 
 
+@processes
 def test_a_run_whose_process_is_gone_was_interrupted(run_dir):
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     mark(run_dir, "running", **identity(process.pid))

@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 from absent import make_absent
+from tiers import processes
 
 from rlpyt.utils.logging import context, logger
 from rlpyt.utils.logging.context import add_exp_param, check_progress, get_log_dir, logger_context
@@ -60,6 +61,7 @@ def test_get_log_dir_has_its_root_and_date_optional(tmp_path, monkeypatch):
     assert get_log_dir("exp", root_log_dir=str(tmp_path), date=False) == str(tmp_path / "local" / "exp")
 
 
+@processes
 def test_in_a_clone_the_logs_are_beside_the_code_and_otherwise_where_one_works(tmp_path):
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(context.__file__)))))
     code = "from rlpyt.utils.logging import context; print(context.LOG_DIR)"
@@ -151,6 +153,7 @@ def test_a_directory_in_use_is_refused(tmp_path):
         pass
 
 
+@processes
 def test_a_forked_process_that_outlives_the_run_does_not_block_the_directory(tmp_path):
     receiver, sender = os.pipe()
     with logger_context(tmp_path, 0, "x"):

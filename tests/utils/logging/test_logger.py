@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiers import processes
 
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import atomic_write
@@ -212,6 +213,7 @@ def test_in_tabular_only_mode_stdout_gets_one_compact_table(tmp_path, capsys):
     assert len(logger.table_printer.rows) == 2
 
 
+@processes
 def test_output_to_a_pipe_or_file_has_no_carriage_returns(tmp_path):
     code = f"""
 from rlpyt.utils.logging import logger
@@ -336,6 +338,7 @@ def test_what_cannot_be_loaded_is_refused_and_the_old_snapshot_stays(tmp_path):
     assert torch.load(tmp_path / "params.pkl", weights_only=True) == {"a": 1} and os.listdir(tmp_path) == ["params.pkl"]
 
 
+@processes
 def test_killed_at_any_moment_a_loadable_snapshot_remains_and_the_rest_is_swept(tmp_path):
     rng = np.random.default_rng(0)
     for _ in range(20):

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from tiers import processes
 
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular, format_value
 
@@ -54,6 +55,7 @@ def test_a_file_deleted_meanwhile_gets_its_header_again(table):
     assert read(table.path) == [{"a": "2"}]
 
 
+@processes
 def test_a_growing_header_killed_at_any_moment_loses_no_row(tmp_path):
     """The child adds a column with every row, so that it is rewriting all the time, and tells after each one."""
     for attempt in range(20):

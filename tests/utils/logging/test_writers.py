@@ -7,6 +7,7 @@ import time
 import types
 
 import pytest
+from tiers import processes
 
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import logger_context
@@ -126,6 +127,7 @@ def test_writers_hand_on_everything_in_order():
     assert told == [("a", "x", 1.0, 2), ("b", "x", 1.0, 2), ("a",), ("b",), "a", "b"]
 
 
+@processes
 @pytest.mark.timeout(120)
 def test_offline_it_writes_into_the_directory_of_the_run(tmp_path, monkeypatch):
     pytest.importorskip("wandb")

@@ -96,6 +96,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.ring = Ring(self.T, share_memory=self.async_)
         self._allocate(example)
         self._drawn = None  # The latest draw of this process.
+        self._own_append = is_ours(self, "append_samples")
         self._beside: dict[str, Any] = {}  # During `append_batch`, the fields that `append_samples` is not given.
         self._batches = BatchMemory()
 
@@ -252,11 +253,14 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     # Writing
     # -----------------------------------------------------------------------------------------------------------------
     def append_batch(self, samples: Any) -> None:
-        """Append what an algorithm stores of a batch, by `append_samples`, which is given the fields [T',B,...] alone.
+        """Append what an algorithm stores of a batch, by `append_samples`.
 
-        So an `append_samples` that a subclass overrides need not know that there are others: they are kept here until the one of this
-        class asks for them.
+        If that is one of another package, it is given the fields [T',B,...] alone, and need not know that there are others: they are
+        kept here until the one of this class asks for them.
         """
+        if self._own_append:
+            self.append_samples(samples)
+            return
         stored = getattr(samples, "samples", samples)
         self._beside = {name: getattr(stored, name, None) for name in BESIDE_STEPS}
         try:

@@ -33,6 +33,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.samplers.ray.actors",
     "rlpyt.samplers.signals",
     "rlpyt.samplers.workers",
+    "rlpyt.utils.extras",
     "rlpyt.utils.kernels",
     "rlpyt.utils.launching.ray_cluster",
     "rlpyt.utils.launching.resources",

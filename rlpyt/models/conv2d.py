@@ -107,7 +107,7 @@ class ImageModel(torch.nn.Module):
         return image.reshape(T * B, *shape), (lead_dim, T, B)
 
     def _look_at(self, image: torch.Tensor) -> None:
-        largest = float(image.max())
+        largest = float(image.max()) if image.numel() else 0.0
         if largest > 1:
             raise ValueError(
                 f"{type(self).__name__} takes images as uint8 in [0,255] or as floats in [0,1], but these are floats up to {largest:g}: "

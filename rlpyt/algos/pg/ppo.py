@@ -61,6 +61,8 @@ class PPO(PolicyGradientAlgo):
         ValueError: a setting is not possible.
     """
 
+    lr_scheduler: Any = None
+
     def __init__(
         self,
         discount: float = 0.99,

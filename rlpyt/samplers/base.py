@@ -199,7 +199,8 @@ class BaseSampler(Recorded):
             _check_env_info_sums(self.TrajInfoCls, examples["env_info"])
         finally:
             close_envs(envs)
-        examples["ends_recorded"] = np.bool_(getattr(self.CollectorCls, "records_ends", bool)())
+        records_ends = getattr(self.CollectorCls, "records_ends", None)
+        examples["ends_recorded"] = np.bool_(records_ends is not None and records_ends())
         self._examples = examples
         self._use_batch(0)
         set_traj_info_attributes(self.TrajInfoCls, traj_info_kwargs)

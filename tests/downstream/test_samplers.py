@@ -5,7 +5,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
-from agents_for_tests import Offset, RecordingAgent
+from agents_for_tests import Offset, RecordingAgent, RnnAgent
 from envs import CountingEnv
 from users import MyCollector, MySampler
 
@@ -21,19 +21,21 @@ from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.envs.base import EnvStep
+from rlpyt.envs.contract import check_env
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.replays.non_sequence.time_limit import AsyncTlUniformReplayBuffer
+from rlpyt.replays.non_sequence.time_limit import AsyncTlUniformReplayBuffer, TlUniformReplayFrameBuffer
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.collections import AgentInputs, TrajInfo
 from rlpyt.samplers.collectors import BaseEvalCollector, DecorrelatingStartCollector
-from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
+from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.parallel.gpu.collectors import GpuResetCollector
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.samplers.workers import WorkerError
+from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 
 T, B = 6, 2
@@ -178,6 +180,21 @@ def test_time_limits_of_a_users_loop_pass_through_an_asynchronous_sampler():
     assert_learned_from_all_but_truncated_steps(algo, torch.cat(done), torch.cat(timeout))
 
 
+def test_buffers_of_frames_tell_time_limits_whose_final_observations_are_missing():
+    frames = np.arange(1, 9, dtype=np.uint8)[:, None, None, None, None] * np.ones((1, 1, 1, 4, 4), np.uint8)  # [T,B=1,C=1,H,W]
+    Stored = namedarraytuple("Stored", ["observation", "action", "reward", "done", "timeout"])
+    done, zeros = np.zeros((8, 1), bool), np.zeros((8, 1), np.float32)
+    done[[2, 5]] = True
+    timeout = done.copy()
+    timeout[5] = False
+    buffer = TlUniformReplayFrameBuffer(Stored(frames[0, 0], zeros[0, 0], zeros[0, 0], done[0, 0], done[0, 0]), size=20, B=1)
+    buffer.append_samples(Stored(frames, zeros, zeros, done, timeout))
+    batch = buffer.extract_batch(np.arange(1, 7), np.zeros(6, int))
+    assert batch.timeout_n.tolist() == timeout[1:7, 0].tolist() and batch.done_n.tolist() == done[1:7, 0].tolist()
+    assert np.array_equal(batch.agent_inputs.observation, frames[1:7, 0])
+    assert batch.bootstrap_discount.tolist() == (~done[1:7, 0]).tolist()
+
+
 def test_policy_gradients_take_time_limits_for_terminations_where_the_loop_is_the_users():
     sampler, agent = make_sampler(env=dict(ENDS, n_actions=3)), MlpFfAgent()
     examples = sampler.initialize(agent, seed=0, bootstrap_value=True)
@@ -313,8 +330,6 @@ def test_a_serial_evaluation_collector_made_by_the_user_finds_out_what_the_agent
 
 
 def test_a_recurrent_agents_sampling_state_outlives_an_evaluation_collector_made_by_the_user():
-    from agents_for_tests import RnnAgent
-
     env, agent = CountingEnv(), RnnAgent()
     agent.initialize(env.spaces)
     agent.sample_mode(0)
@@ -449,11 +464,9 @@ class SqueezingAgent(BaseAgent):
         return AgentStep(torch.zeros_like(prev_action), Info(p))
 
 
-@pytest.mark.parametrize("CollectorCls", ["reset", "wait"])
+@pytest.mark.parametrize("CollectorCls", [CpuResetCollector, CpuWaitResetCollector])
 def test_what_an_agent_returns_for_one_environment_may_lack_its_dimension(CollectorCls):
-    from rlpyt.samplers.parallel.cpu.collectors import CpuWaitResetCollector
-
-    sampler = make_sampler(CollectorCls=dict(reset=CpuResetCollector, wait=CpuWaitResetCollector)[CollectorCls], B=1)
+    sampler = make_sampler(CollectorCls=CollectorCls, B=1)
     sampler.initialize(SqueezingAgent(), seed=0)
     samples, _ = sampler.obtain_samples(0)
     sampler.shutdown()
@@ -553,6 +566,4 @@ def test_an_environment_that_does_not_say_whether_a_trajectory_ends_is_refused()
 
 
 def test_check_env_passes_what_samplers_take():
-    from rlpyt.envs.contract import check_env
-
     check_env(UnusedFieldEnv, n_steps=30)

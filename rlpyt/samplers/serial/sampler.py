@@ -69,6 +69,7 @@ class SerialSampler(BaseSampler):
 
     def _start(self, affinity: dict | None) -> None:
         """Make environments and collectors."""
+        self._envs = []  # Not the list of another sampler, which this may be a copy of.
         envs = make_envs(self.EnvCls, self.env_kwargs, self.seed, "train_env", self._env_ranks, self._envs)
         self.collector = self.CollectorCls(
             rank=0,

@@ -8,7 +8,7 @@ atari = ["ale-py>=0.10", "opencv-python-headless>=4.8"]
 mujoco = ["mujoco>=3.1", "imageio>=2.14"]
 plot = ["matplotlib>=3.8"]
 video = ["pillow", "imageio-ffmpeg", "pygame-ce"]  # GIF, MP4, rendering of Gymnasium's classic environments
-box2d = ["box2d>=2.3.10", "pygame-ce"]
+box2d = ['box2d>=2.3.10 ; python_version < "3.14"', "pygame-ce"]  # Later Pythons have no wheel of it.
 ray = ["ray>=2.30"]
 minari = ["minari[hdf5]>=0.5"]
 

@@ -92,7 +92,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=[f"{i} {type(value).__name__}" for i, value in enumerate(VALUES)])
 def test_values_come_back_as_they_were(value):
     assert through_json(value) == value and type(through_json(value)) is type(value)
 

@@ -71,6 +71,23 @@ def test_examples_run_in_smoke_size_and_leave_a_run_directory(name):
         assert {"episodes.pt", "demonstrator"} <= set(os.listdir(run_dir)) and "learned from 8 episodes" in out.stdout
     if name.startswith("example_4"):
         assert params["mid_batch_reset"] is (name == "example_4 reset")
+    opens_again(run_dir)
+
+
+def opens_again(run_dir):
+    """Every command opens the run, with no further argument."""
+    steps = torch.load(run_dir / "params.pkl", weights_only=True)["cum_steps"]
+    commands = [
+        ("eval", "--episodes", "1", "--max_steps", "20"),
+        ("video", "--max_steps", "20", "--out", run_dir / "a.gif"),
+        ("info",),
+        ("resume", "--n_steps", steps + 1),
+    ]
+    for command, *args in commands:
+        out = preloaded.run(EXAMPLES.parent / "rlpyt" / "__main__.py", command, run_dir, *args, cwd=EXAMPLES.parent, OMP_NUM_THREADS="1")
+        unfinished = "Only 0 of 1 episodes came to an end" in out.stdout or "no episode came to an end" in out.stdout
+        assert out.returncode == 0 or unfinished, out.stdout + out.stderr
+        assert command != "resume" or "Training complete" in out.stdout or "Resumed after" in out.stdout, out.stdout
 
 
 @full

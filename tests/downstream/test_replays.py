@@ -97,7 +97,7 @@ class OwnReplay(BaseReplayBuffer):
         return torchify_buffer(SamplesFromReplay(inputs(T_idxs), s.action, s.reward, s.done, s.done, inputs(T_idxs + 1)))
 
 
-class OwnReplayOfNobody(OwnReplay):
+class KeepsWhatItIsGiven(OwnReplay):
     """The same, with a list of what it was given."""
 
     def append_samples(self, samples):
@@ -105,9 +105,19 @@ class OwnReplayOfNobody(OwnReplay):
         return super().append_samples(samples)
 
 
+class AppendsByItself(DQN):
+    """Has a loop of its own."""
+
+    def optimize_agent(self, itr, samples=None, sampler_itr=None):
+        if samples is not None:
+            self.replay_buffer.append_samples(self.samples_to_buffer(samples))
+        return super().optimize_agent(itr, None, sampler_itr)
+
+
 @pytest.mark.parametrize("mid_batch_reset", [True, False])
-def test_a_buffer_of_ones_own_is_given_steps_alone(mid_batch_reset):
-    replay = train(ReplayBufferCls=OwnReplayOfNobody, n_step_return=1, mid_batch_reset=mid_batch_reset).replay_buffer
+@pytest.mark.parametrize("AlgoCls", [DQN, AppendsByItself])
+def test_a_buffer_of_ones_own_is_given_steps_alone(AlgoCls, mid_batch_reset):
+    replay = train(AlgoCls, ReplayBufferCls=KeepsWhatItIsGiven, n_step_return=1, mid_batch_reset=mid_batch_reset).replay_buffer
     for samples in replay.given:
         assert get_leading_dims(samples, n_dim=2) == (T, B)
         assert samples.final_observation is samples.observation_after is None

@@ -199,6 +199,34 @@ def test_an_append_samples_that_looks_at_leading_dimensions_need_not_know_our_fi
     assert expected.bootstrap_discount[1] > 0  # The truncated episode.
 
 
+class AppendsBatches:
+    """A buffer that is appended to as algorithms do."""
+
+    def __init__(self, buffer):
+        self.buffer, self.append_samples = buffer, buffer.append_batch
+
+    def __getattr__(self, name):
+        return getattr(self.buffer, name)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_what_an_append_samples_need_not_know_is_in_every_buffer_all_the_same(kind):
+    class Mine(kind.cls):
+        def append_samples(self, samples):
+            T, B = get_leading_dims(samples, n_dim=2)
+            assert (T, B) == samples.done.shape
+            return super().append_samples(samples)
+
+    game = Game(kind, Cls=Mine, n_step=2, interval=2, timeouts=True, tells_after=True, p_done=0.4)
+    game.buffer = AppendsBatches(game.buffer)
+    for n in (game.T, 3, 1, 4):
+        game.append(n)
+        game.check()
+    game.end_episodes()
+    game.append(4)
+    game.check()
+
+
 class WritesByItself(UniformReplayBuffer):
     """Has the body of an append_samples from a changed copy of the original's file."""
 

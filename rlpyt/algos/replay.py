@@ -22,7 +22,8 @@ from rlpyt.algos.hyperparameters import (
 )
 from rlpyt.algos.utils import valid_from_done
 from rlpyt.replays.async_ import has_priorities
-from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, append_batch
+from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, unknown_fields
+from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.non_sequence.frame import (
     AsyncPrioritizedReplayFrameBuffer,
     AsyncUniformReplayFrameBuffer,
@@ -278,14 +279,22 @@ class ReplayAlgorithm(RlAlgorithm):
         )
 
     def _ends(self, samples: Any) -> dict[str, Any]:
-        """Return what is stored of how episodes end: the last fields of `SamplesToBuffer`."""
+        """Return what is stored of how episodes end, the last fields of `SamplesToBuffer`; None for those that the buffer does not know."""
         env = samples.env
-        return dict(
+        ends = dict(
             timeout=self._timeout(env),
             final_observation=samples.final_observation,
             valid=None if self.mid_batch_reset else valid_from_done(env.done).bool(),
             observation_after=None if env.next_observation is None else env.next_observation[-1:],
         )
+        if not self._buffer_is_ours:
+            ends.update(dict.fromkeys(unknown_fields(self.replay_buffer)))
+        return ends
+
+    @property
+    def _buffer_is_ours(self) -> bool:
+        """Whether the replay buffer, if there is one yet, is derived from ours."""
+        return hasattr(getattr(self, "replay_buffer", BaseNStepReturnBuffer), "append_batch")
 
     def _stored(self, samples: Any) -> Any:
         """Return `samples_to_buffer`; what the buffer is to know of how episodes end is added, should an override have left it out."""
@@ -342,7 +351,8 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def append(self, samples: Any) -> None:
         """Append a batch [T,B] of the sampler to the replay buffer: what `samples_to_buffer` makes of it."""
-        append_batch(self.replay_buffer, self._stored(as_recorded(samples)))
+        append = self.replay_buffer.append_batch if self._buffer_is_ours else self.replay_buffer.append_samples
+        append(self._stored(as_recorded(samples)))
 
     def update_itr_hyperparams(self, itr: int) -> None:
         """Set what follows a schedule to its value at iteration `itr`."""

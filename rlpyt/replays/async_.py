@@ -45,7 +45,7 @@ class AsyncReplayBufferMixin:
         self.rw_lock = ExclusiveRWLock(self.writer_lock)
         super().__init__(*args, **kwargs)
         self._tells_what_was_overwritten = hasattr(self, "batch_is_intact") and is_ours(self, "sample_batch", after=AsyncReplayBufferMixin)
-        self._cursor = buffer_from_example(np.int64(0), 2, share_memory=True) if "t" in vars(self) else None  # t, _buffer_full
+        self._cursor = buffer_from_example(np.int64(0), 2, share_memory=True) if {"t", "_buffer_full"} <= vars(self).keys() else None
         self._async_push()
         self._have_lock_repaired()
 

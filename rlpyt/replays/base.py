@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 # Fields of what an algorithm stores of a batch, besides those that every buffer stores: some are [T,B], the others have leading
-# dimensions of their own. See `append_batch`.
+# dimensions of their own. A buffer that takes the latter has a method `append_batch`.
 OPTIONAL_STEPS = ("timeout", "valid")
 BESIDE_STEPS = ("final_observation", "observation_after")
 
@@ -34,26 +34,17 @@ class BaseReplayBuffer:
         raise NotImplementedError
 
 
-def append_batch(buffer: Any, samples: Any) -> None:
-    """Append what an algorithm stores of a batch to a replay buffer of any kind.
+def unknown_fields(buffer: Any) -> tuple[str, ...]:
+    """Return those of the fields above that the `append_samples` of a buffer of another package cannot take.
 
-    A buffer that knows the fields of `BESIDE_STEPS` has a method `append_batch`, which takes all fields. Any other buffer gets the steps
-    alone.
+    They are the ones that are no steps [T,B,...], and the optional steps for which it has no memory, which it calls `samples`.
     """
-    if hasattr(buffer, "append_batch"):
-        buffer.append_batch(samples)
-    else:
-        buffer.append_samples(only_steps(samples, getattr(buffer, "samples", None)))
+    memory = getattr(buffer, "samples", None)
+    return (*BESIDE_STEPS, *(name for name in OPTIONAL_STEPS if memory is not None and getattr(memory, name, None) is None))
 
 
-def only_steps(samples: Any, memory: Any) -> Any:
-    """Return `samples` with None for the fields that are no steps [T,B,...], and for the optional steps that `memory` has no room for.
-
-    Args:
-        samples: of an algorithm; or a pair with priorities, whose field `samples` they are.
-        memory: structure of arrays in which the buffer stores steps; None if it has none.
-    """
+def without(samples: Any, names: tuple[str, ...]) -> Any:
+    """Return `samples`, or a pair of priorities and samples, with None for the fields of these names."""
     if "samples" in samples._fields:
-        return samples._replace(samples=only_steps(samples.samples, memory))
-    dropped = [name for name in OPTIONAL_STEPS if memory is not None and getattr(memory, name, None) is None]
-    return samples._replace(**{name: None for name in (*dropped, *BESIDE_STEPS) if name in samples._fields})
+        return samples._replace(samples=without(samples.samples, names))
+    return samples._replace(**{name: None for name in names if name in samples._fields})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.algos.utils import discount_return_n_step
-from rlpyt.replays.base import BESIDE_STEPS, BaseReplayBuffer, only_steps
+from rlpyt.replays.base import BESIDE_STEPS, BaseReplayBuffer, unknown_fields, without
 from rlpyt.replays.batches import BatchMemory, pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.draws import is_ours
 from rlpyt.replays.final_observations import FinalObservations
@@ -264,7 +264,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         stored = getattr(samples, "samples", samples)
         self._beside = {name: getattr(stored, name, None) for name in BESIDE_STEPS}
         try:
-            self.append_samples(only_steps(samples, self.samples))
+            self.append_samples(without(samples, unknown_fields(self)))
         finally:
             self._beside = {}
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.replays.base import append_batch
 from rlpyt.replays.draws import Draw, is_ours
 from rlpyt.utils.buffer import buffer_leaves, numpify_buffer, torchify_buffer
 
@@ -82,7 +81,7 @@ class PrefetchedReplay:
     def append_batch(self, samples: Any) -> None:
         """Append what an algorithm stores of a batch to the buffer, when nothing is being read."""
         self._wait()
-        append_batch(self.buffer, samples)
+        self.buffer.append_batch(samples)
 
     def state_dict(self, since: int = 0) -> dict[str, Any]:
         """Extend that of the buffer by the next batch, which may have been gathered before the latest append."""

@@ -97,7 +97,7 @@ class OwnReplay(BaseReplayBuffer):
         return torchify_buffer(SamplesFromReplay(inputs(T_idxs), s.action, s.reward, s.done, s.done, inputs(T_idxs + 1)))
 
 
-class OwnReplayOfNobody(OwnReplay):
+class KeepsWhatItIsGiven(OwnReplay):
     """The same, with a list of what it was given."""
 
     def append_samples(self, samples):
@@ -105,9 +105,19 @@ class OwnReplayOfNobody(OwnReplay):
         return super().append_samples(samples)
 
 
+class AppendsByItself(DQN):
+    """Has a loop of its own."""
+
+    def optimize_agent(self, itr, samples=None, sampler_itr=None):
+        if samples is not None:
+            self.replay_buffer.append_samples(self.samples_to_buffer(samples))
+        return super().optimize_agent(itr, None, sampler_itr)
+
+
 @pytest.mark.parametrize("mid_batch_reset", [True, False])
-def test_a_buffer_of_ones_own_is_given_steps_alone(mid_batch_reset):
-    replay = train(ReplayBufferCls=OwnReplayOfNobody, n_step_return=1, mid_batch_reset=mid_batch_reset).replay_buffer
+@pytest.mark.parametrize("AlgoCls", [DQN, AppendsByItself])
+def test_a_buffer_of_ones_own_is_given_steps_alone(AlgoCls, mid_batch_reset):
+    replay = train(AlgoCls, ReplayBufferCls=KeepsWhatItIsGiven, n_step_return=1, mid_batch_reset=mid_batch_reset).replay_buffer
     for samples in replay.given:
         assert get_leading_dims(samples, n_dim=2) == (T, B)
         assert samples.final_observation is samples.observation_after is None
@@ -187,6 +197,34 @@ def test_an_append_samples_that_looks_at_leading_dimensions_need_not_know_our_fi
     np.testing.assert_array_equal(got.bootstrap_discount, expected.bootstrap_discount)
     np.testing.assert_allclose(got.return_, expected.return_ + np.where(expected.done, 100, 100 + 99))  # One step, or two.
     assert expected.bootstrap_discount[1] > 0  # The truncated episode.
+
+
+class AppendsBatches:
+    """A buffer that is appended to as algorithms do."""
+
+    def __init__(self, buffer):
+        self.buffer, self.append_samples = buffer, buffer.append_batch
+
+    def __getattr__(self, name):
+        return getattr(self.buffer, name)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_what_an_append_samples_need_not_know_is_in_every_buffer_all_the_same(kind):
+    class Mine(kind.cls):
+        def append_samples(self, samples):
+            T, B = get_leading_dims(samples, n_dim=2)
+            assert (T, B) == samples.done.shape
+            return super().append_samples(samples)
+
+    game = Game(kind, Cls=Mine, n_step=2, interval=2, timeouts=True, tells_after=True, p_done=0.4)
+    game.buffer = AppendsBatches(game.buffer)
+    for n in (game.T, 3, 1, 4):
+        game.append(n)
+        game.check()
+    game.end_episodes()
+    game.append(4)
+    game.check()
 
 
 class WritesByItself(UniformReplayBuffer):

@@ -278,11 +278,11 @@ def test_updates_of_steps_that_are_off_are_ignored():
     check_sums(tree)
 
 
-def test_of_equal_ids_the_last_priority_counts():
+def test_of_equal_ids_the_first_priority_counts():
     tree = filled(T=8, B=2, rows=8)
     tree.update(np.array([5, 4, 5, 5]), np.array([3.0, 2.0, 4.0, 6.0]))
-    assert tree.priorities[2].tolist() == [2, 6]
-    assert tree.total == 10 + 8
+    assert tree.priorities[2].tolist() == [2, 3]
+    assert tree.total == 10 + 5
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -1.0, 1e308])

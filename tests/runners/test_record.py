@@ -132,10 +132,11 @@ def test_runners_with_evaluation_are_recorded(tmp_path):
 @pytest.mark.processes
 @pytest.mark.timeout(120)
 def test_runners_with_several_processes_are_recorded_once(tmp_path):
-    record = trained(tmp_path / "sync", runner(SyncRl, affinity=[{}, {}]))["rlpyt"]
-    assert record["runner"]["arguments"]["affinity"] == [{}, {}] and "resumed" not in record
+    affinity = [dict(master_torch_threads=1)] * 2
+    record = trained(tmp_path / "sync", runner(SyncRl, affinity=affinity))["rlpyt"]
+    assert record["runner"]["arguments"]["affinity"] == affinity and "resumed" not in record
     algo = DQN(min_steps_learn=8, batch_size=4, replay_size=100)
-    made = runner(AsyncRl, agent=MlpDqnAgent(), algo=algo, sampler=serial(AsyncSerialSampler))
+    made = runner(AsyncRl, agent=MlpDqnAgent(), algo=algo, sampler=serial(AsyncSerialSampler), affinity=affinity[0])
     record = trained(tmp_path / "async", made)["rlpyt"]
     assert record["sampler"]["class"] == {"$name": "rlpyt.samplers.async_.serial_sampler:AsyncSerialSampler"}
 

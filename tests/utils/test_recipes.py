@@ -7,6 +7,7 @@ import functools
 import json
 import pickle
 import sys
+import types
 from collections import namedtuple
 from pathlib import Path
 
@@ -240,5 +241,11 @@ def test_a_readable_recipe_has_no_tags():
     )
 
 
-def test_the_running_script_is_that_of_the_process():
-    assert running_script().file == str(Path(sys.modules["__main__"].__file__).absolute())
+def test_the_running_script_is_that_of_the_process(monkeypatch):
+    main = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert running_script() == Script(None), "in an interactive session"
+    main.__file__ = "a.py"
+    assert running_script() == Script(str(Path("a.py").absolute()))
+    main.__spec__ = types.SimpleNamespace(name="package.a")
+    assert running_script().module == "package.a"

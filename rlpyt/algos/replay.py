@@ -36,6 +36,8 @@ from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.samplers.collections import as_recorded
 from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.stopwatch import Stopwatch
 
 # What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are;
@@ -299,11 +301,35 @@ class ReplayAlgorithm(RlAlgorithm):
     def _stored(self, samples: Any) -> Any:
         """Return `samples_to_buffer`; what the buffer is to know of how episodes end is added, should an override have left it out."""
         stored = self.samples_to_buffer(samples)
+        if not is_of_rlpyt(self.samples_to_buffer) and self._changes_observations(stored, samples):
+            return self._without_ends(stored)
         lacking = [name for name in self._stored_ends if getattr(stored, name, 0) is None]
         if not lacking:
             return stored
         ends = self._ends(samples)
         return stored._replace(**{name: ends[name] for name in lacking})
+
+    _has_said_so = False  # That time limits count as terminations.
+
+    def _changes_observations(self, stored: Any, samples: Any) -> bool:
+        """Whether other observations are stored than were sampled, and what episodes end with is not changed with them."""
+        stored = getattr(stored, "samples", stored)
+        final = getattr(stored, "final_observation", None)
+        return stored.observation is not samples.env.observation and (final is None or final is samples.final_observation)
+
+    def _without_ends(self, stored: Any) -> Any:
+        """Return what is stored with time limits as terminations: observations as they were sampled do not go with changed ones."""
+        if not self._has_said_so:
+            self._has_said_so = True
+            logger.log(
+                f"samples_to_buffer of {type(self).__name__} changes observations, so time limits count as terminations. To bootstrap from "
+                "them, return final_observation and observation_after of the batch, changed in the same way."
+            )
+        if hasattr(stored, "samples"):
+            return stored._replace(samples=self._without_ends(stored.samples))
+        no_ends = dict(timeout=torch.zeros_like(torch.as_tensor(stored.done)), final_observation=None, observation_after=None)
+        known = {name: value for name, value in no_ends.items() if getattr(stored, name, None) is not None or name in self._stored_ends}
+        return stored._replace(**{name: value for name, value in known.items() if name in stored._fields})
 
     def _timeout(self, env: Any) -> torch.Tensor:
         """Return where truncated episodes are taken to go on, [T,B]."""

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rlpyt.experiments.opening import OpenedRun
 
 TRUST = (
-    "import whatever the run names; without it, only rlpyt, torch, gymnasium and files below the current directory, "
-    "which are not in that of the run"
+    "import whatever the run names; without it, only parts of rlpyt, torch, gymnasium and files of yours: "
+    "below the current directory, but not where the run is"
 )
 MOST_STEPS = 100_000  # Env steps of an episode at the most, where neither the environment nor the user sets a limit.
 

@@ -161,14 +161,14 @@ def _stop_return(text: str) -> float | str:
 
 def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
     """Launch again what has not finished; ValueError for options that are for single runs."""
-    from rlpyt.experiments.opening import check_script
+    from rlpyt.experiments.trust import check_experiment
     from rlpyt.utils.launching.exp_launcher import StillRunning, rerun_experiments
 
     single = [name for name in ("n_steps", "stop_return", "cuda_idx", "n_parallel", "script") if getattr(args, name) is not None]
     if single:
         raise ValueError(f"{', '.join(f'--{name}' for name in single)} are for a single run, and {exp_dir} is an experiment.")
     if not args.trust:
-        check_script(exp_dir)
+        check_experiment(exp_dir)
     try:
         rerun_experiments(exp_dir, args.affinity_code)
     except StillRunning as error:

@@ -1,53 +1,26 @@
 """Opening the directory of a run: its snapshot, and the agent, environments and runner that its params.json describes.
 
-**What is imported.** Opening a directory must not run code that somebody hid in it. So all names in params.json are looked at before
-anything is imported, and only these are accepted:
-
-- classes of rlpyt, torch and gymnasium that agents, algorithms, samplers, models, optimizers or environments are made of, and the
-  functions that make environments;
-- names in a file below the current working directory: code that is there is the user's. Not in the run's directory, which may have
-  come from somewhere else, and neither in Python's library nor among installed packages, wherever these are: `os.system` is one of them.
-
-``trust=True`` (on the command line, ``--trust``) accepts everything.
+`rlpyt.experiments.trust` says what is imported for that, and what is not.
 """
 
 from __future__ import annotations
 
 import copy
-import importlib
-import importlib.util
-import os
-import site
-import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
-from importlib.machinery import PathFinder
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from rlpyt.experiments.configs import look_up
+from rlpyt.experiments.trust import HINT, PARTS, Names, script_module
 from rlpyt.runners.checkpoint import beside, load_snapshot
 from rlpyt.runners.record import CHANGEABLE
 from rlpyt.utils.logging.context import no_new_runs
 from rlpyt.utils.logging.runs import RECORD, read_params
 from rlpyt.utils.quick_args import takes
-from rlpyt.utils.recipes import Script, make, make_call, names_in, running_script
-
-HINT = "Say how to build it: --script file.py:function, where the function returns the runner of the run."
-# Where classes may come from without being trusted, and the modules whose functions may, too: they make environments.
-_LIBRARIES = (
-    *(f"rlpyt.{name}" for name in ("agents", "algos", "distributions", "envs", "episodes", "models", "replays", "runners", "samplers")),
-    *("rlpyt.spaces", "rlpyt.experiments.envs", "torch.nn", "torch.optim", "torch.distributions", "gymnasium.envs", "gymnasium.wrappers"),
-)
-_CHECKED = ("rlpyt", "torch", "gymnasium", "numpy")
-_FUNCTIONS = (
-    *("rlpyt.envs.gym:make", "rlpyt.envs.multitask:_construct", "gymnasium.envs.registration:make"),
-    *("torch:relu", "torch:sigmoid", "torch:tanh"),
-)
-_MODULES_OF_FUNCTIONS = ("rlpyt.experiments.envs", "torch.nn.functional")
+from rlpyt.utils.recipes import Script, make, make_call, running_script
 
 
 class OpenedRun:
@@ -76,14 +49,14 @@ class OpenedRun:
         self.params_file = beside(self.file, "params.json")
         self.params: dict[str, Any] = {}
         self.record: dict[str, Any] = {}
+        self._built = None if script is None else build_by_script(script, self.params_file)
         if script is None:
             self.params = read_params(self.params_file)
             self.record = record_in(self.params, self.params_file)
-            check_names(self.record, self.params_file, trust)
-            _make_importable(self.record)
-        self._built = None if script is None else build_by_script(script, self.params_file)
-        file, module = self.record.get("script", {}).get("file"), self.record.get("script", {}).get("module")
-        self.script = running_script() if self._built else Script(file, module)
+            self._names = Names(self.record, self.params_file, trust)
+            self.script = self._names.script
+        else:
+            self.script = running_script()
 
     @property
     def has_own_loop(self) -> bool:
@@ -178,16 +151,13 @@ class OpenedRun:
         )
 
     def _runner_argument(self, name: str) -> Any:
-        return make(self.record["runner"]["arguments"].get(name), self._load_script)
+        return make(self.record["runner"]["arguments"].get(name), self._names.find)
 
     def _part(self, name: str, parts: Mapping[str, Any] | None = None, **changes: Any) -> Any:
         try:
-            return make_call(self.record.get(name), self._load_script, parts, **changes)
-        except (ValueError, TypeError, ImportError) as error:
-            raise ValueError(f"The {name} of {self.params_file} cannot be made again: {error} {HINT}") from error
-
-    def _load_script(self) -> Any:
-        return script_module(self.script)
+            return make_call(self.record.get(name), self._names.find, parts, **changes)
+        except Exception as error:  # Of constructors, which may be the user's.
+            raise ValueError(f"The {name} of {self.params_file} cannot be made again: {_said(error)} {HINT}") from error
 
     def agent_for(self, env: Any, cuda_idx: int | None = None) -> Any:
         """Return the agent with the parameters of the snapshot, in evaluation mode.
@@ -231,14 +201,22 @@ class OpenedRun:
             close_envs(envs)
 
 
-def load_agent(path: Any, snapshot: Any = "last", device: int | str | None = None, trust: bool = False) -> Any:
+def _said(error: Exception) -> str:
+    """What an error says, with its type if that alone would not tell."""
+    return str(error) if isinstance(error, (ValueError, TypeError, ImportError)) else f"{type(error).__name__}: {error}."
+
+
+def load_agent(
+    path: Any, snapshot: Any = "last", device: int | str | None = None, trust: bool = False, script: str | None = None
+) -> Any:
     """Return the agent of a run, which acts as it does in evaluation.
 
     Args:
         path: directory of the run, or a snapshot file.
         snapshot: "last", "best", or the path of a snapshot.
         device: where the agent acts: the index of a GPU, or "cpu" or "cuda:0" and the like; None is the CPU.
-        trust: whether to import classes that lie neither in rlpyt, torch and gymnasium nor below the current directory.
+        trust: whether to import whatever the run names, see `rlpyt.experiments.trust`.
+        script: "FILE.py:FUNCTION", for a run that params.json cannot describe: the function returns the runner.
 
     Returns:
         The agent, a `rlpyt.agents.base.BaseAgent`. Its method ``step(observation, prev_action, prev_reward)`` takes and returns tensors.
@@ -247,12 +225,14 @@ def load_agent(path: Any, snapshot: Any = "last", device: int | str | None = Non
         FileNotFoundError: there is no snapshot or params.json.
         ValueError: one of them is damaged, names what is not trusted, or does not say how the agent was made.
     """
-    opened = OpenedRun(path, snapshot, trust)
+    opened = OpenedRun(path, snapshot, trust, script)
     with opened.example_env() as env:
         return opened.agent_for(env, _cuda_idx(device))
 
 
-def load_policy(path: Any, snapshot: Any = "last", device: int | str | None = None, trust: bool = False) -> TrainedPolicy:
+def load_policy(
+    path: Any, snapshot: Any = "last", device: int | str | None = None, trust: bool = False, script: str | None = None
+) -> TrainedPolicy:
     """Return the agent of a run as a function of observations; arguments and errors are those of `load_agent`.
 
     It takes observations, and returns actions, of the environment that the run's ``EnvCls`` stands for: of Gymnasium's, if that is
@@ -266,7 +246,7 @@ def load_policy(path: Any, snapshot: Any = "last", device: int | str | None = No
     """
     from rlpyt.episodes.adapters import original
 
-    opened = OpenedRun(path, snapshot, trust)
+    opened = OpenedRun(path, snapshot, trust, script)
     with opened.example_env() as env:
         return TrainedPolicy(opened.agent_for(env, _cuda_idx(device)), original(env), opened.itr)
 
@@ -318,168 +298,23 @@ def _snapshot_path(path: Path, snapshot: Any) -> Path:
     return file
 
 
-# --- What is trusted --------------------------------------------------------------------------------------------------
+# --- The record -------------------------------------------------------------------------------------------------------
 def record_in(params: Mapping[str, Any], params_file: Any) -> dict[str, Any]:
-    """Return the record in the contents of a params.json; ValueError, with what to do, if there is none."""
+    """Return the record in the contents of a params.json; ValueError, with what to do, if there is none, or it is damaged."""
     record = params.get(RECORD)
     if not isinstance(record, Mapping):
         raise ValueError(f"{params_file} does not say how the run was made. {HINT}")
+    for part in PARTS:
+        call = record.get(part, {"arguments": {}})
+        if not (isinstance(call, Mapping) and isinstance(call.get("arguments"), Mapping) and isinstance(call.get("positional", []), list)):
+            raise ValueError(f"{params_file} is damaged: its {part} does not say what to call, and the arguments. {HINT}")
+    for name in ("script", "accelerate", "traj_info", "trainer"):
+        if not isinstance(record.get(name, {}), Mapping):
+            raise ValueError(f"{params_file} is damaged: its {name} is {record[name]!r}. {HINT}")
     return dict(record)
 
 
-def check_names(record: Mapping[str, Any], params_file: Path, trust: bool = False) -> None:
-    """Raise ValueError if a record names what is not trusted. Of other libraries than rlpyt, torch and gymnasium, nothing is imported."""
-    if trust:
-        return
-    file = record.get("script", {}).get("file")
-    directories = [] if file is None else [os.path.dirname(file)]
-    names = {*names_in(record), *_names_in_env_ids(record)}
-    refused = sorted(
-        name if tag == "$name" else f"{name} of {file}"
-        for tag, name in names
-        if not (_is_users_file(file, params_file) if tag == "$script" else _is_trusted(name, directories, params_file))
-    )
-    if refused:
-        raise ValueError(
-            f"{params_file} names what opening this run would import and call: {', '.join(refused)}. It is neither a part of rlpyt, torch "
-            f"or gymnasium, nor in a file below the current directory, {os.getcwd()}. If you trust the run, say so: --trust, or trust=True."
-        )
-
-
-def _make_importable(record: Mapping[str, Any]) -> None:
-    """Let modules be found beside the script of a run, as they were when it ran, where the run needs one of them."""
-    file = record.get("script", {}).get("file")
-    others = {name.partition(".")[0].partition(":")[0] for tag, name in names_in(record) if tag == "$name"} - set(_CHECKED)
-    if file is not None and others and os.path.dirname(file) not in sys.path:
-        sys.path.insert(0, os.path.dirname(file))
-
-
-def check_script(exp_dir: Path) -> None:
-    """Raise ValueError if the script that an experiment launches is not a file of the user's, as those of runs must be.
-
-    Args:
-        exp_dir: directory of the experiment.
-    """
-    from rlpyt.utils.launching.status import read_experiment
-
-    asked = read_experiment(exp_dir)
-    file = os.path.join(str(asked.get("cwd", "")), str(asked.get("script", "")))
-    if not _is_users_file(file, exp_dir / "params.json"):
-        raise ValueError(
-            f"{exp_dir} would be resumed by running {file}, which is not below the current directory, {os.getcwd()}. If you trust the "
-            "experiment, say so: --trust."
-        )
-
-
-def _names_in_env_ids(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Modules that gymnasium would import for an id such as "module:Name-v0" among the arguments of environments."""
-    sampler = record.get("sampler", {})
-    arguments = sampler.get("arguments", {}) if isinstance(sampler, Mapping) else {}
-    texts = [text for name in ("EnvCls", "env_kwargs", "eval_EnvCls", "eval_env_kwargs") for text in _texts(arguments.get(name))]
-    return (("$name", text) for text in texts if ":" in text and text.partition(":")[0].replace(".", "").isidentifier())
-
-
-def _texts(recipe: Any) -> Iterator[str]:
-    """All texts in a recipe but import paths."""
-    if isinstance(recipe, str):
-        yield recipe
-    elif isinstance(recipe, list):
-        for each in recipe:
-            yield from _texts(each)
-    elif isinstance(recipe, Mapping):
-        for key, value in recipe.items():
-            if key not in ("$name", "$script"):
-                yield from _texts(value)
-
-
-def _is_trusted(path: str, directories: list[str], params_file: Path) -> bool:
-    module, _, qualname = path.partition(":")
-    library = module.partition(".")[0]
-    if library in _CHECKED:
-        return _is_part_of_library(path, module, qualname)
-    try:
-        spec = PathFinder.find_spec(library, [*directories, *sys.path])
-    except (ImportError, ValueError):
-        return False
-    places = [] if spec is None else [spec.origin] if spec.has_location else list(spec.submodule_search_locations or [])
-    return bool(places) and all(_is_users_file(place, params_file) for place in places)
-
-
-def _is_part_of_library(path: str, module: str, qualname: str) -> bool:
-    """Whether it is a class that runs are made of, or a function that makes environments."""
-    if path in _FUNCTIONS or module in _MODULES_OF_FUNCTIONS:
-        return True
-    if module == "numpy":
-        import numpy as np
-
-        found = getattr(np, qualname, None)
-        return isinstance(found, type) and issubclass(found, np.generic)
-    if not any(module == name or module.startswith(f"{name}.") for name in _LIBRARIES):
-        return False
-    try:
-        found = make({"$name": path}, _no_script)
-    except (ImportError, ValueError):
-        return True  # It does not exist, which is said when it is looked for.
-    found = found if isinstance(found, type) else type(found)  # A member of an Enum.
-    return found.__module__.partition(".")[0] == module.partition(".")[0]
-
-
-def _no_script() -> Any:
-    raise ValueError("There is no script.")
-
-
-def _is_users_file(file: str | None, params_file: Path) -> bool:
-    """Whether a file or directory is below the current directory, but not that of the run, Python's or its packages'."""
-    if file is None:
-        return False
-    if not os.path.exists(file):
-        return True  # It cannot be run, which is said when it is looked for.
-    path = Path(file).resolve()
-    run_dir = params_file.resolve().parent
-    return path.is_relative_to(Path.cwd()) and not any(path.is_relative_to(other) for other in (run_dir, *_library_directories()))
-
-
-def _library_directories() -> list[Path]:
-    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    paths += [*site.getsitepackages(), site.getusersitepackages()]
-    return [Path(path).resolve() for path in paths if path]
-
-
 # --- Scripts ----------------------------------------------------------------------------------------------------------
-def script_module(script: Script) -> Any:
-    """Return the module of a script, which is imported, if it is not this process's, without running what is below its main guard."""
-    if script == running_script():
-        return sys.modules["__main__"]
-    if script.file is None or not os.path.isfile(script.file):
-        raise FileNotFoundError(f"The script of the run, {script.file}, is not there any more. {HINT}")
-    with no_new_runs(f"Importing {script.file} starts a run. Put what trains below `if __name__ == '__main__':`."):
-        if script.module is None:
-            return import_file(Path(script.file))
-        parts = Path(*script.module.split(".")).with_suffix(".py").parts
-        if Path(script.file).parts[-len(parts) :] != parts:
-            raise ValueError(f"{script.file} cannot be the module {script.module}.")
-        sys.path.insert(0, str(Path(*Path(script.file).parts[: -len(parts)])))
-        return importlib.import_module(script.module)
-
-
-def import_file(path: Path) -> Any:
-    """Return the module that a Python file holds. What lies beside it can be imported, and worker processes find it by its name."""
-    there = sys.modules.get(path.stem)
-    if there is not None and os.path.abspath(getattr(there, "__file__", None) or "") == str(path):
-        return there
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))  # As python file.py does, and for good.
-    is_first = sys.modules.setdefault(path.stem, module) is module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        if is_first:
-            del sys.modules[path.stem]
-        raise
-    return module
-
-
 def load_function(script: str) -> Callable:
     """Return the function named by "FILE.py:FUNCTION"; the file is imported, but not as ``__main__``.
 

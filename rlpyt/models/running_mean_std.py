@@ -50,7 +50,6 @@ class RunningMeanStdModel(torch.nn.Module):
         x = (x - self.mean) * var.rsqrt()
         return x if clip is None else x.clamp(-clip, clip)
 
-
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
         """Called by `load_state_dict`, with a copy: also take what the original rlpyt saved, statistics in any shape and no exact ones."""
         for name, buffer in self.named_buffers(recurse=False):

@@ -97,7 +97,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self._allocate(example)
         self._drawn = None  # The latest draw of this process.
         self._own_append = is_ours(self, "append_samples")
-        self._beside: dict[str, Any] = {}  # During `append_batch`, the fields that `append_samples` is not given.
+        self._beside: dict[str, Any] = {}  # During `append_batch`, the fields that `append_samples` is not given,
+        self._n_beside = 0  # and the time steps of the batch that they belong to.
         self._batches = BatchMemory()
 
     def _check_size(self, size: int) -> None:
@@ -263,6 +264,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             return
         stored = getattr(samples, "samples", samples)
         self._beside = {name: getattr(stored, name, None) for name in BESIDE_STEPS}
+        self._n_beside = len(stored.reward)
         try:
             self.append_samples(without(samples, unknown_fields(self)))
         finally:
@@ -383,7 +385,16 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     def _stored_observation(self, samples: Any, name: str) -> Any:
         """Return the field of `BESIDE_STEPS` with that name, in the form in which observations are stored; None if there is none."""
         observation = getattr(samples, name, None)
-        return numpify_buffer(self._beside.get(name)) if observation is None else observation
+        if observation is not None or self._beside.get(name) is None:
+            return observation
+        if len(samples.reward) == self._n_beside:
+            return numpify_buffer(self._beside[name])
+        if name == "observation_after":
+            return None
+        raise ValueError(
+            f"append_samples of {type(self).__name__} passed on {len(samples.reward)} of {self._n_beside} time steps of a batch, and it is "
+            "not known which of the final observations belong to them: pass on the whole batch at once, or define append_batch(samples)."
+        )
 
     def _keep_final_observations(self, n: int, ended: np.ndarray | None, observations: Any) -> None:
         """Forget those of the `n` rows overwritten at the cursor, and keep those [m,...] of the steps `ended` [n,B], if any."""

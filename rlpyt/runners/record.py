@@ -6,7 +6,7 @@ params.json holds what the script gave as `log_params`, and under ``"rlpyt"`` th
 key                 what
 =================== =================================================================================================
 format              version of this layout
-script              file of the script, and its module where it was started by ``python -m``
+script              file of the script, also relative to the run, and its module where it was started by ``python -m``
 seed, n_steps,      of the run (env steps, mean return); what it was resumed with last
 stop_return
 runner, algo,       how each was made: ``class``, ``arguments`` (those that were given), ``defaults`` (the values of all
@@ -81,13 +81,18 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
     """
     calls, unknown = {}, {}
     for name, part in parts.items():
-        call, cannot = describe_call(part, script, parts, where=name)
-        call["defaults"] = readable(describe(defaults_of(part), script, parts)[0])
+        try:
+            call, cannot = describe_call(part, script, parts, where=name)
+            call["defaults"] = readable(describe(defaults_of(part), script, parts)[0])
+        except Exception as error:  # Of a class that nobody here knows. The run is worth more than its record.
+            cannot = {name: f"{type(part).__name__}, whose arguments could not be read: {type(error).__name__}: {error}"}
+            call = {"class": {"$unknown": cannot[name]}, "arguments": {}, "defaults": {}}
         for arguments in (call["arguments"], call["defaults"]):
             arguments.pop("resume_from", None)  # Of this process, not of the run.
         calls[name] = call
         unknown.update(cannot)
-    record = dict(format=FORMAT, script=script._asdict(), **facts, **calls, **_origin(script, directory))
+    relative = None if script.file is None else os.path.relpath(os.path.realpath(script.file), os.path.realpath(directory))
+    record = dict(format=FORMAT, script=dict(script._asdict(), relative=relative), **facts, **calls, **_origin(script, directory))
     path = os.path.join(directory, "params.json")
     logger.try_to_write(path, lambda: _add_record(path, record))
     writer = logger.get_tf_summary_writer()

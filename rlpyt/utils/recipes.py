@@ -12,11 +12,11 @@ $make      an object: ``{"class": ..., "arguments": {...}, "positional": [...]}`
 $partial   a `functools.partial`: ``{"function": ..., "arguments": {...}, "positional": [...]}``
 $tuple     a tuple; ``$set`` a set; ``$dict`` a dictionary with other keys than texts, as pairs
 $array     a small array, ``{"dtype": ..., "values": ...}``; ``$tensor`` a small tensor
-$dtype     a numpy dtype; ``$torch`` a torch dtype; ``$path`` a file path
+$dtype     a numpy dtype; ``$torch`` a torch dtype; ``$device`` a device of torch; ``$range`` a range; ``$path`` a file path
 $unknown   something that cannot be written as data; the text says what it was
 ========== ==========================================================================================
 
-Nothing is imported or called before the reader has looked at `names_in` a recipe.
+Whoever reads a recipe decides what its names lead to: `make` asks for each of them, and imports nothing by itself.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ import copyreg
 import dataclasses
 import enum
 import functools
-import importlib
 import inspect
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +37,10 @@ import numpy as np
 
 from rlpyt.utils.quick_args import arguments_of
 
+TAGS = (
+    *("$name", "$script", "$part", "$make", "$partial", "$tuple", "$set", "$dict", "$array", "$tensor", "$dtype", "$torch", "$device"),
+    *("$range", "$path", "$unknown"),
+)
 LARGEST_ARRAY = 1000  # elements of an array that a recipe holds
 
 
@@ -52,7 +55,7 @@ class Recorded:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         self = super().__new__(cls)
-        self._made_with = args, kwargs
+        self._made_with = _as_given(args), _as_given(kwargs)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -61,6 +64,13 @@ class Recorded:
     def __reduce_ex__(self, protocol: Any) -> Any:
         make, *rest = super().__reduce_ex__(protocol)
         return (_new_without_arguments if make is copyreg.__newobj__ else make, *rest)
+
+
+def _as_given(value: Any) -> Any:
+    """Copy dictionaries, lists, tuples and sets, which may be changed after they were given; what is in them stays the same."""
+    if type(value) is dict:
+        return {key: _as_given(item) for key, item in value.items()}
+    return type(value)(_as_given(item) for item in value) if type(value) in (list, tuple, set) else value
 
 
 def _new_without_arguments(cls: type, *args: Any) -> Any:
@@ -123,7 +133,9 @@ class _Writer:
         if value is None or type(value) in (bool, int, float, str):
             return value
         if isinstance(value, enum.Enum):
-            return {tag: f"{name}.{value.name}" for tag, name in self.name(type(value), where).items()}
+            if type(value).__members__.get(value.name) is not value:
+                return self.cannot(value, where)
+            return {tag: name if tag == "$unknown" else f"{name}.{value.name}" for tag, name in self.name(type(value), where).items()}
         if isinstance(value, np.generic):
             return value.item() if value.dtype.kind in "biufU" else self.cannot(value, where)
         if isinstance(value, Mapping):
@@ -159,13 +171,18 @@ class _Writer:
         if isinstance(value, pathlib.PurePath):
             return {"$path": str(value)}
         if isinstance(value, np.dtype):
-            return {"$dtype": value.str}
+            return {"$dtype": value.str} if value.kind in "biufU" else self.cannot(value, where)
+        if isinstance(value, range):
+            return {"$range": [value.start, value.stop, value.step]}
         if isinstance(value, np.ndarray) and value.size <= LARGEST_ARRAY and value.dtype.kind in "biufU":
-            return {"$array": dict(dtype=value.dtype.str, values=value.tolist())}
+            return {"$array": dict(dtype=value.dtype.str, shape=list(value.shape), values=value.ravel().tolist())}
         if library == "torch" and type(value).__name__ == "dtype":
             return {"$torch": str(value).removeprefix("torch.")}
+        if library == "torch" and type(value).__name__ == "device":
+            return {"$device": str(value)}
         if library == "torch" and type(value).__name__ == "Tensor" and value.numel() <= LARGEST_ARRAY and not value.is_complex():
-            return {"$tensor": dict(dtype=str(value.dtype).removeprefix("torch."), values=value.tolist())}
+            values = value.detach().cpu().reshape(-1).tolist()
+            return {"$tensor": dict(dtype=str(value.dtype).removeprefix("torch."), shape=list(value.shape), values=values)}
         return self.cannot(value, where)
 
     def items(self, values: tuple, where: str) -> list:
@@ -213,7 +230,8 @@ def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
     signature = inspect.signature(type(made).__init__)
     bound = signature.bind(made, *args, **kwargs)
     collected = {p.name: p.kind for p in signature.parameters.values() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    if any(kind is inspect.Parameter.VAR_POSITIONAL and bound.arguments.get(name) for name, kind in collected.items()):
+    _, *own = signature.parameters.values()  # without self
+    if any(p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL) and bound.arguments.get(p.name) is not None for p in own) and args:
         return args, dict(kwargs)
     _, *given = bound.arguments.items()  # without self
     named = {name: value for name, value in given if name not in collected}
@@ -226,6 +244,8 @@ def _by_name(classes: tuple[type, ...], args: tuple, kwargs: dict[str, Any]) -> 
         if not inspect.isfunction(vars(cls).get("__init__")):
             continue
         _, *parameters = inspect.signature(cls.__init__).parameters.values()  # without self
+        if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
+            break
         names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         if len(args) <= len(names):
             return (), {**dict(zip(names, args)), **kwargs}
@@ -254,63 +274,51 @@ def _is_namedtuple(value: Any) -> bool:
 
 
 def _path_of(value: Any) -> str:
-    """Module and qualified name. Of functions that are built in, only those of torch, such as torch.relu, are looked for."""
+    """Module and qualified name. Functions that are built in, such as torch.relu, are looked for in torch alone."""
     name, module = getattr(value, "__qualname__", type(value).__qualname__), getattr(value, "__module__", None)
     if inspect.isbuiltin(value) and not _is_found(value, str(module), name):
-        name, module = value.__name__, "torch"
+        name = value.__name__
+        places = ("torch", "torch.nn.functional")
+        module = next((place for place in places if _is_found(value, place, name)), module)
     return f"{module}:{name}"
 
 
 def _is_found(value: Any, module: str, qualname: str) -> bool:
     """Whether a name leads to a class or function again."""
     try:
-        return find(sys.modules[module], qualname) == value
+        return functools.reduce(getattr, qualname.split("."), sys.modules[module]) == value
     except (KeyError, AttributeError):
         return False
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
-def find(module: Any, qualname: str) -> Any:
-    """Return what a qualified name, such as "Outer.Inner", stands for in a module; AttributeError if there is no such name."""
-    return functools.reduce(getattr, qualname.split("."), module)
-
-
-def names_in(recipe: Any) -> Iterator[tuple[str, str]]:
-    """Yield the tag, ``$name`` or ``$script``, and the name of every class and function that making `recipe` would import."""
-    if isinstance(recipe, Mapping):
-        for key, value in recipe.items():
-            if key in ("$name", "$script"):
-                yield key, str(value)
-            else:
-                yield from names_in(value)
-    elif isinstance(recipe, list):
-        for each in recipe:
-            yield from names_in(each)
-
-
-def make(recipe: Any, script: Callable[[], Any], parts: Mapping[str, Any] | None = None) -> Any:
-    """Return what a recipe describes: import what it names, and call the constructors. Check `names_in` it first.
+def make(recipe: Any, find: Callable[[str, str], Any], parts: Mapping[str, Any] | None = None) -> Any:
+    """Return what a recipe describes, by calling the constructors.
 
     Args:
         recipe: from `describe`, or the same from a JSON file.
-        script: returns the module of the script, where the recipe names something of it.
+        find: called with ``$name`` or ``$script`` and a name; returns the class or function, or raises.
         parts: objects for ``$part``, by name.
 
     Raises:
         ValueError: the recipe holds an ``$unknown``, or is malformed.
-        ImportError: a module or name does not exist any more.
     """
-    return _Reader(script, parts or {}).read(recipe)
+    return _Reader(find, parts or {}).read(recipe)
 
 
-def make_call(call: Any, script: Callable[[], Any], parts: Mapping[str, Any] | None = None, **changes: Any) -> Any:
+def make_call(call: Any, find: Callable[[str, str], Any], parts: Mapping[str, Any] | None = None, **changes: Any) -> Any:
     """Return the object of the contents of a ``$make``, with other values for some of its arguments; errors as of `make`."""
-    return _Reader(script, parts or {}).call(call, "class", changes)
+    return _Reader(find, parts or {}).call(call, "class", changes)
 
 
 class _Reader:
-    def __init__(self, script: Callable[[], Any], parts: Mapping[str, Any]) -> None:
-        self.script, self.parts = script, parts
+    def __init__(self, find: Callable[[str, str], Any], parts: Mapping[str, Any]) -> None:
+        self.find, self.parts = find, parts
+        methods = (
+            *(self._name, self._script, self._part, self._make, self._partial, self._tuple, self._set, self._dict, self._array),
+            *(self._tensor, self._dtype, self._torch, self._device, self._range, self._path, self._unknown),
+        )
+        self._methods = {f"${method.__name__[1:]}": method for method in methods}
 
     def read(self, recipe: Any) -> Any:
         if isinstance(recipe, list):
@@ -320,7 +328,7 @@ class _Reader:
         tags = [key for key in recipe if key.startswith("$")]
         if not tags:
             return {key: self.read(value) for key, value in recipe.items()}
-        method = getattr(self, f"_{tags[0][1:]}", None)
+        method = self._methods.get(tags[0])
         if len(recipe) > 1 or method is None:
             raise ValueError(f"{', '.join(map(repr, recipe))} is not a tag of a recipe.")
         try:
@@ -331,7 +339,9 @@ class _Reader:
     def call(self, call: Any, callee: str, changes: Mapping[str, Any]) -> Any:
         if not (isinstance(call, Mapping) and isinstance(call.get("arguments"), Mapping)):
             raise ValueError(f"A recipe must say what to call, and its arguments, but holds {call!r}.")
-        function = self.read(call.get(callee))
+        if not (isinstance(call.get(callee), Mapping) and set(call[callee]) <= {"$name", "$script", "$partial", "$unknown"}):
+            raise ValueError(f"A recipe must name what it calls, but has {call.get(callee)!r}.")
+        function = self.read(call[callee])
         kept = {name: value for name, value in call["arguments"].items() if name not in changes}
         return function(*self.read(list(call.get("positional", ()))), **self.read(kept), **changes)
 
@@ -339,21 +349,14 @@ class _Reader:
         return self.call(call, "class", {})
 
     def _partial(self, call: Mapping) -> Any:
-        return functools.partial(self.read(call["function"]), *self.read(call["positional"]), **self.read(call["arguments"]))
+        function, arguments = self.read(call["function"]), self.read(call["arguments"])
+        return functools.partial(function, *self.read(call["positional"]), **arguments)
 
     def _name(self, path: str) -> Any:
-        module, _, qualname = path.partition(":")
-        try:
-            return find(importlib.import_module(module), qualname)
-        except AttributeError:
-            raise ImportError(f"There is no {qualname} in {module} any more.") from None
+        return self.find("$name", path)
 
     def _script(self, qualname: str) -> Any:
-        module = self.script()
-        try:
-            return find(module, qualname)
-        except AttributeError:
-            raise ImportError(f"There is no {qualname} in {module.__file__} any more.") from None
+        return self.find("$script", qualname)
 
     def _part(self, name: str) -> Any:
         return self.parts[name]
@@ -368,12 +371,12 @@ class _Reader:
         return {self.read(key): self.read(value) for key, value in pairs}
 
     def _array(self, contents: Mapping) -> np.ndarray:
-        return np.array(contents["values"], dtype=contents["dtype"])
+        return np.array(contents["values"], dtype=contents["dtype"]).reshape(contents["shape"])
 
     def _tensor(self, contents: Mapping) -> Any:
         import torch
 
-        return torch.tensor(contents["values"], dtype=self._torch(contents["dtype"]))
+        return torch.tensor(contents["values"], dtype=self._torch(contents["dtype"])).reshape(contents["shape"])
 
     def _dtype(self, name: str) -> np.dtype:
         return np.dtype(name)
@@ -385,6 +388,14 @@ class _Reader:
         if not isinstance(found, torch.dtype):
             raise ValueError(f"torch has no dtype {name!r}.")
         return found
+
+    def _device(self, text: str) -> Any:
+        import torch
+
+        return torch.device(text)
+
+    def _range(self, numbers: list) -> range:
+        return range(*numbers)
 
     def _path(self, text: str) -> Path:
         return Path(text)

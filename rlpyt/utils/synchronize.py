@@ -105,6 +105,7 @@ class ProcessLock:
     def _forget_threads(self) -> None:
         self._threads = threading.RLock() if self._reentrant else threading.Lock()
         self._depth = 0  # How often the holder, a thread of this process, has taken it.
+        self._holder: int | None = None  # That thread.
 
     def acquire(self, blocking: bool = True) -> bool:
         """Wait for the lock and take it, or with blocking=False only try to; returns whether it is taken."""
@@ -129,7 +130,7 @@ class ProcessLock:
             if not taken:
                 self._threads.release()
         if taken:
-            self._depth = 1
+            self._depth, self._holder = 1, threading.get_ident()
             self._begin()
         return taken
 
@@ -145,9 +146,11 @@ class ProcessLock:
         self._memory[0] = 1
 
     def release(self) -> None:
-        """Give the lock back. Raises RuntimeError if no thread of this process holds it."""
+        """Give the lock back. Raises RuntimeError if no thread of this process holds it, or another one holds a reentrant lock."""
         if not self._depth:
             raise RuntimeError("This lock cannot be released: no thread of this process holds it.")
+        if self._reentrant and self._holder != threading.get_ident():
+            raise RuntimeError("This lock cannot be released: another thread of this process holds it.")
         self._depth -= 1
         if not self._depth:
             self._memory[0] = 0

@@ -297,12 +297,21 @@ def test_sac_leaves_alpha_at_1_without_a_target_entropy():
     assert start(SAC(target_entropy=None, fixed_alpha=0.5), SacAgent())._alpha == 0.5
 
 
-def test_sac_tells_the_alpha_it_trains_with():
-    algo = start(SAC(batch_size=N, learning_rate=0.1), SacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES))
+class ReadsAlphaSac(OriginalLossSac):
+    """Relies on the base class to keep alpha and the entropy it is tuned for."""
+
+    def loss(self, samples):
+        self.seen = float(self._alpha), self._target_entropy
+        return super().loss(samples)
+
+
+def test_a_loss_of_ones_own_sees_alpha_change_and_the_number_that_it_is_tuned_for():
+    algo = start(ReadsAlphaSac(batch_size=N, learning_rate=0.1), SacAgent(model_kwargs=SIZES, q_model_kwargs=SIZES))
     algo.update(transitions())
-    assert algo._alpha == 1 and algo._log_alpha != 0
+    assert algo.seen == (1, -2)
+    assert algo._alpha == algo._log_alpha.exp() != 1
     algo.update(transitions())
-    assert algo._alpha != 1
+    assert algo.seen[0] != 1
 
 
 # --- PPO --------------------------------------------------------------------------------------------------------------

@@ -199,6 +199,37 @@ def test_an_append_samples_that_looks_at_leading_dimensions_need_not_know_our_fi
     assert expected.bootstrap_discount[1] > 0  # The truncated episode.
 
 
+class AppendsHalves(UniformReplayBuffer):
+    def append_samples(self, samples):
+        super().append_samples(samples[: T // 2])
+        return super().append_samples(samples[T // 2 :])
+
+
+def test_final_observations_are_not_given_to_other_steps_by_an_append_samples_that_passes_on_a_part():
+    with pytest.raises(ValueError, match="passed on 2 of 4 time steps of a batch, .*pass on the whole batch at once"):
+        train(ReplayBufferCls=AppendsHalves)
+
+
+class HalvedObservationDqn(DQN):
+    def samples_to_buffer(self, samples):
+        return super().samples_to_buffer(samples)._replace(observation=samples.env.observation / 2)
+
+
+class HalvedEndsDqn(HalvedObservationDqn):
+    def samples_to_buffer(self, samples):
+        ends = dict(final_observation=samples.final_observation / 2, observation_after=samples.env.next_observation[-1:] / 2)
+        return super().samples_to_buffer(samples)._replace(**ends)
+
+
+def test_observations_that_are_changed_are_not_replayed_beside_those_that_were_sampled(capsys):
+    assert batch().env.timeout[2, 1]
+    halved, whole = (train(AlgoCls, n_step_return=1).replay_buffer for AlgoCls in (HalvedObservationDqn, HalvedEndsDqn))
+    assert capsys.readouterr().out.count("HalvedObservationDqn changes observations, so time limits count as terminations") == 1
+    halved, whole = (buffer.extract_batch(np.array([2]), np.array([1])) for buffer in (halved, whole))
+    assert halved.bootstrap_discount == 0 and whole.bootstrap_discount > 0
+    torch.testing.assert_close(whole.target_inputs.observation[0], torch.as_tensor(batch(0).final_observation[0, 1] / 2))
+
+
 class AppendsBatches:
     """A buffer that is appended to as algorithms do."""
 

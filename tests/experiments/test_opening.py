@@ -20,12 +20,13 @@ from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.experiments.build import build
 from rlpyt.experiments.configs import classes_of, config_modules, load
-from rlpyt.experiments.opening import OpenedRun, check_names
+from rlpyt.experiments.opening import OpenedRun
+from rlpyt.experiments.trust import Names, names_in
 from rlpyt.runners.checkpoint import settings_of
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context
-from rlpyt.utils.recipes import Script, describe_call
+from rlpyt.utils.recipes import Script, describe_call, make_call
 
 NOWHERE = Script("/nowhere/script.py")
 
@@ -142,8 +143,6 @@ CONFIGS = [(name, key) for name in config_modules() for key in getattr(load(name
 @pytest.mark.parametrize("name, key", CONFIGS, ids=" ".join)
 def test_every_configuration_is_made_again_as_it_was(name, key):
     """Through JSON, by the same check of names as a run of a stranger."""
-    from rlpyt.experiments.opening import make_call
-
     module = load(name)
     affinity = dict(workers_cpus=[0], cuda_idx=None, set_affinity=False)
     try:
@@ -154,58 +153,102 @@ def test_every_configuration_is_made_again_as_it_was(name, key):
     record = {name: describe_call(part, NOWHERE, parts, where=name) for name, part in parts.items()}
     assert not any(unknown for _, unknown in record.values())
     record = json.loads(json.dumps({name: call for name, (call, _) in record.items()}))
-    check_names(record, Path("/nowhere/params.json"))
-    made = {name: make_call(record[name], None) for name in ("algo", "agent", "sampler")}
-    again = make_call(record["runner"], None, made)
+    names = Names(record, Path("/nowhere/params.json"))
+    made = {name: make_call(record[name], names.find) for name in ("algo", "agent", "sampler")}
+    again = make_call(record["runner"], names.find, made)
     assert settings_of(again) == settings_of(runner) and type(again) is type(runner)
     assert (again.seed, again.n_steps, again.log_interval_steps) == (3, runner.n_steps, runner.log_interval_steps)
     assert again.affinity == runner.affinity and again.sampler.eval_env_kwargs == runner.sampler.eval_env_kwargs
 
 
 # --- Trust ------------------------------------------------------------------------------------------------------------
-MARK = "import pathlib; pathlib.Path(__file__ + '.was_run').touch()\n"
+MARK = "import os, pathlib; pathlib.Path(__file__ + '.was_run').touch()\n"
 
 
-@pytest.mark.parametrize(
-    "place, value",
-    [
-        ("EnvCls", {"$name": "os:system"}),
-        ("EnvCls", {"$name": "subprocess:Popen"}),
-        ("EnvCls", {"$name": "builtins:exec"}),
-        ("EnvCls", {"$name": "torch:load"}),
-        ("EnvCls", {"$name": "torch.hub:load"}),
-        ("EnvCls", {"$name": "torch.nn.modules.module:torch.load"}),
-        ("EnvCls", {"$name": "numpy:memmap"}),
-        ("EnvCls", {"$name": "numpy:load"}),
-        ("EnvCls", {"$name": "rlpyt.experiments.opening:load_function"}),
-        ("EnvCls", {"$name": "rlpyt.samplers.base:entry"}),
-        ("EnvCls", {"$name": "rlpyt.utils.launching.sweep:subprocess.run"}),
-        ("EnvCls", {"$name": "rlpyt.samplers.workers:os.system"}),
-        ("EnvCls", {"$name": "gymnasium.envs.registration:importlib.import_module"}),
-        ("env_kwargs", {"id": "evil_module:Foo-v0"}),
-        ("env_kwargs", {"unknown": {"deep": [{"$name": "evil_module:Foo"}]}}),
-        ("no_such_argument", {"$name": "evil_module:Foo"}),
-        ("TrajInfoCls", {"$make": {"class": {"$name": "evil_module:Foo"}, "arguments": {}}}),
-        ("TrajInfoCls", {"$partial": {"function": {"$name": "evil_module:Foo"}, "arguments": {}, "positional": []}}),
-        ("EnvCls", {"$script": "Foo"}),
-    ],
-)
-def test_code_that_a_run_names_is_not_imported(copied, tmp_path, monkeypatch, place, value):
-    evil = tmp_path / "elsewhere" / "evil_module.py"
-    evil.parent.mkdir()
-    evil.write_text(MARK + "class Foo: pass\n")
-    monkeypatch.syspath_prepend(str(evil.parent))
+def made_by(name, **arguments):
+    return {"$make": {"class": {"$name": name}, "arguments": arguments}}
+
+
+EVIL = [
+    {"$name": "os:system"},
+    {"$name": "subprocess:Popen"},
+    {"$name": "builtins:exec"},
+    {"$name": "torch:load"},
+    {"$name": "torch.hub:load"},
+    {"$name": "torch.nn.modules.module:torch.load"},
+    {"$name": "torch.nn.functional:torch.os.system"},
+    {"$name": "numpy:memmap"},
+    {"$name": "numpy:load"},
+    {"$name": "rlpyt.experiments.opening:load_function"},
+    {"$name": "rlpyt.experiments.envs:gymnasium.logger.warnings.sys"},
+    {"$name": "rlpyt.samplers.base:entry"},
+    {"$name": "rlpyt.utils.launching.sweep:subprocess.run"},
+    {"$name": "rlpyt.samplers.workers:os.system"},
+    {"$name": "gymnasium.envs.registration:importlib.import_module"},
+    {"$name": "gymnasium.wrappers:RecordVideo"},
+    {"$name": "rlpyt.runners.trainer:Snapshotter"},
+    {"id": "evil_module:Foo-v0"},
+    {"unknown": {"deep": [{"$name": "evil_module:Foo"}]}},
+    {"command": {"$name": "evil_module:Foo"}},
+    {"$dict": [[{"$name": "evil_module:Foo"}, 1]]},
+    made_by("evil_module:Foo"),
+    made_by("gymnasium.envs.registration:EnvSpec", id="X-v0", entry_point="os:system"),
+    made_by("gymnasium.envs.registration:make", id="evil_module:Foo-v0"),
+    made_by("torch.nn.modules.module:torch._C.PyTorchFileWriter"),
+    {"$partial": {"function": {"$name": "evil_module:Foo"}, "arguments": {}, "positional": []}},
+    {"$make": {"class": {"$_getattribute__": "find"}, "arguments": {}}},
+    {"$script": "Foo"},
+    {"$script": "os.system"},
+]
+PLACES = {
+    "environment": lambda record, value: record["sampler"]["arguments"].update(EnvCls=value),
+    "settings of environments": lambda record, value: record["sampler"]["arguments"].update(env_kwargs=value),
+    "an argument that does not exist": lambda record, value: record["agent"]["arguments"].update(no_such_argument=value),
+    "models": lambda record, value: record["agent"]["arguments"].update(model_kwargs=value),
+    "by position": lambda record, value: record["algo"].update(positional=[value]),
+    "environment of a trainer": lambda record, value: record.update(env={"class": value, "arguments": {}}),
+}
+
+
+@pytest.fixture
+def evil(tmp_path, monkeypatch):
+    """A module that can be imported, of somebody else; the current directory is another."""
+    file = tmp_path / "elsewhere" / "evil_module.py"
+    file.parent.mkdir()
+    file.write_text(MARK + "class Foo: pass\n")
+    monkeypatch.syspath_prepend(str(file.parent))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
+    yield file
+    assert not list(file.parent.glob("*.was_run")) and "evil_module" not in sys.modules
 
-    def do(record):
-        record["sampler"]["arguments"][place] = value
-        record["script"] = dict(file=str(evil), module=None)
 
-    change(copied, do)
-    with pytest.raises(ValueError, match="names what opening this run would import and call: .*If you trust the run, say so: --trust"):
-        rlpyt.load_agent(copied)
-    assert not list(evil.parent.glob("*.was_run")) and "evil_module" not in sys.modules
+@pytest.mark.parametrize("place", PLACES)
+def test_code_that_a_run_names_is_not_imported(copied, evil, place):
+    for value in EVIL:
+        def do(record, value=value):
+            PLACES[place](record, value)
+            record["script"] = dict(file=str(evil), module=None)
+
+        shutil.copy(copied / "params.json", copied / "kept.json")
+        change(copied, do)
+        with pytest.raises(ValueError, match="names what opening this run would import and call: .*If you trust the run, say so: --trust"):
+            rlpyt.load_agent(copied)
+        shutil.move(copied / "kept.json", copied / "params.json")
+
+
+def test_names_are_looked_at_again_when_they_are_found(copied, evil):
+    names = Names({}, copied / "params.json")
+    for tag, name in {each for value in EVIL for each in names_in(value)} - {("$name", "gymnasium.envs.registration:make")}:
+        with pytest.raises((ValueError, FileNotFoundError)):
+            names.find(tag, name)
+
+
+def test_a_run_does_not_join_the_cluster_of_a_stranger(copied):
+    for settings in (dict(address="10.0.0.1:6379"), dict(init_kwargs=dict(runtime_env=dict(pip=["x"])))):
+        with pytest.raises(ValueError, match="of Ray|Ray cluster"):
+            Names(dict(sampler=dict(arguments=settings)), copied / "params.json")
+    Names(dict(sampler=dict(arguments=dict(address="auto", init_kwargs=dict(object_store_memory=1)))), copied / "params.json")
 
 
 def test_all_that_is_not_trusted_is_listed_at_once(copied):
@@ -215,6 +258,24 @@ def test_all_that_is_not_trusted_is_listed_at_once(copied):
     change(copied, do)
     with pytest.raises(ValueError, match="os:system, shutil:rmtree"):
         OpenedRun(copied)
+
+
+def test_what_a_file_of_the_user_imports_is_not_what_it_defines(copied, tmp_path, monkeypatch, fresh):
+    by_a_module_of(copied, tmp_path / "project", "my_envs_os")
+    monkeypatch.chdir(tmp_path / "project")
+    for name in ("my_envs_os:os.system", "my_envs_os:pathlib", "my_envs_os:make"):
+        change(copied, lambda record, name=name: record["sampler"]["arguments"].update(EnvCls={"$name": name}))
+        with pytest.raises(ValueError, match=f"{name} is not defined there"):
+            rlpyt.load_agent(copied)
+    (tmp_path / "project" / "my_script_os.py").write_text("import os\n")
+
+    def do(record):
+        record["sampler"]["arguments"].update(EnvCls={"$script": "os.system"}, env_kwargs=dict(command="touch was_run"))
+        record["script"] = dict(file=str(tmp_path / "project" / "my_script_os.py"), module=None)
+
+    change(copied, do)
+    with pytest.raises(ValueError, match="os.system of .*my_script_os.py is not defined there"):
+        rlpyt.load_agent(copied)
 
 
 ENV = """
@@ -229,6 +290,7 @@ def by_a_module_of(run_dir, directory, name):
     """Write a module, and let the run's environments be made by it."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{name}.py").write_text(MARK + ENV)
+    (directory / "script.py").touch()
 
     def do(record):
         record["sampler"]["arguments"].update(EnvCls={"$name": f"{name}:my_env"}, env_kwargs={})
@@ -258,24 +320,64 @@ def test_modules_beside_a_script_below_the_current_directory_are_the_users(copie
     assert type(rlpyt.load_agent(copied, trust=True)) is MlpFfAgent
 
 
-def test_modules_in_the_directory_of_the_run_are_not(copied, tmp_path, monkeypatch, fresh):
-    by_a_module_of(copied, copied, "my_envs_b")
+@pytest.mark.parametrize(
+    "place", ["copied/run_0", "copied", "copied/run_1", "venv/lib/python3.12/site-packages", "venv/deep", "usr/lib/python3.11"]
+)
+def test_modules_that_came_with_the_run_or_were_installed_are_not(copied, tmp_path, monkeypatch, fresh, place):
+    by_a_module_of(copied, tmp_path / place, "my_envs_b")
+    (tmp_path / "venv").mkdir(exist_ok=True)
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="my_envs_b:my_env"):
         rlpyt.load_agent(copied)
-    assert not list(copied.glob("*.was_run"))
+    name = ".".join([*Path(place).parts, "my_envs_b"])
+    change(copied, lambda record: record["sampler"]["arguments"].update(EnvCls={"$name": f"{name}:my_env"}))
+    with pytest.raises(ValueError, match="my_envs_b:my_env"):
+        rlpyt.load_agent(copied)
+    assert not list((tmp_path / place).glob("*.was_run"))
 
 
-def test_neither_are_installed_packages_below_the_current_directory(copied, tmp_path, monkeypatch, fresh):
-    by_a_module_of(copied, tmp_path / "venv" / "site-packages", "my_envs_c")
-    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path / "venv" / "site-packages")])
+def test_a_link_does_not_make_files_that_came_with_the_run_the_users(copied, tmp_path, monkeypatch, fresh):
+    by_a_module_of(copied, copied, "my_envs_c")
+    (tmp_path / "other").mkdir()
+    shutil.move(copied / "params.json", tmp_path / "other" / "params.json")
+    (copied / "params.json").symlink_to(tmp_path / "other" / "params.json")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="my_envs_c:my_env"):
         rlpyt.load_agent(copied)
+    assert str(copied) not in sys.path
+
+
+def test_from_the_root_of_the_file_system_nothing_is_the_users(copied, tmp_path, monkeypatch, fresh):
+    by_a_module_of(copied, tmp_path / "project", "my_envs_d")
     monkeypatch.chdir("/")
-    with pytest.raises(ValueError):
-        change(copied, lambda record: record["sampler"]["arguments"].update(EnvCls={"$name": "os:system"}))
+    with pytest.raises(ValueError, match="my_envs_d:my_env"):
         rlpyt.load_agent(copied)
+
+
+def test_a_script_that_was_moved_together_with_its_run_is_found(copied, tmp_path, monkeypatch, fresh):
+    def do(record):
+        record["sampler"]["arguments"].update(EnvCls={"$script": "my_env"}, env_kwargs={})
+        record["script"] = dict(file="/nowhere/my_script_d.py", relative="../../project/my_script_d.py", module=None)
+
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "my_script_d.py").write_text(ENV)
+    change(copied, do)
+    monkeypatch.chdir(tmp_path)
+    assert type(rlpyt.load_agent(copied)) is MlpFfAgent
+
+
+def test_scripts_of_the_same_name_are_executed_once_each(tmp_path, fresh):
+    from rlpyt.experiments.trust import import_file
+
+    modules = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "my_main.py").write_text(f"import pathlib\nwhich = {name!r}\npathlib.Path(__file__ + str(id(which))).touch()\n")
+        modules += [import_file(tmp_path / name / "my_main.py") for _ in range(2)]
+        assert len(list((tmp_path / name).glob("my_main.py?*"))) == 1
+    assert [module.which for module in modules] == ["one", "one", "two", "two"]
 
 
 def test_a_script_without_a_main_guard_does_not_train_when_it_is_looked_at(copied, tmp_path, monkeypatch, fresh):
@@ -323,10 +425,12 @@ def test_a_function_that_trains_is_stopped_before_it_does(run_dir, tmp_path, mon
     "do, message",
     [
         (lambda record: record.clear(), "The agent of .* cannot be made again"),
-        (lambda record: record["agent"].update(arguments=[]), "must say what to call, and its arguments"),
+        (lambda record: record["agent"].update(arguments=[]), "its agent does not say what to call, and the arguments"),
+        (lambda record: record.update(script="x"), "its script is 'x'"),
+        (lambda record: record.update(sampler=None), "its sampler does not say what to call"),
         (lambda record: record["agent"]["arguments"].update(hidden=3), "unexpected keyword argument 'hidden'"),
         (lambda record: record["agent"].update({"class": {"$unknown": "a lambda"}}), "it was a lambda. Say how to build it: --script"),
-        (lambda record: record["agent"].update({"class": {"$name": "rlpyt.agents.pg.mlp:Gone"}}), "There is no Gone in rlpyt.agents"),
+        (lambda record: record["agent"].update({"class": {"$name": "rlpyt.agents.pg.mlp:Gone"}}), "There is no Gone in .*mlp"),
     ],
 )
 def test_a_damaged_record_is_refused_in_a_sentence(copied, do, message):

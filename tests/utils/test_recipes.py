@@ -4,8 +4,10 @@ import copy
 import dataclasses
 import enum
 import functools
+import importlib
 import json
 import pickle
+import re
 import sys
 import types
 from collections import namedtuple
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.utils.recipes import Recorded, Script, defaults_of, describe, describe_call, make, make_call, names_in, readable, running_script
+from rlpyt.utils.recipes import TAGS, Recorded, Script, defaults_of, describe, describe_call, make, make_call, readable, running_script
 
 ELSEWHERE = Script("/nowhere/script.py")
 Point = namedtuple("Point", ["x", "y"])
@@ -57,14 +59,17 @@ class Outer:
         pass
 
 
-def no_script():
-    raise AssertionError("nothing of a script was named")
+def find(tag, name):
+    """What a trusting reader takes a name for."""
+    assert tag == "$name", "nothing of a script was named"
+    module, _, qualname = name.partition(":")
+    return functools.reduce(getattr, qualname.split("."), importlib.import_module(module))
 
 
 def through_json(value):
     recipe, unknown = describe(value, ELSEWHERE)
     assert not unknown
-    return make(json.loads(json.dumps(recipe)), no_script)
+    return make(json.loads(json.dumps(recipe)), find)
 
 
 VALUES = [
@@ -90,6 +95,9 @@ VALUES = [
     Size(4),
     Path("/a/b"),
     torch.float16,
+    torch.device("cpu"),
+    range(1, 9, 2),
+    torch.nn.functional.gelu,
 ]
 
 
@@ -101,6 +109,7 @@ def test_values_come_back_as_they_were(value):
 def test_arrays_and_partials_come_back_as_they_were():
     array = np.array([[1, 2]], np.int16)
     np.testing.assert_array_equal(through_json(array), array)
+    assert through_json(np.zeros((0, 3))).shape == (0, 3) and through_json(torch.zeros(2, 0)).shape == (2, 0)
     assert through_json(array).dtype == np.int16 and through_json(array.dtype) == array.dtype
     torch.testing.assert_close(through_json(torch.tensor([1.5])), torch.tensor([1.5]))
     assert through_json(np.float32(0.5)) == 0.5
@@ -131,7 +140,7 @@ def test_objects_are_made_again_by_the_same_call(part, expected):
 
 def test_arguments_may_be_others_the_next_time():
     call, _ = describe_call(Part(1, b=5), ELSEWHERE)
-    assert make_call(call, no_script, b=6).b == 6 and make_call(call, no_script, c=7).c == 7
+    assert make_call(call, find, b=6).b == 6 and make_call(call, find, c=7).c == 7
 
 
 def test_copies_and_pickles_do_without_the_arguments_and_are_described_by_their_attributes():
@@ -155,7 +164,7 @@ def test_parts_are_named_and_not_described_twice():
     runner = Part(agent, b=[agent])
     call, _ = describe_call(runner, ELSEWHERE, dict(agent=agent, runner=runner))
     assert call["arguments"] == dict(a={"$part": "agent"}, b=[{"$part": "agent"}])
-    made = make_call(call, no_script, dict(agent="an agent"))
+    made = make_call(call, find, dict(agent="an agent"))
     assert made.a == "an agent" and made.b == ["an agent"]
 
 
@@ -174,7 +183,7 @@ def test_what_cannot_be_written_is_named_by_its_place(tmp_path):
     }
     json.dumps(recipe)
     with pytest.raises(ValueError, match="cannot be made again: it was a lambda"):
-        make(recipe, no_script)
+        make(recipe, find)
 
 
 def test_state_dictionaries_are_left_to_snapshots():
@@ -186,13 +195,11 @@ def test_names_of_the_script_are_told_apart():
     script = Script(__file__)
     recipe, _ = describe([Size, Color.RED, torch.nn.ReLU], script)
     assert recipe == [{"$script": "Size"}, {"$script": "Color.RED"}, {"$name": "torch.nn.modules.activation:ReLU"}]
-    assert make(recipe, lambda: sys.modules[__name__])[:2] == [Size, Color.RED]
-
-
-def test_all_names_are_known_before_anything_is_imported():
-    recipe = {"a": [{"$make": {"class": {"$name": "no_such_module:A"}, "arguments": {"x": {"$script": "B"}}}}], "$name": 3}
-    assert set(names_in(recipe)) == {("$name", "no_such_module:A"), ("$script", "B"), ("$name", "3")}
-    assert "no_such_module" not in sys.modules
+    assert make(recipe, lambda tag, name: (tag, name)) == [
+        ("$script", "Size"),
+        ("$script", "Color.RED"),
+        ("$name", "torch.nn.modules.activation:ReLU"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -211,17 +218,47 @@ def test_all_names_are_known_before_anything_is_imported():
         {"$tensor": []},
         {"$read": [1]},
         {"$call": 1},
+        {"$_getattribute__": "find"},
+        {"$make": {"class": {"$_getattribute__": "find"}, "arguments": {}}},
+        {"$make": {"class": {"$part": "agent"}, "arguments": {}}},
+        {"$make": {"class": "os:system", "arguments": {}}},
     ],
 )
 def test_malformed_recipes_are_value_errors(recipe):
     with pytest.raises(ValueError):
-        make(recipe, no_script)
+        make(recipe, find)
 
 
-def test_names_that_are_gone_are_import_errors():
-    for name in ("no_such_module:A", "os:no_such_name", "os"):
-        with pytest.raises(ImportError):
-            make({"$name": name}, no_script)
+def test_every_tag_of_the_table_is_read():
+    recipe, _ = describe(VALUES, ELSEWHERE)
+    assert set(re.findall(r'"(\$[a-z]+)":', json.dumps(recipe))) <= set(TAGS)
+    for tag in TAGS:
+        with pytest.raises((ValueError, ImportError, AssertionError, AttributeError)) as error:
+            make({tag: object()}, find)
+        assert "is not a tag" not in str(error.value)
+
+
+class PositionalOnly(Recorded):
+    def __init__(self, a, /, b=2, **others):
+        self.a, self.b, self.others = a, b, others
+
+
+def test_arguments_that_can_only_be_given_by_position_are_given_so_again():
+    made = through_json(PositionalOnly(3, b=4, c=5))
+    assert (made.a, made.b, made.others) == (3, 4, dict(c=5))
+
+
+def test_what_is_changed_after_it_was_given_is_recorded_as_it_was_given():
+    settings = dict(sizes=[1, 2])
+    part = Part(settings)
+    settings["sizes"].append(3)
+    del part.a["sizes"]
+    assert through_json(part).a == dict(sizes=[1, 2])
+
+
+@pytest.mark.parametrize("value", [np.dtype([("a", "f4")]), np.zeros(2, "f4,i4"), re.RegexFlag.A | re.RegexFlag.I])
+def test_what_would_come_back_as_something_else_is_not_written(value):
+    assert describe(value, ELSEWHERE)[1]
 
 
 def test_defaults_are_the_values_that_the_object_has():

@@ -192,7 +192,7 @@ class PPO(PolicyGradientAlgo):
         """Restore what `training_state` returned."""
         super().load_training_state(state)
         if self.lr_scheduler is not None:
-            self.lr_scheduler.last_epoch = state["lr_scheduler_itr"]
+            self.lr_scheduler.last_epoch = state.get("lr_scheduler_itr", self.lr_scheduler.last_epoch)
 
     def loss(
         self,

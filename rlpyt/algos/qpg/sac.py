@@ -117,7 +117,8 @@ class SAC(SoftActorCritic):
         ReplayBufferCls: class of the replay buffer; None chooses by the observation, see `initialize_replay_buffer`.
 
     Attributes:
-        _alpha: α that the latest update was made with, a tensor.
+        _alpha: α, a tensor.
+        _target_entropy: once initialized, the number that α is tuned for.
 
     Raises:
         ValueError: a setting is not possible.
@@ -168,11 +169,20 @@ class SAC(SoftActorCritic):
         self.q2_optimizer = self.make_optimizer(agent.q2_parameters(), learning_rate)
         self.alpha_optimizer = None
         self._log_alpha = torch.full((), 1.0 if self.fixed_alpha is None else self.fixed_alpha, device=agent.device).log()
-        self._alpha = self._log_alpha.exp()
         if self.fixed_alpha is None and self.target_entropy is not None:
             auto = self.target_entropy == "auto"
             self._target_entropy = -float(np.prod(agent.env_spaces.action.shape)) if auto else float(self.target_entropy)
             self.alpha_optimizer = self.make_optimizer([self._log_alpha.requires_grad_()], learning_rate)
+
+    @property
+    def _alpha(self) -> torch.Tensor:
+        """α as it is now. Setting it changes an α that is not tuned."""
+        return self._log_alpha.detach().exp()
+
+    @_alpha.setter
+    def _alpha(self, alpha: torch.Tensor | float) -> None:
+        if self.alpha_optimizer is None:
+            self._log_alpha = torch.as_tensor(alpha, device=self._log_alpha.device).log()
 
     def after_backward(self) -> None:
         """Average the gradient of α over the processes that train together, as is done for the networks' elsewhere."""
@@ -200,7 +210,7 @@ class SAC(SoftActorCritic):
             Losses (q1, q2, pi, alpha or None), no two of which have gradients for the same parameters; and (q1, q2, mean, log_std).
         """
         agent, valid = self.agent, self.valid_samples(samples)
-        alpha = self._alpha = self._log_alpha.detach().exp()
+        alpha = self._alpha
         with torch.no_grad():
             next_action, next_log_pi, _ = agent.pi(*samples.target_inputs)
             target_q = torch.minimum(*agent.target_q(*samples.target_inputs, next_action))
@@ -245,7 +255,6 @@ class SAC(SoftActorCritic):
         if self.alpha_optimizer is not None:
             with torch.no_grad():
                 self._log_alpha.copy_(torch.as_tensor(state_dict["log_alpha"]).reshape(()))
-                self._alpha = self._log_alpha.exp()
 
 
 def _joined(values: list) -> Any:

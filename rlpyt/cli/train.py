@@ -13,6 +13,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import sys
 
 SINGLE = ("log_dir", "run_ID", "seed", "cuda_idx", "n_parallel")  # options that runs of experiments are told otherwise
 
@@ -47,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
     elif len(names) == 4:  # As run_experiments calls a script.
         build_and_train_in_slot(*names, **settings)
     else:
-        raise ValueError(f"give module and key, or slot_affinity_code, log_dir, run_ID and module:key, not {' '.join(names)}.")
+        words = "give module and key, or slot_affinity_code, log_dir, run_ID and config_key (module:key)"
+        print(f"rlpyt train: {words}, not {' '.join(names)}.", file=sys.stderr)
+        return 2
     return 0
 
 

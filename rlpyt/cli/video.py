@@ -43,12 +43,13 @@ def run(args: argparse.Namespace) -> int:
     if args.fps is not None and not args.fps > 0:
         raise ValueError(f"--fps {args.fps} must be more than 0.")
     opened = playing.open_run(args)
+    from rlpyt.envs.multitask import without_task
     from rlpyt.samplers.base import entry
     from rlpyt.utils.quick_args import takes
 
     EnvCls = opened.sampler.eval_EnvCls
     env_kwargs = playing.env_settings(args.env, EnvCls)
-    if takes(entry(EnvCls, 0), "render_mode"):
+    if takes(without_task(entry(EnvCls, 0)), "render_mode"):
         env_kwargs.setdefault("render_mode", "rgb_array")
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("MUJOCO_GL", "egl")  # Its default needs a screen.

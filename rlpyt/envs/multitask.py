@@ -143,6 +143,11 @@ class _GymnasiumTaskOnehot(TaskOnehotWrapper, gymnasium.Wrapper, gymnasium.utils
         return _append(observation, self._one_hot), reward, terminated, truncated, {**info, "task_id": self._task_index}
 
 
+def without_task(env_cons: Any) -> Any:
+    """Return the constructor that `TaskOnehotWrapper.wrap_env_cons_list` was given for one that it returned; and any other as it is."""
+    return env_cons.args[1] if isinstance(env_cons, partial) and env_cons.func is _construct else env_cons
+
+
 def _construct(cls: type, constructor: Callable, task_index: int, n_total_tasks: int, **kwargs: Any) -> TaskOnehotWrapper:
     return cls(constructor(**kwargs), task_index, n_total_tasks)
 

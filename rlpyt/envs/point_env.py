@@ -70,8 +70,8 @@ class PointEnv(Environment):
 
     @property
     def render_modes(self) -> list[str]:
-        """A line of text."""
-        return ["ansi"]
+        """A line of text, or a picture."""
+        return ["ansi", "rgb_array"]
 
     @property
     def task(self) -> dict:
@@ -130,9 +130,15 @@ class PointEnv(Environment):
         """
         self._goal = _checked(task["goal"])
 
-    def render(self, mode: str) -> str:
-        """Return where point and goal are."""
+    def render(self, mode: str) -> str | np.ndarray:
+        """Return where point and goal are: text, or a picture of the arena, uint8 [100,100,3], with the goal green and the point red."""
         self._validate_render_mode(mode)
+        if mode == "rgb_array":
+            picture = np.full((100, 100, 3), 255, np.uint8)
+            for (x, y), color in ((self._goal, (0, 160, 0)), (self._point, (200, 0, 0))):
+                column, row = (round(48 + 46 * float(np.clip(part / self._arena_size, -1, 1))) for part in (x, -y))
+                picture[row : row + 4, column : column + 4] = color
+            return picture
         return f"point ({self._point[0]:.2f}, {self._point[1]:.2f}), goal ({self._goal[0]:.2f}, {self._goal[1]:.2f})"
 
     def visualize(self) -> None:

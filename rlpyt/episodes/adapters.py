@@ -139,8 +139,9 @@ class EnvironmentAsGymnasium(gymnasium.Env):
         return env_step.observation, env_step.reward, terminated, truncated, env_step.env_info
 
     def render(self) -> Any:
-        """Render in the first of the modes."""
-        return self.env.render(self.env.render_modes[0])
+        """Render a picture, or in the first of the modes if there is none of pictures."""
+        modes = self.env.render_modes
+        return self.env.render("rgb_array" if "rgb_array" in modes else modes[0])
 
     def close(self) -> None:
         """Close the environment."""

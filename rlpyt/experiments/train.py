@@ -102,7 +102,7 @@ def split_key(config_key: str) -> tuple[str, str]:
     """Return module and key of "module:key"; ValueError if it has another form."""
     module, colon, key = config_key.partition(":")
     if not colon:
-        raise ValueError(f"{config_key!r} must be a configuration module and a key in it, e.g. cartpole:ppo.")
+        raise ValueError(f"config_key={config_key!r} must be a configuration module and a key in it, e.g. cartpole:ppo.")
     return module, key
 
 

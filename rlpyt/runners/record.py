@@ -29,7 +29,7 @@ from typing import Any
 
 from rlpyt.utils import provenance
 from rlpyt.utils.logging import logger
-from rlpyt.utils.logging.context import LOG_DIR, check_runs_may_start
+from rlpyt.utils.logging.context import LOG_DIR, check_runs_may_start, torchrun_rank
 from rlpyt.utils.logging.runs import RECORD, recorded_settings
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, readable, running_script
@@ -53,7 +53,7 @@ def record_run(runner: Any) -> None:
     """
     check_runs_may_start()
     directory = runner.snapshots.get_snapshot_dir()
-    if runner.is_recorded or runner.rank > 0 or directory is None:
+    if runner.is_recorded or runner.rank > 0 or torchrun_rank() > 0 or directory is None:
         return
     runner.is_recorded = True
     algo = runner.algo

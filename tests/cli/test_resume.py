@@ -78,7 +78,7 @@ def test_a_solved_run_is_left_alone_unless_stop_return_is_another_one(trained, t
     assert sorted(run_dir.iterdir()) == before
     assert rlpyt("resume", run_dir, "--n_steps", "512", "--stop_return", "none")[0] == 0
     assert len(rows(run_dir)) > n_rows
-    assert json.loads((run_dir / "params.json").read_text())["runner"]["stop_return"] is None
+    assert json.loads((run_dir / "params.json").read_text())["rlpyt"]["stop_return"] is None
 
 
 @pytest.mark.parametrize(

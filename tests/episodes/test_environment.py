@@ -153,6 +153,17 @@ def test_an_environment_closes_when_it_is_gone_but_its_wrapper_leaves_it_alone()
     assert closed
 
 
+def test_a_picture_of_the_point_shows_where_it_is():
+    point = PointEnv(goal=(0, 2.5), arena_size=5.0)
+    point.reset()
+    picture = point.render("rgb_array")
+    assert picture.shape == (100, 100, 3) and picture.dtype == np.uint8
+    rows, columns = np.nonzero((picture == (200, 0, 0)).all(axis=-1))
+    assert (rows.mean(), columns.mean()) == (49.5, 49.5), "the point, in the middle"
+    rows, columns = np.nonzero((picture == (0, 160, 0)).all(axis=-1))
+    assert (rows.mean(), columns.mean()) == (26.5, 49.5), "the goal, half way to the upper edge"
+
+
 def test_a_wrapper_forwards_public_attributes_and_says_what_is_private_or_missing():
     point = PointEnv(goal=(1, 2))
     env = Wrapper(Wrapper(point))
@@ -160,7 +171,7 @@ def test_a_wrapper_forwards_public_attributes_and_says_what_is_private_or_missin
     env.set_task({"goal": (3, 4)})
     np.testing.assert_array_equal(point.task["goal"], [3, 4])
     assert env.unwrapped is point and point.unwrapped is point and env._env is env.env
-    assert env.render("ansi") == point.render("ansi") and env.render_modes == ["ansi"]
+    assert env.render("ansi") == point.render("ansi") and env.render_modes == ["ansi", "rgb_array"]
     with pytest.raises(AttributeError, match="private attribute"):
         assert env._goal
     with pytest.raises(AttributeError, match="not found"):

@@ -185,7 +185,7 @@ def test_a_killed_rank_ends_the_run(tmp_path):
 SCRIPT = """
 import sys
 sys.path[:0] = [{tests!r}]
-from test_sync_rl import build, logger_context
+from runners.test_sync_rl import build, logger_context
 if __name__ == "__main__":
     with logger_context({directory!r}, 0, "test"):
         build(n_steps={n_steps}).train()
@@ -194,7 +194,7 @@ if __name__ == "__main__":
 
 def script(tmp_path, n_steps=640):
     path = tmp_path / "script.py"
-    path.write_text(SCRIPT.format(tests=str(Path(__file__).parent), directory=str(tmp_path), n_steps=n_steps))
+    path.write_text(SCRIPT.format(tests=str(Path(__file__).parents[1]), directory=str(tmp_path), n_steps=n_steps))
     return str(path)
 
 
@@ -211,7 +211,7 @@ def test_torchrun_starts_the_same_script(tmp_path):
 def test_ctrl_c_ends_all_ranks_with_a_snapshot(tmp_path):
     process = subprocess.Popen([sys.executable, script(tmp_path, 10_000_000)], stdout=subprocess.PIPE, text=True, start_new_session=True)
     while "itr #9 " not in process.stdout.readline():
-        pass
+        assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(30) == 130
     process.stdout.close()

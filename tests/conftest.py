@@ -16,7 +16,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As a job in the backgro
 # ---------------------------------------------------------------------------------------------------------------------
 # Tiers: tests marked `full` run with --all, or when their file is named
 # ---------------------------------------------------------------------------------------------------------------------
-SEES_THE_MACHINE = {"running_cluster", "nothing_is_left_behind", "nothing_is_left"}  # Fixtures.
+SEES_THE_MACHINE = {"running_cluster", "nothing_is_left_behind"}  # Fixtures.
 
 
 def pytest_addoption(parser):
@@ -62,3 +62,14 @@ def ray_address(running_cluster):
     """Address of that cluster, on which no actor is left behind."""
     yield running_cluster.address
     assert not running_cluster.wait_until_idle(), "actors are left behind"
+
+
+@pytest.fixture
+def nothing_is_left_behind():
+    """Fails if processes or shared memory outlive the test, or a process group."""
+    from leftovers import nothing_is_left
+
+    with nothing_is_left():
+        yield
+    distributed = sys.modules.get("torch.distributed")
+    assert distributed is None or not distributed.is_initialized()

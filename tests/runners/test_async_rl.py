@@ -37,7 +37,7 @@ from rlpyt.samplers.workers import WorkerError, allowed_cpus
 from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.logging.context import logger_context
 
-pytestmark = [processes, pytest.mark.timeout(120)]
+pytestmark = [processes, pytest.mark.timeout(120), pytest.mark.usefixtures("nothing_is_left_behind")]
 SAMPLERS = {
     "serial": AsyncSerialSampler,
     "cpu": AsyncCpuSampler,
@@ -47,30 +47,6 @@ SAMPLERS = {
 }
 every_sampler = pytest.mark.parametrize("sampler", thinned(SAMPLERS, quick=["serial", "cpu"]))
 B, T = 4, 5
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left():
-    shm = set(os.listdir("/dev/shm"))
-    yield
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline and (descendants() or set(os.listdir("/dev/shm")) - shm):
-        time.sleep(0.1)
-    assert not descendants()
-    assert not set(os.listdir("/dev/shm")) - shm
-    assert not torch.distributed.is_initialized()
-
-
-def descendants():
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            line = " ".join(process.cmdline())
-            if process.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in line and "forkserver" not in line:
-                found.append(process)
-        except psutil.Error:
-            pass
-    return found
 
 
 class SlowEnv:

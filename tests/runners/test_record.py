@@ -75,7 +75,7 @@ def test_params_json_tells_where_the_run_came_from(tmp_path):
     subprocess.run([sys.executable, "script.py", "--x"], cwd=repository, check=True, timeout=120, capture_output=True)
     record = params_in(repository / "out")["rlpyt"]
     head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    assert record["script"] == dict(file=str(script), module=None) and record["githash"] == head
+    assert record["script"] == dict(file=str(script), module=None, relative="../../script.py") and record["githash"] == head
     assert record["command"][-2:] == ["script.py", "--x"] and record["directory"] == str(repository)
     assert set(record["packages"]) >= {"rlpyt", "torch", "numpy"}
 

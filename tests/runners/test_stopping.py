@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from envs import CountingEnv
@@ -305,23 +304,9 @@ def test_a_loop_or_a_row_of_ones_own_takes_part_with_one_line(RunnerCls, tmp_pat
 
 
 # --- Processes --------------------------------------------------------------------------------------------------------
-@pytest.fixture
-def nothing_is_left():
-    yield
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline and _descendants():
-        time.sleep(0.1)
-    assert not _descendants() and not torch.distributed.is_initialized()
-
-
-def _descendants():
-    children = psutil.Process().children(recursive=True)
-    return [child for child in children if child.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in "".join(child.cmdline())]
-
-
 @pytest.mark.processes
 @pytest.mark.timeout(120)
-def test_all_ranks_stop_after_the_row_that_says_so(tmp_path, nothing_is_left):
+def test_all_ranks_stop_after_the_row_that_says_so(tmp_path, nothing_is_left_behind):
     """Also where that row is the last one anyway, or the run is resumed; only rank 0 calls hooks."""
     pids = []
     settings = dict(RunnerCls=SyncRl, affinity=[ONE] * 2, sampler=functools.partial(sampler, B=2), stop_return=55)
@@ -350,7 +335,7 @@ def async_run(RunnerCls, log_dir, **settings):
 
 @pytest.mark.processes
 @pytest.mark.timeout(120)
-def test_an_asynchronous_run_stops_at_the_row_that_says_so_and_its_samplers_end(tmp_path, nothing_is_left):
+def test_an_asynchronous_run_stops_at_the_row_that_says_so_and_its_samplers_end(tmp_path, nothing_is_left_behind):
     runner, run_dir = async_run(AsyncRl, tmp_path, stop_return=55)
     assert steps(run_dir) == [100, 200, 300] and snapshot(run_dir)["cum_steps"] == 300
     assert last_words(run_dir) == [runner.stop_reason, "Training complete."] and runner.n_copied >= 15

@@ -18,6 +18,7 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import GPU_SAMPLERS, SAMPLERS, assert_signals_are_empty
 from envs import ClosingEnv, CountingEnv, FailingEnv, ModulesEnv, SlowEnv
+from leftovers import is_alive, living_children
 from tiers import full, processes, start_methods, thinned
 
 from rlpyt.samplers.serial.sampler import SerialSampler
@@ -25,49 +26,10 @@ from rlpyt.samplers.workers import WorkerError, allowed_cpus, check_affinity, se
 
 TESTS = Path(__file__).parents[1]
 
-pytestmark = processes
+pytestmark = [processes, pytest.mark.usefixtures("nothing_is_left_behind")]
 every_sampler = pytest.mark.parametrize("kind", thinned(SAMPLERS, quick=["CPU"]))
 gpu_samplers = pytest.mark.parametrize("kind", thinned(GPU_SAMPLERS, quick=["GPU"]))
 TRIALS = 8  # where something happens at a random moment
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind():
-    shm = set(os.listdir("/dev/shm"))
-
-    def new_in_shm():
-        return {name for name in os.listdir("/dev/shm") if name not in shm and not name.startswith("pymp-")}
-
-    yield
-    deadline = time.monotonic() + 10  # Workers may be ending still, and other programs have files there for a while.
-    while time.monotonic() < deadline and (workers_of(os.getpid()) or new_in_shm()):
-        time.sleep(0.05)
-    assert not workers_of(os.getpid())
-    assert not new_in_shm()
-
-
-def workers_of(pid):
-    """Living descendants, without those that the forkserver and the resource tracker of multiprocessing are."""
-    try:
-        children = psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    return [p for p in children if is_alive(p) and not is_helper(p)]
-
-
-def is_alive(process):
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def is_helper(process):
-    try:
-        line = " ".join(process.cmdline())
-    except psutil.Error:
-        return True
-    return "multiprocessing.resource_tracker" in line or "multiprocessing.forkserver" in line
 
 
 def gone(pids, seconds=20):
@@ -120,7 +82,7 @@ def test_a_worker_killed_at_any_moment_of_collecting_is_named(kind):
         message = failure(lambda sampler=sampler: collect_forever(sampler))
         assert f"worker {victim}" in message and str(pid) in message and "SIGKILL" in message and "batch" in message
         assert f"environments {2 * victim} to {2 * victim + 1}" in message
-        assert not workers_of(os.getpid())
+        assert not living_children()
         sampler.shutdown()
 
 
@@ -133,7 +95,7 @@ class Killer(threading.Thread):
         self.start()
 
     def run(self):
-        while len(workers := workers_of(os.getpid())) < 2:
+        while len(workers := living_children()) < 2:
             time.sleep(0.01)
         time.sleep(random.random() * self.within)
         victim = random.choice(workers)
@@ -151,7 +113,7 @@ def test_a_worker_killed_at_any_moment_from_its_start_on_is_named(kind, start_me
         killer.join()
         assert str(killer.pid) in message and "SIGKILL" in message and re.search("while (starting|collecting batch)", message)
         assert re.search(r"ampler worker [01] \(environments (0 to 1|2 to 3)\)", message)
-        assert not workers_of(os.getpid())
+        assert not living_children()
 
 
 @every_sampler
@@ -162,7 +124,7 @@ def test_a_worker_killed_while_evaluating_is_named(kind):
         threading.Timer(random.random() * 0.1, os.kill, (pid, signal.SIGKILL)).start()
         message = failure(lambda sampler=sampler: sampler.evaluate_agent(7))
         assert "worker 1" in message and "SIGKILL" in message and "evaluating at iteration 7" in message
-        assert not workers_of(os.getpid())
+        assert not living_children()
 
 
 @every_sampler
@@ -171,7 +133,7 @@ def test_a_worker_killed_while_it_waits_is_named_at_the_next_batch(kind):
     sampler.obtain_samples(0)
     sampler._pool.processes[1].kill()
     assert "SIGKILL" in failure(lambda: sampler.obtain_samples(1))
-    assert not workers_of(os.getpid())
+    assert not living_children()
 
 
 @every_sampler
@@ -304,7 +266,7 @@ def test_an_agent_that_fails_in_the_action_server_raises_its_own_error_and_the_w
     with pytest.raises(ArithmeticError, match="planned failure of the agent") as info:
         sampler.obtain_samples(0)
     assert any("batch 0" in note for note in info.value.__notes__)
-    assert not workers_of(os.getpid()), "nobody has called shutdown"
+    assert not living_children(), "nobody has called shutdown"
     assert len(closed_in_workers(tmp_path)) == 4
     with pytest.raises(RuntimeError, match="initialize"):
         sampler.obtain_samples(1)
@@ -320,7 +282,7 @@ def test_an_agent_that_fails_in_evaluation_raises_its_own_error_and_the_workers_
     with pytest.raises(ArithmeticError, match="planned failure of the agent") as info:
         sampler.evaluate_agent(5)
     assert any("evaluation at iteration 5" in note for note in info.value.__notes__)
-    assert not workers_of(os.getpid())
+    assert not living_children()
     assert len(closed_in_workers(tmp_path)) == 4 + 3
 
 
@@ -568,7 +530,7 @@ def test_ctrl_c_in_the_middle_of_a_batch_ends_in_a_clean_shutdown(kind, tmp_path
             collect_forever(sampler) if phase == "collecting" else sampler.evaluate_agent(0)
         sampler.stop_evaluation()
         sampler.shutdown()
-        assert not workers_of(os.getpid())
+        assert not living_children()
         assert len(closed_in_workers(directory)) == 4 + 2
 
 

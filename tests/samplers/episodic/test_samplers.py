@@ -17,6 +17,7 @@ import pytest
 import torch
 from agents_for_tests import RandomAgent, RecordingAgent
 from envs import CountingEnv, FailingEnv, SlowEnv
+from leftovers import living_children
 from policies_for_tests import PATH, PictureEnv, RandomLengthEnv, RandomPolicy, ScriptedPolicy, factory, grid
 from tiers import full, processes, start_methods, thinned
 
@@ -40,30 +41,7 @@ from rlpyt.utils.seed import set_seed
 
 SAMPLERS = [LocalSampler, MultiprocessingSampler]
 every_sampler = pytest.mark.parametrize("SamplerCls", SAMPLERS)
-pytestmark = [processes, pytest.mark.timeout(120)]
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind():
-    before = set(os.listdir("/dev/shm"))
-    yield
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and children():
-        time.sleep(0.05)
-    assert not children()
-    assert not {name for name in os.listdir("/dev/shm") if not name.startswith("pymp-")} - before
-
-
-def children():
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            line = " ".join(process.cmdline())
-            if process.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in line and "forkserver" not in line:
-                found.append(process)
-        except psutil.Error:
-            pass
-    return found
+pytestmark = [processes, pytest.mark.timeout(120), pytest.mark.usefixtures("nothing_is_left_behind")]
 
 
 @pytest.fixture
@@ -435,7 +413,7 @@ def test_a_worker_killed_while_it_samples_is_named(exact):
                 sampler.obtain_exact_episodes(2, None) if exact else sampler.obtain_samples(0, 20, None)
         with pytest.raises(RuntimeError, match="make a new one"):
             sampler.obtain_samples(0, 1, None)
-        assert not children()
+        assert not living_children()
 
 
 def test_all_workers_killed():

@@ -9,8 +9,9 @@ import pytest
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # As a job in the background is started: but tests press Ctrl-C.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:  # As jobs in the background are started: but tests press Ctrl-C, or hang up.
+        signal.signal(_number, _handler)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

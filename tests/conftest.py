@@ -24,16 +24,24 @@ def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run all tests, not only the quick ones")
 
 
+def pytest_xdist_auto_num_workers(config):
+    """Run two tests at a time, as many of them wait for processes; one, in this very process, where files are named."""
+    return 0 if _named_files(config) or config.option.usepdb else 2
+
+
+def _named_files(config):
+    arguments = [config.invocation_params.dir / argument.split("::")[0] for argument in config.args]
+    return {path.resolve() for path in arguments if path.is_file()}
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave out the tests marked `full`, except those of files that the command line names."""
-    if config.pluginmanager.hasplugin("xdist"):  # Two at a time: but never two that need the whole machine, or look at it.
-        for item in items:
-            if SEES_THE_MACHINE.intersection(item.fixturenames):
-                item.add_marker(pytest.mark.xdist_group("machine"))
+    for item in items:  # Never two at a time that need the whole machine, or look at it.
+        if SEES_THE_MACHINE.intersection(item.fixturenames):
+            item.add_marker(pytest.mark.xdist_group("machine"))
     if config.option.all:
         return
-    arguments = [config.invocation_params.dir / argument.split("::")[0] for argument in config.args]
-    named = {path.resolve() for path in arguments if path.is_file()}
+    named = _named_files(config)
     left_out = {item for item in items if item.get_closest_marker("full") and item.path.resolve() not in named}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]

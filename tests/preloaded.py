@@ -1,8 +1,8 @@
 """Runs scripts in processes that need not import torch: importable as ``preloaded`` here.
 
-``run(script, *args)`` does what ``subprocess.run([sys.executable, script, *args])`` does, without the two or three seconds for imports: the
-process is forked from one that has imported torch, numba and gymnasium, but nothing of rlpyt. That one is started when it is needed, and
-ends with this process.
+``run(script, *args)`` does what ``subprocess.run([sys.executable, script, *args])`` does, without the three or four seconds for imports:
+the process is forked from one that has imported torch, numba, gymnasium and matplotlib, but nothing of rlpyt. That one is started when it
+is needed, and ends with this process.
 """
 
 import functools
@@ -91,8 +91,9 @@ def _serve():
         os.write(1, json.dumps(value).encode() + b"\n")
 
     import gymnasium  # noqa: F401
+    import matplotlib.pyplot  # noqa: F401
     import numba  # noqa: F401
-    import torch  # noqa: F401
+    import torch._dynamo  # noqa: F401  # As the first step of an optimizer does.
 
     reply("ready")
     with open(0, "rb", buffering=0, closefd=False) as requests:

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from absent import make_absent
-from tiers import processes
+from tiers import full, processes
 
 cv2 = pytest.importorskip("cv2")
 Image = pytest.importorskip("PIL.Image")
@@ -43,6 +43,7 @@ def frames_of(path):
         frames.append(frame[:, :, ::-1])
 
 
+@full
 @processes
 def test_an_atari_game_becomes_an_mp4_of_the_emulators_screens(trained, tmp_path, rlpyt, without):
     without("imageio_ffmpeg")

@@ -16,7 +16,8 @@ from rlpyt.experiment import SnapshotConfig
 
 pytestmark = [examples, processes]
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+TESTS = Path(__file__).parents[1]
+EXAMPLES = TESTS.parent / "examples"
 RUNS = {
     "example_0": [],
     "example_1": ["--game", "breakout"],
@@ -43,6 +44,8 @@ RUNS = {
     "atari_r2d1_async": [],
     "atari_r2d1_async alternating": ["--sample_mode", "alternating", "--n_parallel", "1"],
 }
+
+FIRST_OF_EACH = {name.split()[0]: name for name in reversed(RUNS)}.values()
 
 
 def run(name, *args):
@@ -71,23 +74,28 @@ def test_examples_run_in_smoke_size_and_leave_a_run_directory(name):
         assert {"episodes.pt", "demonstrator"} <= set(os.listdir(run_dir)) and "learned from 8 episodes" in out.stdout
     if name.startswith("example_4"):
         assert params["mid_batch_reset"] is (name == "example_4 reset")
-    opens_again(run_dir)
+    opens_again(run_dir, every_command=name in FIRST_OF_EACH)
 
 
-def opens_again(run_dir):
-    """Every command opens the run, with no further argument."""
+def opens_again(run_dir, every_command):
+    """Commands open the run, with no further argument."""
     steps = torch.load(run_dir / "params.pkl", weights_only=True)["cum_steps"]
-    commands = [
-        ("eval", "--episodes", "1", "--max_steps", "20"),
-        ("video", "--max_steps", "20", "--out", run_dir / "a.gif"),
-        ("info",),
-        ("resume", "--n_steps", steps + 1),
-    ]
-    for command, *args in commands:
-        out = preloaded.run(EXAMPLES.parent / "rlpyt" / "__main__.py", command, run_dir, *args, cwd=EXAMPLES.parent, OMP_NUM_THREADS="1")
-        unfinished = "Only 0 of 1 episodes came to an end" in out.stdout or "no episode came to an end" in out.stdout
-        assert out.returncode == 0 or unfinished, out.stdout + out.stderr
-        assert command != "resume" or "Training complete" in out.stdout or "Resumed after" in out.stdout, out.stdout
+    run_dir = str(run_dir)
+    commands = [["resume", run_dir, "--n_steps", str(steps + 1)]]
+    if every_command:
+        commands[:0] = [
+            ["eval", run_dir, "--episodes", "1", "--max_steps", "20"],
+            ["video", run_dir, "--max_steps", "20", "--out", f"{run_dir}/a.gif"],
+            ["info", run_dir],
+        ]
+    out = preloaded.run(TESTS / "commands.py", *map(json.dumps, commands), cwd=EXAMPLES.parent, OMP_NUM_THREADS="1")
+    *said, rest = out.stdout.split("exit code ")
+    assert len(said) == len(commands), out.stdout + out.stderr
+    codes = [int(text.split()[0]) for text in [*said[1:], rest]]
+    for (command, *_), text, code in zip(commands, said, codes):
+        unfinished = "Only 0 of 1 episodes came to an end" in text or "no episode came to an end" in text
+        assert code == 0 or unfinished, f"{command}: {out.stdout}{out.stderr}"
+    assert "Training complete" in said[-1] or "Resumed after" in said[-1], out.stdout
 
 
 @full

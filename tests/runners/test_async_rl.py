@@ -104,7 +104,7 @@ def column(table, name):
 
 
 # --- Runs -------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("RunnerCls", [AsyncRl, AsyncRlEval])
+@pytest.mark.parametrize("RunnerCls", thinned([AsyncRl, AsyncRlEval], quick=[AsyncRlEval]))
 @every_sampler
 def test_a_run_logs_as_others_do(sampler, RunnerCls, tmp_path):
     runner = build(sampler, RunnerCls, EnvCls=SlowEnv)

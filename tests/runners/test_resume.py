@@ -286,7 +286,7 @@ run("dqn_prioritized", Path({log_dir!r}), False, n_steps=10**7, log_interval_ste
 @full
 def test_killed_at_any_moment_a_run_can_be_resumed_with_its_replay(tmp_path):
     rng = np.random.default_rng(0)
-    for i in range(8):
+    for i in range(5):
         log_dir = tmp_path / str(i)
         script = SCRIPT.format(tests=str(Path(__file__).parents[1]), log_dir=str(log_dir))
         process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL)

@@ -478,7 +478,6 @@ IDLE, BUSY = "time.sleep(100)", "[sampler.obtain_samples(i) for i in range(10**6
     [
         ("fork", BUSY, signal.SIGKILL),
         pytest.param("fork", IDLE, signal.SIGKILL, marks=full),
-        pytest.param("spawn", IDLE, signal.SIGKILL, marks=full),
         pytest.param("spawn", BUSY, signal.SIGKILL, marks=full),
         pytest.param("forkserver", BUSY, signal.SIGKILL, marks=full),
         pytest.param("fork", BUSY, signal.SIGTERM, marks=full),
@@ -564,7 +563,7 @@ def test_samplers_come_and_go_without_leaving_descriptors_or_memory(kind):
     cycles(5)
     process = psutil.Process()
     n_fds, rss = process.num_fds(), process.memory_info().rss
-    cycles(50)
+    cycles(30)
     assert process.num_fds() <= n_fds + 2
     assert process.memory_info().rss <= rss * 1.05
 

@@ -412,6 +412,7 @@ def test_other_failures_do_not(train, tmp_path, mark, does):
     assert [run.state for run in experiment_status(tmp_path)] == ["failed" if do.startswith("fail") else "finished" for do in does]
 
 
+@full
 def test_runs_that_go_well_are_waited_for_when_others_stop_the_sweep(train, tmp_path, mark):
     train.write_text(TRAIN.replace("time.sleep(0.5)", "time.sleep(3)"))
     with pytest.raises(SystemExit):
@@ -434,6 +435,7 @@ def test_systems_that_cannot_wait_for_several_processes_look_now_and_then(train,
     assert [state.state for state in states] == ["finished"] * 3 and not left_behind(mark)
 
 
+@full
 def test_on_a_terminal_there_is_a_line_for_each_running_run(train, tmp_path, mark):
     import pty
 
@@ -488,6 +490,7 @@ def test_nobody_has_to_read_its_output(train, tmp_path, mark, before, do, expect
     assert len(experiment_status(tmp_path / "exp")) == 2
 
 
+@full
 def test_after_an_error_that_nobody_expected_runs_save_before_it_is_raised(train, tmp_path, mark, monkeypatch):
     class SomeBug(Exception):
         pass
@@ -504,6 +507,7 @@ def test_after_an_error_that_nobody_expected_runs_save_before_it_is_raised(train
         assert "saved" in (tmp_path / "exp" / name / "run_0" / "stdout.log").read_text()
 
 
+@full
 def test_slots_of_runs_that_end_together_are_used_again_together(train, tmp_path, mark):
     """What each has left behind is given its time at once, not one after the other."""
     run_experiments(train, encode_affinity(n_cpu_core=4, set_affinity=False), tmp_path, 1, **settings(*["leave something"] * 4, "short"))
@@ -517,6 +521,7 @@ def test_waiting_for_less_than_no_time_ends(train):
     assert sweep.Sweep([], 1, print)._wait(-0.5) is None
 
 
+@full
 def test_marks_of_running_runs_are_touched(train, tmp_path, mark):
     kwargs = dict(script=train, affinity_code=ONE_SLOT, experiment_title=tmp_path / "exp", runs_per_setting=1)
     launcher = Launcher(tmp_path, **kwargs, **settings("wait"))
@@ -628,6 +633,7 @@ def test_arguments_with_which_nothing_has_finished_may_be_mended(train, tmp_path
     assert [call["argv"][-1] for call in calls(tmp_path / "exp" / "a" / "run_0")] == ["wrong", "right"]
 
 
+@full
 def test_what_is_not_asked_for_any_more_stays_part_of_the_experiment(train, tmp_path, mark, capsys):
     exp_dir = tmp_path / "exp"
     with pytest.raises(SystemExit):
@@ -643,6 +649,7 @@ def test_what_is_not_asked_for_any_more_stays_part_of_the_experiment(train, tmp_
     assert [call["argv"][-1] for call in calls(exp_dir / "a" / "run_0")] == ["A", "A"] and len(calls(exp_dir / "c" / "run_1")) == 1
 
 
+@full
 def test_so_do_runs_when_fewer_are_asked_for(train, tmp_path, mark):
     exp_dir = tmp_path / "exp"
     run_experiments(train, ONE_SLOT, exp_dir, 2, [{}], ["a"])

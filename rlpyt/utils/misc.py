@@ -146,11 +146,15 @@ def _temporary(path) -> str:
 
 
 def remove_stale_temporaries(directory) -> None:
-    """Remove what processes killed inside `atomic_write` or `atomic_link` left in `directory`. Nobody may be writing there."""
-    for name in os.listdir(directory):
-        if name.startswith(".") and name.endswith(_TEMPORARY_SUFFIX):
-            with suppress(OSError):
-                os.remove(os.path.join(directory, name))
+    """Remove what processes killed inside `atomic_write` or `atomic_link` left in `directory` and the directories in it.
+
+    Nobody may be writing there.
+    """
+    for where in (directory, *(entry.path for entry in os.scandir(directory) if entry.is_dir(follow_symlinks=False))):
+        for name in os.listdir(where):
+            if name.startswith(".") and name.endswith(_TEMPORARY_SUFFIX):
+                with suppress(OSError):
+                    os.remove(os.path.join(where, name))
 
 
 def _fsync_directory(directory: str) -> None:

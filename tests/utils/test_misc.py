@@ -134,10 +134,13 @@ def test_atomic_write_keeps_the_old_file_if_the_block_raises(tmp_path, error):
 def test_only_temporaries_of_atomic_write_are_swept(tmp_path):
     writer = atomic_write(tmp_path / "file")
     writer.__enter__()
+    (tmp_path / "replay").mkdir()
+    in_replay = atomic_write(tmp_path / "replay" / "part")
+    in_replay.__enter__()
     (tmp_path / ".hidden").touch()
-    assert len(os.listdir(tmp_path)) == 2
+    assert len(os.listdir(tmp_path)) == 3 and len(os.listdir(tmp_path / "replay")) == 1
     remove_stale_temporaries(tmp_path)
-    assert os.listdir(tmp_path) == [".hidden"]
+    assert sorted(os.listdir(tmp_path)) == [".hidden", "replay"] and not os.listdir(tmp_path / "replay")
 
 
 def test_torch_threads_are_those_of_before_also_after_an_error():

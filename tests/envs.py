@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections import namedtuple
@@ -334,6 +337,27 @@ class ClosingEnv(FailingEnv):
         with open(os.path.join(self.directory, f"{os.getpid()} {id(self)}"), "w"):
             pass
         super().close()
+
+
+class StartingEnv(CountingEnv):
+    """In a worker, starts a process that does not end by itself, and prints its number in a line "started N".
+
+    Args:
+        keeps_gil: whether a step keeps the interpreter to itself for ever, from the second one on.
+    """
+
+    def __init__(self, keeps_gil: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.keeps_gil, self.n_steps = keeps_gil, 0
+        if multiprocessing.parent_process() is not None:
+            started = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL)
+            os.write(1, f"started {started.pid}\n".encode())
+
+    def step(self, action: Any) -> EnvStep:
+        self.n_steps += 1
+        if self.keeps_gil and self.n_steps > 1:
+            ctypes.PyDLL(None).sleep(1000)
+        return super().step(action)
 
 
 ModulesInfo = namedtuple("ModulesInfo", ["torch", "numba"])

@@ -17,6 +17,11 @@ def living_children(pid=None):
         return []
 
 
+def workers_of(pid=None):
+    """Return those of them that are no shells: a pool of workers has one, which cleans up after a master that is killed."""
+    return [process for process in living_children(pid) if process.name() != "sh"]
+
+
 def is_alive(process):
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

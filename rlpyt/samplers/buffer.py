@@ -185,7 +185,9 @@ def get_example_outputs(agent: Any, env: Any, examples: dict, subprocess: bool =
 
 
 def _example_process(pipe: Any, agent: Any, env: Any) -> None:
-    pipe.send(("ok", _make_examples(agent, env)))
+    from rlpyt.samplers.workers import send_by_value
+
+    send_by_value(pipe, ("ok", _make_examples(agent, env)))
 
 
 def _make_examples(agent: Any, env: Any) -> dict:

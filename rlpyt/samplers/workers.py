@@ -14,20 +14,27 @@ A pipe reports the death of its other end, and every wait watches the process it
 
 * a worker that raises sends its traceback as text; one that dies is named with its exit code or signal. `WorkerPool.receive` then ends
   the others and raises `WorkerError`;
-* a worker whose master is gone ends itself;
-* workers ignore Ctrl-C and SIGTERM, which may reach all processes of a run at once: the master decides.
+* a worker whose master is gone is ended by the system, or ends itself;
+* workers ignore Ctrl-C and SIGTERM, which may reach all processes of a run at once: the master decides;
+* a worker leads a process group of its own, with what its environments start: all of that ends when the worker does, or the master.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import faulthandler
+import gc
 import multiprocessing
 import numbers
 import os
+import pickle
 import select
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -35,6 +42,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -49,6 +57,8 @@ HANG_WARNING = 60.0  # seconds of silence after which the master warns
 STOP_GRACE = 5.0  # seconds a worker has to close its environments
 FAILURE_GRACE = 1.0  # seconds, where the run ends because of a failure
 _STACK_BYTES = 64 * 1024
+_HELD = (signal.SIGINT, signal.SIGTERM)
+_PR_SET_PDEATHSIG = 1
 _TRIAL_SECONDS = 5.0
 
 
@@ -60,6 +70,15 @@ class Abandoned(BaseException):
     """Raised in a worker that waits for something which will not come, since the run ends by a failure elsewhere."""
 
 
+def send_by_value(pipe: Connection, message: Any) -> None:
+    """Send a message through a pipe of multiprocessing.
+
+    By its own `send`, torch would put tensors into memory that a thread of this process hands over at a socket, which has a name: who is
+    killed leaves that behind.
+    """
+    pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
 def describe_failure(error: BaseException, where: str) -> None:
     """Attach `where` (a sentence on what was being done) to `error`, so that every traceback of it shows the sentence."""
     error.__notes__ = [*getattr(error, "__notes__", []), where]
@@ -69,13 +88,24 @@ def describe_failure(error: BaseException, where: str) -> None:
 # In the worker
 # ---------------------------------------------------------------------------------------------------------------------
 def _worker_main(
-    target: Callable, kwargs: dict, pipe: Connection, others: list[Connection], stack: SharedMap, master_pid: int | None
+    target: Callable,
+    kwargs: dict,
+    pipe: Connection,
+    others: list[Connection],
+    stack: SharedMap,
+    master_pid: int | None,
+    dies_with_parent: bool,
 ) -> None:
     """Run ``target(pipe, **kwargs)``, reporting whatever it raises."""
+    gc.freeze()  # What was inherited is not to be ended here: a process group of torch, say, would wait for threads that it has elsewhere.
     for other in others:  # Ends that were inherited; while they are open, nobody notices a death by them.
         other.close()
+    os.setpgid(0, 0)
+    if dies_with_parent and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # Also in C code that keeps all threads from running.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ignore)  # Not SIG_IGN, which programs that an environment starts would inherit.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, file=stack.fd, all_threads=False)
     threading.Thread(target=_watch_master, args=(master_pid,), daemon=True).start()
@@ -95,7 +125,7 @@ def _ignore(number: int, frame: Any) -> None:
 
 def _send_report(pipe: Connection, error: BaseException) -> None:
     try:
-        pipe.send(("error", failure_report(error)))
+        send_by_value(pipe, ("error", failure_report(error)))
     except OSError:
         pass  # The master is gone.
 
@@ -114,19 +144,76 @@ def failure_text(report: dict, name: str, pid: int | None, doing: str) -> str:
 
 
 def _watch_master(master_pid: int | None) -> None:
-    """End this process when the master has ended, however it did."""
+    """End this process, and what environments have started, when the master has ended, however it did."""
     parent = os.getppid()
     master = multiprocessing.parent_process()
-    if master_pid is not None and parent != master_pid:
-        os._exit(1)
-    while os.getppid() == parent and (master is None or master_pid is not None or not wait([master.sentinel], 0)):
+    is_orphan = master_pid is not None and parent != master_pid
+    while not is_orphan:
         time.sleep(WATCH_INTERVAL)
-    os._exit(1)
+        is_orphan = os.getppid() != parent or (master is not None and master_pid is None and bool(wait([master.sentinel], 0)))
+    os.killpg(0, signal.SIGKILL)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # In the master
 # ---------------------------------------------------------------------------------------------------------------------
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back until the end of the block, also from processes that are started in it: these do not ignore them yet."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Undertaker:
+    """A process that cleans up when this process has died without doing so: it kills groups of processes, with all that is in them.
+
+    Args:
+        groups: their numbers.
+        directories: what it deletes after that.
+    """
+
+    _SCRIPT = """read -r word && exit
+    while [ "$1" != and ]; do kill -KILL "-$1" 2>/dev/null; shift; done
+    shift; rm -rf -- "$@" """
+
+    def __init__(self, groups: Sequence[int], directories: Sequence[str]) -> None:
+        self._process = None
+        with suppress(OSError):  # Without a shell there is none.
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", self._SCRIPT, "rlpyt", *map(str, groups), "and", *directories],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def dismiss(self) -> None:
+        """End it: nothing is left to do."""
+        if self._process is not None:
+            self._process.kill()  # Before its input ends.
+            self._process.wait()
+            self._process.stdin.close()
+            self._process = None
+
+
+def _temporary_directory() -> str | None:
+    """Where multiprocessing keeps files of this process, such as the socket of a fork server; None as long as there are none."""
+    return multiprocessing.current_process()._config.get("tempdir")
+
+
+def _kill_group(leader: int) -> None:
+    """Kill what is left of a process group whose leader has ended and been waited for."""
+    try:
+        os.kill(leader, 0)
+    except ProcessLookupError:
+        with suppress(OSError):
+            os.killpg(leader, signal.SIGKILL)
+    except OSError:
+        pass  # The number has been given to another process: so the group was empty.
+
+
 class WorkerPool:
     """A group of worker processes, each running ``target(pipe, **kwargs)``.
 
@@ -162,6 +249,8 @@ class WorkerPool:
         self._owner_pid = os.getpid()  # A forked worker holds a copy of this object, and must not act on it.
         self.waiting = Stopwatch()  # The time in which this process does nothing but wait for the workers.
         self.doing = "starting"  # What the workers do, for messages.
+        self._undertaker: _Undertaker | None = None
+        self._directory: str | None = None  # For what multiprocessing keeps in files: who is killed does not delete it.
         self.processes: list[multiprocessing.Process] = []
         self.pipes: list[Connection] = []
         self._stacks: list[SharedMap] = []
@@ -172,21 +261,31 @@ class WorkerPool:
         atexit.register(self._at_exit)
         context = multiprocessing.get_context(start_method or default_start_method())
         forks = context.get_start_method() == "fork"
-        master_pid = None if context.get_start_method() == "forkserver" else os.getpid()
+        is_child = context.get_start_method() != "forkserver"
+        # The system takes the end of the thread that starts a process for that of its parent.
+        dies_with_parent = not is_child or threading.current_thread() is threading.main_thread()
+        if not forks:
+            resource_tracker.ensure_running()  # It would let the signals through that are held back next.
         try:
+            with _signals_held():
+                # Within that of the pool which this process is in, if it is in one.
+                self._directory = tempfile.mkdtemp(prefix="rlpyt-", dir=_temporary_directory())
             for kwargs, name in zip(worker_kwargs, names):
-                mine, theirs = context.Pipe()
-                stack = SharedMap(_STACK_BYTES)
-                inherited = [*self.pipes, mine] if forks else []
-                process = context.Process(
-                    target=_worker_main, args=(target, kwargs, theirs, inherited, stack, master_pid), name=name
-                )
-                self.pipes.append(mine)
-                self.processes.append(process)
-                self._stacks.append(stack)
-                with copying_private_tensors():
+                with _signals_held(), copying_private_tensors():
+                    mine, theirs = context.Pipe()
+                    stack = SharedMap(_STACK_BYTES)
+                    inherited = [*self.pipes, mine] if forks else []
+                    args = (target, kwargs, theirs, inherited, stack, os.getpid() if is_child else None, dies_with_parent)
+                    process = context.Process(target=_worker_main, args=args, name=name)
+                    process._config["tempdir"] = self._directory
+                    self.pipes.append(mine)
+                    self.processes.append(process)
+                    self._stacks.append(stack)
                     process.start()
-                theirs.close()
+                    theirs.close()
+            with _signals_held():
+                directories = [each for each in (self._directory, _temporary_directory()) if each]
+                self._undertaker = _Undertaker([process.pid for process in self.processes], directories)
         except BaseException:
             self.kill(grace=0)
             raise
@@ -199,7 +298,7 @@ class WorkerPool:
         self.doing = doing
         for rank, pipe in enumerate(self.pipes):
             try:
-                pipe.send(command)
+                send_by_value(pipe, command)
             except OSError:
                 self._fail(rank)
 
@@ -307,19 +406,23 @@ class WorkerPool:
         if not self.processes:
             return
         failures = []
-        self._send_stop()
-        deadline = time.monotonic() + STOP_GRACE
-        for rank, pipe in enumerate(self.pipes):
-            try:
-                while pipe.poll(max(deadline - time.monotonic(), 0)):
-                    kind, content = pipe.recv()
-                    if kind == "error":
-                        failures.append(self._error_text(rank, content))
-            except (EOFError, OSError):
-                pass
-        for process in self.processes:
-            process.join(max(deadline - time.monotonic(), 0))
+        with self.ending_on_failure():
+            self._send_stop()
+            deadline = time.monotonic() + STOP_GRACE
+            for rank, pipe in enumerate(self.pipes):
+                try:
+                    while pipe.poll(max(deadline - time.monotonic(), 0)):
+                        kind, content = pipe.recv()
+                        if kind == "error":
+                            failures.append(self._error_text(rank, content))
+                except (EOFError, OSError):
+                    pass
+            for process in self.processes:
+                process.join(max(deadline - time.monotonic(), 0))
+        late = [name for name, process in zip(self.names, self.processes) if process.exitcode is None]
         self.kill(grace=0)
+        if late:
+            warnings.warn(f"Killed, since environments were not closed within {STOP_GRACE:g} s: {'; '.join(late)}.", stacklevel=2)
         if failures:
             raise WorkerError(failures[0])
 
@@ -351,7 +454,12 @@ class WorkerPool:
             process.kill()
         for process in started:
             process.join()
+            _kill_group(process.pid)
             process.close()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        if self._undertaker is not None:
+            self._undertaker.dismiss()
         for pipe in self.pipes:
             pipe.close()
         self.processes, self.pipes, self._stacks = [], [], []

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from agents_for_tests import RecordingAgent
 from collecting import GPU_SAMPLERS, SAMPLERS, assert_signals_are_empty
 from envs import ClosingEnv, CountingEnv, FailingEnv, ModulesEnv, SlowEnv
-from leftovers import is_alive, living_children
+from leftovers import is_alive, living_children, workers_of
 from tiers import full, processes, start_methods, thinned
 
 from rlpyt.samplers.serial.sampler import SerialSampler
@@ -95,10 +96,10 @@ class Killer(threading.Thread):
         self.start()
 
     def run(self):
-        while len(workers := living_children()) < 2:
+        while len(workers := workers_of()) < 2:
             time.sleep(0.01)
         time.sleep(random.random() * self.within)
-        victim = random.choice(workers)
+        victim = random.choice(sorted(workers, key=lambda worker: worker.pid)[:2])  # What comes later may be a shell that is being started.
         self.pid = victim.pid
         victim.kill()
 
@@ -495,6 +496,67 @@ def test_workers_of_every_sampler_end_when_their_master_is_killed(run_master, st
         os.kill(pid, how)
     program.communicate(timeout=30)
     assert len(workers) == 2 * len(SAMPLERS) and gone(workers)
+
+
+STARTING = """
+import sys, time
+sys.path[:0] = [{tests!r}]
+import torch  # What workers send is then sent in another way.
+from agents_for_tests import RecordingAgent
+from envs import StartingEnv
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+
+if __name__ == "__main__":
+    sampler = CpuSampler(StartingEnv, dict(keeps_gil={keeps_gil}), batch_T=5, batch_B=4, start_method={start_method!r})
+    sampler.initialize(RecordingAgent(), dict(workers_cpus=[0, 1], set_affinity=False), seed=0)
+    print("workers", *[process.pid for process in sampler._pool.processes], flush=True)
+    sampler.state_dict()  # As a snapshot does.
+    print("ready", flush=True)
+    {then}
+"""
+ENDS = {
+    "shutdown": "sampler.shutdown()",
+    "a failure": "sampler._pool.processes[0].kill(); sampler.obtain_samples(0)",
+    "the master is killed": "sampler.obtain_samples(0); time.sleep(1000)",
+    "the master is killed while workers keep the GIL": "sampler.obtain_samples(0); time.sleep(1000)",
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("start_method", start_methods("fork", "spawn", "forkserver"))
+@pytest.mark.parametrize("end", thinned(ENDS, quick=["shutdown", "the master is killed while workers keep the GIL"]))
+def test_nothing_outlives_a_sampler_also_not_what_environments_start(end, start_method):
+    """No process, and no file in $TMPDIR."""
+    with tempfile.TemporaryDirectory() as directory:  # Not tmp_path, which is too long for sockets.
+        code = STARTING.format(tests=str(TESTS), start_method=start_method, keeps_gil="GIL" in end, then=ENDS[end])
+        script = Path(directory, "script.py")
+        script.write_text(code)
+        temporary = Path(directory, "t")
+        temporary.mkdir()
+        settings = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(os.environ, TMPDIR=str(temporary)))
+        program = subprocess.Popen([sys.executable, str(script)], **settings)
+        pids = []
+        while (words := program.stdout.readline().split()) != ["ready"]:
+            pids += map(int, words[1:])
+        assert len(pids) == 2 + 4 and not gone(pids[:1], seconds=0)
+        if "killed" in end:
+            time.sleep(0.5)
+            program.kill()
+        program.wait()
+        program.stdout.close()
+        assert gone(pids)
+        deadline = time.monotonic() + 10
+        while any(temporary.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not list(temporary.iterdir())
+
+
+@every_sampler
+def test_environments_that_are_not_closed_in_time_are_named(kind, monkeypatch):
+    monkeypatch.setattr("rlpyt.samplers.workers.STOP_GRACE", 0.5)
+    sampler = start(kind, dict(fail_in="close", how="hang"))
+    with pytest.warns(UserWarning, match=r"environments were not closed within 0.5 s: sampler worker 0 \(environments 0 to 1\)"):
+        sampler.shutdown()
 
 
 @full

@@ -31,7 +31,7 @@ from rlpyt.samplers.episodic.recorder import Episodes, Layout
 from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker
 from rlpyt.samplers.parallel.worker import initialize_worker
-from rlpyt.samplers.workers import WorkerPool
+from rlpyt.samplers.workers import WorkerPool, send_by_value
 from rlpyt.utils.buffer import SharedMap, check_memory, np_mp_array
 
 PICKLED_BYTES = 256 * 1024  # Less than that is sent through the pipe at once.
@@ -169,7 +169,7 @@ def _worker_process(
         worker.update_env(env)
         reply, played, maps = None, Episodes(), {}
         while True:
-            pipe.send(("ok", reply))
+            send_by_value(pipe, ("ok", reply))
             command = pipe.recv()
             if command is None:
                 break

@@ -15,7 +15,7 @@ from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
 from rlpyt.samplers.buffer import max_timeouts
 from rlpyt.samplers.collectors import TrajInfoList
 from rlpyt.samplers.signals import EvalSync, StopFlag
-from rlpyt.samplers.workers import set_cpu_affinity, yield_to_waker
+from rlpyt.samplers.workers import send_by_value, set_cpu_affinity, yield_to_waker
 from rlpyt.utils.seed import env_seed, set_seed
 
 
@@ -54,7 +54,7 @@ def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict)
             command = pipe.recv()
             if command is None:
                 break
-            pipe.send(("ok", worker.do(*command)))
+            send_by_value(pipe, ("ok", worker.do(*command)))
     except BaseException:
         with suppress(Exception):  # What happened first is what matters.
             worker.close()

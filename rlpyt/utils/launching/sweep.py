@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -138,18 +138,24 @@ class RunProcess:
         return True
 
     def send(self, number: int) -> None:
-        """Send a signal to the process and all of its group, as the terminal does."""
+        """Send a signal to the process and all of its group, as the terminal does; SIGKILL, to all of its session."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, number)
+        for pid in self._others() if number == signal.SIGKILL else ():
+            with suppress(OSError):
+                os.kill(pid, number)
 
     def has_leftovers(self) -> bool:
-        """Whether there are processes of its group, besides itself, that have not ended."""
+        """Whether there are processes of its session, besides itself, that have not ended."""
+        return next(self._others(), None) is not None
+
+    def _others(self) -> Iterator[int]:
+        """Workers lead groups of their own in its session."""
         for pid in psutil.pids():
             with suppress(OSError, psutil.Error):
-                is_of_it = pid != self._popen.pid and os.getpgid(pid) == self._popen.pid
+                is_of_it = pid != self._popen.pid and os.getsid(pid) == self._popen.pid
                 if is_of_it and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                    return True
-        return False
+                    yield pid
 
     def finish(self) -> tuple[int | None, str | None]:
         """Return the exit code of the process, which has ended, as a shell gives it; if there is none, None and the reason."""

@@ -19,7 +19,6 @@ import gc
 import itertools
 import multiprocessing
 import os
-import tempfile
 import time
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -29,10 +28,10 @@ import torch
 import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import find_snapshot, load_training, read_snapshot, restore, settings_of
-from rlpyt.runners.interrupt import Interrupt
+from rlpyt.runners.interrupt import CLOSING, Overdue
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval, end_replayed_episodes
 from rlpyt.runners.record import record_run
-from rlpyt.runners.sync_rl import SEED_STEP, leave, process_group, raise_first_failure, watching
+from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import (
     WATCH_INTERVAL,
@@ -40,6 +39,7 @@ from rlpyt.samplers.workers import (
     bind_master,
     check_forked_torch_threads,
     default_start_method,
+    send_by_value,
     share_processors,
     split_async_affinity,
 )
@@ -90,32 +90,42 @@ class AsyncRlMixin:
         self.world_size = len(self.optimizer_affinities)
         self._pool: WorkerPool | None = None
         self._resumed: tuple | None = None  # File and contents of the snapshot, until it is restored.
-        self._meeting: tempfile.TemporaryDirectory | None = None  # Where optimizers meet.
+        self._lines: _Lines | None = None
+        self._meeting = ExitStack()  # Where optimizers meet.
         self._ended = False  # Whether all processes have come to the end of what they do.
 
     # The run --------------------------------------------------------------------------------------------------------
     def train(self) -> None:
         """Optimize as often as the replay ratio allows while other processes sample, logging at the specified interval of samples."""
-        with Interrupt(self._stop_sampling) as interrupt, ExitStack() as stack:
-            stack.callback(self.shutdown)
-            self.startup()
+        self._lines, self._sampling_is_lost = None, False
+        with self._interruptible() as interrupt, ExitStack() as stack:
+            stack.callback(self._shutdown_in_time)
             try:
-                if self.world_size > 1:
-                    stack.enter_context(watching(self._pool))
-                    stack.enter_context(process_group(self, self._store))
-                self.optim_startup()
-                self.start_sampling()
-                while self.wait_for_samples():
-                    self.optimize()
+                with interrupt.abandonable(patience=0):
+                    self.startup()
+                    if self.world_size > 1:
+                        stack.enter_context(watching(self._pool))
+                        stack.enter_context(process_group(self, self._store))
+                    self.optim_startup()
+                    self.start_sampling()
+                try:
+                    while self.wait_for_samples():
+                        self.optimize()
+                except Overdue:
+                    self._abandon_sampling()
                 self._end_optimizers()
             except RuntimeError as error:
-                if self.world_size > 1 and self._pool.processes:
+                if self.world_size > 1 and self._pool is not None and self._pool.processes:
                     raise_first_failure(self._pool, error)
                 raise
             self._finish(self.sampler_itr, interrupt)
         if interrupt.signal is not None:
             raise SystemExit(interrupt.exit_code)
         logger.log("Training complete.")
+
+    def _shutdown_in_time(self) -> None:
+        with self._interruptible().abandonable(at_least=CLOSING):
+            self.shutdown()
 
     def startup(self) -> int:
         """Initialize sampler and replay buffer in shared memory, and start all other processes; return the number of batches."""
@@ -188,13 +198,12 @@ class AsyncRlMixin:
             for process in processes:
                 process["niceness"] = NICENESS
         names.append("the memory copier")
-        meeting_place = None
+        path = None
         if self.world_size > 1:
-            self._meeting = tempfile.TemporaryDirectory()
-            meeting_place = os.path.join(self._meeting.name, "ranks")
-            self._store = dist.FileStore(meeting_place, self.world_size)
+            path = self._meeting.enter_context(meeting_place())
+            self._store = dist.FileStore(path, self.world_size)
         for rank in range(1, self.world_size):
-            processes.append(dict(work=_optimize, optimizer=_Optimizer(self, rank), meeting_place=meeting_place))
+            processes.append(dict(work=_optimize, optimizer=_Optimizer(self, rank), meeting_place=path))
             names.append(f"optimizer {rank} of {self.world_size}")
         self._pool = WorkerPool(_work, [dict(kwargs=kwargs) for kwargs in processes], names, start_method=start_method)
 
@@ -234,15 +243,22 @@ class AsyncRlMixin:
         self._next_check = 0.0
 
     def wait_for_samples(self) -> bool:
-        """Wait until one more optimization keeps to the replay ratio; return False if sampling has ended."""
+        """Wait until one more optimization keeps to the replay ratio; return False if sampling has ended.
+
+        Raises:
+            Overdue: sampling has not ended some seconds after a signal.
+        """
+        interrupt = self._interruptible()
         while True:
             self._take_in()
+            if interrupt.is_overdue:
+                raise Overdue
             if self._n_sampling == 0 and self.n_copied >= self._lines.n_batches[0]:
                 self._ended = True
                 return False
             if self.n_copied >= self._n_needed() and self.stop_reason is None:
                 return True
-            with self.throttled:
+            with self.throttled, interrupt.abandonable():
                 self._pool.wait_for(self._lines.in_replay, *self._reports)
 
     def _n_needed(self) -> int:
@@ -274,10 +290,13 @@ class AsyncRlMixin:
         gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
 
     def _stop_sampling(self) -> None:
-        """Have sampling end after the batches that have begun. Called by a signal handler."""
-        if hasattr(self, "_lines"):
+        """Have sampling end after the batches that have begun. Called by a signal handler, too."""
+        if self._lines is not None:
             self._lines.stop[0] = True
         self.sampler.stop_evaluation()
+
+    def _on_signal(self) -> None:
+        self._stop_sampling()
 
     def shutdown(self) -> None:
         """End all processes."""
@@ -287,8 +306,7 @@ class AsyncRlMixin:
             self._pool.stop()
         elif self._pool is not None:
             self._pool.kill(grace=0)
-        if self._meeting is not None:
-            self._meeting.cleanup()
+        self._meeting.close()
         self.agent.unwrap()
         self._saving.wait()
 
@@ -500,7 +518,7 @@ def _sample(
     first_itr = pipe.recv()
     if first_itr is not None:
         if eval_interval and first_itr == 0:
-            report.send(_Report(-1, [], sampler.agent.parameters_version, 0.0, _evaluate(sampler, 0)))
+            send_by_value(report, _Report(-1, [], sampler.agent.parameters_version, 0.0, _evaluate(sampler, 0)))
         _fill_batches(sampler, part, first_column, lines, report, eval_interval, min_itr_learn, first_itr)
         pipe.send(("ok", None))
         pipe.recv()
@@ -533,7 +551,7 @@ def _fill_batches(
         evaluation = None
         if eval_interval and (itr + 1) % eval_interval == 0 and itr >= min_itr_learn - 1:
             evaluation = _evaluate(sampler, itr)
-        report.send(_Report(itr, traj_infos, version, seconds, evaluation))
+        send_by_value(report, _Report(itr, traj_infos, version, seconds, evaluation))
         itr += 1
     lines.filled[half].release()  # For the copier to see that this was all.
     report.send(None)

@@ -133,8 +133,9 @@ def restore(runner: Any, file: Path, snapshot: dict[str, Any]) -> int:
     logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {file}.")
     if begun_anew and mine["sampler"] is not None:
         logger.log(
-            f"{len(begun_anew)} environments begin a new episode: their states are not known (they have no get_state), or they are shared "
-            "out among workers in another way than they were, or update_envs had replaced them (then call it again)."
+            f"{len(begun_anew)} environments begin a new episode: their states are not known (they have no get_state, or sampling was "
+            "abandoned at a signal), or they are shared out among workers in another way than they were, or update_envs had replaced them "
+            "(then call it again)."
         )
     return first_itr
 

@@ -1,26 +1,46 @@
-"""Ctrl-C and SIGTERM end a training run in good order."""
+"""Ctrl-C and SIGTERM end a training run in good order, and soon."""
 
 from __future__ import annotations
 
 import _thread
+import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rlpyt.utils.logging import logger
+
+PATIENCE = 4.0  # seconds after a signal until sampling is abandoned
+CLOSING = 3.0  # seconds that environments then have to be closed
+HURRY = 1.5  # seconds after a second signal until a run's process ends, whatever it does
+_LOOK = 0.1  # seconds between two looks at whether something is to be abandoned
+_SAME = 0.2  # seconds after a signal in which it may come again by another way: from a terminal, and from a launcher
+_AGAIN = 2.0  # seconds until that is tried again: Python drops what a handler raises inside some hooks, such as those of fork
+
+
+class Overdue(BaseException):
+    """Raised in what is abandoned, since it has not come to its end soon after a signal."""
 
 
 class Interrupt:
     """Context in which the first SIGINT or SIGTERM only sets a flag, and the second one raises KeyboardInterrupt.
 
-    A training loop looks at the flag between iterations, so that what it saves is consistent. On leaving the context the signals do
-    again what they did before. Outside the main thread, where signals cannot be handled, it does nothing.
+    A training loop looks at the flag between iterations, so that what it saves is consistent. What may take long, or for ever, is done in a
+    block of `abandonable`. On leaving the context the signals do again what they did before, and what the signal has ended becomes a
+    SystemExit with `exit_code`. Outside the main thread, where signals cannot be handled, it does nothing. It may be entered again inside
+    itself, which changes nothing.
 
     Args:
         on_first: called at the first signal, to cut short what takes long.
         says: what will happen, logged at the first signal; None logs nothing.
         signals: numbers of the signals.
+        hurry: seconds after the second signal until this process ends without further ado; None for no such limit.
+        may_repeat: whether a second signal is obeyed; if not, it is ignored, as by a process whose parent decides.
 
     Attributes:
         signal: number of the signal received, or None.
@@ -31,34 +51,126 @@ class Interrupt:
         on_first: Callable[[], None],
         says: str | None = "finishing this iteration, then saving. Ctrl-C again ends at once.",
         signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM),
+        hurry: float | None = None,
+        may_repeat: bool = True,
     ) -> None:
         self.on_first = on_first
         self.says = says
         self.signals = signals
+        self.hurry = hurry
+        self.may_repeat = may_repeat
         self.signal: int | None = None
         self._previous: dict[int, Any] = {}
+        self._depth = 0
+        self._pid = os.getpid()
+        self._since = 0.0  # When the first signal came.
+        self._deadline: float | None = None  # When to abandon what is being done; None if it is not to be.
+        self._is_due, self._is_second = False, False
 
     def __enter__(self) -> Interrupt:
-        if threading.current_thread() is threading.main_thread():
+        self._depth += 1
+        if self._depth == 1 and threading.current_thread() is threading.main_thread():
+            self._pid = os.getpid()
             for number in self.signals:
                 self._previous[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, tb: Any) -> None:
+        self._depth -= 1
+        if self._depth > 0:
+            return
         for number, previous in self._previous.items():
             signal.signal(number, previous)
         self._previous = {}
+        if self.signal is not None and self.hurry is not None and isinstance(error, (Overdue, KeyboardInterrupt)):
+            if isinstance(error, KeyboardInterrupt):
+                traceback.print_exception(error)
+            raise SystemExit(self.exit_code) from None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the context has been entered, and not been left."""
+        return self._depth > 0
 
     @property
     def exit_code(self) -> int:
         """What a shell expects of a process that ended because of the signal."""
         return 128 + (self.signal or 0)
 
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the first signal came so long ago that what goes on is to be abandoned."""
+        return self.signal is not None and time.monotonic() > self._since + PATIENCE
+
+    @contextmanager
+    def abandonable(self, patience: float | None = None, at_least: float = 1.0) -> Iterator[None]:
+        """Raise `Overdue` in this block when it has not ended in time, once there was a signal.
+
+        Args:
+            patience: seconds after the signal, `PATIENCE` by default; 0 for what need not come to an end at all.
+            at_least: seconds after the beginning of the block.
+        """
+        if self._deadline is not None:  # The block around this one says for how long.
+            yield
+            return
+        patience = PATIENCE if patience is None else patience
+        if patience == 0 and self.signal is not None:
+            raise Overdue
+        self._patience, self._earliest = patience, time.monotonic() + (at_least if patience > 0 else 0)
+        self._deadline = max(self._since + patience, self._earliest)
+        try:
+            yield
+        finally:
+            self._deadline = None
+
     def _handle(self, number: int, frame: Any) -> None:
-        if self.signal is not None:
+        if os.getpid() != self._pid:  # In a process that has just been forked, and has no handlers of its own yet.
+            return
+        if self._is_due:
+            self._is_due = False
+            if self._deadline is not None:
+                self._raise_overdue()
+        elif self.signal is None:
+            self._begin(number)
+        elif self.may_repeat and not self._is_second and time.monotonic() > self._since + _SAME:
+            self._is_second = True
+            if self.hurry is not None and not _is_interactive():
+                _thread.start_new_thread(self._end_soon, ())
             raise KeyboardInterrupt
-        self.signal = number
+
+    def _begin(self, number: int) -> None:
+        self.signal, self._since = number, time.monotonic()
+        if self._deadline is not None:
+            self._deadline = max(self._since + self._patience, self._earliest)
         if self.says is not None:
             message = f"{signal.Signals(number).name}: {self.says}"
             _thread.start_new_thread(logger.log, (message,))  # Not here: what was interrupted may be writing, and hold what that needs.
         self.on_first()
+        _thread.start_new_thread(self._watch, ())
+        if self._deadline is not None and self._patience == 0:
+            self._raise_overdue()
+
+    def _raise_overdue(self) -> None:
+        self._deadline = time.monotonic() + _AGAIN
+        raise Overdue
+
+    def _watch(self) -> None:
+        """Have the main thread abandon what takes too long: by a signal, which also ends its waits."""
+        while self._depth > 0:
+            time.sleep(_LOOK)
+            deadline = self._deadline
+            if deadline is not None and time.monotonic() > deadline and not self._is_second:
+                self._is_due = True
+                signal.pthread_kill(threading.main_thread().ident, self.signal)
+
+    def _end_soon(self) -> None:
+        time.sleep(self.hurry)
+        if self._depth > 0:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(self.exit_code)
+
+
+def _is_interactive() -> bool:
+    """Whether somebody has more in this process than one run, as in a notebook."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules

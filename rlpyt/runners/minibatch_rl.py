@@ -27,7 +27,7 @@ from rlpyt.runners.checkpoint import (
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
-from rlpyt.runners.interrupt import Interrupt
+from rlpyt.runners.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.runners.record import record_run
 from rlpyt.samplers.workers import bind_master, check_affinity
 from rlpyt.utils.buffer import cloned
@@ -76,6 +76,10 @@ class MinibatchRlBase(Recorded, BaseRunner):
     also_recorded: dict = {}  # Further entries of the record in params.json, plain data.
     is_recorded = False  # Whether params.json says how this run was made.
     rank = 0
+    _itr = -1  # The last complete iteration,
+    _row_itr = -1  # and the one with the last row of the log.
+    _interrupt: Interrupt | None = None
+    _sampling_is_lost = False  # Whether sampling was abandoned, so that nobody knows where environments are.
 
     # The counters in `diagnostics`, for subclasses that log by themselves.
     _opt_infos = counter("opt_infos")
@@ -149,6 +153,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             world_size=self.world_size,
         )
         bind_master(affinity)
+        self._meet()
         self.itr_batch_size = self.sampler.batch_spec.size * self.world_size  # env steps
         n_itr = self.get_n_itr()
         self.agent.to_device(affinity.get("cuda_idx", None))
@@ -166,6 +171,9 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.initialize_logging()
         self._resume()
         return n_itr
+
+    def _meet(self) -> None:
+        """Wait for other processes that train together with this one: there are none."""
 
     def _resume(self) -> None:
         """Go on from `resume_from`, if that is given and not done yet."""
@@ -224,21 +232,45 @@ class MinibatchRlBase(Recorded, BaseRunner):
     @contextmanager
     def _iterations(self) -> Iterator[Iterator[int]]:
         """Start up, give the numbers of the iterations to run, fewer if the run is to stop, and end with everything shut down."""
-        with Interrupt(self.sampler.stop_evaluation) as interrupt:
+        with self._interruptible() as interrupt:
             try:
-                self.settings, self._is_resumed = settings_of(self), False
-                n_itr = self.startup()
-                self._resume()  # An overridden `startup` may not have done so.
-                yield self._until_stopped(n_itr, interrupt)
+                self._sampling_is_lost = False
+                with interrupt.abandonable(patience=0):
+                    self.settings, self._is_resumed = settings_of(self), False
+                    n_itr = self.startup()
+                    self._resume()  # An overridden `startup` may not have done so.
+                self._itr = self._row_itr = self.first_itr - 1
+                try:
+                    yield self._until_stopped(n_itr, interrupt)
+                except Overdue:
+                    self._abandon_sampling()
                 self._finish(self._itr, interrupt)
             finally:
-                self.shutdown()
+                with interrupt.abandonable(at_least=CLOSING):
+                    self.shutdown()
         if interrupt.signal is not None:
             raise SystemExit(interrupt.exit_code)
         logger.log("Training complete.")
 
+    def _interruptible(self) -> Interrupt:
+        """Return the context in which Ctrl-C and SIGTERM end the run in good order: the one that was entered, or a new one."""
+        if self._interrupt is None or not self._interrupt.is_active:
+            self._interrupt = Interrupt(self._on_signal, hurry=HURRY)
+        return self._interrupt
+
+    def _on_signal(self) -> None:
+        """Cut short what takes long. Called by a signal handler, at any moment of the run."""
+        self.sampler.stop_evaluation()
+
+    def _abandon_sampling(self) -> None:
+        """Go on to the end of the run without the sampler, which has not come to the end of a batch or an evaluation."""
+        self._sampling_is_lost = True
+        logger.log(
+            "WARNING: the sampler has not come to an end in time, and is abandoned: what it has collected since the last complete "
+            "iteration is lost. A resumed run begins new episodes."
+        )
+
     def _until_stopped(self, n_itr: int, interrupt: Interrupt) -> Iterator[int]:
-        self._itr = self.first_itr - 1
         while not self._stops(interrupt) and self._itr < n_itr - 1:
             itr = self._itr + 1
             logger.set_iteration(itr)
@@ -254,13 +286,19 @@ class MinibatchRlBase(Recorded, BaseRunner):
         """Sample a batch, optimize on it, and keep what both have to tell."""
         self.agent.sample_mode(itr)
         with self.diagnostics.sampling:
-            samples, traj_infos = self.sampler.obtain_samples(itr)
+            samples, traj_infos = self._sample(itr)
         end_replayed_episodes(self.algo, self.sampler.take_begun_anew())
         self.agent.train_mode(itr)
         with self.diagnostics.optimization:
             opt_info = self.algo.optimize_agent(itr, samples)
         self.store_diagnostics(itr, traj_infos, opt_info)
         self._count_steps(itr)
+        self._itr = itr
+
+    def _sample(self, itr: int) -> tuple[Any, list]:
+        """Return a batch, and the TrajInfos of the episodes that ended in it; raise Overdue if it takes too long after a signal."""
+        with self._interruptible().abandonable():
+            return self.sampler.obtain_samples(itr)
 
     def _finish(self, itr: int, interrupt: Interrupt) -> None:
         """Do what is left to do after `itr`, the last complete iteration (-1 if there was none), where the run stops before its end."""
@@ -276,13 +314,13 @@ class MinibatchRlBase(Recorded, BaseRunner):
         logger.log(self.stop_reason)
 
     def finish_interrupted(self, itr: int) -> None:
-        """Log the iterations since the last row, if `itr`, the last complete one, is not the last of an interval, and save.
+        """Log the iterations since the last row, if `itr`, the last complete one, is not in it, and save.
 
         `itr` is -1 if there was none.
         """
         if itr < self.first_itr:
             return
-        if (itr + 1) % self.log_interval_itrs != 0:
+        if itr != self._row_itr and (self._sampling_is_lost or (itr + 1) % self.log_interval_itrs != 0):
             self.log_unfinished_interval(itr)
         self._save(itr, force=True)
         logger.log(f"Stopped after iteration {itr}.")
@@ -304,7 +342,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def sampling_state(self) -> Any:
         """Return where sampling is, plain data and tensors; None if it goes on with new episodes."""
-        return self.sampler.state_dict()
+        return dict(itr=self._itr) if self._sampling_is_lost else self.sampler.state_dict()
 
     def restore_sampling(self, state: Any) -> list[int]:
         """Go on from what `sampling_state` returned; return the columns of the batch whose environments begin new episodes."""
@@ -399,6 +437,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             self.diagnostics.record_times(eval_time, getattr(self.algo, "replay_seconds", 0.0), self.waiting_seconds)
         self._log_infos(traj_infos)
         row = logger.dump_tabular(with_prefix=False)
+        self._row_itr = itr
         try:
             self.after_row(row)
         finally:
@@ -524,6 +563,7 @@ class MinibatchRlEval(MinibatchRlBase):
             if self.resume_from is None:
                 with logger.prefix("itr #0 "):
                     self.log_diagnostics(0, *self.evaluate_agent(0))
+                self._row_itr = -1  # It came before iteration 0.
             for itr in itrs:
                 self.run_iteration(itr)
                 if (itr + 1) % self.log_interval_itrs == 0:
@@ -537,7 +577,8 @@ class MinibatchRlEval(MinibatchRlBase):
         logger.log("Evaluating agent...")
         start = time.monotonic()
         self.agent.eval_mode(itr)  # Might be for epsilon-greedy.
-        traj_infos = self.sampler.evaluate_agent(itr)
+        with self._interruptible().abandonable():
+            traj_infos = self.sampler.evaluate_agent(itr)
         self.agent.sample_mode(itr)
         logger.log("Evaluation runs complete.")
         return traj_infos, time.monotonic() - start

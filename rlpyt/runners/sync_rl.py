@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -26,6 +27,7 @@ import torch
 import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import process_state
+from rlpyt.runners.interrupt import PATIENCE, Interrupt, Overdue
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers.workers import (
     WATCH_INTERVAL,
@@ -35,10 +37,12 @@ from rlpyt.samplers.workers import (
     check_forked_torch_threads,
     default_start_method,
 )
+from rlpyt.utils.buffer import new_memory_fd
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 
 _PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for an evaluation say; deaths are noticed otherwise.
+_ANSWER = 3.0  # seconds, at the end of a run, until a rank that has not abandoned its sampler is taken for stuck
 _GRACE = 5.0  # seconds for the report of a rank that failed, and for an error to come out of a wait for it
 SEED_STEP = 100  # Between the seeds of the processes' own generators; environments have streams of their own in any case.
 
@@ -91,35 +95,40 @@ class SyncRlMixin:
     # Processes ------------------------------------------------------------------------------------------------------
     def train(self) -> None:
         """Start the replicas, unless torchrun did, and train together with them."""
-        if self._launched:
-            self._train_in_group(None)
-            return
-        with tempfile.TemporaryDirectory() as directory:
-            self._launch_and_train(os.path.join(directory, "ranks"))
+        with self._interruptible():
+            if self._launched:
+                self._train_in_group(None)
+                return
+            with meeting_place() as path:
+                self._launch_and_train(path)
 
     def _launch_and_train(self, meeting_place: str) -> None:
         """Start the other ranks, if there are any, which meet this one at a file."""
         if self.world_size == 1:
             self._train_in_group(dist.FileStore(meeting_place, 1))
             return
-        self.launch_workers(meeting_place)
         try:
+            with self._interruptible().abandonable(patience=0):
+                self.launch_workers(meeting_place)
             with watching(self._pool):
                 self._train_in_group(dist.FileStore(meeting_place, self.world_size))
             self._pool.request("leave", "ending")
-        except (SystemExit, KeyboardInterrupt):
+        except (SystemExit, KeyboardInterrupt, Overdue):
             raise
         except BaseException as error:
-            raise_first_failure(self._pool, error)
+            if self._pool is not None:
+                raise_first_failure(self._pool, error)
             raise
         finally:
-            self._pool.kill(grace=0)
+            if self._pool is not None:
+                self._pool.kill(grace=0)
 
     def launch_workers(self, meeting_place: str) -> None:
         """Start a process for each rank but this one."""
         ranks = range(1, self.world_size)
         replica = copy.copy(self)
         replica.hooks = ()  # Rank 0 calls them, so they need not go through a pipe.
+        replica._interrupt = replica._pool = None
         start_method = getattr(self.sampler, "start_method", None) or default_start_method()
         for rank in ranks:
             n_threads = self.affinities[rank].get("master_torch_threads") or torch.get_num_threads()
@@ -160,15 +169,61 @@ class SyncRlMixin:
         """Seed of this process's generators."""
         return self.seed + SEED_STEP * self.rank
 
-    def _stops(self, interrupt: Any) -> bool:
-        """Whether any rank was told to stop, or rank 0 decided so: all of them do after the same iteration."""
-        flags = torch.tensor([interrupt.signal or 0, self.stop_reason is not None])
-        dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._control)
-        signal, is_stopping = flags.tolist()
-        interrupt.signal = interrupt.signal or signal or None
-        if is_stopping and self.stop_reason is None:
-            self.stop_reason = "Rank 0 decided so."
-        return bool(signal or is_stopping)
+    def _interruptible(self) -> Interrupt:
+        """Extend the base class: ranks that rank 0 has started leave it to rank 0 what a signal means that comes again."""
+        interrupt = super()._interruptible()
+        if self.rank > 0:
+            interrupt.says, interrupt.may_repeat = None, self._launched
+        return interrupt
+
+    def _on_signal(self) -> None:
+        """Extend the base class: tell the ranks that this one has started."""
+        super()._on_signal()
+        for process in [] if self._pool is None else self._pool.processes:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, self._interrupt.signal)
+
+    def _meet(self) -> None:
+        """Wait until all ranks have started their samplers."""
+        self._agree()
+
+    def _sample(self, itr: int) -> tuple[Any, list]:
+        """Extend the base class: all ranks have a batch, or else none of them goes on."""
+        try:
+            samples = super()._sample(itr)
+        except Overdue:
+            self._agree(is_lost=True)
+            raise
+        if self._agree():
+            raise Overdue
+        return samples
+
+    def _agree(self, is_lost: bool = False) -> bool:
+        """Wait for all ranks, and take note of whether any of them was told to stop: all of them do after the same iteration.
+
+        Args:
+            is_lost: whether this rank has abandoned its sampler.
+
+        Returns:
+            Whether any of them has.
+        """
+        interrupt = self._interruptible()
+        flags = torch.tensor([interrupt.signal or 0, is_lost])
+        try:
+            with interrupt.abandonable(PATIENCE + _ANSWER):
+                _interruptibly(dist.all_reduce, flags, op=dist.ReduceOp.MAX, group=self._control)
+        except Overdue:
+            logger.log("WARNING: another rank does not answer, so that the run ends without a snapshot of its last iteration.")
+            if self._pool is not None:
+                self._pool.kill(grace=0)
+            raise SystemExit(interrupt.exit_code) from None
+        self._agreed_signal, any_lost = flags.tolist()
+        return bool(any_lost)
+
+    def _stops(self, interrupt: Interrupt) -> bool:
+        """Whether the ranks have agreed to stop."""
+        interrupt.signal = interrupt.signal or self._agreed_signal or None
+        return bool(self._agreed_signal) or self.stop_reason is not None
 
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
         """Extend the base class: trajectories of all ranks count, those of the others when the next row is logged."""
@@ -180,10 +235,11 @@ class SyncRlMixin:
     def initialize_logging(self) -> None:
         """Extend the base class."""
         self._own_infos: list = []
+        self._agreed_signal = 0
         super().initialize_logging()
 
     def log_diagnostics(self, itr: int, *args: Any, **kwargs: Any) -> None:
-        """Extend the base class: collect what the others have to tell; then all go on together."""
+        """Extend the base class: collect what the others have to tell; then all go on together, or stop if rank 0 has decided so."""
         gathered = [None] * self.world_size if self.rank == 0 else None
         own, self._own_infos = self._own_infos, []
         dist.gather_object(own, gathered, dst=0, group=self._control)
@@ -192,7 +248,13 @@ class SyncRlMixin:
             super().log_diagnostics(itr, *args, **kwargs)
         elif itr >= self.min_itr_learn - 1:
             self.save_itr_snapshot(itr)
-        dist.barrier(group=self._control)
+        self._row_itr = itr
+        flags = torch.tensor([self._interrupt.signal or 0, self.stop_reason is not None])
+        dist.broadcast(flags, src=0, group=self._control)
+        signal, is_stopping = flags.tolist()
+        self._agreed_signal = self._agreed_signal or signal
+        if is_stopping and self.stop_reason is None:
+            self.stop_reason = "Rank 0 decided so."
 
     def _save(self, itr: int, force: bool = False) -> None:
         """Extend the base class: the snapshot, which rank 0 saves, holds what each rank has of its own, but what each replays."""
@@ -246,7 +308,13 @@ class SyncRlEval(SyncRlMixin, MinibatchRlEval):
 
     def evaluate_agent(self, itr: int) -> tuple[list, float]:
         """In rank 0, play evaluation episodes; see the base class."""
-        return super().evaluate_agent(itr) if self.rank == 0 else ([], 0.0)
+        if self.rank > 0:
+            return [], 0.0
+        try:
+            return super().evaluate_agent(itr)
+        except Overdue:  # The others wait for the row of the log.
+            self._sampling_is_lost = True
+            return [], 0.0
 
 
 def _replica(pipe: Any, runner: Any, rank: int, meeting_place: str) -> None:
@@ -280,6 +348,42 @@ def raise_first_failure(pool: WorkerPool, error: BaseException) -> None:
         if not isinstance(error, RuntimeError):  # Not a lost connection.
             return
         ended.wait(0.1)
+
+
+def _interruptibly(collective: Callable, *args: Any, **kwargs: Any) -> None:
+    """Call `collective` in another thread: while this one waits for it, signals are handled."""
+    errors = []
+
+    def call() -> None:
+        try:
+            collective(*args, **kwargs)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            ended.set()
+
+    ended = threading.Event()
+    threading.Thread(target=call, name="wait for ranks", daemon=True).start()
+    ended.wait()
+    if errors:
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()  # It refers to the thread's frame, and that to the group, which has to be gone before another one.
+
+
+@contextmanager
+def meeting_place() -> Iterator[str]:
+    """Give the path of an empty file at which processes meet; nothing of it is left, however this process ends."""
+    if sys.platform == "linux":
+        fd = new_memory_fd(0)  # Which has no name but this one.
+        try:
+            yield f"/proc/{os.getpid()}/fd/{fd}"
+        finally:
+            os.close(fd)
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            yield os.path.join(directory, "ranks")
 
 
 @contextmanager

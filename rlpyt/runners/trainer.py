@@ -26,6 +26,7 @@ import numbers
 import os
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ import torch
 
 from rlpyt.experiment.snapshotter import SnapshotConfig, Snapshotter, find_snapshot
 from rlpyt.runners.checkpoint import beside
-from rlpyt.runners.interrupt import Interrupt
+from rlpyt.runners.interrupt import CLOSING, HURRY, Interrupt
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.record import write_record
 from rlpyt.runners.sync_rl import SyncRlMixin
@@ -194,7 +195,8 @@ class Trainer:
             raise ValueError("batch_size (env steps) must be given, to obtain_episodes() or to train().")
         if agent_update is None:
             agent_update = self._policy_parameters()
-        episodes = self._sampler.obtain_samples(itr, batch_size, agent_update=agent_update, env_update=env_update)
+        with nullcontext() if self._interrupt is None else self._interrupt.abandonable():
+            episodes = self._sampler.obtain_samples(itr, batch_size, agent_update=agent_update, env_update=env_update)
         self._total_env_steps += int(sum(episodes.lengths))
         return episodes
 
@@ -290,7 +292,7 @@ class Trainer:
         self._sampler_state = None
         self._start_time = self._epoch_time = time.monotonic()
         says = "finishing this epoch, then saving. Ctrl-C again ends at once."
-        with Interrupt(lambda: None, says) as self._interrupt:
+        with Interrupt(lambda: None, says, hurry=HURRY) as self._interrupt:
             try:
                 value = self._algo.train(self)
                 if self._snapshotter.snapshot_mode != "none":
@@ -298,7 +300,8 @@ class Trainer:
             finally:
                 self._cum_time = self._seconds()
                 if hasattr(self._sampler, "shutdown_worker"):
-                    self._sampler.shutdown_worker()
+                    with self._interrupt.abandonable(at_least=CLOSING):
+                        self._sampler.shutdown_worker()
         if self._interrupt.signal is not None:
             raise SystemExit(self._interrupt.exit_code)
         return value

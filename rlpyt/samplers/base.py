@@ -294,7 +294,10 @@ class BaseSampler(Recorded):
         return None
 
     def load_state_dict(self, state: dict | None) -> list[int]:
-        """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
+        """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode.
+
+        Where sampling was abandoned, `state` has but the number ``itr`` of the batch before: then all of them do.
+        """
         return list(range(self.batch_spec.B))
 
     def _say_that_episodes_begin_anew(self, who: str) -> None:

@@ -10,6 +10,7 @@ import psutil
 import pytest
 import torch
 from envs import CountingEnv
+from leftovers import workers_of
 from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
@@ -239,12 +240,25 @@ if __name__ == "__main__":
 """
 
 
+STARTED = []
+
+
+@pytest.fixture(autouse=True)
+def endless_runs_end():
+    """Also where a test fails."""
+    yield
+    while STARTED:
+        STARTED[-1].kill()
+        STARTED.pop().communicate()
+
+
 def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval_max_steps=100, until="Optimizing over"):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(runner=runner, sampler=sampler, eval_max_steps=eval_max_steps, log_dir=str(tmp_path)))
     process = subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+    STARTED.append(process)
     log = tmp_path / "run_0" / "debug.log"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (log.exists() and until in log.read_text()):
@@ -260,7 +274,7 @@ def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval
 )
 def test_ctrl_c_and_sigterm_end_with_a_snapshot(tmp_path, runner, number, code):
     process = start_endless_run(tmp_path, runner)
-    workers = psutil.Process(process.pid).children(recursive=True)
+    workers = workers_of(process.pid)
     assert len(workers) == 2
     os.killpg(process.pid, number)  # To all processes of the run, as a terminal or a batch system does.
     out, err = process.communicate(timeout=30)
@@ -290,7 +304,7 @@ def test_a_signal_cuts_a_long_evaluation_short(tmp_path, sampler):
 @full
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
     process = start_endless_run(tmp_path)
-    workers = psutil.Process(process.pid).children(recursive=True)
+    workers = workers_of(process.pid)
     process.send_signal(signal.SIGSTOP)  # So that both arrive before an iteration can end.
     workers[0].send_signal(signal.SIGSTOP)
     process.send_signal(signal.SIGCONT)
@@ -307,7 +321,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
 @processes
 def test_a_worker_that_dies_ends_the_run_with_its_error_and_keeps_the_last_snapshot(tmp_path):
     process = start_endless_run(tmp_path)
-    psutil.Process(process.pid).children()[0].kill()
+    workers_of(process.pid)[0].kill()
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1 and "WorkerError" in err and "SIGKILL" in err
     assert "WorkerError" in (tmp_path / "run_0" / "debug.log").read_text()

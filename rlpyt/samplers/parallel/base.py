@@ -113,9 +113,9 @@ class ParallelSamplerBase(BaseSampler):
     def load_state_dict(self, state: dict) -> list[int]:
         """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode.
 
-        Those are all if environments are shared out among workers in another way than they were.
+        Those are all if environments are shared out among workers in another way than they were, or sampling was abandoned.
         """
-        fits = state["columns"] == self._all_columns()
+        fits = state.get("columns") == self._all_columns()
         if fits and state["agent"] is not None:
             self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
         workers = state["workers"] if fits else [None] * len(self._columns)

@@ -206,7 +206,7 @@ class RayBatchSampler(ParallelSamplerBase):
     def load_state_dict(self, state: dict) -> list[int]:
         """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
         begun_anew = super().load_state_dict(state)
-        self.parameters_version = state["parameters_version"]
+        self.parameters_version = state.get("parameters_version", self.parameters_version)
         self._pending.clear()
         self._begin_anew_next = set()
         if len(begun_anew) < self.batch_spec.B:

@@ -131,12 +131,12 @@ class SerialSampler(BaseSampler):
 
     def load_state_dict(self, state: dict) -> list[int]:
         """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
-        if state["agent"] is not None:
+        if state.get("agent") is not None:
             self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
-        for env, env_state in zip(self._eval_envs, state["eval_envs"], strict=True):
+        for env, env_state in zip(self._eval_envs, state.get("eval_envs", [None] * len(self._eval_envs)), strict=True):
             if env_state is not None:
                 set_state(env, env_state)
-        return self.collector.load_state_dict(state["collector"], self.agent_inputs, self.traj_infos, state["itr"])
+        return self.collector.load_state_dict(state.get("collector"), self.agent_inputs, self.traj_infos, state["itr"])
 
     @property
     def _eval_envs(self) -> list:

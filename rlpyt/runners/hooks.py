@@ -34,7 +34,8 @@ class Hook(Protocol):
         After anything else the run goes on.
 
     Raises:
-        Exception: anything. The snapshot of the row is saved, the log names the hook, and the run ends with the exception.
+        Exception: anything. The snapshot of the row is saved, the log names the hook, and the run ends with the exception. sys.exit() is
+            one too: return True to end the run.
     """
 
     def __call__(self, runner: Any, row: dict[str, float]) -> Any: ...
@@ -68,7 +69,7 @@ def call_hooks(hooks: Sequence[Hook], runner: Any, row: dict[str, float]) -> str
 def _stops(hook: Hook, runner: Any, row: dict[str, float]) -> bool:
     try:
         answer = hook(runner, row)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         logger.log(f"ERROR: the run ends, because the hook {name_of(hook)} raised {type(error).__name__}: {error}")
         raise
     return isinstance(answer, (bool, np.bool_)) and bool(answer)

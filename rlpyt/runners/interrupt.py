@@ -32,8 +32,11 @@ class Interrupt:
 
     A training loop looks at the flag between iterations, so that what it saves is consistent. What may take long, or for ever, is done in a
     block of `abandonable`. On leaving the context the signals do again what they did before, and what the signal has ended becomes a
-    SystemExit with `exit_code`. Outside the main thread, where signals cannot be handled, it does nothing. It may be entered again inside
-    itself, which changes nothing.
+    SystemExit with `exit_code`. Outside the main thread, where signals cannot be handled, it does nothing with them. It may be entered again
+    inside itself, which changes nothing.
+
+    SystemExit that has not the code of a signal leaves the context as a RuntimeError: what calls sys.exit() while a run trains, such as a
+    hook, must not make it look like one that came to its end.
 
     Args:
         on_first: called at the first signal, to cut short what takes long.
@@ -86,6 +89,9 @@ class Interrupt:
             if isinstance(error, KeyboardInterrupt):
                 traceback.print_exception(error)
             raise SystemExit(self.exit_code) from None
+        if isinstance(error, SystemExit) and error.code not in [128 + number for number in self.signals]:
+            code = "" if error.code is None else repr(error.code)
+            raise RuntimeError(f"sys.exit({code}) was called before the end of the run.") from error
 
     @property
     def is_active(self) -> bool:

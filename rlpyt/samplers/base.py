@@ -10,6 +10,7 @@ import numpy as np
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
 from rlpyt.samplers.collections import BatchSpec, Samples, TrajInfo
 from rlpyt.samplers.episodes import has_own_step
+from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
@@ -342,7 +343,11 @@ def make_envs(
     envs = []
     all_envs = [] if all_envs is None else all_envs
     for env_rank in map(int, env_ranks):
-        all_envs.append(entry(EnvCls, env_rank)(**entry(env_kwargs, env_rank)))
+        try:
+            all_envs.append(entry(EnvCls, env_rank)(**entry(env_kwargs, env_rank)))
+        except SystemExit as error:
+            describe_failure(error, f"This was when environment {env_rank} was made.")
+            raise
         env = all_envs[-1] = as_steppable(all_envs[-1])
         envs.append(env)
         if seed is not None and hasattr(env, "seed"):
@@ -391,9 +396,10 @@ def close_envs(envs: Iterable) -> None:
         try:
             if hasattr(env, "close"):
                 env.close()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             errors.append(error)
     if errors:
+        describe_failure(errors[0], "This was when an environment was closed.")
         raise errors[0]
 
 

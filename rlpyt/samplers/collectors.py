@@ -137,7 +137,7 @@ class _EnvCalls:
         """Reset environment `b`, writing into `observation`."""
         try:
             self.resets[b](observation)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.explain(error, b, f"in reset, {when}")
             raise
 
@@ -145,7 +145,7 @@ class _EnvCalls:
         """Reset environment `b` and return its observation, where there is no memory for it yet."""
         try:
             return self.envs[b].reset()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.explain(error, b, "in reset, at the start of an evaluation")
             raise
 
@@ -185,7 +185,7 @@ class DecorrelatingStartCollector(BaseCollector):
                 before = buffer_func(observation, np.copy)
                 try:
                     reward, done, env_info = calls.steps[b](action, observation)
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     calls.explain(error, b, f"in step {step} of decorrelation")
                     raise
                 traj_infos[b].step(before, action, reward, done, None, env_info)
@@ -487,7 +487,7 @@ class TrainingCollector(DecorrelatingStartCollector):
                 if done or (has_traj_done and env_info.traj_done):
                     ended.append(b)
                 outcomes.append((b, reward, done, env_info))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._calls.explain(error, b, self._when(t))
             raise
         return outcomes, ended
@@ -636,7 +636,7 @@ class EvalCollector(BaseEvalCollector):
             for b in running:
                 try:
                     reward, done, env_info = calls.steps[b](action[b], rows[b])
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     calls.explain(error, b, f"step {t} of the evaluation at iteration {itr}")
                     raise
                 buffer_.reward[b], buffer_.done[b] = reward, done

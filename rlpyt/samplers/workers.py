@@ -80,7 +80,13 @@ def send_by_value(pipe: Connection, message: Any) -> None:
 
 
 def describe_failure(error: BaseException, where: str) -> None:
-    """Attach `where` (a sentence on what was being done) to `error`, so that every traceback of it shows the sentence."""
+    """Attach `where` (a sentence on what was being done) to `error`, so that every traceback of it shows the sentence.
+
+    Raises:
+        RuntimeError: in the place of SystemExit, which would look like the end of a run; unless it has the code of a signal, which ends it.
+    """
+    if isinstance(error, SystemExit) and error.code not in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        raise RuntimeError(f"An environment called sys.exit({'' if error.code is None else repr(error.code)}). {where}") from error
     error.__notes__ = [*getattr(error, "__notes__", []), where]
 
 

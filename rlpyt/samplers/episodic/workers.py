@@ -267,7 +267,7 @@ class DefaultWorker(Worker):
             try:
                 reward, ended, env_info = drivers[b].step(actions[b], outputs[b])
                 n_steps = recorder.record(b, reward, env_info)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._explain(error, b, f"in step {recorder.open[b].length} of an episode")
                 raise
             if ended or n_steps >= limit:
@@ -377,7 +377,7 @@ class DefaultWorker(Worker):
                     if recorder.inputs is None:
                         recorder.allocate(observation, driver.reward_dtype)
                     recorder.set_input(b, observation)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._explain(error, b, "in reset")
                 raise
             recorder.begin(b, episode_info)

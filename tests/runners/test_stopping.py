@@ -68,7 +68,7 @@ def snapshot(run_dir, name="params.pkl"):
 
 def last_words(run_dir, n=2):
     """The last lines of the log, without their times and titles."""
-    return [line.split("test_0 ")[1] for line in (run_dir / "debug.log").read_text().splitlines()[-n:]]
+    return [line.split("test_0 ")[1] for line in (run_dir / "debug.log").read_text().splitlines() if "test_0 " in line][-n:]
 
 
 # --- stop_return ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,9 @@
 
 The launcher writes these, and touches RUNNING.json each second; `experiment_status` reads them at any time, also while it runs or after it
 was killed. Runs that no launcher started have no such file: of them, the log tells as much as it can.
+
+A run has finished if it said so: its process ended with exit code 0, and the last line of its debug.log is that of a runner, or of a log,
+which has come to its end. Of a script that keeps no debug.log in its directory, the exit code counts alone.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from typing import Any, TextIO
 
 import psutil
 
+from rlpyt.utils.logging.context import COMPLETE, EXITS_BY_SIGNAL, RUN_COMPLETE
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.logging.runs import RECORD, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, natural
 from rlpyt.utils.misc import atomic_write
@@ -139,13 +143,13 @@ def marked(run_dir: str | os.PathLike) -> Iterator[None]:
     try:
         yield
         end = ("finished", dict(exit_code=0))
-    except SystemExit as exit:  # after a signal
-        end = ("interrupted", dict(exit_code=exit.code))
-        raise
     except KeyboardInterrupt:
         end = ("interrupted", dict(exit_code=128 + signal.SIGINT))
         raise
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, SystemExit) and error.code in EXITS_BY_SIGNAL:
+            end = ("interrupted", dict(exit_code=error.code))
+            raise
         lines = traceback.format_exc().splitlines()
         end = ("failed", dict(exit_code=1, error=error_in(lines), traceback=both_ends(lines)))
         raise
@@ -324,8 +328,8 @@ def both_ends(lines: Iterable[str]) -> list[str]:
 
 
 def says_complete(run_dir: str | os.PathLike) -> bool:
-    """Whether the last line of a run's log is the runner's last one."""
-    return any(line.endswith("Training complete.") for line in last_lines(Path(run_dir, "debug.log"), 1))
+    """Whether the last line of a run's log is that of a runner, or of a log, which has come to its end."""
+    return any(line.endswith((COMPLETE, RUN_COMPLETE)) for line in last_lines(Path(run_dir, "debug.log"), 1))
 
 
 def _is_locked(run_dir: Path) -> bool:

@@ -48,7 +48,7 @@ from rlpyt.utils.launching.status import (
     says_complete,
     touch,
 )
-from rlpyt.utils.logging.context import snapshots_in
+from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, snapshots_in
 from rlpyt.utils.logging.logger import try_to_write
 
 RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to go on with.
@@ -185,6 +185,7 @@ class _Attempt:
         self.process: RunProcess | None = None
         self.error: str | None = None  # Why there is no process.
         self.resumes = run.run_dir.is_dir() and bool(snapshots_in(run.run_dir))
+        self.log_before = _written(run.run_dir / "debug.log")
         self.outputs = {name: run.run_dir / f"{name}.log" for name in ("stdout", "stderr")}
         self.output_starts = {name: path.stat().st_size if path.exists() else 0 for name, path in self.outputs.items()}
 
@@ -225,13 +226,18 @@ class _Attempt:
         exit_code = None
         if self.process is not None:
             exit_code, self.error = self.process.finish()
-        if exit_code == 0 and (not self.is_stopped or says_complete(self.run.run_dir)):
+        if exit_code == 0 and self._says_complete():
             self._mark("finished", exit_code=exit_code)
-        elif self.is_stopped or exit_code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        elif self.is_stopped or exit_code in EXITS_BY_SIGNAL:
             self._mark("interrupted", exit_code=exit_code)
         else:
             self._mark("failed", exit_code=exit_code, **self._what_it_said(exit_code))
         return run_status(self.run.run_dir)
+
+    def _says_complete(self) -> bool:
+        """Whether the run says that it came to its end. One that keeps no log does so by its exit code, unless it was told to end."""
+        is_complete, log = says_complete(self.run.run_dir), _written(self.run.run_dir / "debug.log")
+        return not self.is_stopped if log is None else is_complete and log != self.log_before
 
     def _mark(self, state: str, **facts: Any) -> None:
         facts.update(started=self.started, seconds=round((self.ended or time.time()) - self.started, 3), slot=self.slot)
@@ -242,6 +248,8 @@ class _Attempt:
         lines = [] if exit_code is None else from_first_traceback(self.outputs["stderr"], self.output_starts["stderr"])
         if exit_code is None:
             error = self.error
+        elif exit_code == 0:
+            error = "exit code 0, but debug.log does not end as that of a run which came to its end: something ended it, such as os._exit()"
         elif exit_code > 128 and exit_code - 128 in set(signal.Signals):
             name = signal.Signals(exit_code - 128).name
             error = f"ended by {name}" + (", sent by somebody, or by the system for lack of memory" if name == "SIGKILL" else "")
@@ -258,6 +266,14 @@ class _Attempt:
         with suppress(OSError):
             return set((self.run.run_dir / "progress.csv").read_bytes().splitlines()[1:])
         return set()
+
+
+def _written(path: Path) -> tuple[int, int, int] | None:
+    """What changes if a file is written, or another one takes its place; None without a file."""
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+    return None
 
 
 class Sweep:

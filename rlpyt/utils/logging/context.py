@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +18,10 @@ from rlpyt.utils.misc import atomic_write
 _CODE_ROOT = Path(__file__).resolve().parents[3]
 # In a clone beside the code, where git ignores data/local/; otherwise in the directory one works in.
 LOG_DIR = str((_CODE_ROOT if (_CODE_ROOT / "setup.py").is_file() else Path.cwd()) / "data")
+EXITS_BY_SIGNAL = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes of runs that were told to end
 _NO_NEW_RUNS: ContextVar[str | None] = ContextVar("no_new_runs", default=None)
+COMPLETE = "Training complete."  # The last word of a runner,
+RUN_COMPLETE = "Run complete."  # and of a log that is closed in good order. Whoever says neither has not come to the end.
 _SNAPSHOT = r"(params|best|itr_\d+)(_previous)?"  # Name of a snapshot, without the number it gets when moved aside, and .pkl
 
 
@@ -56,8 +60,9 @@ def logger_context(
 
     Of the processes that torchrun started, the first one writes; the others log nothing.
 
-    However the block ends, the log is as it was before; an exception is noted in debug.log. Contexts may
-    follow one another and nest: the inner run writes to its own files only.
+    However the block ends, the log is as it was before; an exception is noted in debug.log, and so is the end
+    of the block: what launched the run takes it for finished only then. Contexts may follow one another and
+    nest: the inner run writes to its own files only.
 
     log_params: the configuration; what JSON cannot hold is written as the name of its type.
     snapshot_mode: "none"; "last": params.pkl, overwritten (the default, so that no run ends with nothing to
@@ -131,11 +136,11 @@ def run_context(
         logger.log(f"Logging to {run_dir}")
         try:
             yield run_dir
-        except SystemExit:  # An end in good order, e.g. after Ctrl-C.
+        except BaseException as error:
+            if not isinstance(error, SystemExit) or error.code not in (None, 0, *EXITS_BY_SIGNAL):
+                logger.write_text(traceback.format_exc())
             raise
-        except BaseException:
-            logger.write_text(traceback.format_exc())
-            raise
+        logger.write_text(RUN_COMPLETE)
 
 
 @contextmanager

@@ -81,6 +81,15 @@ if do == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 if do == "terminated":
     os.kill(os.getpid(), signal.SIGTERM)
+if do in ("log and leave", "log and complete", "log, then say nothing"):
+    name = os.path.join(run_dir, "debug.log")
+    if do == "log, then say nothing" and os.path.exists(name):
+        os._exit(0)
+    with open(name, "w") as file:
+        last = "Run complete." if do == "log and complete" else "time | name_0 Training complete."
+        file.write("time | name_0 itr #3 something\\n" + (last + "\\n") * (do != "log and leave"))
+    log(30, 3.0)
+    os._exit(1 if do == "log, then say nothing" else 0)
 if do == "go on" and resume:
     log(200, 9.0)
 elif do in ("wait", "go on"):
@@ -418,6 +427,74 @@ def test_runs_that_go_well_are_waited_for_when_others_stop_the_sweep(train, tmp_
     with pytest.raises(SystemExit):
         run_experiments(train, TWO_SLOTS, tmp_path, 1, **settings("short", "fail", "fail", "fail", "succeed"))
     assert [run.state for run in experiment_status(tmp_path)] == ["finished", "failed", "failed", "failed", "pending"]
+
+
+def test_an_exit_code_without_a_word_is_a_failure_and_the_run_is_done_again(train, tmp_path, mark):
+    does = ("log and leave", "log and complete", "succeed", "log, then say nothing")
+    for attempt in (1, 2):
+        with pytest.raises(SystemExit):
+            run_experiments(train, ONE_SLOT, tmp_path / "exp", 1, **settings(*does))
+        runs = experiment_status(tmp_path / "exp")
+        assert [run.state for run in runs] == ["failed", "finished", "finished", "failed"]
+        assert [len(calls(run.run_dir)) for run in runs] == [attempt, 1, 1, attempt]
+        assert runs[0].exit_code == 0 and runs[0].error.startswith("exit code 0, but debug.log does not end as that of a run")
+    assert runs[3].exit_code == 0, "what the log says is of the first attempt, which failed"
+
+
+RLPYT_TRAIN = """
+import errno, os, sys
+from gymnasium.envs.classic_control import CartPoleEnv
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.launching.variant import load_variant
+from rlpyt.utils.logging import snapshot
+from rlpyt.utils.logging.context import logger_context
+
+code, log_dir, run_ID = sys.argv[1:]
+do, n = load_variant(log_dir)["do"], 0
+
+
+class LeavingEnv(CartPoleEnv):
+    def step(self, action):
+        global n
+        n += 1
+        if do == "exit" and n == 500:
+            sys.exit()
+        if do == "_exit" and n == 500:
+            os._exit(0)
+        return super().step(action)
+
+
+def refuse(path, data):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+if do == "disk full":
+    snapshot.write = refuse
+sampler = SerialSampler(LeavingEnv, {}, batch_T=10, batch_B=2, max_decorrelation_steps=0)
+affinity = dict(master_torch_threads=1, set_affinity=False)
+runner = MinibatchRl(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, n_steps=1000, log_interval_steps=200, affinity=affinity)
+with logger_context(log_dir, run_ID, "test"):
+    runner.train()
+"""
+
+
+@full
+def test_runs_that_did_not_come_to_their_end_are_in_the_table_with_the_reason(tmp_path, mark, capsys, monkeypatch):
+    (tmp_path / "train.py").write_text(RLPYT_TRAIN)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with pytest.raises(SystemExit) as end:
+        run_experiments(tmp_path / "train.py", TWO_SLOTS, tmp_path / "exp", 1, **settings("exit", "_exit", "disk full", "succeed"))
+    out = capsys.readouterr().out
+    runs = experiment_status(tmp_path / "exp")
+    assert end.value.code == 1 and [(run.state, run.exit_code) for run in runs] == [
+        ("failed", 1), ("failed", 0), ("failed", 1), ("finished", 0)
+    ]
+    assert "RuntimeError: An environment called sys.exit(). This was in environment " in out and "of batch 24" in out
+    assert "exit code 0, but debug.log does not end" in out
+    assert "The last snapshot could not be saved" in out and "[Errno 28] No space left on device" in out
 
 
 def test_what_cannot_be_started_has_failed(train, tmp_path, mark, monkeypatch):

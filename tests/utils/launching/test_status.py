@@ -1,5 +1,6 @@
 """The state of runs, as their files tell it."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -23,6 +24,7 @@ from rlpyt.utils.launching.status import (
     last_lines,
     last_row,
     mark,
+    marked,
     print_status,
     read_mark,
     run_status,
@@ -165,6 +167,28 @@ def test_runs_without_a_launcher_are_judged_by_their_log(run_dir):
     assert run_status(run_dir.with_name("run_1")).state == "interrupted"
     assert [run.name for run in experiment_status(run_dir.parent)] == ["run_0", "run_1"]
     assert [run.state for run in experiment_status(run_dir)] == ["failed"], "a single run is fine too"
+
+
+@pytest.mark.parametrize(
+    "raised, state, exit_code",
+    [
+        (None, "finished", 0),
+        (SystemExit(130), "interrupted", 130),
+        (SystemExit(143), "interrupted", 143),
+        (KeyboardInterrupt(), "interrupted", 130),
+        (SystemExit(3), "failed", 1),
+        (SystemExit(), "failed", 1),
+        (ValueError("a reason"), "failed", 1),
+    ],
+    ids=repr,
+)
+def test_who_goes_on_with_a_run_marks_how_it_ends(raised, state, exit_code, run_dir):
+    mark(run_dir, "interrupted", exit_code=130)
+    with contextlib.suppress(BaseException), marked(run_dir):
+        assert read_mark(run_dir)[0] == "running"
+        if raised is not None:
+            raise raised
+    assert (read_mark(run_dir)[0], read_mark(run_dir)[1]["exit_code"]) == (state, exit_code)
 
 
 # --- What was said -----------------------------------------------------------------------------------------------------

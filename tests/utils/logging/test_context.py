@@ -36,7 +36,8 @@ def test_the_directory_of_a_run_gets_all_its_files(tmp_path, capsys):
     assert sorted(os.listdir(run_dir)) == ["debug.log", "params.json", "params.pkl", "progress.csv"]
     assert json.load(open(f"{run_dir}/params.json")) == {"lr": 0.1, "name": "ppo", "run_ID": 3} and config == {"lr": 0.1}
     text = open(f"{run_dir}/debug.log").read()
-    assert re.search(r"\| ppo_3 hello\n", text) and f"Logging to {run_dir}" in text and text in capsys.readouterr().out
+    assert re.search(r"\| ppo_3 hello\n", text) and f"Logging to {run_dir}" in text
+    assert text.splitlines()[-1] == "Run complete." and text.removesuffix("Run complete.\n") in capsys.readouterr().out
     assert read(f"{run_dir}/progress.csv") == [{"a": "1"}]
     assert torch.load(f"{run_dir}/params.pkl", weights_only=True) == {"itr": 0}
 

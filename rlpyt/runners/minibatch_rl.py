@@ -33,6 +33,7 @@ from rlpyt.samplers.workers import bind_master, check_affinity
 from rlpyt.utils.buffer import cloned
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.prog_bar import ProgBarCounter
 from rlpyt.utils.recipes import Recorded, Script
 from rlpyt.utils.seed import make_seed, set_seed
@@ -129,7 +130,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.world_size = 1
         self.first_itr, self._is_resumed = 0, False
         self._replay_files: ReplayFiles | None = None
-        self._saving, self._is_saved = Background(), False
+        self._saving, self._was_due, self._is_saved = Background(), False, False
 
     # Startup and end ------------------------------------------------------------------------------------------------
     def startup(self) -> int:
@@ -250,7 +251,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
                     self.shutdown()
         if interrupt.signal is not None:
             raise SystemExit(interrupt.exit_code)
-        logger.log("Training complete.")
+        logger.log(COMPLETE)
 
     def _interruptible(self) -> Interrupt:
         """Return the context in which Ctrl-C and SIGTERM end the run in good order: the one that was entered, or a new one."""
@@ -306,6 +307,9 @@ class MinibatchRlBase(Recorded, BaseRunner):
             self.finish_interrupted(itr)
         elif self.stop_reason is not None:
             self.finish_stopped(itr)
+        self._saving.wait()
+        if self._was_due and not self._is_saved:
+            self._save_after_all(itr, interrupt)
 
     def finish_stopped(self, itr: int) -> None:
         """Save, if that has not been done with the row of the log that stops the run, and say why the run stops."""
@@ -372,7 +376,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             return
         record_run(self)  # Where a subclass has a startup() that did not.
         self._saving.wait()
-        self._is_saved = False
+        self._was_due, self._is_saved = True, False
         snapshot = self.get_itr_snapshot(itr)
         replay = self.replay_part(self.snapshots.get_snapshot_dir())
         snapshot["replay"] = None if replay is None else replay.manifest
@@ -388,6 +392,16 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self._is_saved = self.snapshots.save_itr_params(itr, snapshot, force=force, score=score)
         if replay is not None and self._is_saved:
             self._replay_files.delete_old()
+
+    def _save_after_all(self, itr: int, interrupt: Interrupt) -> None:
+        """Try once more to save the last snapshot, at the end of the run; RuntimeError if that fails, unless the run was told to end."""
+        logger.log("saving snapshot once more, since the last one could not be saved...")
+        self._save(max(itr, 0), force=True)
+        self._saving.wait()
+        if self._is_saved:
+            logger.log("saved")
+        elif interrupt.signal is None:
+            raise snapshot_is_missing(self.snapshots.get_snapshot_dir())
 
     def replay_part(self, snapshot_dir: Any) -> ReplayPart | None:
         """Return what is new in the replay buffer, if it is to be saved."""
@@ -601,6 +615,15 @@ class MinibatchRlEval(MinibatchRlBase):
 def _is_real(value: Any) -> bool:
     """Whether `value` is a finite number."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def snapshot_is_missing(directory: Any) -> RuntimeError:
+    """Return the error with which a run ends whose last snapshot could not be saved: it has not finished without it."""
+    reasons = logger.why_not_written(directory or "")
+    return RuntimeError(
+        f"The last snapshot could not be saved, also when that was tried once more at the end of the run{': ' * bool(reasons)}{reasons}. "
+        "Make room for it, and resume the run: it goes on from the snapshot before, if there is one."
+    )
 
 
 def checked_stop_return(stop_return: Any) -> float | None:

@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -269,12 +270,13 @@ class SyncRlMixin:
             mine = dict(mine, replay=None if replay is None else replay.manifest) if is_written else None
         self._states = [None] * self.world_size if self.rank == 0 else None
         dist.gather_object(mine, self._states, dst=0, group=self._control)
-        self._is_saved = False
+        self._was_due, self._is_saved = True, False
         if self.rank == 0 and None not in self._states[1:]:
             super()._save(itr, force)
             self._saving.wait()
         is_saved = [self._is_saved]
         dist.broadcast_object_list(is_saved, src=0, group=self._control)
+        self._is_saved = is_saved[0]
         if is_saved[0] and self.rank > 0 and self._replay_files is not None:
             self._replay_files.delete_old()
 
@@ -336,6 +338,8 @@ def leave(pipe: Any) -> None:
 
 def raise_first_failure(pool: WorkerPool, error: BaseException) -> None:
     """If another process failed before this one, which then only lost its connection, raise what that process reported."""
+    if not _may_be_lost_connection(error):  # The others have lost theirs to this process.
+        return
     ended = threading.Event()
     ended.wait(0.1)
     for _ in range(int(_GRACE / 0.1)):
@@ -345,8 +349,6 @@ def raise_first_failure(pool: WorkerPool, error: BaseException) -> None:
                     pool._fail(i)
                 except WorkerError as failure:
                     raise failure from error
-        if not isinstance(error, RuntimeError):  # Not a lost connection.
-            return
         ended.wait(0.1)
 
 
@@ -384,6 +386,12 @@ def meeting_place() -> Iterator[str]:
     else:
         with tempfile.TemporaryDirectory() as directory:
             yield os.path.join(directory, "ranks")
+
+
+def _may_be_lost_connection(error: BaseException) -> bool:
+    """Whether an error is one of torch's own, raised in one of its functions."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, RuntimeError) and bool(frames) and frames[-1].filename.startswith(os.path.dirname(torch.__file__))
 
 
 @contextmanager

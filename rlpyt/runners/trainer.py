@@ -35,7 +35,7 @@ import torch
 from rlpyt.experiment.snapshotter import SnapshotConfig, Snapshotter, find_snapshot
 from rlpyt.runners.checkpoint import beside
 from rlpyt.runners.interrupt import CLOSING, HURRY, Interrupt
-from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, snapshot_is_missing
 from rlpyt.runners.record import write_record
 from rlpyt.runners.sync_rl import SyncRlMixin
 from rlpyt.utils.logging import logger
@@ -99,6 +99,7 @@ class Trainer:
         self._must_continue = False  # Sampler and random states are put back when the first epoch begins.
         self._interrupt: Interrupt | None = None
         self._sampler_state: dict | None = None  # Of a sampler that was shut down after training.
+        self._missing_epoch: int | None = None  # That whose snapshot was due last, if it could not be saved.
         self._total_env_steps = 0
         self._cum_time = 0.0  # seconds until `_start_time`
         self._start_time = self._epoch_time = time.monotonic()
@@ -289,12 +290,13 @@ class Trainer:
             write_record(
                 self._snapshotter.snapshot_dir, self.script or running_script(), parts, seed=get_seed(), n_steps=n_steps, **self._recorded()
             )
-        self._sampler_state = None
+        self._sampler_state = self._missing_epoch = None
         self._start_time = self._epoch_time = time.monotonic()
         says = "finishing this epoch, then saving. Ctrl-C again ends at once."
         with Interrupt(lambda: None, says, hurry=HURRY) as self._interrupt:
             try:
                 value = self._algo.train(self)
+                self._save_after_all()
                 if self._snapshotter.snapshot_mode != "none":
                     self._sampler_state = self._state_of_sampler()  # For save() afterwards.
             finally:
@@ -388,7 +390,15 @@ class Trainer:
 
     def _save(self, epoch: int, force: bool = False) -> None:
         if self._snapshotter.is_due(epoch, force):
-            self._snapshotter.save_itr_params(epoch, self._snapshot(epoch), force)
+            is_safe = self._snapshotter.save_itr_params(epoch, self._snapshot(epoch), force)
+            self._missing_epoch = None if is_safe else epoch
+
+    def _save_after_all(self) -> None:
+        """Try once more to save the last snapshot, if that failed; RuntimeError if it fails again, unless training was told to end."""
+        if self._missing_epoch is not None:
+            self._save(self._missing_epoch, force=True)
+        if self._missing_epoch is not None and self._interrupt.signal is None:
+            raise snapshot_is_missing(self._snapshotter.snapshot_dir)
 
     def _snapshot(self, epoch: int) -> dict[str, Any]:
         args = self._train_args or TrainArgs(n_epochs=epoch + 1)

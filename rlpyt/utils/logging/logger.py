@@ -52,7 +52,7 @@ class _State:
     text_outputs: list[str] = field(default_factory=list)  # absolute paths
     tabular_outputs: dict[str, CsvTable] = field(default_factory=dict)  # by absolute path
     held_outputs: dict[str, CsvTable] = field(default_factory=dict)
-    warned: set[str] = field(default_factory=set)  # troubles which last and have been reported
+    warned: dict[str, str] = field(default_factory=dict)  # troubles which last and have been reported, e.g. a path, and what is wrong
     snapshot_dir: str | None = None
     snapshot_mode: str = "last"
     snapshot_gap: int = 1  # iterations
@@ -185,7 +185,7 @@ def warn(s) -> None:
 
 def _warn_once(trouble: str, s) -> None:
     if trouble not in _state.warned:
-        _state.warned.add(trouble)  # before the warning, which may meet the same trouble
+        _state.warned[trouble] = str(s)  # before the warning, which may meet the same trouble
         warn(s)
 
 
@@ -581,9 +581,15 @@ def try_to_write(path: str, write) -> bool:
         write()
     except OSError as error:
         _warn_once(path, f"{path} could not be written, training goes on without: {error}")
+        _state.warned[path] = str(error)
         return False
-    _state.warned.discard(path)
+    _state.warned.pop(path, None)
     return True
+
+
+def why_not_written(directory) -> str:
+    """What in a directory could not be written when that was last tried, each with the reason."""
+    return "; ".join(f"{path}: {reason}" for path, reason in _state.warned.items() if path.startswith(os.fspath(directory)))
 
 
 # ---------------------------------------------------------------- parameters

@@ -48,7 +48,8 @@ class Env:
 
         Returns:
             ``EnvStep(observation, reward, done, env_info)``: the observation of the next state, the reward (float) of the transition,
-            whether the episode has ended (bool), and a namedtuple of further information.
+            whether the episode has ended (bool), and a namedtuple of further information. The reward may be a number of any type, or an
+            array with one element, and so may what says whether the episode has ended, which 0 and 1 do as well.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define step(action).")
 
@@ -151,6 +152,32 @@ def _defines(env: Any, fast: str, slow: str) -> bool:
         if slow in namespace:
             return False
     return False
+
+
+def as_number(value: Any, name: str = "reward") -> float:
+    """Return a number of any type, or the only element of an array, as a float; TypeError, with its name, for anything else."""
+    if isinstance(value, (float, int, np.floating, np.integer)):
+        return float(value)
+    number = _only_number(value)
+    if number is None:
+        raise TypeError(f"{name}: expected one number, got {value!r}.")
+    return float(number)
+
+
+def as_flag(value: Any, name: str = "done") -> bool:
+    """Return a bool of any type, 0 or 1, or the only element of an array, as a bool; TypeError, with its name, for anything else."""
+    flag = value if isinstance(value, (bool, np.bool_)) else _only_number(value)
+    if flag not in (0, 1):
+        raise TypeError(f"{name}: expected True or False, got {value!r}.")
+    return bool(flag)
+
+
+def _only_number(value: Any) -> float | int | bool | None:
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # Such as lists of different lengths.
+        return None
+    return array.item() if array.size == 1 and array.dtype.kind in "biuf" else None
 
 
 def write_observation(observation: Any, out: Any, name: str = "observation") -> None:

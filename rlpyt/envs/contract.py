@@ -125,6 +125,8 @@ def _check_observation(env: Any, where: str, observation: Any, first: Any) -> No
     assert env.observation_space.contains(observation), (
         f"The observation of {where} must be in the observation_space {env.observation_space!r}, got {observation!r}."
     )
+    for path, leaf in _leaves(observation, "observation"):
+        assert leaf.dtype.kind not in "fc" or np.isfinite(leaf).all(), f"The {path} of {where} must be finite, got {leaf!r}."
     _check_same_form(f"observation of {where}", observation, first)
     sample = env.observation_space.null_value()
     _check_same_form(f"observation of {where}", observation, sample)

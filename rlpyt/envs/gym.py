@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import Env, EnvSpaces, EnvStep, write_observation
+from rlpyt.envs.base import Env, EnvSpaces, EnvStep, as_flag, as_number, write_observation
 from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, field_names, fits_losslessly
@@ -99,7 +99,9 @@ class GymEnvWrapper(Wrapper, Env):
         )
         for observation in (reset_result[0] if self._resets_with_info else reset_result, step_result[0]):
             self.observation_space.convert(observation)  # or an error that tells where it does not fit
-        _as_float(step_result[1])
+        as_number(step_result[1])
+        for name, flag in zip(("done",) if self._is_classic else ("terminated", "truncated"), step_result[2:]):
+            as_flag(flag, name)
         example = {key: value for key, value in step_result[-1].items() if key not in self._left_out}
         self._to_env_info = InfoConverter(example, "info", self._tuple_type, has_timeout=True)
 
@@ -127,14 +129,16 @@ class GymEnvWrapper(Wrapper, Env):
         """Return ``(observation, reward, done, timeout, info)``."""
         if self._is_classic:
             observation, reward, done, info = self.env.step(self.action_space.revert(action))
-            done = bool(done)
+            done = as_flag(done)
             timeout = done and bool(info.get("TimeLimit.truncated", False))
         else:
             observation, reward, terminated, truncated, info = self.env.step(self.action_space.revert(action))
-            timeout = bool(truncated and not terminated)
-            done = timeout or bool(terminated)
+            if type(terminated) is not bool or type(truncated) is not bool:
+                terminated, truncated = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
+            timeout = truncated and not terminated
+            done = terminated or timeout
         if type(reward) is not float:
-            reward = _as_float(reward)
+            reward = as_number(reward)
         return observation, reward, done, timeout, info
 
     def _reset(self) -> Any:
@@ -418,16 +422,6 @@ def _is_numeric(value: Any) -> bool:
         return np.asarray(value).dtype.kind in "biufc"
     except ValueError:  # nested lists of different lengths
         return False
-
-
-def _as_float(reward: Any) -> float:
-    """Return a reward of any numeric type, or an array with one element, as a float."""
-    if isinstance(reward, (float, int, np.number)):
-        return float(reward)
-    array = np.asarray(reward)
-    if array.size != 1 or array.dtype.kind not in "biuf":
-        raise TypeError(f"The reward must be one number, got {reward!r}.")
-    return float(array.item())
 
 
 def _accepts(function: Callable, argument: str) -> bool:

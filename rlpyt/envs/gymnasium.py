@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rlpyt.envs.base import as_flag, as_number
 from rlpyt.envs.gym import _accepts, infill_info, wrapper_chain
 from rlpyt.episodes.environment import Environment
 from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
@@ -145,8 +146,8 @@ class GymEnv(Environment):
         limit = self._spec.max_episode_length
         step_type = StepType.from_flags(
             first=self._n_steps == 1,
-            terminated=bool(terminated),
-            truncated=bool(truncated) or (limit is not None and self._n_steps >= limit),
+            terminated=as_flag(terminated, "terminated"),
+            truncated=as_flag(truncated, "truncated") or (limit is not None and self._n_steps >= limit),
         )
         if step_type in (StepType.TERMINAL, StepType.TIMEOUT):
             self._n_steps = None
@@ -164,7 +165,7 @@ class GymEnv(Environment):
         return EnvStep(
             env_spec=self._spec,
             action=action,
-            reward=float(reward),
+            reward=as_number(reward),
             observation=observation,
             env_info=env_info,
             step_type=step_type,

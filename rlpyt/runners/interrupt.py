@@ -32,8 +32,8 @@ class Interrupt:
 
     A training loop looks at the flag between iterations, so that what it saves is consistent. What may take long, or for ever, is done in a
     block of `abandonable`. On leaving the context the signals do again what they did before, and what the signal has ended becomes a
-    SystemExit with `exit_code`. Outside the main thread, where signals cannot be handled, it does nothing with them. It may be entered again
-    inside itself, which changes nothing.
+    SystemExit with `exit_code`. Outside the main thread, where signals cannot be handled, it does nothing with them. It may be entered
+    again inside itself, which changes nothing.
 
     SystemExit that has not the code of a signal leaves the context as a RuntimeError: what calls sys.exit() while a run trains, such as a
     hook, must not make it look like one that came to its end.

@@ -20,7 +20,7 @@ import numpy as np
 
 from rlpyt.samplers.signals import WorkerSignals
 from rlpyt.samplers.workers import Abandoned
-from rlpyt.utils.buffer import buffer_func, buffer_leaves, torchify_buffer
+from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves, numpify_buffer, torchify_buffer
 
 
 class ActorRow(NamedTuple):
@@ -96,7 +96,12 @@ class LocalActor:
         rows: one per step, and one more for the observations after the last.
         prev_action, prev_reward: arrays ``[B,...]`` for what the agent sees as such, kept up to date from now on.
         null_action: previous action at the beginning of an episode.
+
+    Attributes:
+        first_env: number of the environment of the first column, for messages.
     """
+
+    first_env = 0
 
     def __init__(
         self,
@@ -144,7 +149,11 @@ class LocalActor:
     def act(self, t: int, agent_info_too: bool) -> None:
         """Choose the actions for step `t` and write them into its row; agent_info as well, or else it is kept for `record`."""
         row = self.rows[t]
-        action, agent_info = self.agent.step(row.observation, *self._prev)
+        try:
+            action, agent_info = self.agent.step(row.observation, *self._prev)
+        except Exception as error:
+            self._blame_observation(t, error)
+            raise
         leaves = _checked_leaves("action", action, row.action_leaves)
         self._leaves = () if row.agent_info_leaves is None else _checked_leaves("agent_info", agent_info, row.agent_info_leaves)
         self._write(t, row.action_leaves, leaves)
@@ -156,6 +165,16 @@ class LocalActor:
     def record(self, t: int) -> None:
         """Write the agent_info of step `t` into its row."""
         self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
+
+    def _blame_observation(self, t: int, error: Exception) -> None:
+        """After an error of the agent: raise ValueError if what it was given is not finite, which says more about the cause."""
+        for name, observation in float_leaves(numpify_buffer(self.rows[t].observation), "observation"):
+            where = first_not_finite(observation)
+            if where is not None:
+                raise ValueError(
+                    f"{element(name, where[1:])}: expected a finite number, got {observation[where]}. "
+                    f"This was in environment {self.first_env + where[0]}, in what the agent was given for step {t}."
+                ) from error
 
     def finish(self) -> None:
         """Nothing to wait for."""

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import horizon_of
+from rlpyt.envs.base import as_flag, as_number, horizon_of
 from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
-from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
+from rlpyt.samplers.workers import describe_failure
+from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, named_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.misc import torch_threads
 
 
@@ -132,12 +133,9 @@ def check_same_form(env: Any, example: Any, name: str) -> None:
         )
 
 
-def _form(value: Any, path: str = "") -> list:
+def _form(value: Any) -> list:
     """Path, shape and dtype of every array in a structure."""
-    if hasattr(value, "_fields"):
-        return [leaf for name, part in zip(value._fields, tuple(value)) for leaf in _form(part, f"{path}.{name}")]
-    array = np.asarray(value)
-    return [(path, array.shape, array.dtype)]
+    return [(path, np.shape(leaf), np.asarray(leaf).dtype) for path, leaf in named_leaves(value, "")]
 
 
 def _same_bounds(a: Any, b: Any) -> bool:
@@ -156,7 +154,7 @@ def _checked_step(env: Any, action: Any) -> tuple:
         raise ValueError(f"env_info is a {type(env_info).__name__}, but must be a namedtuple, or None. {_HINT}")
     if "traj_done" in getattr(env_info, "_fields", ()) and env_info.traj_done is None:
         raise ValueError("env_info.traj_done is None: it must say at every step whether the trajectory ends, or be left out.")
-    return tuple(step)
+    return step[0], as_number(step[1]), as_flag(step[2]), env_info
 
 
 def max_timeouts(env: Any, T: int) -> int:
@@ -192,16 +190,20 @@ def _example_process(pipe: Any, agent: Any, env: Any) -> None:
 
 def _make_examples(agent: Any, env: Any) -> dict:
     checked_spaces(env)
-    env.reset()
-    action = env.action_space.sample()
-    observation, reward, done, env_info = _checked_step(env, action)
+    try:
+        env.reset()
+        action = env.action_space.sample()
+        observation, reward, done, env_info = _checked_step(env, action)
+    except (Exception, SystemExit) as error:
+        describe_failure(error, f"This was in {type(env).__name__}, in a step that is an example of those to come.")
+        raise
     as_arrays = buffer_func(observation, np.asarray)
-    reward = np.asarray(reward, np.float32).reshape(())
+    reward = np.asarray(reward, np.float32)
     action, agent_info = agent_example(agent, as_arrays, action, reward)
     return dict(
         observation=as_arrays,
         reward=reward,
-        done=np.asarray(bool(done)),
+        done=np.asarray(done),
         env_info=env_info,
         action=action,
         agent_info=agent_info,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.envs.base import fast_reset, fast_step, write_observation
+from rlpyt.envs.base import as_flag, as_number, fast_reset, fast_step, write_observation
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.base import as_steppable
@@ -20,7 +20,8 @@ from rlpyt.samplers.buffer import agent_example, build_step_buffer_np, check_sam
 from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer
 from rlpyt.samplers.episodes import episode_tracker, has_own_step
 from rlpyt.samplers.workers import describe_failure
-from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.spaces.gym_wrapper import fits_losslessly
+from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.seed import env_seed, rng, rng_states, set_rng_states
 
@@ -185,6 +186,7 @@ class DecorrelatingStartCollector(BaseCollector):
                 before = buffer_func(observation, np.copy)
                 try:
                     reward, done, env_info = calls.steps[b](action, observation)
+                    reward, done = _checked(reward, done)
                 except (Exception, SystemExit) as error:
                     calls.explain(error, b, f"in step {step} of decorrelation")
                     raise
@@ -242,6 +244,50 @@ def updated_env(old: Any, update: Any) -> Any:
     return old if new is inside else as_steppable(new)
 
 
+# Which numpy dtypes a memoryview can hold: it takes numbers only, where an array would take "1.0", None as NaN, and cut off what follows
+# the point; and it is faster.
+_CELL_TYPES = frozenset("?bBhHiIlLqQfd")
+_FLAGS = frozenset([bool, np.bool_])
+
+
+def _checked(reward: Any, done: Any) -> tuple[Any, Any]:
+    """Return a number and a flag: as they are, if they are such, or those of arrays with one element; TypeError for anything else."""
+    is_number, is_flag = isinstance(reward, (float, int, np.floating, np.integer)), type(done) in _FLAGS
+    return reward if is_number else as_number(reward), done if is_flag else as_flag(done)
+
+
+def _cells(array: Any) -> Any:
+    """Return what writes single numbers into an array ``[B]``; structures, and arrays of other dimensions or dtypes, as they are."""
+    is_plain = isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.isnative and array.dtype.char in _CELL_TYPES
+    return memoryview(array) if is_plain else array
+
+
+def _fit(b: int, value: Any, column: Any, name: str) -> None:
+    """Write `value` into a column of env_info where it fits although it was refused, as an array with one element fits for a number.
+
+    Raises:
+        ValueError: it does not; with the name of the field.
+    """
+    if isinstance(column, _Unused):
+        column[b] = value
+    elif isinstance(column, tuple):
+        fields = getattr(value, "_fields", None)
+        if fields != column._fields:
+            got = type(value).__name__ if fields is None else f"fields {list(fields)}"
+            raise ValueError(f"{name}: expected the fields {list(column._fields)} at every step, got {got}.")
+        for field, part, part_column in zip(fields, tuple(value), tuple(column)):
+            _fit(b, part, part_column, f"{name}.{field}")
+    elif column is not None:
+        try:
+            array = np.asarray(value)
+        except ValueError:  # Lists of different lengths.
+            array = np.asarray(None)
+        dtype, shape = column.dtype, column.shape[1:]
+        if not (array.shape == shape or array.size == 1 and shape == ()) or not fits_losslessly(array, dtype):
+            raise ValueError(f"{name}: expected dtype {dtype} and shape {shape}, as at the first step, got {value!r}.")
+        column[b] = array.reshape(shape)
+
+
 def _plain_or_none(value: Any) -> Any:
     try:
         return to_plain(value)
@@ -267,7 +313,9 @@ class _Row:
         next_observation: structure ``[B,...]``, row ``t + 1`` of the observations.
         observations: the same as one writable structure per environment.
         reward, done, timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
+        reward_cells, done_cells: what writes into the first two.
         columns: the fields of env_info, structures ``[B,...]``.
+        column_cells: what writes into them.
         env_timeout: the field of that name, or None.
     """
 
@@ -275,9 +323,11 @@ class _Row:
         self.next_observation = batch.env.next_observation[t]
         self.observations = env_rows(self.next_observation, B)
         self.reward, self.done, self.timeout = batch.env.reward[t], batch.env.done[t], batch.env.timeout[t]
+        self.reward_cells, self.done_cells = _cells(self.reward), _cells(self.done)
         env_info = _at(batch.env.env_info, t)
         columns = () if env_info is None else tuple(env_info)
         self.columns = tuple(_Unused(env_info._fields[i]) if column is None else column for i, column in enumerate(columns))
+        self.column_cells = tuple(map(_cells, self.columns))
         self.env_timeout = getattr(env_info, "timeout", None)
         self.traj_done = getattr(env_info, "traj_done", self.done)
 
@@ -289,6 +339,11 @@ class _Views(NamedTuple):
     rows: list[_Row]
     first_observation: Any  # structure [1,B,...]
     actor: BatchActor | RemoteActor
+    # Observations of floating point numbers, with their names: [1,B,...], [T,B,...], and two kinds of slots [K,B,...].
+    first_floats: list[tuple[str, np.ndarray]]
+    next_floats: list[tuple[str, np.ndarray]]
+    final_floats: list[tuple[str, np.ndarray]]
+    terminal_floats: list[tuple[str, np.ndarray]]
 
 
 class TrainingCollector(DecorrelatingStartCollector):
@@ -321,7 +376,9 @@ class TrainingCollector(DecorrelatingStartCollector):
 
     def _look_up(self, batch: Samples) -> _Views:
         rows = [_Row(batch, t, len(self.envs)) for t in range(self.batch_T)]
-        return _Views(batch, rows, batch.env.observation[0:1], self.make_actor(self._inputs))
+        first, observations = batch.env.observation[0:1], batch.env.next_observation
+        floats = [float_leaves(x, "observation") for x in (first, observations, batch.final_observation, batch.terminal_observation)]
+        return _Views(batch, rows, first, self.make_actor(self._inputs), *floats)
 
     @classmethod
     def records_ends(cls) -> bool:
@@ -334,7 +391,9 @@ class TrainingCollector(DecorrelatingStartCollector):
             return RemoteActor(self.sync, [self.samples_np.agent.action[t] for t in range(self.batch_T)])
         null_action = self.envs[0].action_space.null_value()
         inputs = agent_inputs.prev_action, agent_inputs.prev_reward
-        return BatchActor(self.agent, self.samples_np, *inputs, null_action, self.mid_batch_reset)
+        actor = BatchActor(self.agent, self.samples_np, *inputs, null_action, self.mid_batch_reset)
+        actor.first_env = self._calls.env_ranks[0]
+        return actor
 
     def collect_batch(self, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> tuple[AgentInputs, list, list]:
         """Fill the batch with `batch_T` steps of every environment.
@@ -359,6 +418,8 @@ class TrainingCollector(DecorrelatingStartCollector):
         actor.finish()
         self._keep_last_observations(row)
         self._check_rewards()
+        self._check_timeouts(row)
+        self.check_observations()
         self._tracker.end_batch(self.samples_np)
         return agent_inputs, traj_infos, completed
 
@@ -472,18 +533,29 @@ class TrainingCollector(DecorrelatingStartCollector):
         Returns:
             The outcomes ``(b, reward, done, env_info)``, and the environments whose episode or trajectory ended.
         """
-        observations, rewards, dones, columns, outcomes, ended = row.observations, row.reward, row.done, row.columns, [], []
+        observations, rewards, dones, columns = row.observations, row.reward_cells, row.done_cells, row.column_cells
+        outcomes: list = []
+        ended: list[int] = []
         b, has_traj_done = 0, row.traj_done is not row.done
         try:
             for b, step_env in self._running:
                 reward, done, env_info = step_env(action[b], observations[b])
-                rewards[b] = reward
+                if type(done) not in _FLAGS:
+                    done = as_flag(done)
+                try:
+                    rewards[b] = reward
+                except (TypeError, ValueError):
+                    rewards[b] = reward = as_number(reward)
                 dones[b] = done
                 if columns:
                     if type(env_info) is not self._env_info_type:
                         self._check_env_info(env_info)
-                    for column, value in zip(columns, env_info):
-                        column[b] = value
+                    try:
+                        for column, value in zip(columns, env_info):
+                            column[b] = value
+                    except (TypeError, ValueError, OverflowError):
+                        for column, value, name in zip(row.columns, env_info, env_info._fields):
+                            _fit(b, value, column, f"env_info.{name}")
                 if done or (has_traj_done and env_info.traj_done):
                     ended.append(b)
                 outcomes.append((b, reward, done, env_info))
@@ -498,16 +570,59 @@ class TrainingCollector(DecorrelatingStartCollector):
         if got != expected:
             got = type(env_info).__name__ if got is None else f"fields {list(got)}"
             raise ValueError(f"env_info: expected the fields {list(expected)} at every step, got {got}.")
+        for name in {"timeout", "traj_done"}.intersection(got):
+            as_flag(getattr(env_info, name), f"env_info.{name}")
         self._env_info_type = type(env_info)
 
     def _check_rewards(self) -> None:
         """Raise, naming environment and step, if a reward of this batch is not a finite number."""
         reward = self.samples_np.env.reward
-        if not np.isfinite(reward).all():
-            t, b = np.argwhere(~np.isfinite(reward))[0]
-            error = ValueError(f"reward: expected a finite number, got {reward[t, b]}.")
-            self._calls.explain(error, b, self._when(t))
-            raise error
+        where = first_not_finite(reward)
+        if where is not None:
+            t, b = where
+            self._refuse(b, self._when(t), f"reward: expected a finite number, got {reward[t, b]}.")
+
+    def _check_timeouts(self, row: _Row) -> None:
+        """Raise, naming environment and step, if env_info says of a step that time ran out, but not that the episode ended."""
+        if row.env_timeout is None:
+            return
+        env = self.samples_np.env
+        wrong = env.env_info.timeout > env.done
+        if wrong.any():
+            t, b = np.argwhere(wrong)[0]
+            self._refuse(b, self._when(t), "env_info.timeout: expected False where done is False, got True: a timeout ends the episode.")
+
+    def check_observations(self) -> None:
+        """Raise ValueError, naming field, environment and step, if an observation of this batch is NaN or infinite.
+
+        It costs a pass over those of floating point numbers, and nothing for others. A collector for environments in which such values mean
+        something, and agents that know what, overrides it.
+        """
+        views, env = self._views[id(self.samples_np)], self.samples_np.env
+        for name, observation in views.first_floats:
+            where = first_not_finite(observation)
+            if where is not None:
+                self._refuse_observation(name, observation, where, f"before {self._when(0)}")
+        for name, observation in views.next_floats:
+            where = first_not_finite(observation)
+            if where is not None:
+                t, b = where[:2]
+                when = "after a reset" if env.done[t, b] else "observed"
+                self._refuse_observation(name, observation, where, f"{when} at the end of {self._when(t)}")
+        for floats, counts in ((views.final_floats, self._n_timeouts), (views.terminal_floats, self._n_terminals)):
+            for name, observation in floats if any(counts) else ():
+                where = first_not_finite(observation[: max(counts)])
+                if where is not None:
+                    self._refuse_observation(name, observation, where, f"at the end of an episode, in batch {self._itr}")
+
+    def _refuse_observation(self, name: str, observation: np.ndarray, where: tuple[int, ...], when: str) -> None:
+        text = f"{element(name, where[2:])}: expected a finite number, got {observation[where]}."
+        self._refuse(where[1], when, text)
+
+    def _refuse(self, b: int, when: str, text: str) -> None:
+        error = ValueError(text)
+        self._calls.explain(error, b, when)
+        raise error
 
     def _end_episodes(self, t: int, row: _Row, ended: list[int], completed: list) -> None:
         """Keep what truncated episodes end with, finish TrajInfos, reset environments or let them stand still."""
@@ -636,6 +751,7 @@ class EvalCollector(BaseEvalCollector):
             for b in running:
                 try:
                     reward, done, env_info = calls.steps[b](action[b], rows[b])
+                    reward, done = _checked(reward, done)
                 except (Exception, SystemExit) as error:
                     calls.explain(error, b, f"step {t} of the evaluation at iteration {itr}")
                     raise
@@ -676,7 +792,9 @@ class EvalCollector(BaseEvalCollector):
         """Return who chooses the actions: the agent in this process, or an action server."""
         if self.gpu:
             return RemoteActor(self.sync, EveryStep(buffer_.action))
-        return EvalActor(self.agent, buffer_, self.envs[0].action_space.null_value())
+        actor = EvalActor(self.agent, buffer_, self.envs[0].action_space.null_value())
+        actor.first_env = 0 if self.env_ranks is None else int(self.env_ranks[0])
+        return actor
 
 
 class TrajInfoList(list):

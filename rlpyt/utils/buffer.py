@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from multiprocessing import context, reduction
@@ -224,6 +224,30 @@ def buffer_leaves(buffer_: Any) -> list:
     leaves: list = []
     _append_leaves(buffer_, leaves)
     return leaves
+
+
+def named_leaves(buffer_: Any, name: str) -> list[tuple[str, Any]]:
+    """Return the leaves of a structure of named tuples with their paths, such as "name.field", depth first, without the Nones."""
+    if isinstance(buffer_, tuple):
+        return [leaf for field, part in zip(buffer_._fields, tuple(buffer_)) for leaf in named_leaves(part, f"{name}.{field}")]
+    return [] if buffer_ is None else [(name, buffer_)]
+
+
+def element(name: str, index: Iterable[int]) -> str:
+    """Return the name of an element of an array, such as "name[2, 3]"; that of a single number is its own."""
+    index = ", ".join(map(str, index))
+    return f"{name}[{index}]" if index else name
+
+
+def float_leaves(buffer_: Any, name: str) -> list[tuple[str, np.ndarray]]:
+    """Return those leaves of a structure of numpy arrays that hold floating point numbers, with their paths."""
+    return [(path, leaf) for path, leaf in named_leaves(buffer_, name) if leaf.dtype.kind in "fc"]
+
+
+def first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
+    """Return the index of the first number that is NaN or infinite, None if there is none; which costs less than a sum."""
+    is_finite = np.isfinite(array)
+    return None if is_finite.all() else tuple(np.argwhere(~is_finite)[0].tolist())
 
 
 def _append_leaves(buffer_: Any, leaves: list) -> None:

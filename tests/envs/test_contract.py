@@ -7,6 +7,7 @@ from tiers import processes
 from rlpyt.envs import gym, gym_schema
 from rlpyt.envs.base import Env
 from rlpyt.envs.contract import check_env
+from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
 
 
@@ -64,6 +65,17 @@ class TimeoutWithoutDone(CountingEnv):
 class RewardIsAnArray(CountingEnv):
     def step(self, action):
         return super().step(action)._replace(reward=np.zeros(2))
+
+
+class FarAway(CountingEnv):
+    """What it observes is in its space."""
+
+    def __init__(self):
+        super().__init__()
+        self._observation_space = FloatBox(-np.inf, np.inf, shape=(4,))
+
+    def _observation(self):
+        return np.full(4, np.inf, np.float32)
 
 
 class DoneIsANumber(CountingEnv):
@@ -136,6 +148,7 @@ class ActionOutsideItsSpace(CountingEnv):
         (InfoChanges, r"env_info at step \d+.t must have dtype int64, has float64"),
         (TimeoutWithoutDone, "env_info.timeout is True at step 0, but done is not"),
         (RewardIsAnArray, "must be one number"),
+        (FarAway, r"The observation of reset\(\) must be finite"),
         (DoneIsANumber, "done at step 0 must be True or False"),
         (ForgetsTheSeed, "the writing method wrote"),
         (SpacesForgetTheSeed, "spaces of two environments must sample alike"),

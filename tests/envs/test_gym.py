@@ -127,8 +127,33 @@ def test_rewards_of_any_numeric_type_become_floats(reward):
 
 @pytest.mark.parametrize("reward", [None, "1", np.zeros(2), [1, 2]])
 def test_what_is_not_one_number_is_refused_as_reward(reward):
-    with pytest.raises(TypeError, match="reward must be one number, got " + re.escape(repr(reward))):
+    with pytest.raises(TypeError, match="reward: expected one number, got " + re.escape(repr(reward))):
         GymEnvWrapper(ScriptedEnv(reward=lambda t: reward))
+
+
+@pytest.mark.parametrize("name", ["terminated", "truncated", "done"])
+@pytest.mark.parametrize("flag", [None, "False", float("nan"), 7, np.zeros(2, bool)], ids=str)
+def test_what_is_no_flag_is_refused_by_name_at_once_and_later(name, flag):
+    for first in (1, 3):
+        env = ScriptedEnv(**{name.replace("done", "terminated"): lambda t, first=first: flag if t >= first else np.bool_(False)})
+        if name == "done":
+            env = Classic(env)
+        with pytest.raises(TypeError, match=rf"{name}: expected True or False, got {re.escape(repr(flag))}"):
+            step_through(GymEnvWrapper(env), 5)
+
+
+class Classic:
+    """Steps as those of classic gym are."""
+
+    def __init__(self, env):
+        self.env, self.action_space, self.observation_space = env, env.action_space, env.observation_space
+
+    def reset(self):
+        return self.env.reset()[0]
+
+    def step(self, action):
+        observation, reward, terminated, _, info = self.env.step(action)
+        return observation, reward, terminated, info
 
 
 def test_a_reward_that_is_missing_later_is_refused_at_that_step():

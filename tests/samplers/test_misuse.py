@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -9,11 +10,14 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
+import torch
 from agents_for_tests import AlternatingRnnAgent, RecordingAgent, RnnAgent
 from collecting import KINDS, ONE_OF_EACH, SAMPLERS, kinds, make_sampler
 from envs import CountingEnv
-from tiers import full, processes
+from tiers import full, processes, thinned
 
+from rlpyt.agents.base import AgentStep
+from rlpyt.samplers import collectors
 from rlpyt.samplers.buffer import get_example_outputs
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -22,6 +26,10 @@ from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCol
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.samplers.workers import WorkerError
+from rlpyt.spaces.composite import Composite
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.int_box import IntBox
+from rlpyt.utils.collections import namedarraytuple
 
 ALL = {"serial": SerialSampler, **SAMPLERS}
 ALTERNATING = [AlternatingSampler, NoOverlapAlternatingSampler]
@@ -216,7 +224,6 @@ class OddEnv(CountingEnv):
 ODD = [
     (dict(env_info=Swapped(2, 1)), r"env_info: expected the fields \['a', 'b'\].*got fields \['b', 'a'\]"),
     (dict(env_info=dict(a=1, b=2)), "env_info: expected the fields.*got dict"),
-    (dict(reward=None), "reward: expected a finite number, got nan"),
     (dict(reward=float("inf")), "reward: expected a finite number, got inf"),
     (dict(observation=np.zeros(3, np.float32)), r"observation: expected shape \(4,\), got \(3,\)"),
     (dict(observation=np.zeros(4, complex)), "observation: expected dtype float32, got complex128"),
@@ -237,20 +244,276 @@ def test_what_an_environment_gets_wrong_later_on_is_named_with_environment_and_s
     sampler.shutdown()
 
 
-class ScalarsEnv(CountingEnv):
-    """Its reward is an array with one element."""
+Score = namedtuple("Score", ["points", "at"])
+ManyInfo = namedtuple("ManyInfo", ["real", "whole", "flag", "array", "score", "timeout", "unused"])
+
+
+class WrongEnv(CountingEnv):
+    """Returns something else in a step: from the n-th on, or in the n-th only; other things in env_info than the base class."""
+
+    def __init__(self, wrong=None, info=None, n=6, for_good=False):
+        super().__init__(episode_length=100)
+        self.wrong, self.info, self.n, self.for_good, self.n_steps = wrong or {}, info or {}, n, for_good, 0
 
     def step(self, action):
+        self.n_steps += 1
         step = super().step(action)
-        return step._replace(reward=np.array(step.reward), done=np.bool_(step.done))
+        env_info = ManyInfo(0.5, 3, True, np.zeros(2, np.float32), Score(1.0, np.zeros(2)), False, None)
+        is_wrong = self.n_steps >= self.n if self.for_good else self.n_steps == self.n
+        return step._replace(env_info=env_info._replace(**self.info) if is_wrong else env_info, **self.wrong if is_wrong else {})
+
+
+def sampled(EnvCls, n_batches=1, kind="serial", T=8, B=2, **env):
+    sampler = make_sampler(kind, EnvCls=EnvCls, env=env, T=T, B=B, decorrelation=0)
+    try:
+        sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
+        return [sampler.obtain_samples(itr)[0] for itr in range(n_batches)]
+    finally:
+        sampler.shutdown()
+
+
+def error_of(call, *args, **kwargs):
+    """What a call raises, with its notes."""
+    with pytest.raises((ValueError, TypeError, WorkerError)) as info:
+        call(*args, **kwargs)
+    return str(info.value) + "".join(getattr(info.value, "__notes__", []))
+
+
+NO_NUMBERS = [None, "1.0", "one", np.zeros(2), [1.0, 2.0], [[1], [2, 3]], {}, 1j]
+NO_FLAGS = [None, "False", "", "1", float("nan"), 7, -1, 0.5, np.zeros(2, bool), [True, False], [], {}]
+WRONG_INFO = [
+    (dict(real=None), "env_info.real: expected dtype float64 and shape"),
+    (dict(real="0.5"), "env_info.real: expected dtype float64 and shape"),
+    (dict(real=np.zeros(3)), "env_info.real: expected dtype float64 and shape"),
+    (dict(whole=None), "env_info.whole: expected dtype int64 and shape"),
+    (dict(whole="3"), "env_info.whole: expected dtype int64 and shape"),
+    (dict(whole=2.5), "env_info.whole: expected dtype int64 and shape"),
+    (dict(whole=2**70), "env_info.whole: expected dtype int64 and shape"),
+    (dict(array=np.zeros(3)), r"env_info.array: expected dtype float32 and shape \(2,\)"),
+    (dict(array="text"), r"env_info.array: expected dtype float32 and shape \(2,\)"),
+    (dict(array=[[1], [2, 3]]), r"env_info.array: expected dtype float32 and shape \(2,\)"),
+    (dict(score=Score(1.0, np.zeros(3))), r"env_info.score.at: expected dtype float64 and shape \(2,\)"),
+    (dict(score=Score("?", np.zeros(2))), "env_info.score.points: expected dtype float64 and shape"),
+    (dict(score=Swapped(1, 2)), r"env_info.score: expected the fields \['points', 'at'\] at every step, got fields \['b', 'a'\]"),
+    (dict(unused=1), "env_info.unused: expected None at every step"),
+    (dict(timeout=True), "env_info.timeout: expected False where done is False, got True"),
+]
+WRONG = [(dict(wrong=dict(reward=value)), "reward: expected one number, got") for value in NO_NUMBERS]
+WRONG += [(dict(wrong=dict(done=value)), "done: expected True or False, got") for value in NO_FLAGS]
+WRONG += [(dict(info=info), said) for info, said in WRONG_INFO]
+
+
+@pytest.mark.parametrize("env, said", WRONG, ids=str)
+def test_a_reward_done_or_info_that_does_not_fit_is_named_with_field_environment_and_step(env, said):
+    text = error_of(sampled, WrongEnv, **env)
+    assert re.search(said, text) and re.search(r"environment [01], (in )?step 5 of batch 0 \(environment step 5\)", text)
+
+
+@pytest.mark.parametrize("kind", kinds([name for name in ONE_OF_EACH if name != "serial"], quick=["CPU, 2 workers"]))
+@pytest.mark.parametrize("env, said", [WRONG[1], WRONG[9], WRONG[-1]], ids=str)
+def test_so_it_is_in_workers(kind, env, said):
+    text = error_of(sampled, WrongEnv, kind=kind, B=4, **env)
+    assert re.search(said, text) and "step 5 of batch 0" in text
+
+
+@pytest.mark.parametrize("env, said", [WRONG[1], WRONG[9]], ids=str)
+def test_so_it_is_from_the_first_step_on_and_before_and_in_evaluations(env, said):
+    text = error_of(sampled, WrongEnv, n=1, for_good=True, **env)
+    assert re.search(said, text) and "WrongEnv, in a step that is an example" in text
+    sampler = make_sampler("serial", EnvCls=WrongEnv, env=dict(env, n=2, for_good=True), decorrelation=1000)
+    assert re.search(f"{said}.*environment 0, in step 1 of decorrelation", error_of(sampler.initialize, RecordingAgent(), seed=0))
+    sampler.shutdown()
+    sampler = make_sampler("serial", env={}, eval_EnvCls=WrongEnv, eval_env_kwargs=dict(env, n=4))
+    sampler.initialize(RecordingAgent(), seed=0)
+    assert re.search(f"{said}.*environment 0, step 3 of the evaluation", error_of(sampler.evaluate_agent, 0))
+    sampler.shutdown()
 
 
 @pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
-def test_arrays_of_one_element_are_numbers(kind):
-    sampler = make_sampler(kind, EnvCls=ScalarsEnv, env={}, B=4)
+@pytest.mark.parametrize(
+    "reward, done",
+    [
+        (np.array, np.bool_),  # 0-d
+        (lambda x: np.array([x]), lambda x: np.array([x])),
+        (lambda x: np.array([[x]], np.int32), int),
+        (np.float64, np.array),
+        (int, float),
+    ],
+    ids=["0-d", "one element", "2-d", "numpy", "other types"],
+)
+def test_numbers_of_any_type_and_arrays_of_one_element_are_numbers(kind, reward, done):
+    """As environments for classic gym return them, which numpy's assignments took."""
+    env = dict(reward=reward, done=done)
+    sampler = make_sampler(kind, EnvCls=ScalarsEnv, env=env, B=4)
     sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
     samples, _ = sampler.obtain_samples(0)
     np.testing.assert_array_equal(samples.env.reward, samples.env.env_info.t)
+    np.testing.assert_array_equal(samples.env.done, samples.env.env_info.t == 5)
+    assert [info.Length for info in sampler.evaluate_agent(0)] == [5] * 18
+    sampler.shutdown()
+
+
+class ScalarsEnv(CountingEnv):
+    """Returns its reward and done as something else; so does its info."""
+
+    def __init__(self, reward, done):
+        super().__init__()
+        self.reward, self.done = reward, done
+
+    def step(self, action):
+        step = super().step(action)
+        info = step.env_info._replace(t=np.array([step.env_info.t]) if step.env_info.t > 1 else step.env_info.t)
+        return step._replace(reward=self.reward(step.reward), done=self.done(step.done), env_info=info)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Observations that are not finite
+# ---------------------------------------------------------------------------------------------------------------------
+Pair = namedarraytuple("Pair", ["image", "speed"])
+
+
+class BadObservationEnv(CountingEnv):
+    """The second of its numbers is `bad` in the n-th step; or what is observed at the end, or at the beginning, of the first episode."""
+
+    def __init__(self, bad=np.nan, n=None, at=None, length=100, end="timeout"):
+        super().__init__(episode_length=length, end=end)
+        self.bad, self.n, self.at, self.n_steps, self.n_resets = bad, n, at, 0, 0
+
+    def _spoilt(self, observation, is_now):
+        if is_now:
+            observation[1] = self.bad
+        return observation
+
+    def step(self, action):
+        self.n_steps += 1
+        step = super().step(action)
+        is_now = self.n_steps == self.n or (self.at == "end" and step.done)
+        return step._replace(observation=self._spoilt(step.observation, is_now))
+
+    def reset(self):
+        self.n_resets += 1
+        return self._spoilt(super().reset(), self.at == "reset" and self.n_resets == 2)
+
+
+@pytest.mark.parametrize("bad", thinned([np.nan, np.inf, -np.inf], quick=[np.nan]))
+@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "async CPU"]))
+def test_an_observation_that_is_not_finite_is_named_with_environment_and_step(kind, bad):
+    env = [dict(bad=bad, n=6 if b == 2 else None) for b in range(4)]
+    sampler = make_sampler(kind, EnvCls=BadObservationEnv, env=env, T=4, B=4, decorrelation=0)
+    if kind.startswith("async"):
+        sampler.async_initialize(RecordingAgent(), seed=0)
+        sampler.initialize(dict(workers_cpus=[0, 1], set_affinity=False))
+        sampler.obtain_samples(0, 0)
+        text = error_of(sampler.obtain_samples, 1, 1)
+    else:
+        sampler.initialize(RecordingAgent(), affinity=KINDS[kind].affinity, seed=0)
+        sampler.obtain_samples(0)
+        text = error_of(sampler.obtain_samples, 1)
+    assert f"observation[1]: expected a finite number, got {bad}." in text
+    assert "environment 2, observed at the end of step 1 of batch 1 (environment step 5)" in text
+    sampler.shutdown()
+
+
+@pytest.mark.parametrize("wait_reset", [False, True])
+def test_so_it_is_after_a_reset_and_at_the_end_of_an_episode(wait_reset):
+    def first_error(**settings):
+        sampler = make_sampler(
+            "serial", EnvCls=BadObservationEnv, env=settings, T=8, B=2, decorrelation=0, wait_reset=wait_reset,
+            keep_terminal_observations=True,
+        )
+        sampler.initialize(RecordingAgent(), seed=0)
+        try:
+            return error_of(lambda: [sampler.obtain_samples(itr) for itr in range(3)])
+        finally:
+            sampler.shutdown()
+
+    after_reset = first_error(at="reset", length=5)
+    where = "before step 0 of batch 1" if wait_reset else "after a reset at the end of step 4 of batch 0"
+    assert f"environment 0, {where}" in after_reset and "observation[1]: expected a finite number, got nan" in after_reset
+    for end in ("timeout", "terminated"):
+        text = first_error(at="end", length=5, end=end)
+        assert "environment 0, at the end of an episode, in batch 0" in text and "observation[1]" in text
+
+
+class PairEnv(CountingEnv):
+    """An image of uint8, and a speed."""
+
+    def __init__(self, n=None):
+        super().__init__(episode_length=100)
+        self._observation_space = Composite([IntBox(0, 255, shape=(2, 2), dtype="uint8"), FloatBox(-10, 10, shape=(3,))], Pair)
+        self.n, self.n_steps = n, 0
+
+    def _pair(self):
+        speed = np.zeros(3, np.float32)
+        speed[2] = np.nan if self.n_steps == self.n else 0
+        return Pair(np.full((2, 2), 255, np.uint8), speed)
+
+    def reset(self):
+        super().reset()
+        return self._pair()
+
+    def step(self, action):
+        self.n_steps += 1
+        return super().step(action)._replace(observation=self._pair())
+
+
+class StillAgent(RecordingAgent):
+    """Looks at nothing."""
+
+    def step(self, observation, prev_action, prev_reward):
+        return AgentStep(action=torch.zeros(prev_reward.shape, dtype=torch.int64), agent_info=None)
+
+
+def test_the_field_of_a_structure_is_named():
+    sampler = make_sampler("serial", EnvCls=PairEnv, env=dict(n=3), T=8, B=2, decorrelation=0, eval_n_envs=0)
+    sampler.initialize(StillAgent(), seed=0)
+    assert "observation.speed[2]: expected a finite number, got nan" in error_of(sampler.obtain_samples, 0)
+    sampler.shutdown()
+
+
+def test_observations_of_integers_are_not_looked_at(monkeypatch):
+    looked = []
+    monkeypatch.setattr(collectors, "first_not_finite", lambda array: looked.append(array.dtype) or None)
+    sampler = make_sampler("serial", EnvCls=PairEnv, env={}, T=8, B=2, decorrelation=0, eval_n_envs=0)
+    sampler.initialize(StillAgent(), seed=0)
+    sampler.obtain_samples(0)
+    assert set(looked) == {np.dtype("float32")} and len(looked) == 3, "rewards, the first speeds, and those that follow"
+    sampler.shutdown()
+
+
+def test_a_collector_for_environments_that_mean_something_by_them_says_so():
+    def unchecked(CollectorCls):
+        return type("Unchecked", (CollectorCls,), dict(check_observations=lambda self: None))
+
+    sampler = make_sampler(
+        "serial", EnvCls=PairEnv, env=dict(n=3), T=8, B=2, decorrelation=0, eval_n_envs=0, change_collector=unchecked
+    )
+    sampler.initialize(StillAgent(), seed=0)
+    assert np.isnan(sampler.obtain_samples(0)[0].env.observation.speed.numpy()).sum() == 2
+    sampler.shutdown()
+
+
+class FussyAgent(RecordingAgent):
+    """Raises where it is given what is not finite, as distributions do."""
+
+    def step(self, observation, prev_action, prev_reward):
+        if not torch.isfinite(observation).all():
+            raise ValueError("probabilities must be finite")
+        return super().step(observation, prev_action, prev_reward)
+
+
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH, quick=["serial", "GPU, 2 workers"]))
+def test_what_an_agent_raises_because_of_it_names_the_environment_as_well(kind):
+    env = [dict(n=2 if b == 3 else None) for b in range(4)]
+    settings = dict(EnvCls=BadObservationEnv, env=env, eval_env_kwargs=dict(n=3), eval_n_envs=4)
+    sampler = make_sampler(kind, T=4, B=4, decorrelation=0, **settings)
+    sampler.initialize(FussyAgent(), affinity=KINDS[kind].affinity, seed=0)
+    text = error_of(sampler.obtain_samples, 0)
+    assert "observation[1]: expected a finite number, got nan. This was in environment 3, in what the agent was given for step 2" in text
+    sampler.shutdown()
+    sampler.initialize(FussyAgent(), affinity=KINDS[kind].affinity, seed=0)
+    text = error_of(sampler.evaluate_agent, 0)
+    assert re.search(r"got nan. This was in environment \d, in what the agent was given for step 3", text)
     sampler.shutdown()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import fast_reset, fast_step, write_observation
+from rlpyt.envs.base import as_flag, fast_reset, fast_step, write_observation
 from rlpyt.episodes.specs import EnvSpec, StepType
 
 GOES_ON, TERMINAL, TIMEOUT = 0, int(StepType.TERMINAL), int(StepType.TIMEOUT)
@@ -48,6 +48,8 @@ class RlpytDriver:
     def step(self, action: Any, observation_out: Any) -> tuple[float, int, Any]:
         """Step, writing the observation; return the reward, how the episode ended (or GOES_ON), and the env_info."""
         reward, done, env_info = self._step(action, observation_out)
+        if done is not False:
+            done = as_flag(done)
         is_over = getattr(env_info, "traj_done", done)
         if not done and not is_over:
             return reward, GOES_ON, env_info

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlpyt.envs.base import as_number
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.specs import StepType
 from rlpyt.episodes.trees import as_dictionaries, map_structure, stack
@@ -544,7 +545,7 @@ class Recorder:
     def record(self, b: int, reward: float, env_info: Any) -> int:
         """Record what the action of column `b` led to, besides the observation; return the steps of its episode so far."""
         chunk, t = self.chunk, self.t
-        chunk.reward[t, b] = reward
+        chunk.reward[t, b] = reward if type(reward) is float else as_number(reward)
         if chunk.env_info.parts is None:
             chunk.env_info.allocate(env_info, chunk.T, self.B, batched=False)
         chunk.env_info.put(t, b, env_info)

@@ -830,3 +830,44 @@ def test_an_episode_in_progress_that_was_begun_elsewhere():
     assert InProgressEpisode(env, observation).episode_info == {}
     with pytest.raises(ValueError, match="initial_observation"):
         InProgressEpisode(env, episode_info=info)
+
+
+class WrongEnv(CountingEnv):
+    """Goes wrong in its third step."""
+
+    def __init__(self, wrong):
+        super().__init__(5)
+        self.wrong = wrong
+
+    def step(self, action):
+        step = super().step(action)
+        if step.env_info.t == 3:
+            if self.wrong == "exit":
+                raise SystemExit
+            step = step._replace(**self.wrong)
+        return step
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        (dict(reward="1.0"), "reward: expected one number, got '1.0'"),
+        (dict(reward=None), "reward: expected one number, got None"),
+        (dict(reward=np.zeros(2)), "reward: expected one number, got array"),
+        (dict(done=None), "done: expected True or False, got None"),
+        (dict(done="False"), "done: expected True or False, got 'False'"),
+        ("exit", r"An environment called sys.exit\(\)"),
+    ],
+    ids=str,
+)
+def test_a_reward_or_done_that_is_none_and_an_exit_are_failures_by_name(wrong, said):
+    played = worker(VecWorker, RandomPolicy(), [CountingEnv(4), WrongEnv(wrong)], n_envs=2)
+    with pytest.raises((TypeError, RuntimeError), match=said) as info:
+        played.play_episodes(2)
+    assert "environment 1 of worker 0, in step 2" in str(info.value) + str(getattr(info.value, "__notes__", ""))
+
+
+def test_arrays_of_one_element_are_numbers():
+    env = WrongEnv(dict(reward=np.array([7.5]), done=np.array([0])))
+    batch = worker(VecWorker, RandomPolicy(), [env], n_envs=1).play_episodes(1).to_batch()
+    assert batch.rewards.tolist() == [1, 2, 7.5, 4, 5]

@@ -54,6 +54,8 @@ class GpuSamplerBase(ParallelSamplerBase):
                 )
                 for columns in self._group_columns(self.batch_spec.B)
             ]
+            for actor, columns in zip(actors, self._group_columns(self.batch_spec.B)):
+                actor.first_env = int(self._env_ranks[columns.start])
             if self.agent.device.type == "cuda":
                 batch = self.samples_np._replace(final_observation=None, terminal_observation=None)
                 self._pinned.append(PinnedMemory(batch, self.agent.device))
@@ -65,6 +67,7 @@ class GpuSamplerBase(ParallelSamplerBase):
         for columns in self._group_columns(self.eval_n_envs):
             step_buffer = self.eval_step_buffer_np[columns.start : columns.stop]
             actors.append(EvalActor(self.agent, step_buffer, self._null_action))
+            actors[-1].first_env = self._first_eval_env + columns.start
             n_workers.append(sum(1 for share in self._eval_columns if share and share[0] in columns))
         return self._groups(actors, n_workers)
 

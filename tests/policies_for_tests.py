@@ -1,10 +1,16 @@
 """Policies, environments and oracles for tests of episodic samplers: importable as ``policies_for_tests`` here and in spawned processes."""
 
+import random
+
+import gymnasium
 import numpy as np
 from envs import CountingEnv
+from gymnasium import spaces
 
 from rlpyt.envs.base import EnvStep
 from rlpyt.envs.grid_world import GridWorldEnv
+from rlpyt.episodes import Environment, EnvSpec, StepType
+from rlpyt.episodes import EnvStep as WholeStep
 from rlpyt.samplers.episodic import WorkerFactory
 
 PATH = [1, 1, 2, 1, 2, 2]  # From the start of the 4x4 grid to its goal, by moves.
@@ -96,6 +102,79 @@ class RandomLengthEnv(CountingEnv):
         observation = super().reset()
         self._next_end = self.long if self._lengths_rng.random() < 0.5 else 1
         return observation
+
+
+class NoisyEnvironment(Environment):
+    """Observes random numbers of a generator that nothing seeds, for four steps."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,), np.float64), spaces.Discrete(3)
+    spec, render_modes = EnvSpec(observation_space, action_space, 4), ()
+
+    def __init__(self):
+        self._hidden = {"inside": [np.random.default_rng(0)]}
+
+    def observe(self):
+        return self._hidden["inside"][0].uniform(size=1)
+
+    def reset(self):
+        self._t = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self._t += 1
+        return WholeStep(self.spec, action, 1.0, self.observe(), {}, StepType.get_step_type(self._t, 4, False))
+
+    def render(self, mode):
+        pass
+
+    def visualize(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class NoisyGym(gymnasium.Env):
+    """The same for gymnasium: `reset` takes a seed, and ignores it."""
+
+    observation_space, action_space = NoisyEnvironment.observation_space, NoisyEnvironment.action_space
+
+    def __init__(self):
+        self.mine = random.Random(0)
+
+    def observe(self):
+        return np.array([self.mine.random()])
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.observe(), 1.0, self.t == 4, False, {}
+
+
+class NoisyRlpytEnv(CountingEnv):
+    """The same for rlpyt: `seed` leaves the generator alone."""
+
+    def __init__(self):
+        super().__init__(episode_length=4)
+        self._mine = np.random.RandomState(0)
+
+    def _observation(self):
+        return self._mine.uniform(size=super()._observation().shape).astype(np.float32)
+
+
+def noisy_envs():
+    """Environments that share their random numbers with their copies, if nobody takes care."""
+    return dict(
+        environment=NoisyEnvironment(), gym=NoisyGym(), wrapped=gymnasium.wrappers.TimeLimit(NoisyGym(), 9), rlpyt=NoisyRlpytEnv()
+    )
+
+
+def n_different(episodes):
+    """How many of the episodes are not a repetition of another one."""
+    return len({x.tobytes() for x in episodes.observations_list})
 
 
 def by_hand(env, policy, limit=100):

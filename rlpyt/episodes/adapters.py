@@ -11,10 +11,11 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from rlpyt.envs.base import Env, horizon_of
-from rlpyt.envs.gym import GymEnvWrapper
+from rlpyt.envs.gym import GymEnvWrapper, _accepts
 from rlpyt.episodes.environment import Environment, Wrapper
 from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+from rlpyt.utils.seed import seed_env
 
 
 def is_rlpyt(env: Any) -> bool:
@@ -74,6 +75,14 @@ def as_rlpyt(env: Any) -> Env:
     raise _no_env(env)
 
 
+def seeds_itself(env: Any) -> bool:
+    """Return whether an environment has a way of its own to be seeded, and not only that of its base class, which seeds the spaces."""
+    inner = getattr(env, "unwrapped", env)
+    if isinstance(inner, gymnasium.Env):
+        return _accepts(inner.reset, "seed")
+    return getattr(type(inner), "seed", None) not in (None, Env.seed, Environment.seed, Wrapper.seed)
+
+
 def original(env: Any) -> Any:
     """Return the environment that `as_rlpyt` made `env` from, where it is known; else `env` itself."""
     if isinstance(env, EnvironmentAsRlpyt):
@@ -93,7 +102,7 @@ def _no_env(env: Any) -> TypeError:
 class EnvironmentAsGymnasium(gymnasium.Env):
     """An `Environment` with the interface of gymnasium.
 
-    ``reset(seed=...)`` seeds the environment (see `Environment.seed`) and returns the information on the episode as its info.
+    ``reset(seed=...)`` seeds the environment (see `rlpyt.utils.seed.seed_env`) and returns the information on the episode as its info.
 
     Args:
         env: the environment.
@@ -128,7 +137,7 @@ class EnvironmentAsGymnasium(gymnasium.Env):
         """Begin a new episode; return the observation and the information on the episode."""
         super().reset(seed=seed)
         if seed is not None:
-            self.env.seed(seed)
+            seed_env(self.env, seed)
         return self.env.reset()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
@@ -155,7 +164,9 @@ class _Copies:
         self.env = env
 
     def __call__(self, **kwargs: Any) -> EnvironmentAsGymnasium:
-        return EnvironmentAsGymnasium(copy.deepcopy(self.env))
+        env = copy.deepcopy(self.env)
+        seed_env(env, None)
+        return EnvironmentAsGymnasium(env)
 
     def __deepcopy__(self, memo: dict) -> _Copies:
         """Return the same: gymnasium copies specifications whenever a wrapper is asked for its own."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlpyt.samplers.episodic.env_update import EnvUpdate, ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from rlpyt.utils.misc import takes_keyword
+from rlpyt.utils.seed import seed_env
 
 
 class TaskSampler:
@@ -134,7 +135,7 @@ class EnvPoolSampler(TaskSampler):
         return [ExistingEnvUpdate(self._envs[i]) for i in self._draw(n_tasks, len(self._envs), False)]
 
     def grow_pool(self, new_size: int) -> None:
-        """Enlarge the pool to `new_size` by copies of its environments, each with random numbers of its own where it has `seed`.
+        """Enlarge the pool to `new_size` by copies of its environments, each with random numbers of its own.
 
         Raises:
             ValueError: that is less than there are.
@@ -143,8 +144,7 @@ class EnvPoolSampler(TaskSampler):
             raise ValueError(f"The pool has {len(self._envs)} environments already: it cannot grow to {new_size}.")
         for i in range(new_size - len(self._envs)):
             env = copy.deepcopy(self._envs[i])
-            if hasattr(env, "seed"):
-                env.seed(int(self.rng.integers(2**31)))
+            seed_env(env, int(self.rng.integers(2**31)))
             self._envs.append(env)
 
 

@@ -42,7 +42,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import check_runs_may_start
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.recipes import Script, running_script
-from rlpyt.utils.seed import get_seed, rng_states, set_rng_states
+from rlpyt.utils.seed import get_seed, rng_states, seed_env, set_rng_states
 
 FORMAT = 1
 _KEPT = (torch.Tensor, torch.Size, torch.dtype, torch.device)  # which a snapshot can hold, besides plain data
@@ -151,14 +151,13 @@ class Trainer:
             self._load_algo()
 
     def get_env_copy(self) -> Any:
-        """Return a copy of the environment that `setup` was given, with random numbers of its own where it has a ``seed``; or None."""
+        """Return a copy of the environment that `setup` was given, with random numbers of its own; or None."""
         if self._env is None:
             return None
         import cloudpickle
 
         copy = cloudpickle.loads(cloudpickle.dumps(self._env))
-        if hasattr(copy, "seed"):
-            copy.seed(int(torch.randint(2**31, ())))
+        seed_env(copy, int(torch.randint(2**31, ())))
         return copy
 
     @property

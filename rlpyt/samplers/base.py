@@ -14,7 +14,7 @@ from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
-from rlpyt.utils.seed import env_seed
+from rlpyt.utils.seed import env_seed, seed_env
 
 
 class BaseSampler(Recorded):
@@ -350,8 +350,8 @@ def make_envs(
             raise
         env = all_envs[-1] = as_steppable(all_envs[-1])
         envs.append(env)
-        if seed is not None and hasattr(env, "seed"):
-            env.seed(env_seed(seed, purpose, env_rank))
+        if seed is not None:
+            seed_env(env, env_seed(seed, purpose, env_rank))
     return envs
 
 

@@ -23,7 +23,7 @@ from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.gym_wrapper import fits_losslessly
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
-from rlpyt.utils.seed import env_seed, rng, rng_states, set_rng_states
+from rlpyt.utils.seed import env_seed, rng, rng_states, seed_env, set_rng_states
 
 
 def env_rows(buffer_: Any, B: int) -> list:
@@ -210,8 +210,8 @@ class DecorrelatingStartCollector(BaseCollector):
         calls, observations = _EnvCalls(self.envs, self.env_ranks), env_rows(agent_inputs.observation, len(self.envs))
         for b in columns:
             env = self.envs[b]
-            if self.seed is not None and hasattr(env, "seed"):
-                env.seed(env_seed(env_seed(self.seed, "algo", itr + 1), "train_env", calls.env_ranks[b]))
+            if self.seed is not None:
+                seed_env(env, env_seed(env_seed(self.seed, "algo", itr + 1), "train_env", calls.env_ranks[b]))
             calls.reset(b, observations[b], when)
             agent_inputs.prev_action[b] = env.action_space.null_value()
             agent_inputs.prev_reward[b] = 0

@@ -12,7 +12,11 @@ import operator
 import os
 import random
 import sys
-from functools import lru_cache
+from collections import deque
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from types import BuiltinMethodType, CellType, FunctionType, MethodType, ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +87,125 @@ def set_envs_seeds(envs, seed: int | None) -> None:
         for part in (env,) if hasattr(env, "seed") else (env.action_space, env.observation_space):
             if hasattr(part, "seed"):
                 part.seed(env_seed_i)
+
+
+def seed_env(env: Any, seed: int | None) -> None:
+    """Give an environment of any kind random numbers of its own, which follow from `seed`; those of the system, if it is None.
+
+    Those are of the random generators in its attributes (see `generators_in`), so that copies of one environment do not repeat each other.
+    Then its own ``seed`` is called, if it has one, which has the last word; not without a seed.
+    """
+    generators = generators_in(env)
+    for generator, sequence in zip(generators, np.random.SeedSequence(seed).spawn(len(generators))):
+        _seed_generator(generator, sequence)
+    if seed is not None and hasattr(env, "seed"):
+        env.seed(seed)
+
+
+def generators_in(thing: Any) -> list:
+    """Return the random generators in an object's attributes: those of numpy, torch, and `random.Random`.
+
+    They are looked for in what the attributes hold, too, at any depth: in lists, tuples, dictionaries, arrays of objects, partial
+    functions, bound methods, and attributes of other objects. Not in classes, modules, functions and sets, nor in containers of more than
+    `_LONGEST` entries. The order is the same in all copies of the object.
+    """
+    return list(filter(_is_generator, _all_parts(thing)))
+
+
+def _is_generator(value: Any) -> bool:
+    """Whether it is one, and none of those that the whole process draws from."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Generator):
+        return value is not torch.default_generator
+    is_one = isinstance(value, (np.random.Generator, np.random.RandomState, random.Random))
+    return is_one and value is not random._inst and value is not np.random.mtrand._rand
+
+
+def unseedable_in(thing: Any) -> list[str]:
+    """Return the names of what may draw random numbers in an object, and `seed_env` cannot seed: all copies of it may draw the same ones.
+
+    Those are generators that belong to a class, that a function has kept, or of which only a method was kept; seed sequences; and objects
+    of types that are not written in Python, unless those are known to draw none.
+    """
+    return sorted({name for part in _all_parts(thing) for name in _unseedable(part)})
+
+
+def _unseedable(part: Any) -> Iterator[str]:
+    cls = type(part)
+    if isinstance(part, np.random.SeedSequence):
+        yield "a numpy.random.SeedSequence"
+    elif isinstance(part, BuiltinMethodType):
+        if generators_in(part.__self__):
+            yield f"the generator of a method {part.__name__}()"
+    elif isinstance(part, FunctionType):
+        if generators_in([cell.cell_contents for cell in part.__closure__ or () if cell != CellType()]):
+            yield f"the generator in {part.__qualname__}()"
+    elif not isinstance(part, type):
+        for owner in cls.__mro__:
+            yield from (f"{owner.__qualname__}.{name}, which belongs to the class" for name, x in vars(owner).items() if _is_generator(x))
+        package = cls.__module__.partition(".")[0]
+        is_of_python = hasattr(part, "__dict__") or any("__slots__" in vars(owner) for owner in cls.__mro__)
+        if not is_of_python and package not in _DRAW_NOTHING:
+            yield f"a {cls.__module__}.{cls.__qualname__}"
+
+
+def _all_parts(thing: Any) -> Iterator[Any]:
+    """Yield `thing` and all that it holds, at any depth, each object once."""
+    seen: dict[int, Any] = {}  # By id; the objects as well, so that no other one gets the same.
+    waiting = [thing]
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in seen:
+            seen[id(part)] = part
+            yield part
+            waiting.extend(reversed(_parts(part)))
+
+
+_LONGEST = 10_000  # entries: what is longer holds data.
+_DRAW_NOTHING = {*sys.stdlib_module_names, "numpy", "torch", "gymnasium", "mujoco", "pygame"}  # Packages of types that are written in C.
+_WITHOUT_PARTS = (str, bytes, bytearray, int, float, complex, np.random.Generator, np.random.RandomState, random.Random)
+
+
+def _parts(value: Any) -> list:
+    """Return what an object holds."""
+    if value is None or isinstance(value, (*_WITHOUT_PARTS, type, ModuleType, FunctionType)):
+        return []
+    if isinstance(value, np.ndarray):
+        return value.ravel().tolist() if value.dtype == object and value.size <= _LONGEST else []
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, MethodType):
+        return [value.__self__]
+    parts: list = []
+    if isinstance(value, (list, tuple, deque, dict)) and len(value) <= _LONGEST:
+        parts += value.values() if isinstance(value, dict) else value
+    attributes = getattr(value, "__dict__", None)
+    parts += attributes.values() if isinstance(attributes, dict) else []
+    return parts + _in_slots(value)
+
+
+def _in_slots(value: Any) -> list:
+    parts = []
+    for cls in type(value).__mro__:
+        names = vars(cls).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            name = f"_{cls.__name__.lstrip('_')}{name}" if name.startswith("__") and not name.endswith("__") else name
+            if type(vars(cls).get(name)).__name__ == "member_descriptor" and hasattr(value, name):
+                parts.append(getattr(value, name))
+    return parts
+
+
+def _seed_generator(generator: Any, sequence: np.random.SeedSequence) -> None:
+    """Seed a generator of any kind, in place: there may be other references to it."""
+    words = sequence.generate_state(4)
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = type(generator.bit_generator)(sequence).state
+    elif isinstance(generator, np.random.RandomState):
+        generator.seed(words)
+    elif isinstance(generator, random.Random):
+        generator.seed(int.from_bytes(words.tobytes(), "little"))
+    else:
+        generator.manual_seed(int.from_bytes(words.tobytes()[:7], "little"))
 
 
 def rng(seed: int, purpose: str, index: int = 0) -> np.random.Generator:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from envs import ClassicGymEnv, CountingEnv, StructuredGymEnv, WalkGymEnv, make_structured, make_walk
 from gymnasium import spaces
+from policies_for_tests import NoisyEnvironment
 
 from rlpyt.envs.base import Env
 from rlpyt.envs.contract import check_env
@@ -468,6 +469,12 @@ def test_gymnasiums_own_checker_accepts_what_we_make():
         check_gymnasium(one_hot, skip_render_check=True)
     again = gymnasium.make(one_hot.spec)
     assert again.observation_space == one_hot.observation_space and again.reset()[0][-1] == 1
+
+
+def test_copies_that_gymnasium_makes_have_random_numbers_of_their_own():
+    env = as_gymnasium(NoisyEnvironment())
+    assert len({float(gymnasium.make(env.spec).reset()[0][0]) for _ in range(3)}) == 3
+    assert env.reset(seed=3)[0] == gymnasium.make(env.spec).reset(seed=3)[0] != env.reset(seed=4)[0]
 
 
 def test_what_reset_tells_about_an_episode_is_gymnasiums_info():

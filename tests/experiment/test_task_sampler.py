@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from policies_for_tests import NoisyEnvironment
 
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.experiment.task_sampler import ConstructEnvsSampler, EnvPoolSampler, MetaWorldTaskSampler, SetTaskSampler
@@ -116,6 +117,9 @@ def test_copies_in_a_pool_have_random_numbers_of_their_own():
     sampler = EnvPoolSampler([Random()], rng=rng())
     sampler.grow_pool(4)
     assert len({update().seeded for update in sampler.sample(4) if hasattr(update(), "seeded")}) == 3
+    sampler = EnvPoolSampler([NoisyEnvironment()], rng=rng())
+    sampler.grow_pool(4)
+    assert len({float(update().observe()[0]) for update in sampler.sample(4)}) == 4
 
 
 class Reach(PointEnv):

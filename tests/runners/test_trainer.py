@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from policies_for_tests import NoisyEnvironment
 from tiers import full, processes, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -538,6 +539,8 @@ def test_a_copy_of_the_environment_is_another_one(tmp_path):
     trainer.setup(Learner(), env)
     copy = trainer.get_env_copy()
     assert copy is not env and copy.spec == env.spec and copy.reset()[1]["goal"].tolist() == [0.5, 0.5]
+    trainer.setup(Learner(), NoisyEnvironment())
+    assert len({float(trainer.get_env_copy().observe()[0]) for _ in range(3)}) == 3
     trainer.setup(Learner())
     assert trainer.get_env_copy() is None
 

@@ -23,6 +23,7 @@ from collecting import (
     make_sampler,
 )
 from envs import CountingEnv, FailingEnv, make_walk
+from policies_for_tests import NoisyRlpytEnv
 
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper, round_robin_strategy
 from rlpyt.envs.point_env import PointEnv
@@ -327,9 +328,10 @@ def test_before_the_first_batch_environments_can_be_changed_too(kind):
 
 @one_of_each
 def test_one_environment_for_all_columns_is_copied_and_each_has_its_own_random_numbers(kind):
-    batches, _, columns = run_with_update(kind, CountingEnv(episode_length=9))
-    assert columns == list(range(B))
-    assert len(np.unique(batches[2].env.observation[:, :, 3])) == 6 * B
+    for env in (CountingEnv(episode_length=9), NoisyRlpytEnv()):
+        batches, _, columns = run_with_update(kind, env)
+        assert columns == list(range(B))
+        assert len(np.unique(batches[2].env.observation[:, :, 3])) == 6 * B
 
 
 @one_of_each

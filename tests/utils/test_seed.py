@@ -1,13 +1,27 @@
+import copy
 import random
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from tiers import processes
 
-from rlpyt.utils.seed import PURPOSES, _permute_32_bits, env_seed, get_seed, make_seed, next_seed, rng, set_envs_seeds, set_seed
+from rlpyt.utils.seed import (
+    PURPOSES,
+    _permute_32_bits,
+    env_seed,
+    generators_in,
+    get_seed,
+    make_seed,
+    next_seed,
+    rng,
+    seed_env,
+    set_envs_seeds,
+    set_seed,
+)
 
 
 def draws():
@@ -95,6 +109,49 @@ def test_set_envs_seeds_leaves_the_envs_alone_without_a_seed():
     env = Seedable()
     set_envs_seeds([env], None)
     assert not hasattr(env, "seeded_with")
+
+
+class Slots:
+    __slots__ = ("__mine", "later")
+
+    def __init__(self):
+        self.__mine = random.Random(0)
+
+
+def test_generators_are_found_wherever_an_environment_has_them():
+    class Env:
+        def __init__(self):
+            self.generators = [np.random.default_rng(0), np.random.RandomState(0), random.Random(0), torch.Generator()]
+            self.array = np.array([None, {"a": (np.random.Generator(np.random.Philox(0)),)}])
+            self.bound, self.partial = np.random.default_rng(0).normal, partial(sorted, key=np.random.default_rng(0))
+            self.slots, self.me, self.again = Slots(), self, self.generators[0]
+            self.data = [np.random.default_rng(0)] * 20_000
+
+    def draws(env):
+        return [torch.rand(1, generator=x).item() if isinstance(x, torch.Generator) else x.random() for x in generators_in(env)]
+
+    states = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+    envs, seen = [Env(), copy.deepcopy(Env()), Env(), Env()], []
+    envs[0].of_the_process = [np.random.normal, np.random, random.gauss, random.random, torch.default_generator]
+    for env, seed in zip(envs, (3, 3, 4, None)):
+        seed_env(env, seed)
+        seen.append(draws(env))
+    assert len(seen[0]) == 8 and seen[0] == seen[1]
+    assert len({*seen[0], *seen[2], *seen[3]}) == 24, "none repeats another"
+    assert states == (random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist())
+
+
+def test_an_environments_own_seed_has_the_last_word():
+    class Env(Seedable):
+        def __init__(self):
+            self.mine, self.other = np.random.default_rng(0), np.random.default_rng(0)
+
+        def seed(self, seed):
+            self.mine = np.random.default_rng(seed)
+
+    env = Env()
+    seed_env(env, 5)
+    assert env.mine.random() == np.random.default_rng(5).random() != env.other.random() != np.random.default_rng(0).random()
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32 - 1, 2**70])

@@ -135,12 +135,6 @@ def write(observation: Any, out: Any, name: str = "observation") -> None:
             write(observation[key], part, f"{name}[{key!r}]")
 
 
-def seed_env(env: Any, seed: int) -> None:
-    """Seed an environment of any kind; nothing happens where it cannot be."""
-    if hasattr(env, "seed"):
-        env.seed(seed)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Random numbers
 # ---------------------------------------------------------------------------------------------------------------------

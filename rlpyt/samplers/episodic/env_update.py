@@ -18,8 +18,10 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from rlpyt.utils.seed import seed_env, unseedable_in
 
 
 class EnvUpdate:
@@ -186,6 +188,7 @@ def env_updates(updates: Any, n: int, of_what: str) -> list:
             )
         each = list(updates)
     else:
+        warn_of_copies([updates] * (n > 1))
         each = [updates] + [_copied(updates) for _ in range(n - 1)]
     for update in each:
         check_env_update(update)
@@ -193,6 +196,21 @@ def env_updates(updates: Any, n: int, of_what: str) -> list:
     if len(set(envs)) < len(envs):
         raise ValueError("The same environment is to be used in two places: give copies, or a constructor.")
     return each
+
+
+def warn_of_copies(updates: Iterable[Any]) -> None:
+    """Warn of environments, of which there will be copies, if all copies may draw the same random numbers."""
+    from rlpyt.episodes.adapters import seeds_itself
+
+    for env in {id(env): env for env in map(_env_in, updates) if env is not None}.values():
+        parts = [] if seeds_itself(env) else unseedable_in(env)
+        if parts:
+            name = type(env).__name__
+            warnings.warn(
+                f"Copies of this {name} may all draw the same random numbers: it has no seed(seed) of its own, and {', '.join(parts)} "
+                f"cannot be seeded from outside. Define {name}.seed, or give a function that makes the environment in its place.",
+                stacklevel=3,
+            )
 
 
 def _env_in(update: Any) -> Any:
@@ -203,10 +221,13 @@ def _env_in(update: Any) -> Any:
 
 
 def _copied(update: Any) -> Any:
-    """Return an update of the same kind with an environment of its own."""
-    if isinstance(update, ExistingEnvUpdate):
-        return type(update)(copy.deepcopy(update._env))
-    return copy.deepcopy(update) if _is_env(update) else update
+    """Return an update of the same kind with an environment of its own, which has random numbers of its own."""
+    env = _env_in(update)
+    if env is None:
+        return update
+    env = copy.deepcopy(env)
+    seed_env(env, None)  # A sampler that has a seed will seed it by that.
+    return type(update)(env) if isinstance(update, ExistingEnvUpdate) else env
 
 
 def _is_env(value: Any) -> bool:

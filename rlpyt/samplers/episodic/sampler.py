@@ -9,7 +9,14 @@ from typing import Any
 import cloudpickle
 
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.samplers.episodic.env_update import EnvUpdate, ExistingEnvUpdate, NewEnvUpdate, apply_env_update, check_env_update
+from rlpyt.samplers.episodic.env_update import (
+    EnvUpdate,
+    ExistingEnvUpdate,
+    NewEnvUpdate,
+    apply_env_update,
+    check_env_update,
+    warn_of_copies,
+)
 from rlpyt.samplers.episodic.factory import _OF_PROCESS, WorkerFactory
 from rlpyt.samplers.episodic.recorder import Episodes, Layout
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is_parameters
@@ -86,7 +93,7 @@ class Sampler(Recorded, ABC):
         self._given = agents, envs
         self._itr = 0
         self.total_env_steps = 0
-        self._envs = worker_factory.prepare_worker_messages(envs, _checked_env)
+        self._envs = self._env_updates(envs)
         self._agents = once(as_policy, worker_factory.prepare_worker_messages(agents))  # What each worker was given last.
         self._prepare(self._agents)
         self._start()
@@ -198,7 +205,14 @@ class Sampler(Recorded, ABC):
 
     def _messages(self, agent_update: Any, env_update: Any) -> tuple[list, list]:
         prepare = self._factory.prepare_worker_messages
-        return self._agent_updates(prepare(agent_update)), prepare(env_update, _checked_env)
+        return self._agent_updates(prepare(agent_update)), self._env_updates(env_update)
+
+    def _env_updates(self, env_update: Any) -> list:
+        """Return one update per worker."""
+        updates = self._factory.prepare_worker_messages(env_update, _checked_env)
+        if self._factory.n_workers > 1 or self._factory.worker_class is not DefaultWorker:
+            warn_of_copies(each for update in updates for each in (update if isinstance(update, list) else [update]))
+        return updates
 
     def _agent_updates(self, agent_updates: list) -> list:
         """Return policies and parameters; these alone where it is the agent that the worker has, of which nothing else has changed."""

@@ -24,12 +24,13 @@ from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.trees import as_dictionaries, map_structure
 from rlpyt.samplers.collectors import episodes_per_env
-from rlpyt.samplers.episodic.drivers import RandomState, make_driver, seed_env
+from rlpyt.samplers.episodic.drivers import RandomState, make_driver
 from rlpyt.samplers.episodic.env_update import EnvUpdate, apply_env_update
 from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+from rlpyt.utils.seed import seed_env
 
 DEFAULT_N_ENVS = 8
 

@@ -1,12 +1,14 @@
 """Environments are changed by updates, and whoever should be closed is."""
 
 import pickle
+import random
 import warnings
 from functools import partial
 
 import numpy as np
 import pytest
 from envs import CountingEnv, WalkGymEnv
+from policies_for_tests import NoisyEnvironment, noisy_envs
 
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.gymnasium import GymEnv
@@ -161,6 +163,19 @@ def test_one_environment_for_several_is_copied_but_not_put_in_two_places():
     assert carried[0]() is env and carried[1]() is not env
     with pytest.raises(ValueError, match="two places"):
         env_updates([env, None, ExistingEnvUpdate(env)], 3, "columns")
+
+
+def test_copies_have_random_numbers_of_their_own_also_without_a_seed():
+    state = np.random.get_state()[1].tolist()
+    for name, env in noisy_envs().items():
+        for update in (env, ExistingEnvUpdate(env)):
+            envs = [apply_env_update(None, each) for each in env_updates(update, 3, "columns")]
+            assert len({np.asarray(env.reset()[0]).tobytes() for env in envs}) == 3, name
+    assert np.random.get_state()[1].tolist() == state
+    env = NoisyEnvironment()
+    env.seeds, env.draw = np.random.SeedSequence(0), random.Random(0).random
+    with pytest.warns(UserWarning, match=r"a numpy.random.SeedSequence, the generator of a method random\(\) cannot be seeded"):
+        env_updates(env, 2, "columns")
 
 
 def test_which_updates_make_those_before_them_needless():

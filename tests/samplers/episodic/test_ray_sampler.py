@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from envs import CountingEnv, FailingEnv
-from policies_for_tests import PATH, ScriptedPolicy, factory, grid
+from policies_for_tests import PATH, NoisyEnvironment, RandomPolicy, ScriptedPolicy, factory, grid, n_different
 from ray_clusters import lose
 from tiers import full, processes, ray
 
@@ -26,6 +26,7 @@ from rlpyt.samplers.episodic import (
 from rlpyt.samplers.ray.cluster import import_ray
 from rlpyt.samplers.workers import WorkerError
 
+SAMPLERS = LocalSampler, RaySampler
 pytestmark = [ray, processes, pytest.mark.timeout(180)]
 
 
@@ -54,10 +55,17 @@ def test_the_deterministic_grid(make):
 
 
 @full
+def test_copies_of_an_environment_have_random_numbers_of_their_own(make):
+    kwargs = dict(worker_factory=factory(VecWorker, 2, n_envs=2))
+    local, ray = (make(RandomPolicy(), NoisyEnvironment(), **kwargs, SamplerCls=Cls).obtain_exact_episodes(4, None) for Cls in SAMPLERS)
+    assert local == ray and n_different(local) == local.n_episodes == 8
+
+
+@full
 @pytest.mark.parametrize("worker_class, args", [(DefaultWorker, {}), (VecWorker, dict(n_envs=3)), (FragmentWorker, dict(n_envs=2))])
 def test_it_returns_what_a_local_sampler_does_also_after_updates(make, worker_class, args):
     batches = []
-    for SamplerCls in (LocalSampler, RaySampler):
+    for SamplerCls in SAMPLERS:
         torch.manual_seed(0)
         agent = MlpFfAgent(model_kwargs=dict(hidden_sizes=[8]))
         env = NewEnvUpdate(lambda: CountingEnv([3, 7, 1]))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,18 @@ import torch
 from agents_for_tests import RandomAgent, RecordingAgent
 from envs import CountingEnv, FailingEnv, SlowEnv
 from leftovers import living_children
-from policies_for_tests import PATH, PictureEnv, RandomLengthEnv, RandomPolicy, ScriptedPolicy, factory, grid
+from policies_for_tests import (
+    PATH,
+    NoisyEnvironment,
+    PictureEnv,
+    RandomLengthEnv,
+    RandomPolicy,
+    ScriptedPolicy,
+    factory,
+    grid,
+    n_different,
+    noisy_envs,
+)
 from tiers import full, processes, start_methods, thinned
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -118,6 +130,41 @@ def test_large_episodes_come_through_shared_memory(make, start_method):
     for itr in range(5):
         sampler.obtain_samples(itr, 30, None)
     assert keys & set(sampler._memories.maps) and len(sampler._memories.maps) <= 3, "but when nobody does"
+
+
+@pytest.mark.parametrize("name", thinned(noisy_envs(), quick=["environment", "gym"]))
+@pytest.mark.parametrize("worker_class, args", [pytest.param(DefaultWorker, {}, marks=full), (VecWorker, dict(n_envs=2))])
+def test_copies_of_an_environment_have_random_numbers_of_their_own(make, name, worker_class, args):
+    def play(SamplerCls, seed=3):
+        sampler = make(SamplerCls, RandomPolicy(), noisy_envs()[name], worker_factory=factory(worker_class, 2, seed=seed, **args))
+        return sampler.obtain_exact_episodes(4, None)
+
+    local = play(LocalSampler)
+    assert n_different(local) == local.n_episodes == 8
+    assert play(LocalSampler) == local == play(MultiprocessingSampler) != play(LocalSampler, seed=4)
+
+
+def test_one_is_warned_of_copies_that_cannot_have_random_numbers_of_their_own(make):
+    class Kept(NoisyEnvironment):
+        def __init__(self):
+            super().__init__()
+            mine = random.Random(0)
+            self.observe = lambda: np.array([mine.random()])
+
+    class Seeded(Kept):
+        def seed(self, seed):
+            super().seed(seed)
+            self.observe = lambda: np.random.default_rng(seed).uniform(size=1)
+
+    with pytest.warns(UserWarning, match=r"Copies of this Kept may all draw the same .* the generator in .*lambda.* Define Kept.seed"):
+        make(LocalSampler, RandomPolicy(), Kept(), max_episode_length=9, n_workers=2)
+    sampler = make(LocalSampler, RandomPolicy(), grid(), max_episode_length=9, n_workers=2)
+    with pytest.warns(UserWarning, match="Kept"):
+        sampler.obtain_samples(0, 1, None, env_update=Kept())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for envs, n_workers in ((Kept(), 1), (Kept, 2), (Seeded(), 2), (NoisyEnvironment(), 2), (grid(), 2)):
+            make(LocalSampler, RandomPolicy(), envs, max_episode_length=9, n_workers=n_workers)
 
 
 def test_strings_in_infos(make):

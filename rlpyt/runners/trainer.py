@@ -178,14 +178,14 @@ class Trainer:
             itr: number of the iteration.
             batch_size: environment steps at least; default that of `train`.
             agent_update: what workers are to act with; default the parameters of the algorithm's ``exploration_policy``, or else of its
-                ``policy``. A list has one entry per worker.
+                ``policy``, as their ``get_param_values()`` tells them, or else the policy itself. A list has one entry per worker.
             env_update: what changes the environments; None for nothing. A list has one entry per worker.
 
         Returns:
             An `rlpyt.episodes.EpisodeBatch`.
 
         Raises:
-            ValueError: there is no sampler, or no `batch_size` here and in `train`.
+            ValueError: there is no sampler, no `batch_size` here and in `train`, or no policy whose parameters workers could be sent.
         """
         if self._sampler is None:
             raise ValueError("The trainer has no sampler: give the algorithm one, as its attribute _sampler, before setup().")
@@ -208,6 +208,11 @@ class Trainer:
         """Parameters of the policy; or itself, if it does not tell them."""
         policy = getattr(self._algo, "exploration_policy", None)
         policy = getattr(self._algo, "policy", None) if policy is None else policy
+        if policy is None:
+            raise ValueError(
+                f"{type(self._algo).__name__} has no attribute policy or exploration_policy, so workers would act with their first "
+                "parameters for ever: keep the policy there, or give obtain_episodes() an agent_update."
+            )
         return policy.get_param_values() if hasattr(policy, "get_param_values") else policy
 
     # Training -------------------------------------------------------------------------------------------------------

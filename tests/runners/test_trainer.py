@@ -422,6 +422,32 @@ def test_sampling_needs_a_sampler_and_a_size(tmp_path):
     assert trainer.total_env_steps == 100
 
 
+def test_sampling_needs_a_policy_to_send(tmp_path):
+    class Acting:
+        """Has parameters, where the trainer does not look for them."""
+
+        train = None
+
+        def __init__(self, attribute):
+            env = PointEnv()
+            setattr(self, attribute, Policy(env))
+            self._sampler = LocalSampler(Policy(env), env, max_episode_length=4, n_workers=1)
+
+    trainer = Trainer(SnapshotConfig(str(tmp_path)))
+    for attribute in ("agent", "policy", "exploration_policy"):
+        algo = Acting(attribute)
+        algo.train = lambda trainer: None
+        trainer.setup(algo)
+        if attribute == "agent":
+            with pytest.raises(ValueError, match="Acting has no attribute policy or exploration_policy, so workers would act with"):
+                trainer.obtain_episodes(0, 8)
+            episodes = trainer.obtain_episodes(0, 8, agent_update=algo.agent.get_param_values())
+        else:
+            episodes = trainer.obtain_episodes(0, 8)
+        assert algo._sampler._workers[0].agent.mean.weight.equal(getattr(algo, attribute).mean.weight) and episodes.lengths.sum() == 8
+        algo._sampler.shutdown_worker()
+
+
 def test_an_algorithm_that_does_not_tell_its_state_is_refused_unless_no_snapshots_are_kept(tmp_path):
     class Plain:
         epochs = 0

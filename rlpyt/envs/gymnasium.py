@@ -12,7 +12,7 @@ import numpy as np
 from rlpyt.envs.base import as_flag, as_number
 from rlpyt.envs.gym import _accepts, infill_info, wrapper_chain
 from rlpyt.episodes.environment import Environment
-from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
+from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType, checked_reset
 
 TIME_LIMIT_KEYS = ("TimeLimit.truncated", "GymEnv.TimeLimitTerminated")  # In every env_info; both say that the episode timed out.
 # What cannot be pickled, and is made anew when needed.
@@ -127,7 +127,7 @@ class GymEnv(Environment):
             each time.
         """
         seed, self._seed = self._seed, None
-        observation, _ = self.env.reset() if seed is None else self.env.reset(seed=seed)
+        observation, _ = checked_reset(self.env.reset() if seed is None else self.env.reset(seed=seed), self.env)
         self._check(observation)
         self._n_steps, self._keys = 0, None
         return observation, {}

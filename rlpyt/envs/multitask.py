@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from rlpyt.episodes.adapters import is_env
 from rlpyt.episodes.environment import Environment, Wrapper, as_environment
-from rlpyt.episodes.specs import EnvSpec, EnvStep, sub_spaces
+from rlpyt.episodes.specs import EnvSpec, EnvStep, checked_reset, sub_spaces
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.utils.misc import takes_keyword
 from rlpyt.utils.plain import from_plain, to_plain
@@ -115,7 +115,7 @@ class _EnvironmentTaskOnehot(TaskOnehotWrapper, Wrapper):
 
     def reset(self) -> tuple[Any, dict]:
         """Reset the wrapped environment."""
-        observation, episode_info = self.env.reset()
+        observation, episode_info = checked_reset(self.env.reset(), self.env)
         return _append(observation, self._one_hot), {**episode_info, "task_one_hot": self._one_hot.copy()}
 
     def step(self, action: Any) -> EnvStep:
@@ -312,7 +312,7 @@ class MultiEnvWrapper(Wrapper):
         rng = dict(rng=self._rng) if self._strategy_takes_rng else {}
         self._active = self._strategy(self.num_tasks, self._active, **rng)
         self.env = self._envs[self._active]
-        observation, episode_info = self.env.reset()
+        observation, episode_info = checked_reset(self.env.reset(), self.env)
         return self._observation(observation), {**episode_info, "task_one_hot": self.active_task_one_hot}
 
     def step(self, action: Any) -> EnvStep:

@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from rlpyt.envs.base import Env, horizon_of
 from rlpyt.envs.gym import GymEnvWrapper, _accepts
 from rlpyt.episodes.environment import Environment, Wrapper
-from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
+from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType, checked_reset, checked_step
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.seed import seed_env
 
@@ -138,11 +138,11 @@ class EnvironmentAsGymnasium(gymnasium.Env):
         super().reset(seed=seed)
         if seed is not None:
             seed_env(self.env, seed)
-        return self.env.reset()
+        return checked_reset(self.env.reset(), self.env)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         """Return ``(observation, reward, terminated, truncated, env_info)``."""
-        env_step = self.env.step(action)
+        env_step = checked_step(self.env.step(action), self.env, needs_reward=False)
         step_type = env_step.step_type
         terminated, truncated = step_type == StepType.TERMINAL, step_type == StepType.TIMEOUT
         return env_step.observation, env_step.reward, terminated, truncated, env_step.env_info

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.specs import StepType
-from rlpyt.episodes.trees import stack
+from rlpyt.episodes.environment import Environment, as_environment
+from rlpyt.episodes.specs import StepType, checked_action, checked_reset, checked_step
+from rlpyt.episodes.trees import from_structure, stack
 
 
 def rollout(
     env: Any,
     agent: Any,
     *,
-    max_episode_length: float = math.inf,
+    max_episode_length: float | None = math.inf,
     animated: bool = False,
     speedup: float = 1,
     deterministic: bool = False,
@@ -27,9 +28,9 @@ def rollout(
     """Play one episode.
 
     Args:
-        env: `rlpyt.episodes.Environment`.
+        env: environment of any kind.
         agent: policy, with ``get_action(observation)`` and ``reset()``; or an agent of rlpyt.
-        max_episode_length: env steps after which the episode is truncated.
+        max_episode_length: env steps after which the episode is truncated; None, or infinity, for no limit.
         animated: show the environment while it runs, about 20 steps per second.
         speedup: so many times as fast.
         deterministic: act by the ``mean`` in what the policy tells of its action, where there is one. An agent acts as when it is
@@ -41,27 +42,29 @@ def rollout(
         ``episode_infos``, what is the same for the whole episode.
 
     Raises:
-        ValueError: max_episode_length is less than 1. TypeError: the agent is no policy.
+        ValueError: max_episode_length is less than 1. TypeError: the agent is no policy, or the environment is none.
     """
+    env = as_environment(env)
     with _playing(env, agent, deterministic) as policy:
         return _rollout(env, policy, max_episode_length, deterministic, animated, speedup)
 
 
 def obtain_evaluation_episodes(
-    policy: Any, env: Any, max_episode_length: int = 1000, num_eps: int = 100, deterministic: bool = True
+    policy: Any, env: Any, max_episode_length: float | None = 1000, num_eps: int = 100, deterministic: bool = True
 ) -> EpisodeBatch:
     """Play episodes one after the other.
 
     Args:
         policy: with ``get_action(observation)`` and ``reset()``; or an agent of rlpyt.
-        env: `rlpyt.episodes.Environment`.
-        max_episode_length: env steps after which an episode is truncated.
+        env: environment of any kind.
+        max_episode_length: env steps after which an episode is truncated; None, or infinity, for no limit.
         num_eps: number of episodes.
         deterministic: act by the ``mean`` in what the policy tells of its action, where there is one. An agent acts as when it is
             evaluated, and by the means of Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
     """
     if num_eps < 1:
         raise ValueError(f"num_eps={num_eps} must be at least 1 episode.")
+    env = as_environment(env)
     with _playing(env, policy, deterministic) as playing:
         return EpisodeBatch.from_list(env.spec, [_rollout(env, playing, max_episode_length, deterministic) for _ in range(num_eps)])
 
@@ -79,20 +82,29 @@ def _playing(env: Any, agent: Any, deterministic: bool) -> Iterator[Any]:
         yield policy
 
 
-def _rollout(env: Any, policy: Any, max_episode_length: float, deterministic: bool, animated: bool = False, speedup: float = 1) -> dict:
+def _rollout(
+    env: Environment,
+    policy: Any,
+    max_episode_length: float | None,
+    deterministic: bool,
+    animated: bool = False,
+    speedup: float = 1,
+) -> dict:
+    max_episode_length = math.inf if max_episode_length is None else max_episode_length
     if not max_episode_length >= 1:
         raise ValueError(f"max_episode_length={max_episode_length} must be at least 1 step.")
-    observation, episode_info = env.reset()
+    observation, episode_info = checked_reset(env.reset(), env)
     policy.reset()
     if animated:
         env.visualize()
     by_mean = deterministic and not hasattr(policy, "acting_deterministically")
     observations, env_steps, agent_infos = [observation], [], []
     while not (env_steps and env_steps[-1].last) and len(env_steps) < max_episode_length:
-        action, agent_info = policy.get_action(observations[-1])
+        action, agent_info = checked_action(policy.get_action(observations[-1]), policy, "get_action")
+        agent_info = from_structure(agent_info)
         if by_mean and "mean" in agent_info:
             action = agent_info["mean"]
-        env_steps.append(env.step(action))
+        env_steps.append(checked_step(env.step(action), env))
         observations.append(env_steps[-1].observation)
         agent_infos.append(agent_info)
         if hasattr(policy, "take_rewards"):
@@ -108,8 +120,8 @@ def _rollout(env: Any, policy: Any, max_episode_length: float, deterministic: bo
         next_observations=stack(observations[1:], env.observation_space),
         actions=stack([step.action for step in env_steps], env.action_space),
         rewards=np.array([step.reward for step in env_steps], np.float64),
-        agent_infos=stack(agent_infos),
-        env_infos=stack([step.env_info for step in env_steps]),
+        agent_infos=stack(agent_infos, name="agent_info"),
+        env_infos=stack([from_structure(step.env_info) for step in env_steps], name="env_info"),
         step_types=step_types,
         dones=step_types == StepType.TERMINAL,
     )

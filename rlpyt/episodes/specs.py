@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from math import prod
@@ -58,6 +59,62 @@ class StepType(IntEnum):
             return cls.TERMINAL if terminated else cls.TIMEOUT if truncated else cls.FIRST if first else cls.MID
         types = np.where(terminated, cls.TERMINAL, np.where(truncated, cls.TIMEOUT, np.where(first, cls.FIRST, cls.MID)))
         return types.astype(np.uint8) if types.ndim else cls(int(types))
+
+
+_STEP_TYPES = frozenset(StepType)
+
+
+def checked_step(env_step: Any, env: Any, needs_reward: bool = True) -> EnvStep:
+    """Return what ``step(action)`` of an `Environment` has returned.
+
+    Args:
+        needs_reward: None is no reward. (Of a step that only resets it is one, see `rlpyt.episodes.adapters.AutoReset`.)
+
+    Raises:
+        TypeError: it is no `EnvStep`, or has no reward.
+        ValueError: its type is no `StepType`.
+    """
+    try:
+        if env_step.step_type in _STEP_TYPES and not (env_step.reward is None and needs_reward):
+            return env_step
+    except (AttributeError, TypeError):  # No step; a type that cannot be looked up.
+        pass
+    name = type(env).__name__
+    if not hasattr(env_step, "step_type"):
+        raise TypeError(f"{name}.step() must return an EnvStep, got {form_of(env_step)}.")
+    if env_step.reward is None and needs_reward:
+        raise TypeError(f"{name}.step(): reward: expected one number, got None.")
+    raise ValueError(f"{name}.step(): step_type: expected one of {', '.join(map(str, StepType))}, got {env_step.step_type!r}.")
+
+
+def checked_reset(result: Any, env: Any) -> tuple[Any, dict]:
+    """Return what ``reset()`` of an `Environment` has returned; TypeError if it is not an observation and a dictionary."""
+    if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[1], Mapping):
+        return result
+    raise TypeError(
+        f"{type(env).__name__}.reset() must return the first observation, and a dictionary of what there is to say about the episode "
+        f"(it may be empty), got {form_of(result)}."
+    )
+
+
+def checked_action(result: Any, policy: Any, method: str) -> tuple[Any, Any]:
+    """Return what a policy's method ("get_action" or "get_actions") has returned; TypeError if it is not an action and an info."""
+    if isinstance(result, (tuple, list)) and len(result) == 2:
+        info = result[1]
+        if type(info) is dict or info is None or isinstance(info, Mapping) or hasattr(info, "_fields"):
+            return result
+    raise TypeError(
+        f"{type(policy).__name__}.{method}() must return the action{method.removeprefix('get_action')}, and a dictionary of what else "
+        f"there is to say (it may be empty), got {form_of(result)}."
+    )
+
+
+def form_of(value: Any) -> str:
+    """Say what something is, without its contents, for messages."""
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        return f"a {type(value).__name__} of {len(value)} ({', '.join(form_of(part) for part in value[:8])}{', ...' * (len(value) > 8)})"
+    shape = getattr(value, "shape", None)
+    return "None" if value is None else type(value).__name__ + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -61,14 +61,40 @@ def cat(parts: list[Tree]) -> Tree:
     return tree_map(cat_leaves, *parts)
 
 
-def stack(trees: list, space: Any = None) -> Tree:
+def stack(trees: list, space: Any = None, name: str = "value") -> Tree:
     """Stack trees of one structure along a new first dimension: nested dictionaries of numpy arrays.
 
     In values of a `space` that has parts, tuples are structures, and become dictionaries. Anywhere else they are arrays.
+
+    Raises:
+        ValueError: they do not have the same keys and shapes; says which, in what it calls `name`.
     """
     if hasattr(space, "spaces"):
         trees = list(map(as_dictionaries, trees))
-    return tree_map(lambda *values: np.stack([np.asarray(value) for value in values]), *trees)
+    return _stack(trees, name)
+
+
+def _stack(trees: list, name: str) -> Tree:
+    first = trees[0]
+    if isinstance(first, dict):
+        for tree in trees:
+            if not isinstance(tree, dict) or tree.keys() != first.keys():
+                got = list(tree) if isinstance(tree, dict) else type(tree).__name__
+                raise ValueError(f"{name}: expected the keys {list(first)} at every step, got {got}.")
+        return {key: _stack([tree[key] for tree in trees], f"{name}[{key!r}]") for key in first}
+    arrays = [as_array(name, tree) for tree in trees]
+    other = next((array.shape for array in arrays if array.shape != arrays[0].shape), None)
+    if other is not None:
+        raise ValueError(f"{name}: expected shape {arrays[0].shape} at every step, got {other}.")
+    return np.stack(arrays)
+
+
+def as_array(name: str, value: Any) -> np.ndarray:
+    """Return a value as an array; ValueError with its name if its parts differ in length."""
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {value!r} is no array: {error}") from None
 
 
 def as_numpy(x: Any) -> np.ndarray:

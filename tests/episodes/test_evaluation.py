@@ -1,3 +1,7 @@
+import math
+from functools import partial
+
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -6,12 +10,15 @@ from envs import CountingEnv
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent
-from rlpyt.agents.pg.mlp import MlpGaussianFfAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.policy import AgentPolicy
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.envs.gym import make as gym_make
+from rlpyt.envs.gymnasium import GymEnv
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.episodes import StepType, as_environment, obtain_evaluation_episodes, rollout
+from rlpyt.utils.seed import seed_env
 
 
 class TowardsGoal:
@@ -86,6 +93,40 @@ def test_an_agent_knows_its_rewards(deterministic):
     assert path["rewards"].any()
     assert path["agent_infos"]["prev_reward"].tolist() == [0, *path["rewards"][:-1]]
     assert path["agent_infos"]["prev_action"].tolist() == [0, *path["actions"][:-1]]
+
+
+class Left:
+    def reset(self, do_resets=None):
+        pass
+
+    def get_action(self, observation):
+        return 0, {}
+
+
+@pytest.mark.parametrize("make", [partial(gymnasium.make, "CartPole-v1"), partial(gym_make, "CartPole-v1"), partial(GymEnv, "CartPole-v1")])
+def test_environments_of_every_kind_are_played(make):
+    env, gym_env = make(), gymnasium.make("CartPole-v1")
+    seed_env(env, 3)
+    path, oracle = rollout(env, Left(), max_episode_length=None), [gym_env.reset(seed=3)[0]]
+    while True:
+        observation, _, terminated, _, _ = gym_env.step(0)
+        if terminated:
+            break
+        oracle.append(observation)
+    if isinstance(env, gymnasium.Env):  # Whose seed is an argument of reset.
+        assert path["step_types"][-1] == StepType.TERMINAL and 8 <= len(path["rewards"]) <= 12
+    else:
+        np.testing.assert_allclose(path["observations"], oracle)
+    for policy in (Left(), MlpFfAgent()):
+        batch = obtain_evaluation_episodes(policy, env, 7, 3)
+        assert batch.lengths.tolist() == [7] * 3 and batch.timeouts.sum() == 3
+
+
+def test_no_limit_is_none_or_infinite():
+    for limit in (None, math.inf):
+        env = PointEnv(goal=(3, 3))
+        assert len(rollout(env, TowardsGoal(), deterministic=True, max_episode_length=limit)["rewards"]) > 28
+        assert obtain_evaluation_episodes(TowardsGoal(), env, limit, 2).terminals.sum() == 2
 
 
 def test_no_steps_or_episodes_are_refused():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import as_flag, fast_reset, fast_step, write_observation
-from rlpyt.episodes.specs import EnvSpec, StepType
+from rlpyt.episodes.specs import EnvSpec, StepType, checked_reset, checked_step
 
 GOES_ON, TERMINAL, TIMEOUT = 0, int(StepType.TERMINAL), int(StepType.TIMEOUT)
 
@@ -50,6 +50,8 @@ class RlpytDriver:
         reward, done, env_info = self._step(action, observation_out)
         if done is not False:
             done = as_flag(done)
+        if reward is None:  # Which numpy would write as NaN.
+            raise TypeError(f"{type(self.env).__name__}.step(): reward: expected one number, got None.")
         is_over = getattr(env_info, "traj_done", done)
         if not done and not is_over:
             return reward, GOES_ON, env_info
@@ -68,11 +70,11 @@ class EnvironmentDriver:
 
     def first(self) -> tuple[Any, dict]:
         """Reset; return the observation and information on the episode."""
-        return self.env.reset()
+        return checked_reset(self.env.reset(), self.env)
 
     def reset(self, observation_out: Any) -> dict:
         """Reset, writing the observation; return information on the episode."""
-        observation, episode_info = self.env.reset()
+        observation, episode_info = self.first()
         write(observation, observation_out)
         return episode_info
 
@@ -82,9 +84,9 @@ class EnvironmentDriver:
 
     def step(self, action: Any, observation_out: Any) -> tuple[float, int, dict]:
         """Step, writing the observation; return the reward, how the episode ended (or GOES_ON), and the env_info."""
-        env_step = self.env.step(action)
+        env_step = checked_step(self.env.step(action), self.env)
         write(env_step.observation, observation_out)
-        return env_step.reward, int(env_step.step_type) if env_step.last else GOES_ON, env_step.env_info
+        return env_step.reward, int(env_step.step_type) if env_step.step_type >= TERMINAL else GOES_ON, env_step.env_info
 
 
 def _as_in(space: Any, value: Any) -> Any:

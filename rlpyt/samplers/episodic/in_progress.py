@@ -8,6 +8,7 @@ import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.environment import as_environment
+from rlpyt.episodes.specs import checked_reset, checked_step
 from rlpyt.episodes.trees import as_dictionaries, map_structure
 from rlpyt.samplers.episodic.recorder import Chunk, Episode, Episodes, Segment, Table, _allocate
 
@@ -35,7 +36,7 @@ class InProgressEpisode:
             raise ValueError("episode_info needs initial_observation: both are from the same reset. Give both, or neither.")
         self.env = as_environment(env)
         if initial_observation is None:
-            initial_observation, episode_info = self.env.reset()
+            initial_observation, episode_info = checked_reset(self.env.reset(), self.env)
         self.episode_info = {} if episode_info is None else episode_info
         self.observations = [initial_observation]
         self.actions: list = []
@@ -54,7 +55,7 @@ class InProgressEpisode:
         Returns:
             The new observation.
         """
-        env_step = self.env.step(action)
+        env_step = checked_step(self.env.step(action), self.env)
         self.observations.append(env_step.observation)
         self.actions.append(env_step.action)
         self.rewards.append(env_step.reward)

@@ -23,7 +23,7 @@ import numpy as np
 from rlpyt.envs.base import as_number
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.specs import StepType
-from rlpyt.episodes.trees import as_dictionaries, map_structure, stack
+from rlpyt.episodes.trees import as_array, as_dictionaries, map_structure, stack
 from rlpyt.models.utils import keep_large_blocks
 
 CHUNK_BYTES = 16 * 1024**2  # Of observations in a chunk, about: more, and an episode that is over keeps more memory busy.
@@ -61,48 +61,56 @@ def nested(leaves: Mapping[tuple, Any], root: str) -> Any:
 class Column:
     """Values of one kind: an array ``[T,B,...]``, of the shape of the first value, and of a dtype that holds all of them.
 
-    Strings, and other things that are no numbers, are kept as objects.
+    Strings, and other things that are no numbers, are kept as objects, in an array ``[T,B]`` whatever their shape.
     """
 
-    def __init__(self, name: str, array: np.ndarray, type_: type) -> None:
-        self.name, self.array, self._type = name, array, type_
+    def __init__(self, name: str, array: np.ndarray, type_: type, shape: tuple) -> None:
+        self.name, self.array, self._type, self._shape = name, array, type_, shape
+        self._row_shape = (array.shape[1], *shape)
         self._is_scalar = issubclass(type_, (bool, int, float, np.generic))  # So that the type tells dtype and shape.
 
     @classmethod
     def allocate(cls, name: str, example: Any, T: int, B: int) -> Column:
         """Make one for values like `example`."""
-        value = np.asarray(example)
+        value = as_array(name, example)
         is_number = value.dtype.kind in "biufc"
         array = np.zeros((T, B, *value.shape), value.dtype) if is_number else np.zeros((T, B), object)
-        return cls(name, array, type(example))
+        return cls(name, array, type(example), value.shape)
 
     def like(self, T: int, B: int) -> Column:
         """Make another one of other dimensions."""
-        return Column(self.name, np.zeros((T, B, *self.array.shape[2:]), self.array.dtype), self._type)
+        return Column(self.name, np.zeros((T, B, *self.array.shape[2:]), self.array.dtype), self._type, self._shape)
 
     def copy_rows(self, rows: slice, b: int) -> Column:
         """Copy some rows of one column."""
-        return Column(self.name, self.array[rows, b : b + 1].copy(), self._type)
+        return Column(self.name, self.array[rows, b : b + 1].copy(), self._type, self._shape)
 
     def put(self, t: int, b: int, value: Any) -> None:
         """Write one value."""
         if type(value) is not self._type or not self._is_scalar:
-            self._fit(np.asarray(value), 0)
+            self._fit(as_array(self.name, value), 0)
         self.array[t, b] = value
 
     def put_row(self, t: int, values: Any) -> None:
         """Write the values of all columns, ``[B,...]``."""
-        values = np.asarray(values)
+        values = as_array(self.name, values)
         self._fit(values, 1)
-        self.array[t] = values
+        if values.ndim == self.array.ndim - 1:
+            self.array[t] = values
+        else:  # Each of several strings.
+            for b, value in enumerate(values):
+                self.array[t, b] = value
 
     def _fit(self, values: np.ndarray, n_leading: int) -> None:
         """Widen the dtype where it does not hold these values; raise ValueError for another shape."""
         array = self.array
-        if values.dtype == array.dtype and values.shape[n_leading:] == array.shape[2:] or array.dtype == object:
+        if values.shape != (self._row_shape if n_leading else self._shape):
+            got = values.shape[n_leading:]
+            if got == self._shape:
+                raise _other_number(self.name, len(array[0]), values)
+            raise ValueError(f"{self.name}: expected shape {self._shape} at every step, got {got}.")
+        if values.dtype == array.dtype or array.dtype == object:
             return
-        if values.shape[n_leading:] != array.shape[2:]:
-            raise ValueError(f"{self.name}: expected shape {array.shape[2:]} at every step, got {values.shape[n_leading:]}.")
         if not np.can_cast(values.dtype, array.dtype, "safe"):
             numbers = values.dtype.kind in "biufc"
             self.array = array.astype(np.promote_types(values.dtype, array.dtype) if numbers else object)
@@ -160,6 +168,10 @@ class Table:
         raise ValueError(f"{self.name}: expected the keys {list(self.parts)} at every step, got {got}.")
 
 
+def _other_number(name: str, B: int, values: np.ndarray) -> ValueError:
+    return ValueError(f"{name}: expected one entry for each of the {B} environments, got shape {values.shape}.")
+
+
 def _items(info: Any) -> Any:
     if info is None:
         return ()
@@ -175,7 +187,12 @@ def _allocate(name: str, example: Any, T: int, B: int, batched: bool) -> Column 
         table = Table(name)
         table.allocate(example, T, B, batched)
         return table
-    return Column.allocate(name, np.asarray(example)[0] if batched else example, T, B)
+    if batched:
+        values = as_array(name, example)
+        if values.shape[:1] != (B,):
+            raise _other_number(name, B, values)
+        example = values[0]
+    return Column.allocate(name, example, T, B)
 
 
 def _column_leaves(part: Column | Table | None, path: tuple) -> Iterator[tuple[tuple, np.ndarray]]:
@@ -448,7 +465,7 @@ _FIELDS = ("observations", "actions", "rewards", "step_types", "env_infos", "age
 def _of_arrays(name: str, tree: Any) -> Column | Table:
     if isinstance(tree, dict):
         return Table(name, {key: _of_arrays(f"{name}[{key!r}]", part) for key, part in tree.items()})
-    return Column(name, tree, np.ndarray)
+    return Column(name, tree, np.ndarray, tree.shape[2:])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

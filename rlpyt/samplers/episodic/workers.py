@@ -22,6 +22,7 @@ import numpy as np
 
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.specs import checked_action, form_of
 from rlpyt.episodes.trees import as_dictionaries, map_structure
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.episodic.drivers import RandomState, make_driver
@@ -352,7 +353,7 @@ class DefaultWorker(Worker):
     # What the hooks are made of -------------------------------------------------------------------------------------
     def _act(self, observation: Any) -> tuple[Any, Any]:
         """Return actions and agent_infos for observations ``[B,...]``."""
-        action, agent_info = self.agent.get_action(map_structure(lambda x: x[0], observation))
+        action, agent_info = checked_action(self.agent.get_action(map_structure(lambda x: x[0], observation)), self.agent, "get_action")
         return [action] if isinstance(action, (dict, tuple)) else np.asarray(action)[None], _of_one(agent_info)
 
     def _reset_agent(self, columns: list[int]) -> None:
@@ -518,11 +519,20 @@ class VecWorker(DefaultWorker):
         return self._recorder.take()
 
     def _act(self, observation: Any) -> tuple[Any, Any]:
-        actions, agent_infos = self.agent.get_actions(observation)
+        actions, agent_infos = checked_action(self.agent.get_actions(observation), self.agent, "get_actions")
         if isinstance(actions, dict) or is_namedtuple(actions):
             raise TypeError(
                 f"{type(self.agent).__name__}.get_actions() returned one {type(actions).__name__} for all environments: return a list "
                 "with the action of each."
+            )
+        try:
+            n = len(actions)
+        except TypeError:  # It is a single number.
+            n = None
+        if n != self._n_envs:
+            raise ValueError(
+                f"{type(self.agent).__name__}.get_actions() must return an action for each of the {self._n_envs} environments, got "
+                f"{form_of(actions)}."
             )
         return actions, agent_infos
 

@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import re
 
 import gymnasium
 import numpy as np
@@ -11,7 +12,7 @@ from agents_for_tests import RecordingAgent, RnnAgent, StructuredAgent
 from envs import CountingEnv, FailingEnv, StructuredGymEnv, WalkGymEnv, make_structured
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policies_for_tests import PATH, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
+from policies_for_tests import PATH, NoisyEnvironment, RandomLengthEnv, RandomPolicy, ScriptedPolicy, by_hand, factory, grid, worker
 from tiers import thinned
 
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent
@@ -23,7 +24,7 @@ from rlpyt.envs.gym import make as gym_make
 from rlpyt.envs.gymnasium import GymEnv
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.episodes.environment import as_environment, as_rlpyt
+from rlpyt.episodes.environment import Wrapper, as_environment, as_rlpyt
 from rlpyt.episodes.evaluation import rollout
 from rlpyt.episodes.specs import StepType
 from rlpyt.episodes.trees import leaves
@@ -683,6 +684,101 @@ def test_a_failure_says_in_which_environment_and_the_worker_begins_anew():
         played.play_episodes(2)
     assert "environment 1 of worker 0, in step 2" in str(info.value.__notes__)
     assert all(episode.observations[0, 2] == 0 for episode in played.play_episodes(2).to_batch().split())
+
+
+def wrong_policies():
+    def policy(**methods):
+        return type("Mine", (RandomPolicy,), methods)()
+
+    def infos(*each):
+        left = iter(each)
+        return dict(get_actions=lambda self, x: (np.zeros(3, int), next(left)))
+
+    zeros = np.zeros(3, int)
+    yield DefaultWorker, policy(get_action=lambda self, x: np.zeros(2)), r"TypeError: Mine.get_action\(\) must return the action, and a"
+    yield DefaultWorker, policy(get_action=lambda self, x: 1), r"Mine.get_action\(\) .* got int"
+    yield DefaultWorker, policy(get_action=lambda self, x: (1, 2)), r"Mine.get_action\(\) .* got a tuple of 2 \(int, int\)"
+    yield VecWorker, policy(get_actions=lambda self, x: zeros), r"TypeError: Mine.get_actions\(\) must return the actions, and a dictionary"
+    yield VecWorker, policy(get_actions=lambda self, x: (zeros[:2], {})), r"ValueError: .* the 3 environments, got ndarray of shape \(2,\)"
+    yield VecWorker, policy(get_actions=lambda self, x: (1, {})), r"ValueError: .* each of the 3 environments, got int"
+    for wrong in (np.zeros(1), np.zeros((1, 2)), 1.0, ["a"], np.zeros(4)):
+        said = r"ValueError: agent_info\['x'\]: expected one entry for each of the 3 environments, got shape \("
+        yield VecWorker, policy(**infos({"x": wrong})), said
+        right = np.zeros((3, *np.shape(wrong)[1:]), np.asarray(wrong).dtype)
+        yield VecWorker, policy(**infos({"x": right}, {"x": wrong})), said
+    ragged = np.zeros(3), [[1], [1, 2], [3]]
+    yield VecWorker, policy(**infos({"x": ragged[1]})), r"ValueError: agent_info\['x'\]: .* is no array: .*inhomogeneous"
+    yield VecWorker, policy(**infos(*({"x": each} for each in ragged))), r"ValueError: agent_info\['x'\]: .* is no array: .*inhomogeneous"
+
+
+@pytest.mark.parametrize("worker_class, policy, said", list(wrong_policies()))
+def test_what_a_policy_returns_is_named_if_it_is_not_what_it_should_be(worker_class, policy, said):
+    played = worker(worker_class, policy, lambda: CountingEnv(9), **({} if worker_class is DefaultWorker else dict(n_envs=3)))
+    with pytest.raises((TypeError, ValueError)) as info:
+        played.rollout()
+    assert re.search(said, f"{type(info.value).__name__}: {info.value}")
+
+
+class WrongEnvironment(NoisyEnvironment):
+    """Returns something wrong, from the second step on or at `reset`."""
+
+    def __init__(self, reset=None, change=None, **changes):
+        super().__init__()
+        self._reset, self._change, self._changes = reset, change or (lambda env_step: env_step), changes
+
+    def reset(self):
+        observation, info = super().reset()
+        return (observation, info) if self._reset is None else self._reset(observation)
+
+    def step(self, action):
+        env_step = super().step(action)
+        for name, values in self._changes.items():
+            setattr(env_step, name, values[self._t > 1])
+        return env_step if self._t < 2 else self._change(env_step)
+
+
+WRONG_ENVIRONMENTS = [
+    (dict(reset=lambda x: x), r"TypeError: WrongEnvironment.reset\(\) must return .* dictionary .* got ndarray of shape \(1,\)"),
+    (dict(reset=lambda x: np.zeros(2)), r"TypeError: WrongEnvironment.reset\(\) .* got ndarray of shape \(2,\)"),
+    (dict(reset=lambda x: (x, x)), r"TypeError: WrongEnvironment.reset\(\) .* got a tuple of 2 \(ndarray of shape \(1,\), ndarray of"),
+    (dict(reset=lambda x: None), r"TypeError: WrongEnvironment.reset\(\) .* got None"),
+    (dict(change=lambda x: (x.observation, 1.0, False, {})), r"TypeError: WrongEnvironment.step\(\) must return an EnvStep, got a tuple"),
+    (dict(change=lambda x: None), r"TypeError: WrongEnvironment.step\(\) must return an EnvStep, got None"),
+    (dict(step_type=[StepType.FIRST, 7]), r"ValueError: WrongEnvironment.step\(\): step_type: expected one of .*, got 7"),
+    (dict(step_type=[StepType.FIRST, None]), r"ValueError: .* step_type: expected one of .*, got None"),
+    (dict(step_type=[StepType.FIRST, []]), r"ValueError: .* step_type: expected one of .*, got \[\]"),
+    (dict(reward=[0.0, None]), r"TypeError: .*reward: expected one number, got None"),
+]
+OF_INFOS = [
+    (dict(env_info=[{"x": ["a"]}, {"x": ["a", "b"]}]), r"ValueError: env_info\['x'\]: expected shape \(1,\) at every step, got \(2,\)"),
+    (dict(env_info=[{"x": ["a"]}, {"x": [["a"], ["b", "c"]]}]), r"ValueError: env_info\['x'\]: .* is no array: .*inhomogeneous"),
+]
+
+
+@pytest.mark.parametrize("how", ["worker", "in progress", "rollout", "as rlpyt", "wrapped"])
+@pytest.mark.parametrize("wrong, said", WRONG_ENVIRONMENTS + OF_INFOS)
+def test_what_an_environment_returns_is_named_if_it_is_not_what_it_should_be(wrong, said, how):
+    if how == "as rlpyt" and "env_info" in wrong:
+        return  # Text is left out there.
+    with pytest.raises((TypeError, ValueError)) as info:
+        env = WrongEnvironment(**wrong)
+        if how == "rollout":
+            rollout(env, RandomPolicy())
+        elif how == "in progress":
+            episode = InProgressEpisode(env)
+            for _ in range(3):
+                episode.step(0, {})
+            episode.to_batch()
+        else:
+            env = as_rlpyt(env) if how == "as rlpyt" else Wrapper(env) if how == "wrapped" else env
+            worker(DefaultWorker, RandomPolicy(), env).rollout()
+    said = said.replace("WrongEnvironment", "(WrongEnvironment|Wrapper)")
+    assert re.search(said, f"{type(info.value).__name__}: {info.value}")
+
+
+def test_a_list_of_strings_of_one_length_is_kept():
+    env = WrongEnvironment(env_info=[{"x": ["a", "b"]}, {"x": ["c", "de"]}])
+    assert worker(DefaultWorker, RandomPolicy(), env).rollout().env_infos["x"].tolist() == [["a", "b"]] + [["c", "de"]] * 3
 
 
 def test_environments_that_cannot_be_copied_are_to_be_made():

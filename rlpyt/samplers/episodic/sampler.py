@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -121,13 +123,19 @@ class Sampler(Recorded, ABC):
 
         Args:
             itr: number of the iteration, by which agents of rlpyt change how they explore.
-            num_samples: env steps of all workers together. Each plays whole episodes until it has its share of them.
+            num_samples: env steps of all workers together. Each plays whole episodes until it has its share of them: so there are more
+                of them in the end, by less than an episode of each worker's environments.
             agent_update: parameters of the policy, or a policy; None for no change. A list has one for each worker.
             env_update: an `EnvUpdate`, an environment or what makes one; None for no change. A list has one for each worker.
 
         Returns:
             The episodes, of one worker after the other.
+
+        Raises:
+            ValueError: `num_samples` is no finite number.
         """
+        if not isinstance(num_samples, numbers.Real) or not math.isfinite(num_samples):
+            raise ValueError(f"num_samples={num_samples!r} must be a finite number of environment steps.")
         self._check_running()
         self._itr = itr
         n_workers = self._factory.n_workers
@@ -143,9 +151,12 @@ class Sampler(Recorded, ABC):
 
         Returns:
             The episodes: all of the first worker, then all of the second, and so on.
+
+        Raises:
+            ValueError: `n_eps_per_worker` is no integer, or less than 1.
         """
-        if n_eps_per_worker < 1:
-            raise ValueError(f"n_eps_per_worker={n_eps_per_worker} must be at least 1.")
+        if not isinstance(n_eps_per_worker, numbers.Integral) or n_eps_per_worker < 1:
+            raise ValueError(f"n_eps_per_worker={n_eps_per_worker!r} must be a whole number of episodes, at least 1.")
         self._check_running()
         amounts = [n_eps_per_worker] * self._factory.n_workers
         return self._counted(self._play("episodes", amounts, *self._messages(agent_update, env_update)))

@@ -241,8 +241,13 @@ def test_updates_reach_the_workers(make, SamplerCls):
             sampler.obtain_samples(0, 1, None, env_update=wrong)
     with pytest.raises(TypeError):
         sampler.obtain_samples(0, 1, None, env_update=3)
-    with pytest.raises(ValueError, match="n_eps_per_worker=0"):
-        sampler.obtain_exact_episodes(0, None)
+    for wrong in (0, 1.5, math.nan, "2", None):
+        with pytest.raises(ValueError, match=rf"n_eps_per_worker={wrong!r} must be a whole number"):
+            sampler.obtain_exact_episodes(wrong, None)
+    for wrong in (math.nan, math.inf, "2", None):
+        with pytest.raises(ValueError, match=rf"num_samples={wrong!r} must be a finite number"):
+            sampler.obtain_samples(0, wrong, None)
+    assert sampler.obtain_exact_episodes(np.int64(1), None).n_episodes == 2, "nothing was done, and sampling goes on"
 
 
 @every_sampler

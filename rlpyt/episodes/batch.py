@@ -7,14 +7,15 @@ from structured spaces. Batches hold the arrays they are given, and never change
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rlpyt.episodes.specs import EnvSpec, StepType, contains, fits_space, same_value
-from rlpyt.episodes.trees import Tree, as_numpy, as_torch, cat, is_tensor, leaves, structure, tree_map
+from rlpyt.episodes.specs import EnvSpec, StepType, contains, fits_space, form_of, same_value
+from rlpyt.episodes.trees import Tree, as_array, as_numpy, as_torch, cat, is_tensor, leaves, structure, tree_map
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -53,8 +54,8 @@ class TimeStepBatch:
 
     def __init__(
         self,
-        *,
         env_spec: EnvSpec | None,
+        *,
         observations: Tree,
         actions: Tree,
         rewards: np.ndarray,
@@ -132,19 +133,28 @@ class TimeStepBatch:
         """Return one batch of the steps of all, with the `env_spec` of the first.
 
         Raises:
-            ValueError: there are none, or their infos have different keys.
+            ValueError: there are none, or their infos have different keys, or their arrays different shapes.
         """
         if not batches:
             raise ValueError(f"Concatenating takes at least one {cls.__name__}.")
-        names = (*cls._PER_STEP, *cls._PER_EPISODE)
-        for name in names:
-            expected = structure(getattr(batches[0], name))
-            for i, batch in enumerate(batches):
-                got = structure(getattr(batch, name))
-                if got != expected:
-                    raise ValueError(f"{name} of batch {i} has the keys {got}, but must have those of batch 0, {expected}.")
+        return cls._joined(batches, "batch")
+
+    @classmethod
+    def _joined(cls, batches: Sequence[TimeStepBatch], each: str) -> Any:
+        """Do what `concatenate` says; `each` is what messages call one of them."""
         new = object.__new__(cls)
-        new._keep(env_spec=batches[0].env_spec, **{name: cat([getattr(batch, name) for batch in batches]) for name in names})
+        new._keep(env_spec=batches[0].env_spec)
+        for name in (*cls._PER_STEP, *cls._PER_EPISODE):
+            parts, shown = [getattr(batch, name) for batch in batches], name.removesuffix("_by_episode")
+            expected = structure(parts[0])
+            for i, part in enumerate(parts):
+                got = structure(part)
+                if got != expected:
+                    raise ValueError(f"{shown} of {each} {i} has the keys {got}, but must have those of {each} 0, {expected}.")
+            try:
+                new._keep(**{name: cat(parts)})
+            except (ValueError, RuntimeError) as error:  # Of numpy, and of torch.
+                raise ValueError(f"{shown} cannot be put together, because shapes differ: {error}") from None
         return new
 
     def split(self) -> list:
@@ -176,14 +186,23 @@ class TimeStepBatch:
     def from_time_step_list(cls, env_spec: EnvSpec | None, ts_samples: Sequence[dict]) -> TimeStepBatch:
         """Return the steps of all dictionaries, which are as from `to_time_step_list`, but may hold any number of steps each.
 
+        Keys that name no field of a batch are left alone, and so is ``env_spec``. Infos that are not there are empty.
+
         Raises:
-            ValueError: there are none, or something in one is not as it must be.
+            ValueError: there are none, or something in one is missing, or not as it must be.
         """
-        if not ts_samples:
+        batches = []
+        for i, sample in enumerate(ts_samples):
+            _check_dict(f"Entry {i}", sample)
+            given = {name: sample[name] for name in TimeStepBatch._PER_STEP if name in sample}
+            if "next_observation" in sample:
+                given.setdefault("next_observations", sample["next_observation"])
+            _check_keys(f"Entry {i}", sample, [name for name in _NEEDED if name not in given])
+            with _naming(f"Entry {i}"):
+                batches.append(TimeStepBatch(env_spec, **given))
+        if not batches:
             raise ValueError("from_time_step_list takes at least one dict of steps.")
-        names = {"next_observation": "next_observations"}
-        batches = [{names.get(key, key): value for key, value in sample.items()} for sample in ts_samples]
-        return TimeStepBatch.concatenate(*(TimeStepBatch(env_spec=env_spec, **batch) for batch in batches))
+        return TimeStepBatch._joined(batches, "entry")
 
     @classmethod
     def from_episode_batch(cls, batch: EpisodeBatch) -> TimeStepBatch:
@@ -231,8 +250,8 @@ class EpisodeBatch(TimeStepBatch):
 
     def __init__(
         self,
-        *,
         env_spec: EnvSpec | None,
+        *,
         observations: Tree,
         last_observations: Tree,
         actions: Tree,
@@ -458,13 +477,16 @@ class EpisodeBatch(TimeStepBatch):
                 leading dimension). Lists and tensors become numpy arrays; an entry of None counts as missing.
 
         Raises:
-            ValueError: there are none, or something in one is not as it must be.
+            ValueError: there are none, or something in one is missing, or not as it must be, or they do not go together.
         """
-        if not paths:
+        episodes = []
+        for i, path in enumerate(paths):
+            given = _path_of(f"Episode {i}", path)
+            with _naming(f"Episode {i}"):
+                episodes.append(cls(env_spec, **_episode_of(given)))
+        if not episodes:
             raise ValueError("from_list takes at least one dict of an episode; it cannot tell the shapes of none.")
-        paths = [_normal_path(path, i) for i, path in enumerate(paths)]
-        episodes = {name: cat([path[name] for path in paths]) for name in (*cls._PER_STEP, "last_observations", "episode_infos")}
-        return cls(env_spec=env_spec, lengths=np.array([len(path["rewards"]) for path in paths]), **episodes)
+        return cls._joined(episodes, "episode")
 
     @classmethod
     def from_samples(
@@ -537,6 +559,28 @@ def _as_uint8(step_types: Any) -> Any:
     return step_types
 
 
+_OF_SPEC = ("observation_space", "action_space", "max_episode_length")
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Say in a ValueError what it is about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+
+
+def _check_dict(what: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{what} is not a dictionary, but {form_of(value)}.")
+
+
+def _check_keys(what: str, given: Mapping, missing: Sequence[str]) -> None:
+    if missing:
+        raise ValueError(f"{what} lacks {', '.join(missing)}; it has the keys {sorted(map(str, given))}.")
+
+
 def _check_array(name: str, x: Any, n: int, like: str = "rewards") -> None:
     if not isinstance(x, np.ndarray):
         raise ValueError(f"{name} is not of type numpy.ndarray, but {type(x).__name__}.")
@@ -583,6 +627,8 @@ def _check_space(name: str, tree: Tree, space: Any, space_name: str, warn: bool 
 
 def _check_steps(batch: TimeStepBatch) -> None:
     """Check what there is one of for every step."""
+    if batch.env_spec is not None and not all(hasattr(batch.env_spec, name) for name in _OF_SPEC):
+        raise ValueError(f"env_spec={batch.env_spec!r} must be an EnvSpec, or None if it is not known.")
     if not isinstance(batch.rewards, np.ndarray):
         raise ValueError(f"rewards is not of type numpy.ndarray, but {type(batch.rewards).__name__}.")
     if batch.rewards.ndim != 1:
@@ -652,21 +698,32 @@ def _check_lengths(batch: EpisodeBatch) -> None:
         raise ValueError(f"lengths has the sum {int(lengths.sum())}, but must have the sum {S}: the number of steps in rewards.")
 
 
+_NEEDED = ("observations", "actions", "rewards", "next_observations", "step_types")
 _PATH_KEYS = (
     *("observations", "next_observations", "actions", "rewards", "step_types", "dones"),
     *("env_infos", "agent_infos", "episode_infos"),
 )
 
 
-def _normal_path(path: dict, i: int) -> dict:
-    """Return an episode with all keys: steps [T,...], last_observations [1,...], episode_infos [1,...]."""
+def _path_of(what: str, path: Any) -> dict:
+    """Return what is given of an episode; ValueError if something is missing."""
+    _check_dict(what, path)
     keys = [key for key in _PATH_KEYS if path.get(key) is not None]
     missing = [key for key in ("observations", "actions", "rewards") if key not in keys]
     missing += [] if "step_types" in keys or "dones" in keys else ["step_types (or dones)"]
-    if missing:
-        raise ValueError(f"Episode {i} lacks {', '.join(missing)}; it has the keys {sorted(path)}.")
-    path = {key: tree_map(lambda x: np.asarray(as_numpy(x)), path[key]) for key in keys}
+    _check_keys(what, path, missing)
+    return {key: path[key] for key in keys}
+
+
+def _episode_of(path: dict) -> dict:
+    """Return the arguments of an EpisodeBatch with this episode."""
+    path = {key: tree_map(lambda x, key=key: as_array(key, as_numpy(x)), given) for key, given in path.items()}
+    for key, tree in path.items():
+        for name, x in leaves(tree, key):
+            if x.ndim == 0 and key != "episode_infos":
+                raise ValueError(f"{name} has no dimension of steps, but must have one entry for each step.")
     T, observations = len(path["rewards"]), path["observations"]
+    _check_tree("next_observations", path.get("next_observations", {}), T)
     if all(len(x) == T + 1 for _, x in leaves(observations)):
         last = tree_map(lambda x: x[T:], observations)
         observations = tree_map(lambda x: x[:T], observations)
@@ -685,4 +742,5 @@ def _normal_path(path: dict, i: int) -> dict:
         env_infos=path.get("env_infos", {}),
         agent_infos=path.get("agent_infos", {}),
         episode_infos=tree_map(lambda x: x[None], path.get("episode_infos", {})),
+        lengths=np.array([T]),
     )

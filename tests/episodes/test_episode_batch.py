@@ -400,6 +400,33 @@ def test_a_list_of_episodes_with_dones():
         EpisodeBatch.from_list(SPEC, [])
 
 
+def test_a_list_of_episodes_that_do_not_fit_is_refused_by_name():
+    def said(*changes):
+        paths = episodes().to_list()
+        for path, change in zip(paths, changes):
+            path.update(change)
+        with pytest.raises(ValueError) as info:
+            EpisodeBatch.from_list(SPEC, paths)
+        return str(info.value)
+
+    T = [len(path["rewards"]) for path in episodes().to_list()]
+    assert "env_infos of episode 1 has the keys {'a': None" in said({}, {"env_infos": {"a": np.zeros(T[1])}})
+    assert "agent_infos of episode 1 has the keys {}" in said({}, {"agent_infos": None})
+    assert "episode_infos of episode 1 has the keys" in said({}, {"episode_infos": {"a": 1}})
+    shapes = {"agent_infos": {"a": np.zeros((T[0], 2))}}, {"agent_infos": {"a": np.zeros((T[1], 3))}}
+    assert "agent_infos cannot be put together, because shapes differ" in said(*shapes, {"agent_infos": {"a": np.zeros((T[2], 3))}})
+    assert said({}, {"actions": episodes().actions_list[0]}).startswith("Episode 1: actions has batch size")
+    assert said({}, {"next_observations": episodes().observations[:4]}).startswith("Episode 1: next_observations has batch size 4")
+    assert said({}, {"rewards": 1.0}) == "Episode 1: rewards has no dimension of steps, but must have one entry for each step."
+    assert said({"rewards": [[1], [1, 2]]}).startswith("Episode 0: rewards: [[1], [1, 2]] is no array")
+    swapped = {"actions": np.concatenate([episodes().actions_list[0], episodes().actions[:1]])}, {"actions": episodes().actions_list[1][1:]}
+    assert said(*swapped).startswith("Episode 0: actions has batch size"), "though there are as many actions as rewards in all"
+    with pytest.raises(ValueError, match="Episode 0 is not a dictionary, but ndarray"):
+        EpisodeBatch.from_list(SPEC, [np.zeros(3)])
+    with pytest.raises(ValueError, match="actions cannot be put together, because shapes differ"):
+        TimeStepBatch.concatenate(transitions(), dataclasses.replace(transitions(), actions=np.zeros((2, 9)), validate=False))
+
+
 def test_lists_of_time_steps_are_inverse():
     for batch in (transitions(), TimeStepBatch.from_episode_batch(episodes())):
         steps = batch.to_time_step_list()
@@ -410,6 +437,34 @@ def test_lists_of_time_steps_are_inverse():
     assert TimeStepBatch.from_time_step_list(SPEC, episodes().to_time_step_list()) == TimeStepBatch.from_episode_batch(episodes())
     with pytest.raises(ValueError, match="at least one dict"):
         TimeStepBatch.from_time_step_list(SPEC, [])
+
+
+def test_a_list_of_time_steps_may_have_further_keys_but_not_fewer():
+    batch = transitions()
+    steps = [dict(step, env_spec=SPEC, terminals=1, note=None) for step in batch.to_time_step_list()]
+    assert TimeStepBatch.from_time_step_list(SPEC, steps) == batch == TimeStepBatch.from_time_step_list(SPEC, iter(steps))
+    for name in ("observations", "actions", "rewards", "next_observations", "step_types"):
+        wrong = [steps[0], {key: value for key, value in steps[1].items() if key != name}]
+        with pytest.raises(ValueError, match=f"Entry 1 lacks {name}; it has the keys .*'note'"):
+            TimeStepBatch.from_time_step_list(SPEC, wrong)
+    for wrong, said in (
+        (dict(steps[1], rewards=[1]), "Entry 1: rewards is not of type"),
+        (dict(steps[1], env_infos={}), "env_infos of entry 1 has the keys {}"),
+        (5, "Entry 1 is not a dictionary, but int"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            TimeStepBatch.from_time_step_list(SPEC, [steps[0], wrong])
+
+
+def test_the_specification_may_be_given_by_position_and_has_to_be_one():
+    for batch in (transitions(), episodes()):
+        names = [*batch._PER_STEP, *batch._PER_EPISODE]
+        fields = {name.removesuffix("_by_episode"): getattr(batch, name) for name in names}
+        assert type(batch)(SPEC, **fields) == batch
+        with pytest.raises(TypeError, match="positional"):
+            type(batch)(SPEC, *fields.values())
+        with pytest.raises(ValueError, match="env_spec='x' must be an EnvSpec, or None"):
+            type(batch)("x", **fields)
 
 
 def test_a_list_of_time_steps_may_hold_batches_and_the_singular_name():

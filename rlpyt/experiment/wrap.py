@@ -40,6 +40,7 @@ from rlpyt.utils.misc import did_you_mean
 
 _LOGGER_MODES = {"gap_and_last": "last+gap", "gap_overwrite": "last"}  # what is nearest, for runners that are used without a Trainer
 _LONGEST_NAME = 255  # bytes, of one directory
+_MOST_NAMED = 10  # files, in a warning
 
 
 @dataclass
@@ -131,7 +132,7 @@ def wrap_experiment(
             `rlpyt.experiment.snapshotter.Snapshotter`.
         snapshot_gap: epochs between two snapshots in the modes with a gap.
         archive_launch_repo: keep the files of the git repository of the script that is run: all that git does not ignore, of less than
-            8 MiB each.
+            8 MiB each; a warning names larger ones.
         name_parameters: "passed" appends to the name the parameters that a call gives, "all" those with defaults, too, in the order of the
             function's definition.
         use_existing_dir: use the directory even if it exists. Files of an earlier run there are kept, renamed ``progress.1.csv`` and so
@@ -278,10 +279,13 @@ def _record(log_dir: str, passed: list[str], with_archive: bool) -> None:
     )
     if root is None or not with_archive:
         return
-    path, sizes = os.path.join(log_dir, "launch_archive.tar.xz"), []
-    logger.try_to_write(path, lambda: sizes.append(provenance.archive(root, path, outputs)))
-    if sum(sizes) >= provenance.LARGE:
-        logger.warn(
-            f"{path} holds {sum(sizes) / 2**20:.0f} MiB of files: let git ignore those that are no code, or keep no archive "
-            "(archive_launch_repo=False of wrap_experiment)."
-        )
+    path, written = os.path.join(log_dir, "launch_archive.tar.xz"), []
+    logger.try_to_write(path, lambda: written.append(provenance.archive(root, path, outputs)))
+    advice = "let git ignore those that are no code, or keep no archive (archive_launch_repo=False of wrap_experiment)."
+    for size, left_out in written:
+        if size >= provenance.LARGE:
+            logger.warn(f"{path} holds {size / 2**20:.0f} MiB of files: {advice}")
+        if left_out:
+            large, more = [f"{name!r} ({n / 2**20:.0f} MiB)" for name, n in left_out.items()], len(left_out) - _MOST_NAMED
+            names = ", ".join(large[:_MOST_NAMED]) + f" and {more} more" * (more > 0)
+            logger.warn(f"{path} lacks files of {provenance.LARGE / 2**20:.0f} MiB or more, {names}: {advice}")

@@ -75,25 +75,28 @@ def git_state(script: str, root: Path, outputs: Iterable[Path]) -> dict[str, Any
     return dict(githash=githash, git_dirty=is_dirty, git_root_path=str(root), launcher=os.path.relpath(os.path.realpath(script), root))
 
 
-def archive(root: Path, path: Any, outputs: Iterable[Path] = ()) -> int:
-    """Write the files of a git repository, as they are now, into a .tar.xz; return how many bytes they have.
+def archive(root: Path, path: Any, outputs: Iterable[Path] = ()) -> tuple[int, dict[str, int]]:
+    """Write the files of a git repository, as they are now, into a .tar.xz: those that git tracks or does not ignore, without `outputs`.
 
-    Those that git tracks, and others that it does not ignore, without `outputs`; but for files of `LARGE` bytes or more.
+    Returns:
+        How many bytes they have; and the names of files that are left out, because they have `LARGE` bytes or more, with their sizes.
     """
     tracked = _names(_git(root, "ls-files", "-z", "--cached"))
     names = sorted({*tracked, *_untracked(root, outputs)})
-    total = 0
+    total, left_out = 0, {}
     with atomic_write(path) as file, tarfile.open(fileobj=file, mode="w:xz", preset=1) as tar:
         for name in names:
             source = root / name
             try:
                 info, contents = _read(source, name)
+                if info is None and source.is_file():
+                    left_out[name] = source.stat().st_size
             except OSError:  # It is deleted, or not for us to read.
                 continue
             if info is not None:
                 tar.addfile(info, io.BytesIO(contents))
                 total += info.size
-    return total
+    return total, left_out
 
 
 def _untracked(root: Path, outputs: Iterable[Path]) -> list[str]:

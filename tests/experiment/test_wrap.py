@@ -408,12 +408,26 @@ def test_a_parameter_called_name_keeps_its_value(repository):
 
 @processes
 def test_a_large_archive_comes_with_a_warning(repository, capsys):
+    (repository / "large.bin").unlink()
     experiment(seed=1)
     assert "archive_launch_repo" not in capsys.readouterr().out
     (repository / "a.bin").write_bytes(bytes(provenance.LARGE - 1))
     (repository / "b.bin").write_bytes(bytes(9))
     directory = experiment(seed=1)[0].snapshot_dir
     assert "archive_launch_repo=False" in capsys.readouterr().out and "b.bin" in archived(directory)
+
+
+@processes
+def test_files_that_are_too_large_for_the_archive_are_named(repository, capsys):
+    for i in range(11):
+        with open(repository / f"\x1b{i:02d}.bin", "wb") as file:
+            file.truncate(8 * 2**20 + i * 2**20)
+    os.symlink("nowhere", repository / "link")
+    directory = experiment(seed=0)[0].snapshot_dir
+    said = capsys.readouterr().out
+    assert "launch_archive.tar.xz lacks files of 8 MiB or more, '\\x1b00.bin' (8 MiB), " in said
+    assert "'\\x1b09.bin' (17 MiB) and 2 more: let git ignore" in said
+    assert "archive_launch_repo=False" in said and not any(name.endswith(".bin") for name in archived(directory))
 
 
 @processes

@@ -5,6 +5,7 @@ earlier files stay, renamed progress.1.csv and so on. With --n_steps, also a run
 and with --stop_return, one that stopped because it was solved.
 An experiment is launched again as it was: runs that have finished are skipped.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
+What wrap_experiment has made is resumed by its script, with Trainer.restore and Trainer.resume.
 
 examples:
   rlpyt resume data/local/20260101/120000/cartpole_ppo/run_0 --n_steps 200000
@@ -51,14 +52,20 @@ def run(args: argparse.Namespace) -> int:
     if not run_dir.is_dir():
         raise FileNotFoundError(f"There is no directory {run_dir}: give that of a run, run_<ID>, or of an experiment.")
 
-    from rlpyt.utils.launching.status import EXPERIMENT
+    from rlpyt.utils.launching.status import EXPERIMENT, is_wrapped
 
     if (run_dir / EXPERIMENT).exists():
         return resume_experiment(run_dir, args)
     if args.affinity_code is not None:
         raise ValueError(f"--affinity_code is for experiments, and {run_dir} has no {EXPERIMENT}.")
     if re.fullmatch(r"run_(\w+)", run_dir.name) is None:
-        raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>: give that, not a snapshot.")
+        if is_wrapped(run_dir) or (run_dir / "trainer.json").exists():
+            raise ValueError(
+                f"{run_dir} is not the directory of a run that the command line can resume, but of a function made an experiment by "
+                "wrap_experiment, or of a Trainer: only the script knows what is trained. Have it make algorithm and environment as they "
+                f"were, and call trainer.setup(...), trainer.restore({str(run_dir)!r}) and trainer.resume()."
+            )
+        raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>, or of an experiment that was launched.")
 
     from rlpyt.experiments.opening import OpenedRun
     from rlpyt.runners.checkpoint import check_settings, settings_of

@@ -1,4 +1,4 @@
-"""Show the state of all runs in a directory at a glance, be they of experiments or not.
+"""Show the state of all runs in a directory at a glance, be they of experiments, of wrap_experiment, or neither.
 
 Of every run: whether it is pending, running, finished, failed or interrupted, how many environment
 steps it has taken of how many, and its last mean return.

@@ -102,6 +102,17 @@ def test_what_cannot_be_resumed_is_refused_and_stays_as_it_is(run_dir, tmp_path,
     assert {path: path.read_bytes() for path in run_dir.iterdir()} == before
 
 
+@pytest.mark.parametrize("names", [["variant.json", "metadata.json"], ["trainer.json"]])
+def test_what_only_a_script_can_resume_is_told_how(tmp_path, rlpyt, names):
+    for name in names:
+        (tmp_path / name).write_text("{}")
+    code, _, err = rlpyt("resume", tmp_path)
+    assert code == 2 and "by wrap_experiment, or of a Trainer" in err and "not a snapshot" not in err
+    assert f"trainer.setup(...), trainer.restore({str(tmp_path)!r}) and trainer.resume()" in err
+    (tmp_path / names[0]).unlink()
+    assert "must be the directory of a run, called run_<ID>" in rlpyt("resume", tmp_path)[2]
+
+
 def test_other_settings_are_refused_before_anything_is_renamed(run_dir, rlpyt):
     params = json.loads((run_dir / "params.json").read_text())
     params["rlpyt"]["algo"]["arguments"]["learning_rate"] = 0.5

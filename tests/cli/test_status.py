@@ -4,8 +4,13 @@ import fcntl
 import json
 import os
 import time
+from contextlib import suppress
+from unittest.mock import ANY
 
 import pytest
+
+from rlpyt.experiment import wrap_experiment
+from rlpyt.utils.logging import logger
 
 FINISHED = "time | name_0 itr #9 saved\ntime | name_0 Training complete.\n"
 INTERRUPTED = "time | SIGINT: finishing this iteration, then saving.\ntime | name_0 Stopped after iteration 7.\n"
@@ -92,6 +97,27 @@ def test_runs_of_the_logger_are_understood(trained, rlpyt):
     run_dir = trained("cartpole", "ppo")
     status = states(rlpyt, run_dir)["run_0"]
     assert (status["state"], status["steps"], status["n_steps"]) == ("finished", 512, 512) and status["return_"] > 0
+
+
+def test_experiments_of_wrap_experiment_are_understood(tmp_path, rlpyt):
+    during = []
+
+    def function(ctxt, fails):
+        logger.record_tabular("TotalEnvSteps", 70)
+        logger.record_tabular("AverageReturn", 1.5)
+        logger.dump_tabular()
+        during.append(states(rlpyt, tmp_path)[os.path.basename(ctxt.snapshot_dir)]["state"])
+        if fails:
+            raise KeyError("a fault")
+        logger.log("Training complete.")  # As a runner does.
+
+    for fails in (False, True):
+        with suppress(KeyError):
+            wrap_experiment(function, log_dir=tmp_path / "mine", archive_launch_repo=False)(fails=fails)
+    runs = states(rlpyt, tmp_path)
+    assert {name: run["state"] for name, run in runs.items()} == dict(mine="finished", mine_1="failed") and during == ["running"] * 2
+    assert (runs["mine"]["steps"], runs["mine"]["return_"], runs["mine_1"]["error"]) == (70, 1.5, "KeyError: 'a fault'")
+    assert states(rlpyt, tmp_path / "mine") == {"mine": {**runs["mine"], "age": ANY}}
 
 
 def test_a_directory_without_runs_says_so(tmp_path, rlpyt):

@@ -347,20 +347,22 @@ def _is_locked(run_dir: Path) -> bool:
 def experiment_status(exp_dir: str | os.PathLike) -> list[RunStatus]:
     """Return the state of every run in a directory and below: those that experiments there are to have, and all others.
 
+    Those are directories run_<ID>, and, whatever they are called, what `rlpyt.experiment.wrap.wrap_experiment` has made.
+
     Raises:
         FileNotFoundError: there is no such directory.
     """
     exp_dir = Path(exp_dir)
     if not exp_dir.is_dir():
         raise FileNotFoundError(f"{exp_dir} is not a directory: give that of an experiment, or one with several.")
-    if exp_dir.name.startswith("run_") and _is_run(exp_dir):
+    if _is_run(exp_dir):
         return [run_status(exp_dir)]
     run_dirs: dict[Path, None] = {}
     for place, directories, files in os.walk(exp_dir):
         if EXPERIMENT in files:
             run_dirs.update(dict.fromkeys(planned_run_dirs(place)))
         directories.sort(key=lambda name: natural(Path(name)))
-        found = [name for name in directories if name.startswith("run_") and _is_run(Path(place, name))]
+        found = [name for name in directories if _is_run(Path(place, name))]
         run_dirs.update((Path(place, name), None) for name in found)
         directories[:] = [name for name in directories if name not in found]
     return [run_status(run_dir, exp_dir) for run_dir in run_dirs]
@@ -386,7 +388,14 @@ def planned_runs(runs_per_setting: Sequence[int]) -> list[tuple[int, int]]:
     return [(i, run_ID) for run_ID in range(max(runs_per_setting, default=0)) for i, n in enumerate(runs_per_setting) if run_ID < n]
 
 
+def is_wrapped(directory: Path) -> bool:
+    """Whether `rlpyt.experiment.wrap.wrap_experiment` has made a directory."""
+    return all((directory / name).exists() for name in ("variant.json", "metadata.json"))
+
+
 def _is_run(directory: Path) -> bool:
+    if not directory.name.startswith("run_"):
+        return is_wrapped(directory)
     names = {"progress.csv", "params.json", "debug.log", *(f"{state.upper()}.json" for state in _MARKED)}
     return any((directory / name).exists() for name in names)
 

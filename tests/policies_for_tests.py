@@ -4,6 +4,7 @@ import random
 
 import gymnasium
 import numpy as np
+import torch
 from envs import CountingEnv
 from gymnasium import spaces
 
@@ -102,6 +103,37 @@ class RandomLengthEnv(CountingEnv):
         observation = super().reset()
         self._next_end = self.long if self._lengths_rng.random() < 0.5 else 1
         return observation
+
+
+class RememberingPolicy(torch.nn.Module):
+    """Acts by its parameter, and by what it has seen in the episode so far, which it remembers in two ways."""
+
+    def __init__(self, value=1.0):
+        super().__init__()
+        self.value = torch.nn.Parameter(torch.tensor(value))
+        self.register_buffer("seen", torch.zeros(8))
+        self.n_steps = [0] * 8
+
+    def get_action(self, observation):
+        actions, infos = self.get_actions(np.asarray(observation)[None])
+        return actions[0], {name: value[0] for name, value in infos.items()}
+
+    def get_actions(self, observations):
+        for b, observation in enumerate(observations):
+            self.n_steps[b] += 1
+            self.seen[b] += float(np.sum(observation))
+        action = (self.seen.numpy()[: len(observations)] * 1000 * self.value.item()).astype(int) % 3
+        return action, {"n_steps": np.array(self.n_steps[: len(observations)])}
+
+    def reset(self, do_resets=None):
+        for b in range(8) if do_resets is None else np.flatnonzero(do_resets):
+            self.n_steps[b], self.seen[b] = 0, 0.0
+
+    def get_param_values(self):
+        return {"value": self.value.detach().clone()}
+
+    def set_param_values(self, params):
+        self.value.data.copy_(params["value"])
 
 
 class NoisyEnvironment(Environment):

@@ -109,7 +109,7 @@ def generators_in(thing: Any) -> list:
     functions, bound methods, and attributes of other objects. Not in classes, modules, functions and sets, nor in containers of more than
     `_LONGEST` entries. The order is the same in all copies of the object.
     """
-    return list(filter(_is_generator, _all_parts(thing)))
+    return list(filter(_is_generator, all_parts(thing)))
 
 
 def _is_generator(value: Any) -> bool:
@@ -127,7 +127,7 @@ def unseedable_in(thing: Any) -> list[str]:
     Those are generators that belong to a class, that a function has kept, or of which only a method was kept; seed sequences; and objects
     of types that are not written in Python, unless those are known to draw none.
     """
-    return sorted({name for part in _all_parts(thing) for name in _unseedable(part)})
+    return sorted({name for part in all_parts(thing) for name in _unseedable(part)})
 
 
 def _unseedable(part: Any) -> Iterator[str]:
@@ -149,8 +149,8 @@ def _unseedable(part: Any) -> Iterator[str]:
             yield f"a {cls.__module__}.{cls.__qualname__}"
 
 
-def _all_parts(thing: Any) -> Iterator[Any]:
-    """Yield `thing` and all that it holds, at any depth, each object once."""
+def all_parts(thing: Any) -> Iterator[Any]:
+    """Yield `thing` and all that it holds, at any depth, each object once, as `generators_in` looks for it."""
     seen: dict[int, Any] = {}  # By id; the objects as well, so that no other one gets the same.
     waiting = [thing]
     while waiting:

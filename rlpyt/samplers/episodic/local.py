@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
+
+import torch
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.episodic.recorder import Episodes
 from rlpyt.samplers.episodic.sampler import Sampler, origin, play
 from rlpyt.samplers.episodic.workers import Worker, copied, for_worker, is_parameters
+from rlpyt.utils.seed import all_parts
 
 
 class LocalSampler(Sampler):
     """Runs the workers in the process and thread that it is called from: the simplest sampler, where ``breakpoint()`` works.
 
     Workers have copies of the environments, and share a policy that is given to all of them, until one is given parameters of its own, for
-    which it then has a copy.
+    which it then has a copy. Where episodes go on between two calls (with a `FragmentWorker`, or if not `unbiased`), each has a copy from
+    the beginning, since the policy may remember its episodes; tensors that are parameters are the same in all copies.
     The process's random numbers are left alone: workers have their own.
     """
+
+    _copies_policies = False
 
     def _start(self) -> None:
         self._workers: list[Worker] | None = []
@@ -39,7 +46,7 @@ class LocalSampler(Sampler):
         for i in sharing:
             self._workers[i].agent, self._has_copy[i] = copy.deepcopy(self._workers[i].agent), True
         for i, (worker, update) in enumerate(zip(self._workers, agent_updates)):
-            worker.update_agent(for_worker(update))
+            worker.update_agent(self._own(i, update))
             self._has_copy[i] &= update is None or is_parameters(update)
         for worker, update in zip(self._workers, env_updates):
             worker.update_env(_copies(update))
@@ -50,6 +57,15 @@ class LocalSampler(Sampler):
             origin(self._agents[i]) is origin(other) and not self._has_copy[i] and not self._has_copy[j] and update is not agent_updates[i]
             for j, (other, update) in enumerate(zip(self._agents, agent_updates))
         )
+
+    def _own(self, i: int, update: Any) -> Any:
+        """Return an update of the policy for worker `i`: of a policy that others have, too, a copy, if it may have to remember episodes."""
+        policy = for_worker(update)
+        if policy is None or is_parameters(policy) or hasattr(policy, "copy_for_worker"):  # Which has been called.
+            return policy
+        is_shared = any(other is self._agents[i] for j, other in enumerate(self._agents) if j != i)
+        goes_on = getattr(self._workers[i], "episodes_go_on", False) or not self._unbiased
+        return _copy_with_same_parameters(policy) if is_shared and goes_on else policy
 
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
         self._update(agent_updates, env_updates)
@@ -69,6 +85,24 @@ class LocalSampler(Sampler):
         workers, self._workers = self._workers or [], None
         for worker in workers:
             worker.shutdown()
+
+
+def _copy_with_same_parameters(policy: Any) -> Any:
+    """Return a copy that has the same tensors as parameters; the policy itself, with a warning, if it cannot be copied."""
+    parameters = [part for part in all_parts(policy) if isinstance(part, torch.Tensor) and _is_parameter(part)]
+    try:
+        return copy.deepcopy(policy, {id(parameter): parameter for parameter in parameters})
+    except Exception as error:  # Of whatever it is made of.
+        warnings.warn(
+            f"{type(policy).__name__} cannot be copied ({error}), so all workers share it. If it remembers episodes, give each worker one "
+            "of its own, as a list.",
+            stacklevel=2,
+        )
+        return policy
+
+
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch.nn.Parameter) or (tensor.requires_grad and tensor.is_leaf)
 
 
 def _copies(env_update: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is
 from rlpyt.samplers.workers import split_evenly
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
+from rlpyt.utils.seed import generators_in
 
 # Arguments of a WorkerFactory that a sampler takes in place of one.
 _DEFAULTS = dict(seed=_OF_PROCESS, max_episode_length=None, n_workers=None, worker_class=DefaultWorker, worker_args=None)
@@ -98,6 +100,7 @@ class Sampler(Recorded, ABC):
         self._envs = self._env_updates(envs)
         self._agents = once(as_policy, worker_factory.prepare_worker_messages(agents))  # What each worker was given last.
         self._prepare(self._agents)
+        self._warn_of_generators(self._agents)
         self._start()
 
     @property
@@ -185,6 +188,21 @@ class Sampler(Recorded, ABC):
             which = "All" if unknown is None else unknown
             logger.log(f"{which} environments begin new episodes, and do not go on from where they were: that is not known.")
 
+    _copies_policies = True  # Whether every worker has a copy of its policy.
+
+    def _warn_of_generators(self, policies: list) -> None:
+        """Warn of policies of which all copies would draw the same random numbers."""
+        shared = {id(policy): policy for policy in policies if sum(other is policy for other in policies) > 1 and policy is not None}
+        for policy in shared.values() if self._copies_policies else ():
+            if not (is_parameters(policy) or hasattr(policy, "copy_for_worker")) and generators_in(policy):
+                name = type(policy).__name__
+                warnings.warn(
+                    f"{name} has a random generator of its own, so its copies in all {self._factory.n_workers} workers draw the same "
+                    "random numbers: let it draw from those of numpy, Python or torch, which each worker has of its own, or give a list of "
+                    "policies.",
+                    stacklevel=4,
+                )
+
     @property
     def _is_running(self) -> bool:
         """Whether there are workers."""
@@ -228,6 +246,7 @@ class Sampler(Recorded, ABC):
     def _agent_updates(self, agent_updates: list) -> list:
         """Return policies and parameters; these alone where it is the agent that the worker has, of which nothing else has changed."""
         updates = once(lambda update: update if is_parameters(update) else as_policy(update), agent_updates)
+        self._warn_of_generators(updates)
         parameters: dict[int, Any] = {}  # Of each agent, one object for all workers.
         for i, update in enumerate(updates):
             if update is None or is_parameters(update):

@@ -47,7 +47,10 @@ class Worker:
 
     Attributes:
         progress: ``[1]``, counts time steps as a sign of life; odd inside the environments. Set by samplers that watch it.
+        episodes_go_on: whether an episode may be in progress between two calls of a sampler, even if it is `unbiased`: of the class.
     """
+
+    episodes_go_on = False
 
     def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int) -> None:
         self._seed = seed
@@ -550,6 +553,8 @@ class FragmentWorker(VecWorker):
         n_envs: environments.
         timesteps_per_call: steps of each environment per rollout (env steps).
     """
+
+    episodes_go_on = True
 
     def __init__(
         self,

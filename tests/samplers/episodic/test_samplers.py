@@ -25,6 +25,7 @@ from policies_for_tests import (
     PictureEnv,
     RandomLengthEnv,
     RandomPolicy,
+    RememberingPolicy,
     ScriptedPolicy,
     factory,
     grid,
@@ -142,6 +143,57 @@ def test_copies_of_an_environment_have_random_numbers_of_their_own(make, name, w
     local = play(LocalSampler)
     assert n_different(local) == local.n_episodes == 8
     assert play(LocalSampler) == local == play(MultiprocessingSampler) != play(LocalSampler, seed=4)
+
+
+@pytest.mark.parametrize(
+    "worker_class, args, unbiased",
+    [(FragmentWorker, dict(n_envs=2, timesteps_per_call=2), True), pytest.param(VecWorker, dict(n_envs=2), False, marks=full)],
+)
+def test_a_policy_remembers_the_episodes_of_its_worker_only(make, worker_class, args, unbiased):
+    batches, policies = [], []
+    for SamplerCls in SAMPLERS:
+        policies.append(RememberingPolicy())
+        kwargs = dict(worker_factory=factory(worker_class, 2, **args), unbiased=unbiased)
+        envs = [[lambda: CountingEnv([5, 7, 11]), lambda: CountingEnv([3, 8])]] * 2
+        sampler = make(SamplerCls, policies[-1], envs, **kwargs)
+        one, different = {"value": torch.tensor(0.3)}, [{"value": torch.tensor(x)} for x in (2.0, 3.0)]
+        updates = (None, None, one, None, different, None, RememberingPolicy(), None)
+        batches.append([sampler.obtain_samples(itr, 16, update) for itr, update in enumerate(updates)])
+    assert batches[0] == batches[1]
+    if worker_class is FragmentWorker:  # Whose episodes are not dropped with an update.
+        for batch in batches[0][:6]:
+            assert batch.agent_infos["n_steps"].tolist() == batch.env_infos["t"].tolist()
+
+
+def test_parameters_are_the_same_in_all_copies_of_a_policy_in_this_process(make):
+    policy = RememberingPolicy()
+    sampler = make(LocalSampler, policy, lambda: CountingEnv([5, 7]), worker_factory=factory(FragmentWorker, 3, n_envs=2))
+    agents = [worker.agent for worker in sampler._workers]
+    assert len({id(agent) for agent in [policy, *agents]}) == 4 and all(agent.value is policy.value for agent in agents)
+    sampler.obtain_samples(0, 12, {"value": torch.tensor(5.0)})
+    assert policy.value == 5 and not policy.seen.any() and all(agent.seen.any() for agent in agents)
+    sampler.obtain_samples(0, 12, [{"value": torch.tensor(x)} for x in (1.0, 2.0, 3.0)])
+    assert [worker.agent.value.item() for worker in sampler._workers] == [1, 2, 3]
+    for kwargs in (dict(n_workers=1, worker_class=FragmentWorker), dict(n_workers=2, worker_class=VecWorker)):
+        sampler = make(LocalSampler, policy, lambda: CountingEnv([5, 7]), max_episode_length=9, **kwargs)
+        assert all(worker.agent is policy for worker in sampler._workers), "nothing is remembered from call to call"
+    policy.seen = policy.seen * policy.value  # With a gradient, which torch does not copy.
+    with pytest.warns(UserWarning, match="RememberingPolicy cannot be copied .*, so all workers share it"):
+        sampler = make(LocalSampler, policy, lambda: CountingEnv([5, 7]), worker_factory=factory(FragmentWorker, 2, n_envs=2))
+
+
+def test_one_is_warned_of_policies_whose_copies_draw_the_same_random_numbers(make):
+    policy = RandomPolicy()
+    policy.mine = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="RandomPolicy has a random generator of its own, so its copies in all 2 workers draw the same"):
+        sampler = make(MultiprocessingSampler, policy, grid(), max_episode_length=9, n_workers=2)
+    with pytest.warns(UserWarning, match="RandomPolicy has a random generator"):
+        sampler.obtain_samples(0, 1, policy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(LocalSampler, policy, grid(), max_episode_length=9, n_workers=2)
+        make(MultiprocessingSampler, policy, grid(), max_episode_length=9, n_workers=1)
+        make(MultiprocessingSampler, [policy, RandomPolicy()], grid(), max_episode_length=9, n_workers=2)
 
 
 def test_one_is_warned_of_copies_that_cannot_have_random_numbers_of_their_own(make):

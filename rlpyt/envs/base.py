@@ -78,7 +78,7 @@ class Env:
         """Seed the environment and its spaces; takes effect at the next `reset`.
 
         An environment with randomness of its own extends this method. Whatever happened before, equal seeds must be followed by equal
-        episodes.
+        episodes. (Samplers also seed the random generators in its attributes, before they call this; see `rlpyt.utils.seed.seed_env`.)
         """
         for space, space_seed in zip(self.spaces, child_seeds(seed, 2)):
             if hasattr(space, "seed"):

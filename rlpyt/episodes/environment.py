@@ -101,7 +101,10 @@ class Environment(ABC):
         """Free what the environment holds, windows included; may be called more than once."""
 
     def seed(self, seed: int) -> None:
-        """Seed the spaces; takes effect at the next `reset`. An environment with randomness of its own extends this method."""
+        """Seed the spaces; takes effect at the next `reset`. An environment with randomness of its own extends this method.
+
+        Samplers also seed the random generators in its attributes, before they call this; see `rlpyt.utils.seed.seed_env`.
+        """
         for space, space_seed in zip((self.action_space, self.observation_space), child_seeds(seed, 2)):
             space.seed(space_seed)
 

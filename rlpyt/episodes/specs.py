@@ -61,7 +61,7 @@ class StepType(IntEnum):
         return types.astype(np.uint8) if types.ndim else cls(int(types))
 
 
-_STEP_TYPES = frozenset(StepType)
+STEP_TYPES = tuple(StepType)
 
 
 def checked_step(env_step: Any, env: Any, needs_reward: bool = True) -> EnvStep:
@@ -75,9 +75,9 @@ def checked_step(env_step: Any, env: Any, needs_reward: bool = True) -> EnvStep:
         ValueError: its type is no `StepType`.
     """
     try:
-        if env_step.step_type in _STEP_TYPES and not (env_step.reward is None and needs_reward):
+        if env_step.step_type in STEP_TYPES and not (env_step.reward is None and needs_reward):
             return env_step
-    except (AttributeError, TypeError):  # No step; a type that cannot be looked up.
+    except (AttributeError, ValueError):  # No step; an array, which cannot be compared.
         pass
     name = type(env).__name__
     if not hasattr(env_step, "step_type"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import as_flag, fast_reset, fast_step, write_observation
-from rlpyt.episodes.specs import EnvSpec, StepType, checked_reset, checked_step
+from rlpyt.episodes.specs import STEP_TYPES, EnvSpec, EnvStep, StepType, checked_reset, checked_step
 
 GOES_ON, TERMINAL, TIMEOUT = 0, int(StepType.TERMINAL), int(StepType.TIMEOUT)
 
@@ -84,7 +84,9 @@ class EnvironmentDriver:
 
     def step(self, action: Any, observation_out: Any) -> tuple[float, int, dict]:
         """Step, writing the observation; return the reward, how the episode ended (or GOES_ON), and the env_info."""
-        env_step = checked_step(self.env.step(action), self.env)
+        env_step = self.env.step(action)
+        if type(env_step) is not EnvStep or env_step.step_type not in STEP_TYPES or env_step.reward is None:
+            checked_step(env_step, self.env)
         write(env_step.observation, observation_out)
         return env_step.reward, int(env_step.step_type) if env_step.step_type >= TERMINAL else GOES_ON, env_step.env_info
 

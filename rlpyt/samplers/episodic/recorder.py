@@ -67,6 +67,7 @@ class Column:
     def __init__(self, name: str, array: np.ndarray, type_: type, shape: tuple) -> None:
         self.name, self.array, self._type, self._shape = name, array, type_, shape
         self._row_shape = (array.shape[1], *shape)
+        self._has_entries = array.ndim == 2 + len(shape)  # And not lists of strings, as objects.
         self._is_scalar = issubclass(type_, (bool, int, float, np.generic))  # So that the type tells dtype and shape.
 
     @classmethod
@@ -93,11 +94,13 @@ class Column:
 
     def put_row(self, t: int, values: Any) -> None:
         """Write the values of all columns, ``[B,...]``."""
-        values = as_array(self.name, values)
-        self._fit(values, 1)
-        if values.ndim == self.array.ndim - 1:
+        if type(values) is not np.ndarray:
+            values = as_array(self.name, values)
+        if values.dtype != self.array.dtype or values.shape != self._row_shape:
+            self._fit(values, 1)
+        if self._has_entries:
             self.array[t] = values
-        else:  # Each of several strings.
+        else:
             for b, value in enumerate(values):
                 self.array[t, b] = value
 

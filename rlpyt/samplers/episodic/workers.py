@@ -356,7 +356,10 @@ class DefaultWorker(Worker):
     # What the hooks are made of -------------------------------------------------------------------------------------
     def _act(self, observation: Any) -> tuple[Any, Any]:
         """Return actions and agent_infos for observations ``[B,...]``."""
-        action, agent_info = checked_action(self.agent.get_action(map_structure(lambda x: x[0], observation)), self.agent, "get_action")
+        result = self.agent.get_action(map_structure(lambda x: x[0], observation))
+        if type(result) is not tuple or len(result) != 2 or type(result[1]) is not dict:
+            checked_action(result, self.agent, "get_action")
+        action, agent_info = result
         return [action] if isinstance(action, (dict, tuple)) else np.asarray(action)[None], _of_one(agent_info)
 
     def _reset_agent(self, columns: list[int]) -> None:
@@ -522,7 +525,10 @@ class VecWorker(DefaultWorker):
         return self._recorder.take()
 
     def _act(self, observation: Any) -> tuple[Any, Any]:
-        actions, agent_infos = checked_action(self.agent.get_actions(observation), self.agent, "get_actions")
+        result = self.agent.get_actions(observation)
+        if type(result) is not tuple or len(result) != 2 or type(result[1]) is not dict:
+            checked_action(result, self.agent, "get_actions")
+        actions, agent_infos = result
         if isinstance(actions, dict) or is_namedtuple(actions):
             raise TypeError(
                 f"{type(self.agent).__name__}.get_actions() returned one {type(actions).__name__} for all environments: return a list "

@@ -21,6 +21,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.recipes import Recorded
+from rlpyt.utils.settings import ArgumentsFor, checked
 from rlpyt.utils.shared_tensors import share_tensors
 
 # Defined elsewhere, documented as names of this module: AgentInputs and the two mixins.
@@ -45,6 +46,9 @@ SYNC_BUFFERS = next(
     for name in ("forward_sync_buffers", "broadcast_buffers")
     if name in inspect.signature(DistributedDataParallel).parameters
 )
+
+
+MODEL_METHODS = ("initialize", "make_env_to_model_kwargs", "make_models", "make_policy")  # Those that decide what models are given.
 
 
 class BaseAgent(Recorded):
@@ -76,6 +80,7 @@ class BaseAgent(Recorded):
     # Name in the state dict -> attribute which holds the model.
     model_names: Mapping[str, str] = {"model": "model"}
 
+    @checked(model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS))
     def __init__(
         self,
         ModelCls: type[torch.nn.Module] | None = None,
@@ -124,7 +129,13 @@ class BaseAgent(Recorded):
         self.model = self.make_policy()
 
     def make_policy(self, **kwargs: Any) -> torch.nn.Module:
-        """Instantiate `model`, with further keyword arguments that depend on the environment's spaces."""
+        """Instantiate `model`, with further keyword arguments that depend on the environment's spaces.
+
+        Raises:
+            ValueError: there is no class of the model.
+        """
+        if not callable(self.ModelCls):
+            raise ValueError(f"{type(self).__name__}: ModelCls={self.ModelCls!r} is not possible; give the class of the model.")
         return self.ModelCls(**{**self.env_model_kwargs, **kwargs}, **self.model_kwargs)
 
     def named_models(self) -> dict[str, torch.nn.Module]:

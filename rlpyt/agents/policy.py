@@ -23,6 +23,7 @@ from rlpyt.episodes.trees import as_dictionaries, from_structure, leaves, map_st
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.settings import checked
 
 
 class AgentPolicy:
@@ -243,6 +244,7 @@ class PolicyAgent(BaseAgent):
     Attributes: `policy`; `model`, the same if it is a module.
     """
 
+    @checked()
     def __init__(self, policy: Any) -> None:
         super().__init__()
         if not (hasattr(policy, "get_actions") or hasattr(policy, "get_action")):

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.hyperparameters import check_flags
 from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.recipes import Recorded
+from rlpyt.utils.settings import check_attributes, checked, declared_by
 
 
 class RlAlgorithm(Recorded):
@@ -42,6 +42,18 @@ class RlAlgorithm(Recorded):
     world_size = 1
     _graphed_update: Any = None  # Holds on to the memory of optimizer and models.
 
+    def check_settings(self) -> None:
+        """Check the attributes that have the names of settings; to be called at the end of a constructor.
+
+        An attribute that a subclass has assigned before counts instead of the argument.
+
+        Raises:
+            ValueError: a setting is not possible.
+            TypeError: `optim_kwargs` has what is no argument of the optimizer.
+        """
+        check_attributes(self, declared_by(type(self)))
+
+    @checked()
     def accelerate(self, bf16: bool = False, compile_models: bool = False, cuda_graphs: bool = False) -> RlAlgorithm:
         """Choose faster arithmetic for training, to be called before `initialize`; return this algorithm.
 
@@ -57,7 +69,6 @@ class RlAlgorithm(Recorded):
             ValueError: a choice is not True or False, or this algorithm's updates cannot be CUDA graphs.
         """
         self.bf16, self.compile_models, self.cuda_graphs = bf16, compile_models, cuda_graphs
-        check_flags(self, "bf16", "compile_models", "cuda_graphs")
         if cuda_graphs and not self.can_be_graphed:
             raise ValueError(f"{type(self).__name__} does not train with CUDA graphs, only algorithms that learn from replay do.")
         return self

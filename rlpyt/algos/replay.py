@@ -11,15 +11,7 @@ import torch
 
 from rlpyt.algos.base import RlAlgorithm, read_opt_info
 from rlpyt.algos.cuda_graph import GraphedUpdate
-from rlpyt.algos.hyperparameters import (
-    COUNT,
-    FRACTION,
-    POSITIVE,
-    STEPS,
-    check_flags,
-    check_hyperparameters,
-    check_optimizer,
-)
+from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.utils import valid_from_done
 from rlpyt.replays.async_ import has_priorities
 from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, unknown_fields
@@ -38,6 +30,7 @@ from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.settings import check_attributes, declared_by
 from rlpyt.utils.stopwatch import Stopwatch
 
 # What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are;
@@ -96,26 +89,8 @@ class ReplayAlgorithm(RlAlgorithm):
         return self.batch_size
 
     def check_settings(self) -> None:
-        """Check the hyper-parameters named above; to be called at the end of a constructor.
-
-        Raises:
-            ValueError: a setting is not possible.
-        """
-        check_optimizer(self)
-        check_flags(self, *({"prioritized_replay", "prefetch_batches", "bootstrap_timelimit"} & set(vars(self))))
-        check_hyperparameters(
-            self,
-            discount=FRACTION,
-            batch_size=COUNT,
-            min_steps_learn=STEPS,
-            replay_size=COUNT,
-            replay_ratio=POSITIVE,
-            n_step_return=COUNT,
-            target_update_tau=FRACTION,
-            target_update_interval=COUNT,
-            updates_per_sync=COUNT,
-            clip_grad_norm=POSITIVE,
-        )
+        """Extend the base class by the hyper-parameters named above, which a subclass need not declare."""
+        check_attributes(self, {**OF_REPLAY, **declared_by(type(self))})
 
     def initialize(
         self,

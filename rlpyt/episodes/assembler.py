@@ -17,8 +17,9 @@ from rlpyt.episodes.samples import (
     last_observations,
     step_fields,
 )
-from rlpyt.episodes.specs import EnvSpec
+from rlpyt.episodes.specs import ENV_SPEC, EnvSpec
 from rlpyt.episodes.trees import Tree, as_numpy, as_torch, assign, cat, tree_map
+from rlpyt.utils.settings import COUNT, checked, one_of
 
 # Rows are copied from place to place in blocks that stay in the cache between reading and writing.
 _BLOCK_BYTES = 256 * 1024
@@ -40,6 +41,7 @@ class EpisodeAssembler:
         ValueError: an argument is not possible.
     """
 
+    @checked(env_spec=ENV_SPEC, B=COUNT, boundary=one_of("done", "traj_done"))
     def __init__(
         self,
         env_spec: EnvSpec | None,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import horizon_of
+from rlpyt.utils.settings import has
 
 
 class StepType(IntEnum):
@@ -195,6 +196,9 @@ class InOutSpec:
 
     def __hash__(self) -> int:
         return hash((type(self), *(type(getattr(self, field.name)) for field in fields(self))))  # Most spaces have no hash.
+
+
+ENV_SPEC = has("an EnvSpec", "observation_space", "action_space")
 
 
 @dataclass(frozen=True, eq=False)

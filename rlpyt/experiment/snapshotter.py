@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import torchrun_rank
+from rlpyt.utils.settings import COUNT, PATH, checked
 
 SNAPSHOT_MODES = ("all", "last", "gap", "gap_and_last", "gap_overwrite", "none")
 _ALIASES = {"last+gap": "gap_and_last"}  # as the logger calls it
@@ -57,6 +58,7 @@ class Snapshotter:
         ValueError: there is no such mode, or the gap does not go with it.
     """
 
+    @checked(snapshot_dir=PATH._replace(optional=True), snapshot_gap=COUNT)
     def __init__(self, snapshot_dir: Any = None, snapshot_mode: str = "last", snapshot_gap: int = 1) -> None:
         self._snapshot_mode = check_snapshot_mode(snapshot_mode, snapshot_gap)
         self._snapshot_gap = snapshot_gap

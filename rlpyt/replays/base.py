@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.utils.settings import has
+
 # Fields of what an algorithm stores of a batch, besides those that every buffer stores: some are [T,B], the others have leading
 # dimensions of their own. A buffer that takes the latter has a method `append_batch`.
 OPTIONAL_STEPS = ("timeout", "valid")
 BESIDE_STEPS = ("final_observation", "observation_after")
+
+
+EXAMPLE = has("an example of what is stored, a namedarraytuple", "_replace", "observation", "action", "reward", "done")
 
 
 class BaseReplayBuffer:

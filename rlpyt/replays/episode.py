@@ -8,13 +8,14 @@ from collections import deque
 import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch, TimeStepBatch
-from rlpyt.episodes.specs import EnvSpec
+from rlpyt.episodes.specs import ENV_SPEC, EnvSpec
 from rlpyt.episodes.trees import Tree, as_numpy, as_torch, assign, leaves, numeric, structure, tree_map
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import check_memory
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed, rng_state, set_rng_state
+from rlpyt.utils.settings import COUNT, checked
 
 _NOT_LAST = -1  # Slot of a step that is not the last of its episode.
 
@@ -34,10 +35,9 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
         rng: draws the samples; seeded from numpy's global generator.
     """
 
+    @checked(capacity=COUNT, env_spec=ENV_SPEC)
     def __init__(self, capacity: int, env_spec: EnvSpec | None = None) -> None:
-        if int(capacity) < 1:
-            raise ValueError(f"capacity={capacity} must be at least 1 (env steps).")
-        self.capacity, self.env_spec = int(capacity), env_spec
+        self.capacity, self.env_spec = capacity, env_spec
         self.rng = rng_from_global_seed()
         self.clear()
 

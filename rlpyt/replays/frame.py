@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.replays.base import EXAMPLE
 from rlpyt.replays.batches import rows_like
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
+from rlpyt.utils.settings import checked
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
@@ -30,6 +32,7 @@ class FrameBufferMixin:
         ValueError: observations are not stacks of frames.
     """
 
+    @checked(example=EXAMPLE)
     def __init__(self, example: Any, **kwargs: Any) -> None:
         shape = np.shape(example.observation)
         if len(shape) < 2:

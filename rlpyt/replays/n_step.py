@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from rlpyt.algos.utils import discount_return_n_step
-from rlpyt.replays.base import BESIDE_STEPS, BaseReplayBuffer, unknown_fields, without
+from rlpyt.replays.base import BESIDE_STEPS, EXAMPLE, BaseReplayBuffer, unknown_fields, without
 from rlpyt.replays.batches import BatchMemory, pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.draws import is_ours
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
 from rlpyt.utils.lazy import LazyModule
+from rlpyt.utils.settings import COUNT, FRACTION, checked
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
@@ -70,6 +71,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     keeps_final_observations = True
     requires_final_observations = True
 
+    @checked(example=EXAMPLE, size=COUNT, B=COUNT, discount=FRACTION, n_step_return=COUNT)
     def __init__(
         self,
         example: Any,
@@ -79,14 +81,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         n_step_return: int = 1,
         null_action: Any = 0,
     ) -> None:
-        for name, value in dict(size=size, B=B, n_step_return=n_step_return).items():
-            if not (value >= 1 and value == int(value)):
-                raise ValueError(f"{name}={value} must be a whole number, at least 1.")
-        if not math.isfinite(discount):
-            raise ValueError(f"discount={discount} must be finite.")
-        self.B, self.discount, self.n_step_return = int(B), discount, int(n_step_return)
+        self.B, self.discount, self.n_step_return = B, discount, n_step_return
         self.null_action = null_action
-        B = self.B
         self.T = math.ceil(size / (B * self.start_interval)) * self.start_interval
         self.size = self.T * B
         self.off_backward = self.n_step_return

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlpyt.replays.draws import Draw, is_ours
 from rlpyt.utils.buffer import buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.settings import COUNT, checked, has
 
 
 class PrefetchedReplay:
@@ -34,6 +35,7 @@ class PrefetchedReplay:
         batch_T: length of sequences, likewise; None for transitions, or for what the buffer is set to at the time.
     """
 
+    @checked(buffer=has("a replay buffer", "sample_batch"), batch_B=COUNT, batch_T=COUNT)
     def __init__(self, buffer: Any, batch_B: int, batch_T: int | None = None) -> None:
         if not is_ours(buffer, "sample_batch"):
             raise ValueError(

@@ -14,6 +14,7 @@ from rlpyt.replays.sum_tree import AsyncSumTree, SumTree
 from rlpyt.utils.buffer import numpify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
+from rlpyt.utils.settings import RATE, STEPS, checked
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
@@ -45,6 +46,7 @@ class Prioritization(DrawnReplay):
 
     weights_eps = EPS
 
+    @checked(alpha=RATE, beta=RATE, default_priority=RATE, input_priority_shift=STEPS)
     def __init__(
         self,
         alpha: float = 0.6,
@@ -55,7 +57,6 @@ class Prioritization(DrawnReplay):
         input_priority_shift: int = 0,
         **kwargs: Any,
     ) -> None:
-        _check_not_negative(alpha=alpha, beta=beta, default_priority=default_priority)
         self.alpha, self.beta, self.default_priority, self.unique = alpha, beta, default_priority, unique
         self.input_priorities, self.input_priority_shift = input_priorities, input_priority_shift
         super().__init__(**kwargs)
@@ -80,9 +81,9 @@ class Prioritization(DrawnReplay):
         n_leaves = self.size // self.start_interval
         return super()._further_bytes(example) + n_leaves * (10 + 8 * self.input_priorities)
 
+    @checked(beta=RATE)
     def set_beta(self, beta: float) -> None:
         """Set the exponent of the importance-sampling weights, which may follow a schedule; ValueError if it is negative."""
-        _check_not_negative(beta=beta)
         self.beta = beta
 
     def append_samples(self, samples: Any) -> tuple[int, slice | np.ndarray]:
@@ -223,12 +224,6 @@ class Prioritization(DrawnReplay):
         """Restore what `state_dict` returned; errors as of that of the buffer."""
         super().load_state_dict(state_dict)
         self.priority_tree.load_state_dict(state_dict["priority_tree"])
-
-
-def _check_not_negative(**settings: float) -> None:
-    for name, value in settings.items():
-        if not (np.isfinite(value) and value >= 0):
-            raise ValueError(f"{name}={value} must be finite and not negative.")
 
 
 @cache

@@ -29,7 +29,7 @@ import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import find_snapshot, load_training, read_snapshot, restore, settings_of
 from rlpyt.runners.interrupt import CLOSING, Overdue
-from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval, end_replayed_episodes
+from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, end_replayed_episodes
 from rlpyt.runners.record import record_run
 from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
@@ -47,6 +47,7 @@ from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.seed import env_seed, make_seed, set_seed
+from rlpyt.utils.settings import checked
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.synchronize import ProcessLock
 
@@ -71,6 +72,7 @@ class AsyncRlMixin:
 
     _eval_pauses_training = False
 
+    @checked(OF_RUNNERS)
     def __init__(self, algo: Any, agent: Any, sampler: Any, n_steps: int | float, affinity: Any = None, **kwargs: Any) -> None:
         affinity = for_runner(affinity, sampler, async_sample=True)
         self.optimizer_affinities, self.sampler_affinities = split_async_affinity(affinity)

@@ -37,6 +37,18 @@ from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.prog_bar import ProgBarCounter
 from rlpyt.utils.recipes import Recorded, Script
 from rlpyt.utils.seed import make_seed, set_seed
+from rlpyt.utils.settings import COUNT, PATH, SEED, Number, checked, has
+
+OF_RUNNERS = dict(
+    algo=has("an algorithm, such as PPO() of rlpyt.algos", "optimize_agent"),
+    agent=has("an agent, such as MlpFfAgent() of rlpyt.agents", "step"),
+    sampler=has("a sampler, such as SerialSampler(...) of rlpyt.samplers", "obtain_samples"),
+    n_steps=Number(1, finite=True),
+    seed=SEED,
+    log_interval_steps=Number(1, finite=True),
+    resume_from=PATH._replace(optional=True),
+    stop_return=Number(finite=True),
+)
 
 
 class MinibatchRlBase(Recorded, BaseRunner):
@@ -92,6 +104,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
     _start_time = moment("_start_time")
     _last_time = moment("_last_time")
 
+    @checked(OF_RUNNERS)
     def __init__(
         self,
         algo: Any,
@@ -106,11 +119,6 @@ class MinibatchRlBase(Recorded, BaseRunner):
         stop_return: float | None = None,
         hooks: Sequence[Hook] | None = None,
     ) -> None:
-        for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
-            if not _is_real(value) or value < 1:
-                raise ValueError(f"{name}={value!r} must be a number of environment steps, at least 1.")
-        if seed is not None and (not isinstance(seed, numbers.Integral) or seed < 0):
-            raise ValueError(f"seed={seed!r} must be an integer of at least 0, or None for a new one.")
         affinity = for_runner(affinity, sampler)
         check_affinity(affinity)
         if self._eval and not getattr(sampler, "eval_n_envs", 0):
@@ -510,11 +518,10 @@ class MinibatchRl(MinibatchRlBase):
 
     _returns_are_of = "the last {n} trajectories"
 
+    @checked(log_traj_window=COUNT)
     def __init__(self, log_traj_window: int = 100, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not _is_real(log_traj_window) or log_traj_window < 1:
-            raise ValueError(f"log_traj_window={log_traj_window} must be at least 1 trajectory.")
-        self.log_traj_window = int(log_traj_window)
+        self.log_traj_window = log_traj_window
 
     @property
     def min_trajs_to_stop(self) -> int:

@@ -15,6 +15,9 @@ from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import env_seed, seed_env
+from rlpyt.utils.settings import COUNT, POSITIVE, START_METHOD, STEPS, ArgumentsFor, Kind, checked
+
+COLLECTOR = Kind("a class of collectors", lambda value: callable(value) and hasattr(value, "mid_batch_reset"))
 
 
 class BaseSampler(Recorded):
@@ -59,6 +62,19 @@ class BaseSampler(Recorded):
     _has_said_so = False  # That episodes begin anew.
     stop: np.ndarray | None = None  # [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 
+    @checked(
+        env_kwargs=ArgumentsFor("EnvCls", optional=True),
+        batch_T=COUNT,
+        batch_B=COUNT,
+        CollectorCls=COLLECTOR,
+        max_decorrelation_steps=STEPS,
+        eval_n_envs=STEPS,
+        eval_env_kwargs=ArgumentsFor("eval_EnvCls", otherwise="EnvCls"),
+        eval_max_steps=COUNT,
+        eval_max_trajectories=COUNT,
+        start_method=START_METHOD,
+        worker_timeout=POSITIVE,
+    )
     def __init__(
         self,
         EnvCls: Callable | Sequence[Callable],
@@ -78,24 +94,11 @@ class BaseSampler(Recorded):
         keep_terminal_observations: bool = False,
         eval_EnvCls: Callable | Sequence[Callable] | None = None,
     ) -> None:
-        eval_max_steps = None if eval_max_steps is None else int(eval_max_steps)
-        for name, value, lowest in (
-            ("batch_T", batch_T, 1),
-            ("batch_B", batch_B, 1),
-            ("max_decorrelation_steps", max_decorrelation_steps, 0),
-            ("eval_n_envs", eval_n_envs, 0),
-        ):
-            if not _is_integer(value) or value < lowest:
-                raise ValueError(f"{name}={value!r} must be an integer of at least {lowest}.")
         if eval_n_envs:
             if eval_max_steps is None:
                 raise ValueError(f"eval_n_envs={eval_n_envs} needs eval_max_steps: env steps of one evaluation at the most.")
             if eval_max_steps < eval_n_envs:
                 raise ValueError(f"eval_max_steps={eval_max_steps} must be at least eval_n_envs={eval_n_envs}: one step for each.")
-            if eval_max_trajectories is not None and eval_max_trajectories < 1:
-                raise ValueError(f"eval_max_trajectories={eval_max_trajectories} must be at least 1, or None for no limit.")
-        if start_method not in (None, "fork", "spawn", "forkserver"):
-            raise ValueError(f"start_method={start_method!r} must be 'fork', 'spawn', 'forkserver' or None.")
         for name, value, n, size in (
             ("EnvCls", EnvCls, "batch_B", batch_B),
             ("env_kwargs", env_kwargs, "batch_B", batch_B),
@@ -123,7 +126,7 @@ class BaseSampler(Recorded):
         self.batch_T = batch_T
         self.batch_B = batch_B
         self.CollectorCls = CollectorCls
-        self.max_decorrelation_steps = int(max_decorrelation_steps)
+        self.max_decorrelation_steps = max_decorrelation_steps
         self.TrajInfoCls = TrajInfoCls
         self.eval_n_envs = eval_n_envs
         self.eval_CollectorCls = eval_CollectorCls
@@ -134,7 +137,7 @@ class BaseSampler(Recorded):
         self.start_method = start_method
         self.worker_timeout = worker_timeout
         self.keep_terminal_observations = bool(keep_terminal_observations)
-        self.batch_spec = BatchSpec(int(batch_T), int(batch_B))
+        self.batch_spec = BatchSpec(batch_T, batch_B)
         self.mid_batch_reset = CollectorCls.mid_batch_reset
 
     def initialize(self, *args: Any, **kwargs: Any) -> dict:
@@ -408,7 +411,3 @@ def _is_equal(a: Any, b: Any) -> bool:
         return bool(a == b)
     except ValueError:  # Arrays among the keyword arguments.
         return False
-
-
-def _is_integer(value: Any) -> bool:
-    return not isinstance(value, bool) and hasattr(value, "__index__")

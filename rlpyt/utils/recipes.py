@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.utils.quick_args import arguments_of
+from rlpyt.utils.settings import check_names
 
 TAGS = (
     *("$name", "$script", "$part", "$make", "$partial", "$tuple", "$set", "$dict", "$array", "$tensor", "$dtype", "$torch", "$device"),
@@ -47,13 +48,15 @@ LARGEST_ARRAY = 1000  # elements of an array that a recipe holds
 class Recorded:
     """Remembers the arguments that each object is made with, so that `describe` can write them down.
 
-    It works in a subclass whose constructor has other arguments, or calls none of its bases'. Pickles and copies do without: only the
-    process that made an object describes it, and an argument need not be anything that can be sent to another.
+    It works in a subclass whose constructor has other arguments, or calls none of its bases'. A name that the constructor has no argument
+    of is a TypeError with the nearest one. Pickles and copies do without the arguments: only the process that made an object describes it,
+    and an argument need not be anything that can be sent to another.
     """
 
     _made_with: tuple[tuple, dict] | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        check_names(cls.__init__, cls, kwargs)
         self = super().__new__(cls)
         self._made_with = _as_given(args), _as_given(kwargs)
         return self

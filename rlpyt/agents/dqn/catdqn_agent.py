@@ -7,6 +7,7 @@ from rlpyt.agents.dqn.dqn_agent import DqnAgent
 from rlpyt.distributions.epsilon_greedy import CategoricalEpsilonGreedy
 from rlpyt.models.dqn.heads import atoms
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.settings import Number, checked
 
 AgentInfo = namedarraytuple("AgentInfo", ["p"])
 
@@ -26,10 +27,9 @@ class CatDqnAgent(DqnAgent):
         ValueError: there are fewer than two atoms, or `model_kwargs` says another number.
     """
 
+    @checked(n_atoms=Number(2, whole=True))
     def __init__(self, n_atoms: int = 51, **kwargs):
         super().__init__(**kwargs)
-        if n_atoms < 2:
-            raise ValueError(f"n_atoms={n_atoms} must be at least 2: one for the smallest return, and one for the largest.")
         if self.model_kwargs.get("n_atoms", n_atoms) != n_atoms:
             raise ValueError(
                 f"The model would have {self.model_kwargs['n_atoms']} atoms (model_kwargs) and the agent {n_atoms}: give n_atoms to the "

@@ -8,6 +8,7 @@ import torch
 
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import FRACTION, STEPS, checked
 from rlpyt.utils.shared_int import SharedInt
 
 
@@ -29,6 +30,9 @@ class EpsilonGreedyAgentMixin:
     eps_itr_min = SharedInt()
     eps_itr_max = SharedInt()
 
+    @checked(
+        eps_init=FRACTION, eps_final=FRACTION, eps_final_min=FRACTION, eps_itr_min=STEPS, eps_itr_max=STEPS, eps_eval=FRACTION
+    )
     def __init__(
         self,
         eps_init: float = 1,

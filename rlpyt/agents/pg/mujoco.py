@@ -8,6 +8,7 @@ from rlpyt.agents.pg.gaussian import AlternatingRecurrentGaussianPgAgent, Gaussi
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
 from rlpyt.models.pg.mujoco_lstm_model import MujocoLstmModel
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.utils.settings import checked
 
 
 class MujocoMixin:
@@ -16,6 +17,7 @@ class MujocoMixin:
     deterministic_eval: in evaluation take the mean of the distribution as the action, instead of a sample.
     """
 
+    @checked()
     def __init__(self, *args, deterministic_eval: bool = False, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.deterministic_eval = deterministic_eval

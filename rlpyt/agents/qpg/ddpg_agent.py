@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import AgentStep
+from rlpyt.agents.base import MODEL_METHODS, AgentStep
 from rlpyt.agents.qpg.base import QpgAgent
 from rlpyt.distributions.gaussian import DistInfo, Gaussian
 from rlpyt.models.qpg.mlp import MuMlpModel, QofMuMlpModel
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import NON_NEGATIVE, RATE, ArgumentsFor, checked, or_array
 
 AgentInfo = namedarraytuple("AgentInfo", ["mu"])
 
@@ -41,6 +42,12 @@ class DdpgAgent(QpgAgent):
     target_names = {"model": "target_model", "q_model": "target_q_model"}
     settings_names = {"q_model": ("QModelCls", "q_model_kwargs")}
 
+    @checked(
+        model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS),
+        q_model_kwargs=ArgumentsFor("QModelCls", by=MODEL_METHODS),
+        action_std=or_array(RATE),
+        action_noise_clip=NON_NEGATIVE,
+    )
     def __init__(
         self,
         ModelCls: type[torch.nn.Module] = MuMlpModel,

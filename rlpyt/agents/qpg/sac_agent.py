@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.base import MODEL_METHODS
 from rlpyt.agents.qpg.sac_base import MAX_LOG_STD, MIN_LOG_STD, AgentInfo, BaseSacAgent, Models
 from rlpyt.models.qpg.mlp import PiMlpModel, QofMuMlpModel
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import RATE, ArgumentsFor, Number, checked, or_array
 
 __all__ = ["MAX_LOG_STD", "MIN_LOG_STD", "AgentInfo", "Models", "SacAgent"]
 
@@ -40,6 +42,12 @@ class SacAgent(BaseSacAgent):
     target_names = {"q1_model": "target_q1_model", "q2_model": "target_q2_model"}
     settings_names = {"q1_model": ("QModelCls", "q_model_kwargs"), "q2_model": ("QModelCls", "q_model_kwargs")}
 
+    @checked(
+        model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS),
+        q_model_kwargs=ArgumentsFor("QModelCls", by=MODEL_METHODS),
+        action_squash=Number(0, above=True, finite=True),
+        pretrain_std=or_array(RATE),
+    )
     def __init__(
         self,
         ModelCls: type[torch.nn.Module] = PiMlpModel,

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.base import MODEL_METHODS
 from rlpyt.agents.qpg.sac_base import MAX_LOG_STD, MIN_LOG_STD, AgentInfo, BaseSacAgent, Models
 from rlpyt.models.qpg.mlp import PiMlpModel, QofMuMlpModel, VMlpModel
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import RATE, ArgumentsFor, Number, checked, or_array
 
 __all__ = ["MAX_LOG_STD", "MIN_LOG_STD", "AgentInfo", "Models", "SacAgent"]
 
@@ -44,6 +46,13 @@ class SacAgent(BaseSacAgent):
         "v_model": ("VModelCls", "v_model_kwargs"),
     }
 
+    @checked(
+        model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS),
+        q_model_kwargs=ArgumentsFor("QModelCls", by=MODEL_METHODS),
+        v_model_kwargs=ArgumentsFor("VModelCls", by=MODEL_METHODS),
+        action_squash=Number(0, above=True, finite=True),
+        pretrain_std=or_array(RATE),
+    )
     def __init__(
         self,
         ModelCls: type[torch.nn.Module] = PiMlpModel,

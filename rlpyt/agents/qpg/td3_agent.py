@@ -10,6 +10,7 @@ import torch
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.distributions.gaussian import DistInfo, Gaussian
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import NON_NEGATIVE, RATE, checked, or_array
 
 
 class Td3Agent(DdpgAgent):
@@ -30,6 +31,7 @@ class Td3Agent(DdpgAgent):
     target_names = {**DdpgAgent.target_names, "q2_model": "target_q2_model"}
     settings_names = {**DdpgAgent.settings_names, "q2_model": ("QModelCls", "q_model_kwargs")}
 
+    @checked(pretrain_std=or_array(RATE), target_noise_std=or_array(RATE), target_noise_clip=NON_NEGATIVE)
     def __init__(
         self,
         pretrain_std: float = 0.5,

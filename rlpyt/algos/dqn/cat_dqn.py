@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from rlpyt.algos.dqn.dqn import DQN
-from rlpyt.algos.hyperparameters import Number, check_hyperparameters
 from rlpyt.algos.replay import bootstrap_discount
 from rlpyt.models.dqn.heads import atoms
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import Number, check_attributes, checked
 from rlpyt.utils.tensor import select_at_indexes
 
 # The smallest probability there is in logarithms, which keeps them finite; and the smallest divergence, so that no priority becomes 0.
@@ -38,10 +38,11 @@ class CategoricalDQN(DQN):
         "MlpCatDqnAgent of rlpyt.agents.dqn"
     )
 
+    @checked(V_min=Number(finite=True), V_max=Number(finite=True))
     def __init__(self, V_min: float = -10, V_max: float = 10, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         save__init__args(locals())
-        check_hyperparameters(self, V_min=Number(finite=True), V_max=Number(low=V_min, above=True, finite=True))
+        check_attributes(self, dict(V_max=Number(low=V_min, above=True, finite=True)))
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Extend the base class by telling the agent what its atoms stand for."""

@@ -7,16 +7,28 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.hyperparameters import FRACTION, NON_NEGATIVE, STEPS, Number, check_flags, check_hyperparameters
+from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.replay import ReplayAlgorithm, SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args, takes
+from rlpyt.utils.settings import FRACTION, POSITIVE, RATE, STEPS, Number, checked
 from rlpyt.utils.tensor import select_at_indexes
 
 __all__ = ["DQN", "OptInfo", "SamplesToBuffer", "td_losses"]
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
+
+OF_DQN = dict(
+    OF_REPLAY,
+    delta_clip=POSITIVE,
+    eps_steps=STEPS,
+    pri_alpha=RATE,
+    pri_beta_init=FRACTION,
+    pri_beta_final=FRACTION,
+    pri_beta_steps=STEPS,
+    default_priority=Number(0, above=True, finite=True),
+)
 
 TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
 
@@ -70,6 +82,7 @@ class DQN(ReplayAlgorithm):
         "rlpyt.agents.dqn"
     )
 
+    @checked(OF_DQN)
     def __init__(
         self,
         discount: float = 0.99,
@@ -99,18 +112,6 @@ class DQN(ReplayAlgorithm):
         prefetch_batches: bool = False,
     ) -> None:
         save__init__args(locals())
-        check_hyperparameters(
-            self,
-            learning_rate=NON_NEGATIVE,
-            delta_clip=Number(0, above=True, optional=True),
-            eps_steps=STEPS,
-            pri_alpha=NON_NEGATIVE,
-            pri_beta_init=FRACTION,
-            pri_beta_final=FRACTION,
-            pri_beta_steps=STEPS,
-            default_priority=Number(0, above=True, optional=True),
-        )
-        check_flags(self, "double_dqn")
         self.check_settings()
         if optim_kwargs is None:
             self.optim_kwargs = dict(eps=0.01 / batch_size) if takes(OptimCls, "eps") else {}

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.dqn.dqn import DQN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
-from rlpyt.algos.hyperparameters import COUNT, FRACTION, NON_NEGATIVE, STEPS, Number, check_flags, check_hyperparameters
+from rlpyt.algos.dqn.dqn import DQN, OF_DQN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
 from rlpyt.algos.replay import is_frame_stack
 from rlpyt.algos.utils import discount_return_n_step, valid_from_done
 from rlpyt.replays.sequence.frame import (
@@ -26,11 +25,23 @@ from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args, takes
+from rlpyt.utils.settings import COUNT, FRACTION, RATE, STEPS, checked
 from rlpyt.utils.tensor import mean_of_valid, select_at_indexes
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr", "priority"])
 
 _MANY_IDLE_ITRS = 10  # More than can be an accident.
+
+OF_R2D1 = dict(
+    OF_DQN,
+    batch_T=COUNT,
+    batch_B=COUNT,
+    warmup_T=STEPS,
+    store_rnn_state_interval=STEPS,
+    pri_eta=FRACTION,
+    input_priority_shift=STEPS,
+    value_scale_eps=RATE,
+)
 
 # As in DQN, and the recurrent state before each step, [T,B,...]; None if none is stored.
 SamplesToBufferRnn = namedarraytuple("SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",))
@@ -92,6 +103,7 @@ class R2D1(DQN):
         "MlpR2d1Agent of rlpyt.agents.dqn"
     )
 
+    @checked(OF_R2D1)
     def __init__(
         self,
         discount: float = 0.997,
@@ -127,17 +139,6 @@ class R2D1(DQN):
         prefetch_batches: bool = False,
     ) -> None:
         save__init__args(locals())
-        check_hyperparameters(
-            self,
-            batch_T=COUNT,
-            batch_B=COUNT,
-            warmup_T=STEPS,
-            store_rnn_state_interval=STEPS,
-            pri_eta=FRACTION,
-            input_priority_shift=Number(0, whole=True, optional=True),
-            value_scale_eps=NON_NEGATIVE,
-        )
-        check_flags(self, "input_priorities")
         if input_priority_shift is None:
             self.input_priority_shift = self.warmup_T // max(1, self.store_rnn_state_interval)
         super().__init__(

@@ -7,17 +7,11 @@ from typing import Any
 import torch
 
 from rlpyt.algos.base import read_opt_info
-from rlpyt.algos.hyperparameters import (
-    FRACTION,
-    NON_NEGATIVE,
-    POSITIVE,
-    check_flags,
-    check_hyperparameters,
-    check_optimizer,
-)
+from rlpyt.algos.hyperparameters import OF_POLICY_GRADIENTS
 from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import valid_mean
 
 
@@ -41,6 +35,7 @@ class A2C(PolicyGradientAlgo):
         ValueError: a setting is not possible.
     """
 
+    @checked(OF_POLICY_GRADIENTS)
     def __init__(
         self,
         discount: float = 0.99,
@@ -58,17 +53,7 @@ class A2C(PolicyGradientAlgo):
         if optim_kwargs is None:
             optim_kwargs = dict()
         save__init__args(locals())
-        check_optimizer(self)
-        check_flags(self, "normalize_advantage", "linear_lr_schedule")
-        check_hyperparameters(
-            self,
-            discount=FRACTION,
-            learning_rate=NON_NEGATIVE,
-            value_loss_coeff=NON_NEGATIVE,
-            entropy_loss_coeff=NON_NEGATIVE,
-            clip_grad_norm=POSITIVE,
-            gae_lambda=FRACTION,
-        )
+        self.check_settings()
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Take one gradient step on `samples` [T,B]; return floats."""

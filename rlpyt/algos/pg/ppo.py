@@ -8,19 +8,12 @@ from typing import Any
 import torch
 
 from rlpyt.algos.base import read_opt_info
-from rlpyt.algos.hyperparameters import (
-    COUNT,
-    FRACTION,
-    NON_NEGATIVE,
-    POSITIVE,
-    check_flags,
-    check_hyperparameters,
-    check_optimizer,
-)
+from rlpyt.algos.hyperparameters import OF_POLICY_GRADIENTS
 from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
 from rlpyt.utils.buffer import buffer_method, buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import COUNT, POSITIVE, checked
 from rlpyt.utils.tensor import valid_mean
 
 LossInputs = namedarraytuple(
@@ -63,6 +56,7 @@ class PPO(PolicyGradientAlgo):
 
     lr_scheduler: Any = None
 
+    @checked(OF_POLICY_GRADIENTS, minibatches=COUNT, epochs=COUNT, ratio_clip=POSITIVE)
     def __init__(
         self,
         discount: float = 0.99,
@@ -83,20 +77,7 @@ class PPO(PolicyGradientAlgo):
         if optim_kwargs is None:
             optim_kwargs = dict()
         save__init__args(locals())
-        check_optimizer(self)
-        check_flags(self, "normalize_advantage", "linear_lr_schedule")
-        check_hyperparameters(
-            self,
-            discount=FRACTION,
-            learning_rate=NON_NEGATIVE,
-            value_loss_coeff=NON_NEGATIVE,
-            entropy_loss_coeff=NON_NEGATIVE,
-            clip_grad_norm=POSITIVE,
-            gae_lambda=FRACTION,
-            minibatches=COUNT,
-            epochs=COUNT,
-            ratio_clip=POSITIVE,
-        )
+        self.check_settings()
         self._ratio_clip = ratio_clip  # At first.
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:

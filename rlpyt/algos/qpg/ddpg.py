@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.hyperparameters import COUNT, NON_NEGATIVE, POSITIVE, check_hyperparameters
+from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.qpg.base import QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import COUNT, POSITIVE, RATE, checked
 from rlpyt.utils.tensor import mean_of_valid
 
 __all__ = ["DDPG", "OptInfo", "SamplesToBuffer"]
@@ -56,6 +57,7 @@ class DDPG(QpgAlgorithm):
     agent_example = "rlpyt.agents.qpg.ddpg_agent.DdpgAgent"
     n_q = 1
 
+    @checked(OF_REPLAY, policy_update_interval=COUNT, q_learning_rate=RATE, q_target_clip=POSITIVE)
     def __init__(
         self,
         discount: float = 0.99,
@@ -79,9 +81,6 @@ class DDPG(QpgAlgorithm):
         ReplayBufferCls: type | None = None,
     ) -> None:
         save__init__args(locals())
-        check_hyperparameters(
-            self, policy_update_interval=COUNT, learning_rate=NON_NEGATIVE, q_learning_rate=NON_NEGATIVE, q_target_clip=POSITIVE
-        )
         self.check_settings()
 
     def make_optimizers(self) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlpyt.algos.hyperparameters import NON_NEGATIVE, Number, check_hyperparameters
+from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.qpg.base import LOGGED_STRIDE, QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import FLAG, RATE, Kind, Number, checked, one_of
 from rlpyt.utils.tensor import mean_of_valid
 
 OptInfo = namedtuple(
@@ -37,7 +38,13 @@ OptInfo = namedtuple(
 
 SamplesToBufferTl = SamplesToBuffer  # Samples with a field `timeout`.
 
-ACTION_PRIORS = ("uniform", "gaussian")
+OF_SAC = dict(
+    OF_REPLAY,
+    action_prior=one_of("uniform", "gaussian"),
+    reward_scale=Number(finite=True),
+    reparameterize=Kind("True: the policy learns through the action alone", lambda value: FLAG.allows(value) and bool(value)),
+)
+_ENTROPY = Number(finite=True)
 
 
 class SoftActorCritic(QpgAlgorithm):
@@ -48,15 +55,6 @@ class SoftActorCritic(QpgAlgorithm):
     """
 
     clipped: int
-
-    def check_settings(self) -> None:
-        """Extend the base class by what is special to SAC."""
-        check_hyperparameters(self, learning_rate=NON_NEGATIVE, reward_scale=Number())
-        super().check_settings()
-        if self.action_prior not in ACTION_PRIORS:
-            raise ValueError(f"{type(self).__name__}: action_prior={self.action_prior!r} must be one of {', '.join(ACTION_PRIORS)}.")
-        if not self.reparameterize:
-            raise ValueError(f"{type(self).__name__}: reparameterize=False is not possible; the policy learns through the action alone.")
 
     def update(self, batch: Any) -> tuple[Any, None]:
         """Do a step of all optimizers on the losses of `batch`."""
@@ -131,6 +129,11 @@ class SAC(SoftActorCritic):
     agent_needs = ("pi", "q", "target_q", "update_target", "pi_parameters", "q1_parameters", "q2_parameters")
     agent_example = "rlpyt.agents.qpg.sac_agent.SacAgent"
 
+    @checked(
+        OF_SAC,
+        fixed_alpha=RATE,
+        target_entropy=Kind(f"{_ENTROPY}, or 'auto'", lambda value: value == "auto" if isinstance(value, str) else _ENTROPY.allows(value)),
+    )
     def __init__(
         self,
         discount: float = 0.99,
@@ -156,9 +159,6 @@ class SAC(SoftActorCritic):
         ReplayBufferCls: type | None = None,
     ) -> None:
         save__init__args(locals())
-        check_hyperparameters(self, fixed_alpha=Number(0, optional=True))
-        if target_entropy != "auto" and not Number(optional=True).allows(target_entropy):
-            raise ValueError(f'{type(self).__name__}: target_entropy={target_entropy!r} must be a number, "auto" or None.')
         self.check_settings()
 
     def make_optimizers(self) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
 from rlpyt.algos.qpg.base import LOGGED_STRIDE
-from rlpyt.algos.qpg.sac import SoftActorCritic
+from rlpyt.algos.qpg.sac import OF_SAC, SoftActorCritic
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import RATE, checked
 from rlpyt.utils.tensor import mean_of_valid
 
 __all__ = ["SAC_V", "OptInfo", "SamplesToBuffer"]
@@ -63,6 +63,7 @@ class SAC_V(SoftActorCritic):
     )
     agent_example = "rlpyt.agents.qpg.sac_v_agent.SacAgent"
 
+    @checked(OF_SAC, policy_output_regularization=RATE)
     def __init__(
         self,
         discount: float = 0.99,
@@ -87,7 +88,6 @@ class SAC_V(SoftActorCritic):
         ReplayBufferCls: type | None = None,
     ) -> None:
         save__init__args(locals())
-        check_hyperparameters(self, policy_output_regularization=NON_NEGATIVE)
         self.check_settings()
 
     def make_optimizers(self) -> None:

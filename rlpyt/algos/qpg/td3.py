@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.hyperparameters import NON_NEGATIVE, check_hyperparameters
+from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import COUNT, RATE, checked
 from rlpyt.utils.tensor import mean_of_valid
 
 MU_LEARNING_RATE = 1e-3  # default
@@ -29,6 +30,7 @@ class TD3(DDPG):
     agent_example = "rlpyt.agents.qpg.td3_agent.Td3Agent"
     n_q = 2
 
+    @checked(OF_REPLAY, policy_update_interval=COUNT, mu_learning_rate=RATE, q_learning_rate=RATE)
     def __init__(
         self,
         batch_size: int = 100,
@@ -47,7 +49,6 @@ class TD3(DDPG):
             )
         mu_learning_rate = kwargs["learning_rate"]
         save__init__args(locals())
-        check_hyperparameters(self, mu_learning_rate=NON_NEGATIVE)
         super().__init__(
             batch_size=batch_size,
             replay_ratio=replay_ratio,

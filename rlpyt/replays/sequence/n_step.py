@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlpyt.replays.base import EXAMPLE
 from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.n_step import BaseNStepReturnBuffer, named_leaves
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
+from rlpyt.utils.settings import COUNT, checked
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
@@ -79,11 +81,10 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
 
     keeps_final_observations = False
 
+    @checked(example=EXAMPLE, size=COUNT, B=COUNT, batch_T=COUNT)
     def __init__(
         self, example: Any, size: int, B: int, rnn_state_interval: int, batch_T: int | None = None, **kwargs: Any
     ) -> None:
-        if batch_T is not None and batch_T < 1:
-            raise ValueError(f"batch_T={batch_T} must be at least 1.")
         if rnn_state_interval > 0 and getattr(example, "prev_rnn_state", None) is None:
             raise ValueError(
                 f"rnn_state_interval={rnn_state_interval} stores recurrent states, but the example has no prev_rnn_state: give it "

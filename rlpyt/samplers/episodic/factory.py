@@ -12,6 +12,7 @@ from rlpyt.samplers.episodic.workers import DefaultWorker, Worker
 from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import next_seed
+from rlpyt.utils.settings import COUNT, SEED, ArgumentsFor, Kind, Number, checked
 
 _OF_PROCESS = object()  # The seed that `set_seed` was given last, or one derived from it.
 
@@ -19,6 +20,16 @@ _OF_PROCESS = object()  # The seed that `set_seed` was given last, or one derive
 def identity_function(value: Any) -> Any:
     """Return `value`."""
     return value
+
+
+OF_WORKERS = dict(
+    seed=Kind(f"{SEED}, or None", lambda value: value is _OF_PROCESS or value is None or SEED.allows(value)),
+    max_episode_length=Number(1),
+    n_workers=COUNT,
+    worker_args=ArgumentsFor(
+        "worker_class", given=dict(seed="seed", max_episode_length="max_episode_length", worker_number="the sampler"), by=("__call__",)
+    ),
+)
 
 
 class WorkerFactory(Recorded):
@@ -36,6 +47,7 @@ class WorkerFactory(Recorded):
     Attributes: the arguments; `seed` is a number in any case.
     """
 
+    @checked(OF_WORKERS)
     def __init__(
         self,
         *,
@@ -46,10 +58,6 @@ class WorkerFactory(Recorded):
         worker_args: dict | None = None,
     ) -> None:
         n_workers = min(psutil.cpu_count(logical=False) or 1, len(allowed_cpus())) if n_workers is None else n_workers
-        if n_workers < 1:
-            raise ValueError(f"n_workers={n_workers} must be at least 1.")
-        if max_episode_length is None or max_episode_length < 1:
-            raise ValueError(f"max_episode_length={max_episode_length} must be at least 1 (env steps); math.inf sets no limit.")
         seed = next_seed() if seed is _OF_PROCESS else seed
         self.seed = np.random.SeedSequence(None if seed is None else int(seed)).entropy
         self.max_episode_length = max_episode_length

@@ -33,6 +33,7 @@ from rlpyt.samplers.episodic.workers import Worker, for_worker
 from rlpyt.samplers.parallel.worker import initialize_worker
 from rlpyt.samplers.workers import WorkerPool, send_by_value
 from rlpyt.utils.buffer import SharedMap, check_memory, np_mp_array
+from rlpyt.utils.settings import COUNT, POSITIVE, START_METHOD, checked
 
 PICKLED_BYTES = 256 * 1024  # Less than that is sent through the pipe at once.
 _ALIGNMENT = 64  # bytes
@@ -52,6 +53,7 @@ class MultiprocessingSampler(Sampler):
         worker_torch_threads: torch threads of each worker.
     """
 
+    @checked(start_method=START_METHOD, worker_timeout=POSITIVE, worker_torch_threads=COUNT)
     def __init__(
         self,
         *args: Any,

@@ -20,13 +20,14 @@ from rlpyt.samplers.episodic.env_update import (
     check_env_update,
     warn_of_copies,
 )
-from rlpyt.samplers.episodic.factory import _OF_PROCESS, WorkerFactory
+from rlpyt.samplers.episodic.factory import _OF_PROCESS, OF_WORKERS, WorkerFactory
 from rlpyt.samplers.episodic.recorder import Episodes, Layout
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is_parameters
 from rlpyt.samplers.workers import split_evenly
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import generators_in
+from rlpyt.utils.settings import checked, has
 
 # Arguments of a WorkerFactory that a sampler takes in place of one.
 _DEFAULTS = dict(seed=_OF_PROCESS, max_episode_length=None, n_workers=None, worker_class=DefaultWorker, worker_args=None)
@@ -64,6 +65,7 @@ class Sampler(Recorded, ABC):
         total_env_steps: steps of all environments that were returned so far.
     """
 
+    @checked(OF_WORKERS, worker_factory=has("a WorkerFactory", "prepare_worker_messages"))
     def __init__(
         self,
         *args: Any,

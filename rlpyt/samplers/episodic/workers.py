@@ -32,6 +32,7 @@ from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.seed import seed_env
+from rlpyt.utils.settings import COUNT, SEED, STEPS, Number, checked
 
 DEFAULT_N_ENVS = 8
 
@@ -52,6 +53,7 @@ class Worker:
 
     episodes_go_on = False
 
+    @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS)
     def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int) -> None:
         self._seed = seed
         self._max_episode_length = max_episode_length
@@ -477,9 +479,8 @@ class VecWorker(DefaultWorker):
     DEFAULT_N_ENVS = DEFAULT_N_ENVS
     _acts_by = "get_actions"
 
+    @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS, n_envs=COUNT)
     def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int, n_envs: int = DEFAULT_N_ENVS) -> None:
-        if n_envs < 1:
-            raise ValueError(f"n_envs={n_envs} must be at least 1.")
         self._n_envs = n_envs
         super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number)
 
@@ -562,6 +563,7 @@ class FragmentWorker(VecWorker):
 
     episodes_go_on = True
 
+    @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS, n_envs=COUNT, timesteps_per_call=COUNT)
     def __init__(
         self,
         *,
@@ -571,8 +573,6 @@ class FragmentWorker(VecWorker):
         n_envs: int = DEFAULT_N_ENVS,
         timesteps_per_call: int = 1,
     ) -> None:
-        if timesteps_per_call < 1:
-            raise ValueError(f"timesteps_per_call={timesteps_per_call} must be at least 1.")
         self._timesteps_per_call = timesteps_per_call
         super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number, n_envs=n_envs)
 

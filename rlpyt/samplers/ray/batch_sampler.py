@@ -13,6 +13,7 @@ from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCol
 from rlpyt.samplers.ray.actors import ActorPool, Call, SamplerActor, batch_arrays, copy_arrays, model_arrays
 from rlpyt.samplers.ray.cluster import Cluster, import_ray
 from rlpyt.utils.logging import logger
+from rlpyt.utils.settings import COUNT, STEPS, checked
 
 
 class RayBatchSampler(ParallelSamplerBase):
@@ -43,6 +44,7 @@ class RayBatchSampler(ParallelSamplerBase):
     parameters_version = 0
     batch_parameters_version = 0
 
+    @checked(n_actors=COUNT, in_flight=STEPS, max_restarts=STEPS)
     def __init__(
         self,
         *args: Any,
@@ -58,11 +60,6 @@ class RayBatchSampler(ParallelSamplerBase):
     ) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
         import_ray()
-        for name, value, lowest in (("n_actors", n_actors, 1), ("in_flight", in_flight, 0), ("max_restarts", max_restarts, 0)):
-            if name == "n_actors" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-                raise ValueError(f"{name}={value!r} must be an integer of at least {lowest}.")
         self.n_actors = n_actors
         self.in_flight = in_flight
         self.max_restarts = max_restarts

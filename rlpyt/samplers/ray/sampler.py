@@ -16,6 +16,7 @@ from rlpyt.samplers.episodic.workers import Worker, for_worker, is_parameters
 from rlpyt.samplers.parallel.worker import initialize_worker
 from rlpyt.samplers.ray.actors import ActorPool, Call, WorkerActor
 from rlpyt.samplers.ray.cluster import Cluster, import_ray
+from rlpyt.utils.settings import POSITIVE, STEPS, checked
 
 
 class RaySampler(Sampler):
@@ -40,6 +41,7 @@ class RaySampler(Sampler):
         n_restarts: how many actors have been replaced.
     """
 
+    @checked(max_restarts=STEPS, worker_timeout=POSITIVE)
     def __init__(
         self,
         *args: Any,

@@ -22,8 +22,9 @@ from typing import Any
 from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine, cpu_list, parse_cpu_list, read_machine
-from rlpyt.utils.launching.resources import Resources, checked, processors, workers_processors
+from rlpyt.utils.launching.resources import Resources, checked_field, processors, workers_processors
 from rlpyt.utils.misc import did_you_mean
+from rlpyt.utils.settings import ANYTHING, COUNT, STEPS, checked, has
 
 # The code is a list of numbers, each followed by three letters that say what it is: 8gpu_40cpu_2gpr.
 N_CPU_CORE = "cpu"
@@ -61,12 +62,14 @@ _FIELDS = {  # In the order of the code.
 ABBREVS = (*_FIELDS, RUN_SLOT)
 _DEFAULTS = {field.name: field.default for field in fields(Resources)}
 LAUNCHER_CPUS = "RLPYT_LAUNCHER_CPUS"  # Environment variable, see `launcher_environment`.
+MACHINE = has("a Machine", "n_cores", "n_gpu")
 AUTO = "auto"  # In place of an affinity, makes a runner use `auto_affinity`.
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Codes
 # ---------------------------------------------------------------------------------------------------------------------
+@checked(dict.fromkeys((*_FIELDS.values(), "run_slot"), ANYTHING))
 def encode_affinity(
     n_cpu_core: int = 1,
     n_gpu: int = 0,
@@ -262,6 +265,7 @@ def _resources(code: str) -> Resources:
 # ---------------------------------------------------------------------------------------------------------------------
 # What suits this machine
 # ---------------------------------------------------------------------------------------------------------------------
+@checked(n_parallel=ANYTHING, contexts_per_gpu=ANYTHING, machine=MACHINE)
 def quick_affinity_code(
     n_parallel: int | None = None, use_gpu: bool = True, contexts_per_gpu: int = 1, *, machine: Machine | None = None
 ) -> str:
@@ -281,8 +285,8 @@ def quick_affinity_code(
         TypeError: a number is none.
         ValueError: `n_parallel` runs are more than GPUs x `contexts_per_gpu`, or a number is less than 1.
     """
-    n_parallel = checked("n_parallel", n_parallel, None)
-    contexts_per_gpu = checked("contexts_per_gpu", contexts_per_gpu, 1)
+    n_parallel = checked_field("n_parallel", n_parallel, None)
+    contexts_per_gpu = checked_field("contexts_per_gpu", contexts_per_gpu, 1)
     machine = read_machine(n_gpu=None if use_gpu else 0) if machine is None else machine
     n_core, n_gpu = machine.n_cores, machine.n_gpu if use_gpu else 0
     shares = machine.can_bind and not machine.is_limited
@@ -303,6 +307,7 @@ def quick_affinity_code(
     )
 
 
+@checked(n_parallel=COUNT, n_process=STEPS, max_parallel=COUNT, machine=MACHINE)
 def auto_affinity(
     n_parallel: int | None = None,
     use_gpu: bool = True,

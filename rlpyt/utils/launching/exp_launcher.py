@@ -38,8 +38,21 @@ from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.settings import PATH, STEPS, TEXT, Kind, Number, checked, list_of
+
+MOST_RUNS = 10**6  # Of each variant; a number with another zero is a slip.
+LIST = Kind("a list or tuple", lambda value: isinstance(value, Sequence))
+CODE = Kind("an affinity code, such as encode_affinity() makes", TEXT.test)
 
 
+@checked(
+    affinity_code=CODE,
+    runs_per_setting=Number(1, MOST_RUNS, whole=True),
+    variants=list_of("dictionaries", lambda value: isinstance(value, Mapping)),
+    log_dirs=list_of("paths", PATH.test),
+    common_args=LIST,
+    runs_args=LIST,
+)
 def run_experiments(
     script: str | os.PathLike,
     affinity_code: str,
@@ -102,6 +115,7 @@ def run_experiments(
     return _run(experiment, Path(get_log_dir(os.fspath(experiment_title))))
 
 
+@checked()
 def rerun_experiments(
     exp_dir: str | os.PathLike, affinity_code: str | None = None, ray_address: str | None = None
 ) -> list[RunStatus]:
@@ -124,6 +138,7 @@ def rerun_experiments(
     return _run(experiment, exp_dir)
 
 
+@checked(run_slot=STEPS, affinity_code=CODE, run_ID=STEPS, args=LIST)
 def launch_experiment(
     script: str | os.PathLike,
     run_slot: int,
@@ -166,6 +181,7 @@ def resume_from() -> str | None:
     return os.environ.get(RESUME_FROM) or None
 
 
+@checked()
 def log_exps_tree(exp_dir: str | os.PathLike, log_dirs: Sequence[str | os.PathLike], runs_per_setting: int | Sequence[int]) -> None:
     """Write the directories of all runs as a tree into experiments_tree.txt; `runs_per_setting` may be a number for each log_dir."""
     if isinstance(runs_per_setting, int):
@@ -182,6 +198,7 @@ def log_exps_tree(exp_dir: str | os.PathLike, log_dirs: Sequence[str | os.PathLi
         file.write("\n".join(lines) + "\n")
 
 
+@checked(n=STEPS, total=STEPS)
 def log_num_launched(exp_dir: str | os.PathLike, n: int, total: int) -> None:
     """Write how many runs have been launched into num_launched.txt."""
     with atomic_write(Path(exp_dir, "num_launched.txt"), "w", encoding="utf-8") as file:

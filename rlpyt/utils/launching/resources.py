@@ -63,7 +63,7 @@ class Resources:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            object.__setattr__(self, field.name, checked(field.name, getattr(self, field.name), field.default))
+            object.__setattr__(self, field.name, checked_field(field.name, getattr(self, field.name), field.default))
         self._check_gpus()
         if self.n_run_slots < 1:
             raise ValueError(f"cpu_per_run={self.cpu_per_run} is more than n_cpu_core={self.n_cpu_core}: not one run has room.")
@@ -297,7 +297,7 @@ def workers_processors(cores: Sequence[Core], cpu_per_worker: int, alternating: 
     return tuple(tuple(dict.fromkeys(group)) for group in first + second)
 
 
-def checked(name: str, value: object, default: object) -> int | bool | None:
+def checked_field(name: str, value: object, default: object) -> int | bool | None:
     """The value of a field, which is whole; a flag where the default is one."""
     if value is None and default is None:
         return None

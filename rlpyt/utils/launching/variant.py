@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlpyt.utils.misc import atomic_write, did_you_mean
+from rlpyt.utils.settings import PATH, Kind, check_values, checked, list_of, shown
 
 VARIANT = "variant_config.json"
 
@@ -35,6 +36,17 @@ class VariantLevel(NamedTuple):
     dir_names: Sequence[str]
 
 
+def _is_iterable(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, (str, Mapping))
+
+
+_OF_LEVELS = dict(
+    keys=Kind("a list of tuples of keys", _is_iterable),
+    values=Kind("a list of tuples of values", _is_iterable),
+    dir_names=Kind("a list of names", _is_iterable),
+)
+
+
 def make_variants(*variant_levels: VariantLevel) -> tuple[list[dict], list[str]]:
     """Cross levels: every combination of the first one with every combination of the second, and so on.
 
@@ -55,7 +67,11 @@ def _cross_variants(
     prev_variants: Sequence[Mapping], prev_log_dirs: Sequence[str], variant_level: VariantLevel
 ) -> tuple[list[dict], list[str]]:
     """For every previous variant, make all combinations with the values of another level."""
+    if not isinstance(variant_level, (tuple, list)) or len(variant_level) != len(VariantLevel._fields):
+        raise TypeError(f"variant_levels={shown(variant_level)} is not possible; give one VariantLevel or several.")
+    check_values("VariantLevel", dict(zip(VariantLevel._fields, variant_level)), _OF_LEVELS)
     keys, values, dir_names = (list(part) for part in variant_level)
+    check_values("VariantLevel", dict(dir_names=dir_names), dict(dir_names=list_of("names", PATH.test)))
     for key in keys:
         if not isinstance(key, (tuple, list)) or not key:
             raise ValueError(f"The key {key!r} must be a tuple of the keys that lead to the setting, e.g. ('algo', 'learning_rate').")
@@ -90,6 +106,7 @@ def _with_values(variant: Mapping, keys: Sequence[Sequence], values: Sequence) -
     return new
 
 
+@checked()
 def update_config(default: Mapping, variant: Mapping) -> dict:
     """Return a new configuration: `default`, with the values of `variant` where it has any, at any depth.
 
@@ -116,6 +133,7 @@ def _updated(default: Mapping, variant: Mapping, where: str) -> dict:
     return new
 
 
+@checked()
 def save_variant(variant: Mapping, log_dir: str | os.PathLike) -> None:
     """Write `variant` as variant_config.json into `log_dir`, which is made if need be.
 
@@ -128,6 +146,7 @@ def save_variant(variant: Mapping, log_dir: str | os.PathLike) -> None:
         file.write(text)
 
 
+@checked()
 def as_saved(variant: Mapping) -> dict:
     """Return what `load_variant` will return of a variant; TypeError as for `save_variant`."""
     return json.loads(json.dumps(dict(variant), default=_number))
@@ -140,6 +159,7 @@ def _number(value: Any) -> Any:
     raise TypeError(f"A variant holds numbers, texts, lists and dictionaries, not {value!r}, of type {type(value).__name__}.")
 
 
+@checked()
 def load_variant(log_dir: str | os.PathLike) -> dict:
     """Return the variant saved in `log_dir`."""
     with open(os.path.join(log_dir, VARIANT)) as file:

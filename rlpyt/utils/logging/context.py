@@ -14,6 +14,7 @@ from pathlib import Path
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.writers import WandbWriter, Writers, import_wandb
 from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, FLAG, PATH, Kind, checked, one_of
 
 _CODE_ROOT = Path(__file__).resolve().parents[3]
 # In a clone beside the code, where git ignores data/local/; otherwise in the directory one works in.
@@ -25,6 +26,14 @@ RUN_COMPLETE = "Run complete."  # and of a log that is closed in good order. Who
 _SNAPSHOT = r"(params|best|itr_\d+)(_previous)?"  # Name of a snapshot, without the number it gets when moved aside, and .pkl
 
 
+OF_LOGS = dict(
+    snapshot_mode=one_of(*logger.SNAPSHOT_MODES),
+    snapshot_gap=COUNT,
+    tf_step=one_of(*logger.TF_STEPS),
+    use_wandb=Kind("True, False, or a dictionary", lambda value: FLAG.test(value) or DICTIONARY.test(value)),
+)
+
+
 def get_log_dir(experiment_name: str, root_log_dir=None, date: bool = True) -> str:
     """<root_log_dir>/local/YYYYMMDD/HHMMSS/<experiment_name>, without the time if `date` is False.
 
@@ -34,6 +43,7 @@ def get_log_dir(experiment_name: str, root_log_dir=None, date: bool = True) -> s
     return os.path.join(root, datetime.now().strftime("%Y%m%d/%H%M%S") if date else "", experiment_name)
 
 
+@checked(OF_LOGS, log_dir=PATH, name=ANYTHING)
 @contextmanager
 def logger_context(
     log_dir,
@@ -79,6 +89,7 @@ def logger_context(
         yield run_dir
 
 
+@checked(OF_LOGS)
 @contextmanager
 def run_context(
     run_dir: str,

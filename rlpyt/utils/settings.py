@@ -1,0 +1,375 @@
+"""Settings: what the arguments of constructors and functions may be, declared beside each of them, and checked before it runs.
+
+    @checked(batch_T=COUNT, worker_timeout=POSITIVE, env_kwargs=ArgumentsFor("EnvCls"))
+    def __init__(self, EnvCls: Callable, env_kwargs: dict, batch_T: int, worker_timeout: float | None = None, shuffle: bool = False): ...
+
+An argument that is not declared is checked by its annotation, if that is one of `BY_ANNOTATION`. Whether None is possible, the annotation
+says. Defaults are not checked.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import numbers
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlpyt.utils.misc import did_you_mean, is_of_rlpyt
+from rlpyt.utils.quick_args import arguments_of
+
+_LARGEST_WHOLE = 2**63 - 1  # What an array can hold, and be long.
+_COLLECTED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+# --- What there is ----------------------------------------------------------------------------------------------------
+class Number(NamedTuple):
+    """The numbers a setting may take.
+
+    Attributes:
+        low, high: bounds, included unless `above` is True, which excludes `low`.
+        whole: only whole numbers (``1e6`` is one), which arrays can hold.
+        optional: None is allowed as well.
+        finite: infinity is not allowed, also where there are no bounds.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    whole: bool = False
+    optional: bool = False
+    finite: bool = False
+
+    def allows(self, value: Any) -> bool:
+        """Whether it may be this value: a number of Python or numpy, or an array or tensor of one number."""
+        if value is None:
+            return self.optional
+        value = _item(value)
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
+            return False
+        if (self.whole or self.finite) and abs(value) == math.inf:
+            return False
+        if self.whole and (value != math.floor(value) or abs(value) > _LARGEST_WHOLE):
+            return False
+        return _has_float(value) and (self.low < value if self.above else self.low <= value) and value <= self.high
+
+    def stored(self, value: Any) -> Any:
+        """Return a value that is allowed as it is to be stored: whole numbers as int."""
+        return int(value) if self.whole and value is not None else value
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a finite number" if self.finite else "a number"
+        bounds = [f"{'above' if self.above else 'at least'} {self.low:g}"] if self.low > -math.inf else []
+        bounds += [f"at most {self.high:g}"] if self.high < math.inf else []
+        return " ".join([kind, " and ".join(bounds)]).strip() + (", or None" if self.optional else "")
+
+
+def _item(value: Any) -> Any:
+    """Return what is in an array or tensor without dimensions, and anything else as it is."""
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+
+
+def _has_float(value: numbers.Real) -> bool:
+    """Whether it is not too large to compute with."""
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+class Kind(NamedTuple):
+    """Values that are not numbers.
+
+    Attributes:
+        words: what they are, for "it must be ...".
+        test: whether a value is one.
+        optional: None is allowed as well.
+    """
+
+    words: str
+    test: Callable[[Any], bool]
+    optional: bool = False
+
+    def allows(self, value: Any) -> bool:
+        """Whether it may be this value."""
+        return self.optional if value is None else self.test(value)
+
+    def stored(self, value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    def __str__(self) -> str:
+        return self.words + (", or None" if self.optional else "")
+
+
+class ArgumentsFor(NamedTuple):
+    """A dictionary of keyword arguments for something that is called later, as far as its signature tells which it has.
+
+    Attributes:
+        of: name of the argument with what is called; or with a list, for which there may be a list of dictionaries.
+        otherwise: name of the argument that stands for it where it is None.
+        given: arguments that it is given anyway, and the setting which says what they are.
+        by: methods that call it; where one of them is not of this package, nothing is known of what becomes of the dictionary.
+        optional: None is allowed as well.
+    """
+
+    of: str
+    otherwise: str = ""
+    given: Mapping[str, str] = {}
+    by: tuple[str, ...] = ()
+    optional: bool = False
+
+    def allows(self, value: Any) -> bool:
+        """Whether it may be this value, whatever its keys are."""
+        dictionaries = value if isinstance(value, (list, tuple)) else [value]
+        return self.optional if value is None else all(isinstance(each, Mapping) for each in dictionaries)
+
+    def stored(self, value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    def __str__(self) -> str:
+        return f"a dictionary of arguments of {self.of}" + (", or None" if self.optional else "")
+
+    def check_keys(self, who: str, name: str, value: Any, settings: Mapping[str, Any], owner: Any) -> None:
+        """Raise TypeError if a dictionary has a key that is no argument of what it is for."""
+        makes = settings.get(self.of if settings.get(self.of) is not None else self.otherwise)
+        makes = list(makes) if isinstance(makes, (list, tuple)) else [makes]
+        if value is None or not makes or not is_of_rlpyt(*(getattr(type(owner), method) for method in self.by if hasattr(owner, method))):
+            return
+        dictionaries = list(value) if isinstance(value, (list, tuple)) else [value]
+        for i in range(max(len(makes), len(dictionaries)) if dictionaries else 0):
+            make, kwargs = makes[i % len(makes)], dictionaries[i % len(dictionaries)]
+            known = names_taken(make) if callable(make) else None
+            for key in kwargs if known is not None else ():
+                if key in self.given:
+                    raise TypeError(f"{who}: {name} has {key!r}, which {self.given[key]} says: leave it out.")
+                if key not in known:
+                    hint = did_you_mean(key, [each for each in known if each not in self.given])
+                    raise TypeError(f"{who}: {name} has {key!r}, which is no argument of {_name_of(make)}. {hint}")
+
+
+def names_taken(make: Callable) -> list[str] | None:
+    """Return the names of all arguments that a function or class may be given by keyword; None if it may take others as well."""
+    try:
+        ours = inspect.isclass(make) and is_of_rlpyt(make)  # Other constructors may hand **kwargs on to whatever they like.
+        arguments = arguments_of(make) if ours else inspect.signature(make, follow_wrapped=False).parameters
+    except (TypeError, ValueError):  # Some that are built in do not tell.
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in arguments.values()):
+        return None
+    return [name for name, p in arguments.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def one_of(*values: Any) -> Kind:
+    """One of these values."""
+    return Kind(" or ".join(map(repr, values)), lambda value: any(type(value) is type(each) and value == each for each in values))
+
+
+def has(words: str, *names: str) -> Kind:
+    """An object with all of these methods, and not its class."""
+    return Kind(words, lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names))
+
+
+def or_array(number: Number) -> Kind:
+    """A number, or an array, tensor or list of such numbers."""
+
+    def test(value: Any) -> bool:
+        if number.allows(value):
+            return True
+        values = value.tolist() if hasattr(value, "tolist") else value
+        return isinstance(values, (list, tuple)) and bool(values) and all(map(test, values))
+
+    return Kind(f"{number}, or an array of such numbers", test)
+
+
+def list_of(words: str, test: Callable[[Any], bool]) -> Kind:
+    """A list or other sequence, of what passes a test."""
+    return Kind(f"a list of {words}", lambda value: isinstance(value, Sequence) and not isinstance(value, str) and all(map(test, value)))
+
+
+def _is_seed(value: Any) -> bool:
+    value = _item(value)
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0
+
+
+def _is_flag(value: Any) -> bool:
+    value = _item(value)
+    return isinstance(value, (bool, int, float)) and value in (0, 1)
+
+
+FRACTION = Number(0, 1)
+NON_NEGATIVE = Number(0)
+POSITIVE = Number(0, above=True)
+RATE = Number(0, finite=True)
+COUNT = Number(1, whole=True)
+STEPS = Number(0, whole=True)
+FLAG = Kind("True or False", _is_flag)
+SEED = Kind("a whole number at least 0", _is_seed)
+START_METHOD = one_of("fork", "spawn", "forkserver")
+ANYTHING = Kind("anything", lambda value: True)  # What the function checks by itself.
+TEXT = Kind("a text", lambda value: isinstance(value, str))
+PATH = Kind("a path", lambda value: isinstance(value, (str, os.PathLike)))
+CALLABLE = Kind("a class or function", callable)
+DICTIONARY = Kind("a dictionary", lambda value: isinstance(value, Mapping))
+ARRAY = Kind("an array", lambda value: isinstance(value, np.ndarray))
+
+BY_ANNOTATION = {
+    "bool": FLAG,
+    "int": Number(whole=True),
+    "float": Number(),
+    "float | int": Number(),
+    "str": TEXT,
+    "os.PathLike | str": PATH,
+    "dict": DICTIONARY,
+    "Mapping": DICTIONARY,
+    "Callable": CALLABLE,
+    "type": CALLABLE,
+    "np.ndarray": ARRAY,
+}
+
+
+# --- Checking ---------------------------------------------------------------------------------------------------------
+def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor) -> Callable:
+    """Decorate a function, method or constructor: its arguments are checked before it is called; whole numbers (``1e6``) become int.
+
+    An attribute that the constructor of a subclass has assigned before stands for the argument of that name, where it is what another
+    argument has the keyword arguments for.
+
+    Args:
+        tables: what settings may be that several functions have in common, by name; this one need not have all of them.
+        declared: what arguments may be, by name; others are checked by their annotations.
+
+    Raises, when called:
+        TypeError: there is no such argument; the message has the nearest name.
+        ValueError: an argument is not what it may be; the message has its name, its value, and what is possible.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        parameters = inspect.signature(function).parameters
+        assert declared.keys() <= parameters.keys(), declared.keys() - parameters.keys()
+        known = {name: kind for table in (*tables, declared) for name, kind in table.items()}
+        kinds = {name: kind for name, p in parameters.items() if (kind := _kind(p, known.get(name))) is not None}
+        places = {p.name: i for i, p in enumerate(parameters.values()) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
+        defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
+        is_method = next(iter(parameters), None) == "self"
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            owner = args[0] if is_method and args else None
+            check_names(function, owner, kwargs)
+            given = {**{name: args[i] for name, i in places.items() if i < len(args)}, **kwargs}
+            stored = check_values(_who(function, owner), given, kinds, owner, defaults)
+            args = tuple(stored.pop(name, args[i]) for name, i in places.items() if i < len(args)) + args[len(places) :]
+            return function(*args, **{**kwargs, **stored})
+
+        call.kinds = kinds
+        return call
+
+    return decorate
+
+
+def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
+    """Raise TypeError, with the nearest name, if `kwargs` has a name that a function has no argument of.
+
+    Args:
+        owner: object that it is a method of, or its class, in the case of a constructor; None for other functions.
+    """
+    try:
+        # What others put around a constructor may take arguments that it does not.
+        parameters = inspect.signature(function, follow_wrapped=is_of_rlpyt(function)).parameters
+    except (TypeError, ValueError):
+        return
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    unknown = [name for name in kwargs if name not in parameters]
+    if not unknown:
+        return
+    own = [name for name, p in parameters.items() if name != "self" and p.kind not in _COLLECTED]
+    if function.__name__ != "__init__" or owner is None:
+        raise TypeError(f"{_who(function, owner)} has no argument {unknown[0]!r}. {did_you_mean(unknown[0], own)}")
+    cls = owner if isinstance(owner, type) else type(owner)
+    known = [name for name, p in arguments_of(cls).items() if p.kind not in _COLLECTED]
+    if unknown[0] in known:  # A subclass hands on what is its own.
+        cls, known = function.__qualname__.split(".")[-2], own
+    name = cls if isinstance(cls, str) else cls.__name__
+    raise TypeError(f"{name} has no setting {unknown[0]!r}. {did_you_mean(unknown[0], known)}")
+
+
+def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], owner: Any = None, defaults: Mapping = {}) -> dict[str, Any]:
+    """Check values by name; return those that are to be stored in another form.
+
+    Args:
+        who: what the error begins with.
+        given: the values; others than those of `kinds` are not looked at.
+        kinds: what each may be.
+        owner: object whose arguments they are.
+        defaults: of arguments that were not given.
+
+    Raises:
+        ValueError, TypeError: see `checked`.
+    """
+    changed = {}
+    for name, kind in kinds.items():
+        if name not in given:
+            continue
+        value = given[name]
+        if not kind.allows(value):
+            raise ValueError(f"{who}: {name}={shown(value)} is not possible; it must be {kind}.")
+        if isinstance(kind, ArgumentsFor):
+            kind.check_keys(who, name, value, {**defaults, **given, **getattr(owner, "__dict__", {})}, owner)
+        stored = kind.stored(value)
+        if stored is not value:
+            changed[name] = stored
+    return changed
+
+
+def declared_by(cls: type) -> dict[str, Any]:
+    """Return what the settings of a class may be, as its constructor and those of its bases declare."""
+    kinds: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        kinds.update(getattr(vars(base).get("__init__"), "kinds", {}))
+    return kinds
+
+
+def check_attributes(owner: Any, kinds: Mapping[str, Any]) -> None:
+    """Check those attributes of an object that it has, as `check_values` does, and make whole numbers int."""
+    given = {name: getattr(owner, name) for name in kinds if hasattr(owner, name)}
+    for name, value in check_values(type(owner).__name__, given, kinds, owner).items():
+        setattr(owner, name, value)
+
+
+def shown(value: Any) -> str:
+    """A value as it is shown in an error."""
+    return f"{value!r:.100}"
+
+
+def _kind(parameter: inspect.Parameter, declared: Any) -> Any:
+    """What an argument may be: as declared, or by its annotation; None if that is not known."""
+    annotation = parameter.annotation
+    if parameter.kind in _COLLECTED or (annotation is parameter.empty and declared is None):
+        return None
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    while "[" in text:
+        text, n = re.subn(r"\[[^\[\]]*\]", "", text)
+        if not n:
+            break
+    parts = set(text.split(" | "))
+    kind = BY_ANNOTATION.get(" | ".join(sorted(parts - {"None"}))) if declared is None else declared
+    return kind._replace(optional=True) if kind is not None and "None" in parts else kind
+
+
+def _who(function: Callable, owner: Any) -> str:
+    if owner is None:
+        return f"{function.__name__}()"
+    return type(owner).__name__ if function.__name__ == "__init__" else f"{type(owner).__name__}.{function.__name__}()"
+
+
+def _name_of(make: Callable) -> str:
+    return getattr(make, "__qualname__", None) or _name_of(getattr(make, "func", type(make)))

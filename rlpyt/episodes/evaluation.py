@@ -14,10 +14,12 @@ from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.environment import Environment, as_environment
 from rlpyt.episodes.specs import StepType, checked_action, checked_reset, checked_step
 from rlpyt.episodes.trees import from_structure, stack
-from rlpyt.utils.settings import COUNT, Number, checked
+from rlpyt.utils.settings import COUNT, Number, checked, has
+
+ENVIRONMENT = has("an environment", "reset", "step")
 
 
-@checked(max_episode_length=Number(1), speedup=Number(0, above=True, finite=True))
+@checked(env=ENVIRONMENT, max_episode_length=Number(1), speedup=Number(0, above=True, finite=True))
 def rollout(
     env: Any,
     agent: Any,
@@ -51,7 +53,7 @@ def rollout(
         return _rollout(env, policy, max_episode_length, deterministic, animated, speedup)
 
 
-@checked(max_episode_length=Number(1), num_eps=COUNT)
+@checked(env=ENVIRONMENT, max_episode_length=Number(1), num_eps=COUNT)
 def obtain_evaluation_episodes(
     policy: Any, env: Any, max_episode_length: float | None = 1000, num_eps: int = 100, deterministic: bool = True
 ) -> EpisodeBatch:

@@ -11,6 +11,9 @@ import numpy as np
 from rlpyt.samplers.episodic.env_update import EnvUpdate, ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from rlpyt.utils.misc import takes_keyword
 from rlpyt.utils.seed import seed_env
+from rlpyt.utils.settings import checked, has, list_of
+
+RNG = has("a generator, such as numpy.random.default_rng()", "permutation", "integers")
 
 
 class TaskSampler:
@@ -20,6 +23,7 @@ class TaskSampler:
         rng: what it draws with; None is a generator of its own, seeded from numpy's global random state.
     """
 
+    @checked(rng=RNG)
     def __init__(self, rng: np.random.Generator | None = None) -> None:
         self.rng = np.random.default_rng(np.random.randint(2**32, size=4, dtype=np.uint32)) if rng is None else rng
 
@@ -53,6 +57,7 @@ class ConstructEnvsSampler(TaskSampler):
         rng: see `TaskSampler`.
     """
 
+    @checked(env_constructors=list_of("what makes environments", callable), rng=RNG)
     def __init__(self, env_constructors: Sequence[Callable[[], Any]], rng: np.random.Generator | None = None) -> None:
         super().__init__(rng)
         self._env_constructors = list(_some(env_constructors, "env_constructors"))
@@ -77,6 +82,7 @@ class SetTaskSampler(TaskSampler):
         rng: see `TaskSampler`; given to ``sample_tasks`` if that has an argument `rng`.
     """
 
+    @checked(rng=RNG)
     def __init__(
         self, env_constructor: type, *, env: Any = None, wrapper: Callable | None = None, rng: np.random.Generator | None = None
     ) -> None:
@@ -113,6 +119,7 @@ class EnvPoolSampler(TaskSampler):
         rng: see `TaskSampler`.
     """
 
+    @checked(envs=list_of("environments", lambda env: hasattr(env, "step")), rng=RNG)
     def __init__(self, envs: Sequence[Any], rng: np.random.Generator | None = None) -> None:
         super().__init__(rng)
         self._envs = list(_some(envs, "envs"))
@@ -161,6 +168,7 @@ class MetaWorldTaskSampler(TaskSampler):
         rng: see `TaskSampler`.
     """
 
+    @checked(benchmark=has("a benchmark of Meta-World", "train_classes", "train_tasks"), rng=RNG)
     def __init__(
         self,
         benchmark: Any,

@@ -37,6 +37,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import run_context, torchrun_rank
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.misc import did_you_mean
+from rlpyt.utils.settings import ANYTHING, COUNT, PATH, checked, shown
 
 _LOGGER_MODES = {"gap_and_last": "last+gap", "gap_overwrite": "last"}  # what is nearest, for runners that are used without a Trainer
 _LONGEST_NAME = 255  # bytes, of one directory
@@ -101,6 +102,7 @@ class _Options:
         return replace(self, **changes)
 
 
+@checked(function=ANYTHING, log_dir=PATH._replace(optional=True), snapshot_gap=COUNT)
 def wrap_experiment(
     function: Callable | None = None,
     *,
@@ -147,7 +149,7 @@ def wrap_experiment(
         ValueError: the first parameter has another name, or an option has no such value.
     """
     if not (function is None or callable(function)):
-        raise ValueError(f"wrap_experiment takes its arguments by keyword, such as name={function!r}.")
+        raise ValueError(f"wrap_experiment: function={shown(function)} is not a function; other arguments are given by keyword.")
     options = _Options(
         log_dir, prefix, name, snapshot_mode, snapshot_gap, archive_launch_repo, name_parameters, use_existing_dir, x_axis
     )

@@ -16,7 +16,7 @@ from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
 from rlpyt.utils.lazy import LazyModule
-from rlpyt.utils.settings import COUNT, FRACTION, checked
+from rlpyt.utils.settings import COUNT, FRACTION, checked, naming, shown
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
@@ -128,7 +128,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         # Every array has one row behind the last step: what the agent is given as previous action and reward after a reset.
         self._null_row = self.size
         self._rows = buffer_from_example(stored, self.size + 1, self.async_)  # [T*B+1,...]
-        self._rows.action[self._null_row] = self.null_action
+        with naming(self, f"null_action={shown(self.null_action)}", AttributeError, OverflowError, RuntimeError):
+            self._rows.action[self._null_row] = self.null_action
         self._returns = self._done_n = None
         if self.n_step_return > 1:
             return_ = np.zeros((), np.result_type(np.asarray(example.reward).dtype, np.float32))

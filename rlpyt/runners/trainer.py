@@ -43,6 +43,7 @@ from rlpyt.utils.logging.context import check_runs_may_start
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.recipes import Script, running_script
 from rlpyt.utils.seed import get_seed, rng_states, seed_env, set_rng_states
+from rlpyt.utils.settings import COUNT, SEED, STEPS, checked
 
 FORMAT = 1
 _KEPT = (torch.Tensor, torch.Size, torch.dtype, torch.device)  # which a snapshot can hold, besides plain data
@@ -82,6 +83,7 @@ class Trainer:
         enable_logging: whether a row is logged after each epoch; such an algorithm may log by itself instead.
     """
 
+    @checked()
     def __init__(self, snapshot_config: Any = None) -> None:
         config = _config_of_log() if snapshot_config is None else _as_config(snapshot_config)
         self._snapshotter = Snapshotter(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap)
@@ -105,6 +107,7 @@ class Trainer:
         self._start_time = self._epoch_time = time.monotonic()
 
     # Setup ----------------------------------------------------------------------------------------------------------
+    @checked(seed=SEED)
     def setup(
         self,
         algo: Any,
@@ -216,6 +219,7 @@ class Trainer:
         return policy.get_param_values() if hasattr(policy, "get_param_values") else policy
 
     # Training -------------------------------------------------------------------------------------------------------
+    @checked(n_epochs=STEPS, batch_size=COUNT)
     def train(
         self,
         n_epochs: int,
@@ -245,6 +249,7 @@ class Trainer:
         self._restored, self._must_continue = None, False
         return self._train(TrainArgs(n_epochs, batch_size, plot, store_episodes, pause_for_plot))
 
+    @checked(n_epochs=STEPS, batch_size=COUNT)
     def resume(
         self,
         n_epochs: int | None = None,

@@ -63,13 +63,13 @@ class BaseSampler(Recorded):
     stop: np.ndarray | None = None  # [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 
     @checked(
-        env_kwargs=ArgumentsFor("EnvCls", optional=True),
+        env_kwargs=ArgumentsFor("EnvCls", several=True, optional=True),
         batch_T=COUNT,
         batch_B=COUNT,
         CollectorCls=COLLECTOR,
         max_decorrelation_steps=STEPS,
         eval_n_envs=STEPS,
-        eval_env_kwargs=ArgumentsFor("eval_EnvCls", otherwise="EnvCls"),
+        eval_env_kwargs=ArgumentsFor("eval_EnvCls", otherwise="EnvCls", several=True),
         eval_max_steps=COUNT,
         eval_max_trajectories=COUNT,
         start_method=START_METHOD,

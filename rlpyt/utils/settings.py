@@ -15,7 +15,8 @@ import math
 import numbers
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,10 +113,11 @@ class ArgumentsFor(NamedTuple):
     """A dictionary of keyword arguments for something that is called later, as far as its signature tells which it has.
 
     Attributes:
-        of: name of the argument with what is called; or with a list, for which there may be a list of dictionaries.
+        of: name of the argument with what is called.
         otherwise: name of the argument that stands for it where it is None.
         given: arguments that it is given anyway, and the setting which says what they are.
         by: methods that call it; where one of them is not of this package, nothing is known of what becomes of the dictionary.
+        several: there may be a list of dictionaries, and a list of what is called, gone through in turn.
         optional: None is allowed as well.
     """
 
@@ -123,11 +125,12 @@ class ArgumentsFor(NamedTuple):
     otherwise: str = ""
     given: Mapping[str, str] = {}
     by: tuple[str, ...] = ()
+    several: bool = False
     optional: bool = False
 
     def allows(self, value: Any) -> bool:
         """Whether it may be this value, whatever its keys are."""
-        dictionaries = value if isinstance(value, (list, tuple)) else [value]
+        dictionaries = value if self.several and isinstance(value, (list, tuple)) else [value]
         return self.optional if value is None else all(isinstance(each, Mapping) for each in dictionaries)
 
     def stored(self, value: Any) -> Any:
@@ -139,7 +142,8 @@ class ArgumentsFor(NamedTuple):
 
     def check_keys(self, who: str, name: str, value: Any, settings: Mapping[str, Any], owner: Any) -> None:
         """Raise TypeError if a dictionary has a key that is no argument of what it is for."""
-        makes = settings.get(self.of if settings.get(self.of) is not None else self.otherwise)
+        of = self.of if settings.get(self.of) is not None else self.otherwise
+        makes = settings.get(of)
         makes = list(makes) if isinstance(makes, (list, tuple)) else [makes]
         if value is None or not makes or not is_of_rlpyt(*(getattr(type(owner), method) for method in self.by if hasattr(owner, method))):
             return
@@ -152,7 +156,7 @@ class ArgumentsFor(NamedTuple):
                     raise TypeError(f"{who}: {name} has {key!r}, which {self.given[key]} says: leave it out.")
                 if key not in known:
                     hint = did_you_mean(key, [each for each in known if each not in self.given])
-                    raise TypeError(f"{who}: {name} has {key!r}, which is no argument of {_name_of(make)}. {hint}")
+                    raise TypeError(f"{who}: {name} has {key!r}, which is no argument of {_name_of(make)}, its {of}. {hint}")
 
 
 def names_taken(make: Callable) -> list[str] | None:
@@ -191,7 +195,7 @@ def or_array(number: Number) -> Kind:
 
 def list_of(words: str, test: Callable[[Any], bool]) -> Kind:
     """A list or other sequence, of what passes a test."""
-    return Kind(f"a list of {words}", lambda value: isinstance(value, Sequence) and not isinstance(value, str) and all(map(test, value)))
+    return Kind(f"a list of {words}", lambda xs: isinstance(xs, Sequence) and not isinstance(xs, (str, bytes)) and all(map(test, xs)))
 
 
 def _is_seed(value: Any) -> bool:
@@ -226,12 +230,12 @@ BY_ANNOTATION = {
     "float": Number(),
     "float | int": Number(),
     "str": TEXT,
-    "os.PathLike | str": PATH,
+    "PathLike | str": PATH,
     "dict": DICTIONARY,
     "Mapping": DICTIONARY,
     "Callable": CALLABLE,
     "type": CALLABLE,
-    "np.ndarray": ARRAY,
+    "ndarray": ARRAY,
 }
 
 
@@ -256,6 +260,8 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
         assert declared.keys() <= parameters.keys(), declared.keys() - parameters.keys()
         known = {name: kind for table in (*tables, declared) for name, kind in table.items()}
         kinds = {name: kind for name, p in parameters.items() if (kind := _kind(p, known.get(name))) is not None}
+        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            kinds = {**known, **kinds}
         places = {p.name: i for i, p in enumerate(parameters.values()) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
         defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
         is_method = next(iter(parameters), None) == "self"
@@ -286,6 +292,8 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
         parameters = inspect.signature(function, follow_wrapped=is_of_rlpyt(function)).parameters
     except (TypeError, ValueError):
         return
+    if isinstance(owner, type) and is_of_rlpyt(owner):
+        parameters = arguments_of(owner)  # At once with those that constructors hand on.
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
     unknown = [name for name in kwargs if name not in parameters]
@@ -345,6 +353,16 @@ def check_attributes(owner: Any, kinds: Mapping[str, Any]) -> None:
         setattr(owner, name, value)
 
 
+@contextmanager
+def naming(owner: Any, name: str, *errors: type[Exception]) -> Iterator[None]:
+    """Errors in here, ValueError, TypeError and others of these classes, say that they are of an argument of that object."""
+    try:
+        yield
+    except (ValueError, TypeError, *errors) as error:
+        cls = TypeError if isinstance(error, TypeError) else ValueError
+        raise cls(f"{type(owner).__name__}: {name} is not possible: {error}") from error
+
+
 def shown(value: Any) -> str:
     """A value as it is shown in an error."""
     return f"{value!r:.100}"
@@ -360,7 +378,7 @@ def _kind(parameter: inspect.Parameter, declared: Any) -> Any:
         text, n = re.subn(r"\[[^\[\]]*\]", "", text)
         if not n:
             break
-    parts = set(text.split(" | "))
+    parts = {part.rpartition(".")[2] for part in text.split(" | ")}
     kind = BY_ANNOTATION.get(" | ".join(sorted(parts - {"None"}))) if declared is None else declared
     return kind._replace(optional=True) if kind is not None and "None" in parts else kind
 

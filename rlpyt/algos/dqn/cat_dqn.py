@@ -14,7 +14,7 @@ from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.replay import bootstrap_discount
 from rlpyt.models.dqn.heads import atoms
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import Number, check_attributes, checked
+from rlpyt.utils.settings import Number, checked
 from rlpyt.utils.tensor import select_at_indexes
 
 # The smallest probability there is in logarithms, which keeps them finite; and the smallest divergence, so that no priority becomes 0.
@@ -42,7 +42,8 @@ class CategoricalDQN(DQN):
     def __init__(self, V_min: float = -10, V_max: float = 10, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         save__init__args(locals())
-        check_attributes(self, dict(V_max=Number(low=V_min, above=True, finite=True)))
+        if not self.V_min < self.V_max:
+            raise ValueError(f"{type(self).__name__}: V_max={self.V_max!r} is not possible; it must be above V_min={self.V_min!r}.")
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Extend the base class by telling the agent what its atoms stand for."""

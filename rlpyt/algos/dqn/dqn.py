@@ -113,10 +113,10 @@ class DQN(ReplayAlgorithm):
     ) -> None:
         save__init__args(locals())
         self.check_settings()
-        if optim_kwargs is None:
-            self.optim_kwargs = dict(eps=0.01 / batch_size) if takes(OptimCls, "eps") else {}
-        if default_priority is None:
-            self.default_priority = delta_clip or 1.0
+        if self.optim_kwargs is None:
+            self.optim_kwargs = dict(eps=0.01 / self.batch_size) if takes(self.OptimCls, "eps") else {}
+        if self.default_priority is None:
+            self.default_priority = self.delta_clip or 1.0
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Extend the base class by the schedule of the agent's epsilon, which falls from when learning begins.

@@ -139,7 +139,9 @@ class R2D1(DQN):
         prefetch_batches: bool = False,
     ) -> None:
         save__init__args(locals())
-        if input_priority_shift is None:
+        if self.optim_kwargs is None:
+            self.optim_kwargs = dict(eps=1e-3) if takes(self.OptimCls, "eps") else {}
+        if self.input_priority_shift is None:
             self.input_priority_shift = self.warmup_T // max(1, self.store_rnn_state_interval)
         super().__init__(
             discount=discount,
@@ -167,8 +169,6 @@ class R2D1(DQN):
             updates_per_sync=updates_per_sync,
             prefetch_batches=prefetch_batches,
         )
-        if optim_kwargs is None:
-            self.optim_kwargs = dict(eps=1e-3) if takes(OptimCls, "eps") else {}
 
     @property
     def replay_batch_B(self) -> int:

@@ -27,7 +27,7 @@ from rlpyt.samplers.workers import split_evenly
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import generators_in
-from rlpyt.utils.settings import checked, has
+from rlpyt.utils.settings import checked, has, naming
 
 # Arguments of a WorkerFactory that a sampler takes in place of one.
 _DEFAULTS = dict(seed=_OF_PROCESS, max_episode_length=None, n_workers=None, worker_class=DefaultWorker, worker_args=None)
@@ -99,8 +99,10 @@ class Sampler(Recorded, ABC):
         self._given = agents, envs
         self._itr = 0
         self.total_env_steps = 0
-        self._envs = self._env_updates(envs)
-        self._agents = once(as_policy, worker_factory.prepare_worker_messages(agents))  # What each worker was given last.
+        with naming(self, "envs"):
+            self._envs = self._env_updates(envs)
+        with naming(self, "agents"):
+            self._agents = once(as_policy, worker_factory.prepare_worker_messages(agents))  # What each worker was given last.
         self._prepare(self._agents)
         self._warn_of_generators(self._agents)
         self._start()

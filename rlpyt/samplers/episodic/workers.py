@@ -165,6 +165,7 @@ class DefaultWorker(Worker):
     _n_envs = 1
     _acts_by = "get_action"  # Method of the policy.
 
+    @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS)
     def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int) -> None:
         super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number)
         self.agent: Any = None

@@ -24,7 +24,7 @@ from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine, cpu_list, parse_cpu_list, read_machine
 from rlpyt.utils.launching.resources import Resources, checked_field, processors, workers_processors
 from rlpyt.utils.misc import did_you_mean
-from rlpyt.utils.settings import ANYTHING, COUNT, STEPS, checked, has
+from rlpyt.utils.settings import ANYTHING, COUNT, STEPS, TEXT, Kind, checked, has
 
 # The code is a list of numbers, each followed by three letters that say what it is: 8gpu_40cpu_2gpr.
 N_CPU_CORE = "cpu"
@@ -63,6 +63,7 @@ ABBREVS = (*_FIELDS, RUN_SLOT)
 _DEFAULTS = {field.name: field.default for field in fields(Resources)}
 LAUNCHER_CPUS = "RLPYT_LAUNCHER_CPUS"  # Environment variable, see `launcher_environment`.
 MACHINE = has("a Machine", "n_cores", "n_gpu")
+CODE = Kind("an affinity code, such as encode_affinity() makes", TEXT.test)
 AUTO = "auto"  # In place of an affinity, makes a runner use `auto_affinity`.
 
 
@@ -122,6 +123,7 @@ def _encode(resources: Resources) -> str:
     return "_".join(f"{value}{letters}" for value, letters in tokens)
 
 
+@checked(affinity_code=CODE)
 def decode_affinity(affinity_code: str) -> dict[str, int]:
     """Return the numbers of a code by their letters, e.g. ``dict(gpu=8, cpu=40)``: those that it has. A run slot is left out.
 
@@ -133,6 +135,7 @@ def decode_affinity(affinity_code: str) -> dict[str, int]:
     return tokens
 
 
+@checked(run_slot=STEPS, affinity_code=CODE)
 def prepend_run_slot(run_slot: int, affinity_code: str) -> str:
     """Return the code with the slot of a run, in place of the one it has, if any.
 
@@ -146,6 +149,7 @@ def prepend_run_slot(run_slot: int, affinity_code: str) -> str:
     return f"{int(run_slot)}{RUN_SLOT}_{code}"
 
 
+@checked(run_slot_affinity_code=CODE)
 def remove_run_slot(run_slot_affinity_code: str) -> tuple[int | None, str]:
     """Return the slot of a run, None if the code has none, and the code without it.
 
@@ -156,6 +160,7 @@ def remove_run_slot(run_slot_affinity_code: str) -> tuple[int | None, str]:
     return slot, run_slot_affinity_code if slot is None else run_slot_affinity_code.partition("_")[2]
 
 
+@checked(affinity_code=CODE)
 def get_n_run_slots(affinity_code: str) -> int:
     """Return how many runs there are at the same time.
 
@@ -165,6 +170,7 @@ def get_n_run_slots(affinity_code: str) -> int:
     return _resources(affinity_code).n_run_slots
 
 
+@checked(affinity_code=CODE)
 def one_run(affinity_code: str) -> tuple[str, int, float]:
     """Return what one of the runs needs: the code of a single one that has it for itself, its cores, and GPUs, or the part of one.
 
@@ -177,6 +183,7 @@ def one_run(affinity_code: str) -> tuple[str, int, float]:
     return _encode(replace(all_runs, **changes)), n_cores, n_gpu / all_runs.contexts_per_gpu if n_gpu == 1 else n_gpu
 
 
+@checked(run_slot_affinity_code=CODE, machine=MACHINE)
 def affinity_from_code(run_slot_affinity_code: str, *, machine: Machine | None = None) -> AttrDict | list[AttrDict]:
     """Return the affinity of a run, for its runner.
 
@@ -221,7 +228,7 @@ def make_affinity(run_slot: int = 0, *, machine: Machine | None = None, **kwargs
         TypeError: an argument is unknown, or not a whole number.
         ValueError: values are out of range, do not fit together, or ask for more than there is.
     """
-    known = [name for name in inspect.signature(encode_affinity).parameters if name != "run_slot"]
+    known = list(inspect.signature(encode_affinity).parameters)
     for name in kwargs:
         if name not in known:
             raise TypeError(f"make_affinity() has no argument {name!r}. {did_you_mean(name, known)}")

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
-from rlpyt.utils.launching.affinity import affinity_from_code, get_n_run_slots, launcher_environment, one_run, prepend_run_slot
+from rlpyt.utils.launching.affinity import CODE, affinity_from_code, get_n_run_slots, launcher_environment, one_run, prepend_run_slot
 from rlpyt.utils.launching.status import (
     EXPERIMENT,
     RunStatus,
@@ -38,11 +38,10 @@ from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.misc import atomic_write
-from rlpyt.utils.settings import PATH, STEPS, TEXT, Kind, Number, checked, list_of
+from rlpyt.utils.settings import PATH, STEPS, Kind, Number, checked, list_of
 
 MOST_RUNS = 10**6  # Of each variant; a number with another zero is a slip.
 LIST = Kind("a list or tuple", lambda value: isinstance(value, Sequence))
-CODE = Kind("an affinity code, such as encode_affinity() makes", TEXT.test)
 
 
 @checked(
@@ -51,7 +50,7 @@ CODE = Kind("an affinity code, such as encode_affinity() makes", TEXT.test)
     variants=list_of("dictionaries", lambda value: isinstance(value, Mapping)),
     log_dirs=list_of("paths", PATH.test),
     common_args=LIST,
-    runs_args=LIST,
+    runs_args=list_of("lists", LIST.test),
 )
 def run_experiments(
     script: str | os.PathLike,

@@ -19,7 +19,9 @@ from itertools import chain, cycle, islice
 from rlpyt.samplers.workers import split_evenly
 from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine
+from rlpyt.utils.settings import FLAG, shown
 
+_HIGHEST = 10**6  # Of all numbers; no machine has as many of anything.
 _LOWEST = dict(n_gpu=0, cpu_reserved=0, hyperthread_offset=0, sample_gpu_per_run=0)  # Of other numbers: 1.
 
 
@@ -302,7 +304,7 @@ def checked_field(name: str, value: object, default: object) -> int | bool | Non
     if value is None and default is None:
         return None
     if isinstance(default, bool):
-        if value not in (0, 1):
+        if not FLAG.allows(value):
             raise ValueError(f"{name}={value!r} must be True or False.")
         return bool(value)
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
@@ -310,4 +312,6 @@ def checked_field(name: str, value: object, default: object) -> int | bool | Non
     lowest = _LOWEST.get(name, 1)
     if value < lowest:
         raise ValueError(f"{name}={value} must be at least {lowest}.")
+    if value > _HIGHEST:
+        raise ValueError(f"{name}={shown(value)} must be at most {_HIGHEST}.")
     return int(value)

@@ -30,6 +30,7 @@ from rlpyt.utils.logging import console
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
+from rlpyt.utils.settings import COUNT, check_values
 
 SNAPSHOT_MODES = ("none", "last", "all", "gap", "last+gap", "best")
 TF_STEPS = ("itr", "env_steps")
@@ -503,8 +504,7 @@ def get_snapshot_mode() -> str:
 
 def set_snapshot_gap(gap: int) -> None:
     """Set the number of iterations between the snapshots of the "gap" modes."""
-    if gap < 1:
-        raise ValueError(f"snapshot_gap={gap} must be at least 1 iteration.")
+    check_values("set_snapshot_gap()", dict(snapshot_gap=gap), dict(snapshot_gap=COUNT))
     _state.snapshot_gap = gap
 
 

@@ -1,0 +1,269 @@
+"""Wrong settings are errors with the setting's name, when an object is made: one by one, and all of them as in `fuzz_settings`."""
+
+import math
+from collections import Counter, OrderedDict
+from fractions import Fraction
+
+import fuzz_settings
+import numpy as np
+import pytest
+import torch
+from tiers import full
+
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
+from rlpyt.agents.qpg.td3_agent import Td3Agent
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.ppo import PPO
+from rlpyt.envs.gym import make as make_gym
+from rlpyt.envs.point_env import PointEnv
+from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.episodic.factory import WorkerFactory
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.launching.affinity import encode_affinity
+from rlpyt.utils.launching.exp_launcher import run_experiments
+from rlpyt.utils.launching.variant import update_config
+from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import COUNT, FLAG, FRACTION, ArgumentsFor, Number, checked, or_array
+
+SAMPLER = dict(EnvCls=PointEnv, env_kwargs=dict(arena_size=2.0), batch_T=2, batch_B=2)
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "make,wrong,says",
+    [
+        (SerialSampler, dict(SAMPLER, batch_Tee=3), "SerialSampler has no setting 'batch_Tee'. Did you mean 'batch_T'"),
+        (MlpDqnAgent, dict(eps_itr_mix=3), "MlpDqnAgent has no setting 'eps_itr_mix'. Did you mean 'eps_itr_min' or 'eps_itr_max'"),
+        (DQN, dict(learning_rte=1), "DQN has no setting 'learning_rte'. Did you mean 'learning_rate'"),
+        (MinibatchRl, dict(log_interval_step=1), "MinibatchRl has no setting 'log_interval_step'. Did you mean 'log_interval_steps'"),
+        (run_experiments, dict(run_per_setting=1), "run_experiments() has no argument 'run_per_setting'. Did you mean 'runs_per_setting'"),
+        (encode_affinity, dict(n_cpu_cores=1), "encode_affinity() has no argument 'n_cpu_cores'. Did you mean 'n_cpu_core'"),
+        (logger_context, dict(snapshot_made="last"), "logger_context() has no argument 'snapshot_made'. Did you mean 'snapshot_mode'"),
+        (WorkerFactory, dict(n_worker=1), "WorkerFactory has no setting 'n_worker'. Did you mean 'n_workers'"),
+    ],
+)
+def test_an_unknown_setting_is_an_error_with_the_nearest_one(make, wrong, says):
+    with pytest.raises(TypeError) as error:
+        make(**wrong)
+    assert says in str(error.value)
+
+
+class MyDqn(DQN):
+    def __init__(self, mine=3, *, learning_rate=0.5):
+        super().__init__(learning_rate=learning_rate)
+        self.mine = mine
+
+
+def test_so_it_is_for_a_class_of_a_user():
+    with pytest.raises(TypeError, match="MyDqn has no setting 'learning_rat'. Did you mean 'learning_rate'"):
+        MyDqn(learning_rat=1)
+    assert MyDqn(4).mine == 4
+
+
+def test_what_a_class_of_a_user_hands_on_by_mistake_is_said_of_the_class_that_lacks_it():
+    class Mine(A2C):
+        def __init__(self, temperature=1.0, **kwargs):
+            super().__init__(temperature=temperature, **kwargs)
+
+    with pytest.raises(TypeError, match="A2C has no setting 'temperature'"):
+        Mine()
+
+
+# --- Keyword arguments for others -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "make,wrong,says",
+    [
+        (
+            MlpDqnAgent,
+            dict(model_kwargs=dict(hidden_size=[3])),
+            "model_kwargs has 'hidden_size', which is no argument of MlpDqnModel, its ModelCls. Did you mean 'hidden_sizes'?",
+        ),
+        (DdpgAgent, dict(q_model_kwargs=dict(hiden_sizes=[3])), "q_model_kwargs has 'hiden_sizes', which is no argument of QofMuMlpModel"),
+        (PPO, dict(optim_kwargs=dict(epss=1)), "optim_kwargs has 'epss', which is no argument of Adam, its OptimCls. Did you mean 'eps'"),
+        (PPO, dict(optim_kwargs=dict(lr=1e-5)), "optim_kwargs has 'lr', which learning_rate says: leave it out"),
+        (
+            lambda **kw: SerialSampler(**{**SAMPLER, **kw}),
+            dict(env_kwargs=dict(arena=2)),
+            "env_kwargs has 'arena', which is no argument of PointEnv, its EnvCls. Did you mean 'arena_size'",
+        ),
+        (
+            lambda **kw: SerialSampler(**{**SAMPLER, **kw}),
+            dict(env_kwargs=[dict(arena_size=2), dict(arena=2)]),
+            "env_kwargs has 'arena', which is no argument of PointEnv",
+        ),
+        (lambda **kw: SerialSampler(**{**SAMPLER, **kw}), dict(eval_env_kwargs=dict(gaol=2)), "eval_env_kwargs has 'gaol'"),
+        (lambda **kw: WorkerFactory(max_episode_length=3, **kw), dict(worker_args=dict(n_envs=3)), "worker_args has 'n_envs'"),
+    ],
+)
+def test_an_unknown_key_of_arguments_for_others_is_an_error_with_the_nearest_one(make, wrong, says):
+    with pytest.raises(TypeError) as error:
+        make(**wrong)
+    assert says in str(error.value)
+
+
+class MyModel(MlpDqnModel):
+    def __init__(self, *args, **kwargs):
+        kwargs.pop("mine")
+        super().__init__(*args, **kwargs)
+
+
+class AgentThatKnowsBetter(MlpDqnAgent):
+    def make_policy(self, **kwargs):
+        self.model_kwargs.pop("mine")
+        return super().make_policy(**kwargs)
+
+
+def test_where_the_signature_does_not_tell_nothing_is_said():
+    MlpDqnAgent(ModelCls=MyModel, model_kwargs=dict(mine=3))
+    AgentThatKnowsBetter(model_kwargs=dict(mine=3))
+    SerialSampler(**{**SAMPLER, "EnvCls": make_gym, "env_kwargs": dict(id="CartPole-v1", anything=3)})
+    SerialSampler(**{**SAMPLER, "EnvCls": lambda **kwargs: PointEnv()})
+    A2C(OptimCls=lambda params, lr, **kwargs: None, optim_kwargs=dict(anything=3))
+
+
+# --- Values -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "make,wrong",
+    [
+        *[(MlpDqnAgent, dict(eps_init=value)) for value in (5, -1, math.nan)],
+        (MlpDqnAgent, dict(eps_eval="abc")),
+        *[(MlpDqnAgent, dict(eps_itr_min=value)) for value in ("5", -1, 0.5)],
+        *[(Td3Agent, {name: -1}) for name in ("action_std", "target_noise_std", "pretrain_std", "action_noise_clip")],
+        *[(lambda **kw: SerialSampler(**SAMPLER, **kw), dict(worker_timeout=value)) for value in ("abc", -1)],
+        *[(lambda **kw: SerialSampler(**SAMPLER, **kw), dict(eval_max_steps=value)) for value in (2.9, "5", math.nan, [])],
+        *[(lambda **kw: SerialSampler(**SAMPLER, **kw), dict(CollectorCls=value)) for value in (None, 5, "abc")],
+        (lambda **kw: SerialSampler(**SAMPLER, **kw), dict(TrajInfoCls=5)),
+        *[(lambda **kw: SerialSampler(**{**SAMPLER, **kw}), dict(batch_T=value)) for value in (math.nan, True, 2.5, 10**400)],
+        (lambda **kw: SerialSampler(**{**SAMPLER, **kw}), dict(env_kwargs=5)),
+        *[(lambda **kw: MinibatchRl(agent=MlpDqnAgent(), sampler=None, n_steps=1, **kw), dict(algo=value)) for value in (5, DQN)],
+        (DQN, dict(ReplayBufferCls="abc")),
+        *[(DQN, dict(learning_rate=value)) for value in (math.inf, 10**400)],
+        (DQN, dict(prefetch_batches="no")),
+        (update_config, dict(default={}, variant=5)),
+    ],
+)
+def test_a_value_that_is_not_possible_is_an_error_with_name_and_value(make, wrong):
+    ((name, value), *_) = list(wrong.items())[::-1]
+    with pytest.raises(ValueError) as error:
+        make(**wrong)
+    assert f"{name}={value!r}"[:100] in str(error.value) and "it must be" in str(error.value)
+
+
+def test_an_absurd_number_of_runs_is_refused_at_once(tmp_path):
+    with pytest.raises(ValueError, match="runs_per_setting=1000000000000"):
+        run_experiments("script.py", "1cpu", tmp_path, 10**12, [{}], ["one"])
+
+
+@checked(whole=COUNT, part=FRACTION, std=or_array(Number(0)), kwargs=ArgumentsFor("make"))
+def function(whole=1, part: float | None = 0.5, flag: bool = False, std=1.0, make=None, kwargs: dict | None = None, other: int | str = 3):
+    return whole, part, flag, std, kwargs
+
+
+@pytest.mark.parametrize("value", [2, 2.0, np.int32(2), np.float64(2), np.array(2), torch.tensor(2), torch.tensor(2.0), Fraction(2)])
+def test_whole_numbers_of_all_kinds_become_int(value):
+    for whole in (function(value)[0], function(whole=value)[0]):
+        assert whole == 2 and type(whole) is int
+
+
+@pytest.mark.parametrize("value", [0, 1, 0.5, np.float32(0.5), torch.tensor(0.5), Fraction(1, 2), None])
+def test_numbers_stay_what_they_are(value):
+    assert function(part=value)[1] is value
+
+
+@pytest.mark.parametrize("value", [True, False, 0, 1, np.bool_(True), torch.tensor(True)])
+def test_flags_may_be_of_numpy_and_numbers(value):
+    assert FLAG.allows(value) and function(flag=value)[2] is value
+
+
+@pytest.mark.parametrize("value", [0, 0.5, [0.1, 0.2], np.ones(2), np.ones((1, 2)), torch.ones(2)])
+def test_what_may_be_an_array_may_be_a_list_or_tensor(value):
+    assert function(std=value)[3] is value
+
+
+@pytest.mark.parametrize("value", [[-1], [], ["a"], np.array([math.nan]), torch.tensor([-1.0])])
+def test_all_numbers_of_an_array_must_be_possible(value):
+    with pytest.raises(ValueError, match="std="):
+        function(std=value)
+
+
+def test_defaults_and_what_no_annotation_tells_are_not_checked():
+    assert function() == (1, 0.5, False, 1.0, None)
+    assert function(other=object(), kwargs=OrderedDict(any=3))[4] == dict(any=3)
+
+
+# --- Classes of users -------------------------------------------------------------------------------------------------
+class AsInTheOriginal(DQN):
+    """Assigns its arguments before the base class does: they win."""
+
+    def __init__(self, replay_size=1000, learning_rate=1e-3, OptimCls=torch.optim.SGD, optim_kwargs=None, mine=None):
+        optim_kwargs = dict(momentum=0.9) if optim_kwargs is None else optim_kwargs
+        save__init__args(locals())
+        super().__init__()
+
+
+def test_an_algorithm_as_in_the_original_is_as_it_was():
+    algo = AsInTheOriginal(replay_size=800.0, mine="anything")
+    assert (algo.replay_size, algo.optim_kwargs, algo.mine) == (800, dict(momentum=0.9), "anything") and type(algo.replay_size) is int
+    for wrong in (dict(replay_size=0), dict(learning_rate=-1)):
+        with pytest.raises(ValueError, match=f"AsInTheOriginal: {next(iter(wrong))}="):
+            AsInTheOriginal(**wrong)
+    with pytest.raises(TypeError, match="optim_kwargs has 'momentun', which is no argument of SGD, its OptimCls. Did you mean 'momentum'"):
+        AsInTheOriginal(optim_kwargs=dict(momentun=1))
+
+
+def test_a_class_of_a_user_may_use_a_name_otherwise():
+    class Mine(DQN):
+        def __init__(self, discount="high", **kwargs):
+            super().__init__(discount=dict(high=0.99)[discount], **kwargs)
+
+    assert Mine().discount == 0.99
+
+
+def test_an_agent_that_assigns_its_model_before_is_checked_with_that():
+    class Mine(DdpgAgent):
+        def __init__(self, **kwargs):
+            self.ModelCls = MyModel
+            super().__init__(**kwargs)
+
+    assert Mine(model_kwargs=dict(mine=3)).model_kwargs == dict(mine=3)
+
+
+# --- All of them ------------------------------------------------------------------------------------------------------
+def figures(results):
+    wrong = {case: (what, error) for case, (what, error, _) in results.items() if what not in ("named", "accepted")}
+    return Counter(what for what, *_ in results.values()), wrong
+
+
+def check(results):
+    counts, wrong = figures(results)
+    assert counts["named"] > len(results) / 2  # Otherwise they are not called with what is wrong alone.
+    assert counts["hang"] == counts["silent"] == 0, wrong
+    assert counts["unnamed"] + counts["obscure"] <= len(results) / 200, wrong
+
+
+def test_a_tenth_of_all_wrong_settings():
+    check(fuzz_settings.run(quick=True))
+
+
+@full
+@pytest.mark.timeout(120)
+def test_all_wrong_settings():
+    results = fuzz_settings.run()
+    check(results)
+    assert len(results) > 20_000
+
+
+@full
+def test_subjects_work_without_anything_wrong_and_all_families_are_there():
+    with fuzz_settings.elsewhere():
+        subjects = fuzz_settings.subjects()
+        for subject in subjects:
+            subject.call(**subject.arguments)
+    names = [subject.name for subject in subjects]
+    assert len(names) == len(set(names))
+    for family, at_least in (("agents.", 20), ("algos.", 9), ("replays.", 20), ("samplers.", 10)):
+        assert sum(name.startswith(family) for name in names) >= at_least

@@ -217,7 +217,7 @@ STEPS = Number(0, whole=True)
 FLAG = Kind("True or False", _is_flag)
 SEED = Kind("a whole number at least 0", _is_seed)
 START_METHOD = one_of("fork", "spawn", "forkserver")
-ANYTHING = Kind("anything", lambda value: True)  # What the function checks by itself.
+ANYTHING = Kind("anything", lambda value: True, optional=True)  # What the function checks by itself.
 TEXT = Kind("a text", lambda value: isinstance(value, str))
 PATH = Kind("a path", lambda value: isinstance(value, (str, os.PathLike)))
 CALLABLE = Kind("a class or function", callable)
@@ -271,7 +271,7 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
             owner = args[0] if is_method and args else None
             check_names(function, owner, kwargs)
             given = {**{name: args[i] for name, i in places.items() if i < len(args)}, **kwargs}
-            stored = check_values(_who(function, owner), given, kinds, owner, defaults)
+            stored = check_values(_who(function, None) if owner is None else type(owner).__name__, given, kinds, owner, defaults)
             args = tuple(stored.pop(name, args[i]) for name, i in places.items() if i < len(args)) + args[len(places) :]
             return function(*args, **{**kwargs, **stored})
 

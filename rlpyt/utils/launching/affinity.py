@@ -24,7 +24,7 @@ from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine, cpu_list, parse_cpu_list, read_machine
 from rlpyt.utils.launching.resources import Resources, checked_field, processors, workers_processors
 from rlpyt.utils.misc import did_you_mean
-from rlpyt.utils.settings import ANYTHING, COUNT, STEPS, TEXT, Kind, checked, has
+from rlpyt.utils.settings import ANYTHING, COUNT, SEED, STEPS, TEXT, Kind, checked, has
 
 # The code is a list of numbers, each followed by three letters that say what it is: 8gpu_40cpu_2gpr.
 N_CPU_CORE = "cpu"
@@ -63,7 +63,7 @@ ABBREVS = (*_FIELDS, RUN_SLOT)
 _DEFAULTS = {field.name: field.default for field in fields(Resources)}
 LAUNCHER_CPUS = "RLPYT_LAUNCHER_CPUS"  # Environment variable, see `launcher_environment`.
 MACHINE = has("a Machine", "n_cores", "n_gpu")
-CODE = Kind("an affinity code, such as encode_affinity() makes", TEXT.test)
+CODE = Kind("a text, an affinity code such as encode_affinity() makes", TEXT.test)
 AUTO = "auto"  # In place of an affinity, makes a runner use `auto_affinity`.
 
 
@@ -135,7 +135,7 @@ def decode_affinity(affinity_code: str) -> dict[str, int]:
     return tokens
 
 
-@checked(run_slot=STEPS, affinity_code=CODE)
+@checked(run_slot=ANYTHING, affinity_code=CODE)
 def prepend_run_slot(run_slot: int, affinity_code: str) -> str:
     """Return the code with the slot of a run, in place of the one it has, if any.
 
@@ -144,7 +144,7 @@ def prepend_run_slot(run_slot: int, affinity_code: str) -> str:
     """
     code = remove_run_slot(affinity_code)[1]
     slots = get_n_run_slots(code)
-    if isinstance(run_slot, bool) or run_slot not in range(slots):
+    if not SEED.allows(run_slot) or run_slot >= slots:
         raise ValueError(f"run_slot={run_slot!r} is none of the slots of affinity code {code!r}, which are 0 to {slots - 1}.")
     return f"{int(run_slot)}{RUN_SLOT}_{code}"
 

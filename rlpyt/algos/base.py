@@ -49,7 +49,6 @@ class RlAlgorithm(Recorded):
 
         Raises:
             ValueError: a setting is not possible.
-            TypeError: `optim_kwargs` has what is no argument of the optimizer.
         """
         check_attributes(self, declared_by(type(self)))
 

@@ -11,7 +11,7 @@ import numpy as np
 from rlpyt.samplers.episodic.env_update import EnvUpdate, ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from rlpyt.utils.misc import takes_keyword
 from rlpyt.utils.seed import seed_env
-from rlpyt.utils.settings import checked, has, list_of
+from rlpyt.utils.settings import checked, has, list_of, one_of
 
 RNG = has("a generator, such as numpy.random.default_rng()", "permutation", "integers")
 
@@ -168,7 +168,7 @@ class MetaWorldTaskSampler(TaskSampler):
         rng: see `TaskSampler`.
     """
 
-    @checked(benchmark=has("a benchmark of Meta-World", "train_classes", "train_tasks"), rng=RNG)
+    @checked(benchmark=has("a benchmark of Meta-World", "train_classes", "train_tasks"), kind=one_of("train", "test"), rng=RNG)
     def __init__(
         self,
         benchmark: Any,
@@ -178,8 +178,6 @@ class MetaWorldTaskSampler(TaskSampler):
         rng: np.random.Generator | None = None,
     ) -> None:
         super().__init__(rng)
-        if kind not in ("train", "test"):
-            raise ValueError(f"kind={kind!r} must be 'train' or 'test'.")
         self._classes = dict(getattr(benchmark, f"{kind}_classes"))
         self._tasks = {name: [task for task in getattr(benchmark, f"{kind}_tasks") if task.env_name == name] for name in self._classes}
         self._wrappers = {

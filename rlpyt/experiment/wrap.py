@@ -149,7 +149,8 @@ def wrap_experiment(
         ValueError: the first parameter has another name, or an option has no such value.
     """
     if not (function is None or callable(function)):
-        raise ValueError(f"wrap_experiment: function={shown(function)} is not a function; other arguments are given by keyword.")
+        said = shown(function)
+        raise ValueError(f"wrap_experiment: function={said} is not a function; arguments are given by keyword, such as name={said}.")
     options = _Options(
         log_dir, prefix, name, snapshot_mode, snapshot_gap, archive_launch_repo, name_parameters, use_existing_dir, x_axis
     )

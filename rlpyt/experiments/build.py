@@ -73,10 +73,8 @@ def build(
         **given(optim_kwargs=config.get("optim")),
         **config["algo"],
     ).accelerate(**config.get("accelerate", {}))
-    check_names(config, "optim", algo.OptimCls)
     AgentCls = classes["alternating_agent"] if sampler.alternating and "alternating_agent" in classes else classes["agent"]
     agent = AgentCls(**{**config["agent"], **given(model_kwargs=config.get("model"))})
-    check_names(config, "model", agent.ModelCls)
     evaluates = sampler.eval_n_envs > 0
     RunnerCls = RunnerCls or (SYNC_RUNNERS[evaluates] if isinstance(affinity, list) else RUNNERS[sampler.async_, evaluates])
     check_names(config, "runner", RunnerCls)

@@ -37,12 +37,15 @@ from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.prog_bar import ProgBarCounter
 from rlpyt.utils.recipes import Recorded, Script
 from rlpyt.utils.seed import make_seed, set_seed
-from rlpyt.utils.settings import COUNT, PATH, SEED, Number, checked, has
+from rlpyt.utils.settings import COUNT, PATH, SEED, Number, check_attributes, checked, has
 
-OF_RUNNERS = dict(
+PARTS = dict(
     algo=has("an algorithm, such as PPO() of rlpyt.algos", "optimize_agent"),
     agent=has("an agent, such as MlpFfAgent() of rlpyt.agents", "step"),
     sampler=has("a sampler, such as SerialSampler(...) of rlpyt.samplers", "obtain_samples"),
+)
+OF_RUNNERS = dict(
+    {name: kind._replace(optional=True) for name, kind in PARTS.items()},  # A runner with a `startup` of its own may do without one.
     n_steps=Number(1, finite=True),
     seed=SEED,
     log_interval_steps=Number(1, finite=True),
@@ -143,6 +146,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
     # Startup and end ------------------------------------------------------------------------------------------------
     def startup(self) -> int:
         """Bind to processors, seed, and initialize sampler, agent, algorithm and logging; return the number of iterations."""
+        check_attributes(self, PARTS)
         affinity = self.affinity
         self.settings = settings_of(self)  # Now: training changes some of them, such as PPO's ratio_clip.
         if affinity.get("master_torch_threads") is not None:

@@ -70,8 +70,8 @@ class BaseSampler(Recorded):
         max_decorrelation_steps=STEPS,
         eval_n_envs=STEPS,
         eval_env_kwargs=ArgumentsFor("eval_EnvCls", otherwise="EnvCls", several=True),
-        eval_max_steps=COUNT,
-        eval_max_trajectories=COUNT,
+        eval_max_steps=STEPS,
+        eval_max_trajectories=STEPS,
         start_method=START_METHOD,
         worker_timeout=POSITIVE,
     )
@@ -99,6 +99,8 @@ class BaseSampler(Recorded):
                 raise ValueError(f"eval_n_envs={eval_n_envs} needs eval_max_steps: env steps of one evaluation at the most.")
             if eval_max_steps < eval_n_envs:
                 raise ValueError(f"eval_max_steps={eval_max_steps} must be at least eval_n_envs={eval_n_envs}: one step for each.")
+            if eval_max_trajectories == 0:
+                raise ValueError("eval_max_trajectories=0 must be at least 1, or None for no limit.")
         for name, value, n, size in (
             ("EnvCls", EnvCls, "batch_B", batch_B),
             ("env_kwargs", env_kwargs, "batch_B", batch_B),

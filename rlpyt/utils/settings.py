@@ -141,7 +141,7 @@ class ArgumentsFor(NamedTuple):
         return f"a dictionary of arguments of {self.of}" + (", or None" if self.optional else "")
 
     def check_keys(self, who: str, name: str, value: Any, settings: Mapping[str, Any], owner: Any) -> None:
-        """Raise TypeError if a dictionary has a key that is no argument of what it is for."""
+        """Raise ValueError if a dictionary has a key that is no argument of what it is for."""
         of = self.of if settings.get(self.of) is not None else self.otherwise
         makes = settings.get(of)
         makes = list(makes) if isinstance(makes, (list, tuple)) else [makes]
@@ -153,10 +153,10 @@ class ArgumentsFor(NamedTuple):
             known = names_taken(make) if callable(make) else None
             for key in kwargs if known is not None else ():
                 if key in self.given:
-                    raise TypeError(f"{who}: {name} has {key!r}, which {self.given[key]} says: leave it out.")
+                    raise ValueError(f"{who}: {name} has {key!r}, which {self.given[key]} says: leave it out.")
                 if key not in known:
                     hint = did_you_mean(key, [each for each in known if each not in self.given])
-                    raise TypeError(f"{who}: {name} has {key!r}, which is no argument of {_name_of(make)}, its {of}. {hint}")
+                    raise ValueError(f"{who}: {name} has {key!r}, which is no argument of {_name_of(make)}, its {of}. {hint}")
 
 
 def names_taken(make: Callable) -> list[str] | None:
@@ -252,7 +252,8 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
 
     Raises, when called:
         TypeError: there is no such argument; the message has the nearest name.
-        ValueError: an argument is not what it may be; the message has its name, its value, and what is possible.
+        ValueError: an argument is not what it may be; the message has its name, its value, and what is possible. Or a dictionary has a key
+            that is no argument of what it is for; the message has the nearest one.
     """
 
     def decorate(function: Callable) -> Callable:
@@ -321,7 +322,7 @@ def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], o
         defaults: of arguments that were not given.
 
     Raises:
-        ValueError, TypeError: see `checked`.
+        ValueError: see `checked`.
     """
     changed = {}
     for name, kind in kinds.items():

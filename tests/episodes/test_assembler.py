@@ -177,7 +177,7 @@ def test_arguments_that_are_not_possible():
         EpisodeAssembler(SPEC, 2, boundary="life")
     with pytest.raises(ValueError, match="first must be"):
         EpisodeAssembler(SPEC, 2, first=np.ones(3, bool))
-    with pytest.raises(ValueError, match="B=0 must be at least 1"):
+    with pytest.raises(ValueError, match="B=0 is not possible; it must be a whole number at least 1"):
         EpisodeAssembler(SPEC, 0)
     for columns in ([0, 5], [2], [-1]):
         play, assembler = Play(4, 2, env=dict(episode_length=6)), EpisodeAssembler(SPEC, 2, first=True)

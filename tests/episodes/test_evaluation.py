@@ -130,9 +130,9 @@ def test_no_limit_is_none_or_infinite():
 
 
 def test_no_steps_or_episodes_are_refused():
-    with pytest.raises(ValueError, match="max_episode_length=0 must be at least 1"):
+    with pytest.raises(ValueError, match="max_episode_length=0 is not possible; it must be a number at least 1"):
         rollout(PointEnv(), TowardsGoal(), max_episode_length=0)
-    with pytest.raises(ValueError, match="num_eps=0 must be at least 1"):
+    with pytest.raises(ValueError, match="num_eps=0 is not possible; it must be a whole number at least 1"):
         obtain_evaluation_episodes(TowardsGoal(), PointEnv(), num_eps=0)
 
 

@@ -130,7 +130,7 @@ def test_wrong_settings_are_refused(tmp_path):
         ("lats", 1, "snapshot_mode='lats' is unknown"),
         ("last", 2, "must be 1 in snapshot_mode='last'"),
         ("gap_overwrite", 1, "must be more than 1"),
-        ("gap", 0, "must be at least 1 epoch"),
+        ("gap", 0, "snapshot_gap=0 is not possible; it must be a whole number at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
             Snapshotter(tmp_path / "made", mode, gap)

@@ -148,4 +148,4 @@ def test_classes_of_a_benchmark_get_equal_shares():
     np.testing.assert_array_equal(step.observation[3:], [0, 1])
     assert len(sampler.sample(4, with_replacement=True)) == 4
     with pytest.raises(ValueError, match="kind='all'"):
-        MetaWorldTaskSampler(None, "all")
+        MetaWorldTaskSampler(Benchmark({}, []), "all")

@@ -428,7 +428,7 @@ def test_a_function_that_trains_is_stopped_before_it_does(run_dir, tmp_path, mon
         (lambda record: record["agent"].update(arguments=[]), "its agent does not say what to call, and the arguments"),
         (lambda record: record.update(script="x"), "its script is 'x'"),
         (lambda record: record.update(sampler=None), "its sampler does not say what to call"),
-        (lambda record: record["agent"]["arguments"].update(hidden=3), "unexpected keyword argument 'hidden'"),
+        (lambda record: record["agent"]["arguments"].update(hidden=3), "MlpFfAgent has no setting 'hidden'"),
         (lambda record: record["agent"].update({"class": {"$unknown": "a lambda"}}), "it was a lambda. Say how to build it: --script"),
         (lambda record: record["agent"].update({"class": {"$name": "rlpyt.agents.pg.mlp:Gone"}}), "There is no Gone in .*mlp"),
     ],

@@ -443,9 +443,9 @@ class Unpicklable(list):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (dict(n_actors=0), "n_actors=0 must be an integer of at least 1"),
-        (dict(in_flight=-1), "in_flight=-1 must be an integer of at least 0"),
-        (dict(max_restarts=True), "max_restarts=True must be"),
+        (dict(n_actors=0), "n_actors=0 is not possible; it must be a whole number at least 1, or None"),
+        (dict(in_flight=-1), "in_flight=-1 is not possible; it must be a whole number at least 0"),
+        (dict(max_restarts=True), "max_restarts=True is not possible"),
         (dict(CollectorCls=GpuResetCollector), "takes collectors from"),
     ],
 )

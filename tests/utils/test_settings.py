@@ -100,7 +100,7 @@ def test_what_a_class_of_a_user_hands_on_by_mistake_is_said_of_the_class_that_la
     ],
 )
 def test_an_unknown_key_of_arguments_for_others_is_an_error_with_the_nearest_one(make, wrong, says):
-    with pytest.raises(TypeError) as error:
+    with pytest.raises(ValueError) as error:
         make(**wrong)
     assert says in str(error.value)
 
@@ -211,7 +211,7 @@ def test_an_algorithm_as_in_the_original_is_as_it_was():
     for wrong in (dict(replay_size=0), dict(learning_rate=-1)):
         with pytest.raises(ValueError, match=f"AsInTheOriginal: {next(iter(wrong))}="):
             AsInTheOriginal(**wrong)
-    with pytest.raises(TypeError, match="optim_kwargs has 'momentun', which is no argument of SGD, its OptimCls. Did you mean 'momentum'"):
+    with pytest.raises(ValueError, match="optim_kwargs has 'momentun', which is no argument of SGD, its OptimCls. Did you mean 'momentum'"):
         AsInTheOriginal(optim_kwargs=dict(momentun=1))
 
 

@@ -23,7 +23,7 @@ def identity_function(value: Any) -> Any:
 
 
 OF_WORKERS = dict(
-    seed=Kind(f"{SEED}, or None", lambda value: value is _OF_PROCESS or value is None or SEED.allows(value)),
+    seed=Kind(SEED.words, lambda value: value is _OF_PROCESS or SEED.allows(value), optional=True),
     max_episode_length=Number(1),
     n_workers=COUNT,
     worker_args=ArgumentsFor(

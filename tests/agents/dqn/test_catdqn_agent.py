@@ -77,7 +77,7 @@ def test_the_number_of_atoms_reaches_the_model_and_leaves_the_arguments_alone():
     agent = MlpCatDqnAgent(model_kwargs=settings)
     agent.initialize(SPACES)
     assert agent.n_atoms == 51 and agent(*inputs(agent, 2)).shape == (2, 3, 51) and settings == dict(hidden_sizes=[5])
-    with pytest.raises(ValueError, match="n_atoms=1 must be at least 2"):
+    with pytest.raises(ValueError, match="n_atoms=1 is not possible; it must be a whole number at least 2"):
         MlpCatDqnAgent(n_atoms=1)
 
 

@@ -262,7 +262,8 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
         known = {name: kind for table in (*tables, declared) for name, kind in table.items()}
         kinds = {name: kind for name, p in parameters.items() if (kind := _kind(p, known.get(name))) is not None}
         if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            kinds = {**known, **kinds}
+            # Of what is handed on: whether None is possible, says whoever takes it.
+            kinds = {**{name: kind._replace(optional=True) for name, kind in known.items()}, **kinds}
         places = {p.name: i for i, p in enumerate(parameters.values()) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
         defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
         is_method = next(iter(parameters), None) == "self"

@@ -10,19 +10,27 @@ import pytest
 import torch
 from tiers import full
 
+from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.algos.qpg.sac import SAC
 from rlpyt.envs.gym import make as make_gym
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
+from rlpyt.replays.non_sequence.prioritized import PrioritizedReplayBuffer
+from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
+from rlpyt.replays.sequence.uniform import UniformSequenceReplayBuffer
+from rlpyt.runners.async_rl import AsyncRl
 from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.episodic.factory import WorkerFactory
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.utils.launching.affinity import encode_affinity
+from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.launching.affinity import auto_affinity, encode_affinity
 from rlpyt.utils.launching.exp_launcher import run_experiments
 from rlpyt.utils.launching.variant import update_config
 from rlpyt.utils.logging.context import logger_context
@@ -30,6 +38,11 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, FLAG, FRACTION, ArgumentsFor, Number, checked, or_array
 
 SAMPLER = dict(EnvCls=PointEnv, env_kwargs=dict(arena_size=2.0), batch_T=2, batch_B=2)
+
+
+Example = namedarraytuple("Example", ["observation", "action", "reward", "done"])
+BUFFER = dict(example=Example(np.zeros(3, np.float32), np.int64(0), np.float32(0), np.bool_(False)), size=64, B=2)
+RUNNER = dict(algo=DQN(), agent=MlpDqnAgent(), sampler=SerialSampler(**SAMPLER), n_steps=1)
 
 
 # --- Names ------------------------------------------------------------------------------------------------------------
@@ -139,11 +152,26 @@ def test_where_the_signature_does_not_tell_nothing_is_said():
         (lambda **kw: SerialSampler(**SAMPLER, **kw), dict(TrajInfoCls=5)),
         *[(lambda **kw: SerialSampler(**{**SAMPLER, **kw}), dict(batch_T=value)) for value in (math.nan, True, 2.5, 10**400)],
         (lambda **kw: SerialSampler(**{**SAMPLER, **kw}), dict(env_kwargs=5)),
-        *[(lambda **kw: MinibatchRl(agent=MlpDqnAgent(), sampler=None, n_steps=1, **kw), dict(algo=value)) for value in (5, DQN)],
+        *[(lambda **kw: MinibatchRl(**{**RUNNER, **kw}), dict(algo=value)) for value in (5, DQN)],
         (DQN, dict(ReplayBufferCls="abc")),
         *[(DQN, dict(learning_rate=value)) for value in (math.inf, 10**400)],
         (DQN, dict(prefetch_batches="no")),
         (update_config, dict(default={}, variant=5)),
+        (SAC, dict(reparameterize="abc")),
+        *[(MlpCatDqnAgent, dict(n_atoms=value)) for value in (2.5, math.inf)],
+        (MlpCatDqnAgent, dict(model_kwargs=[1])),
+        *[(lambda **kw: UniformReplayBuffer(**{**BUFFER, **kw}), dict(size=value)) for value in ("abc", math.inf)],
+        *[(lambda **kw: UniformReplayBuffer(**{**BUFFER, **kw}), {name: value}) for name, value in (("B", True), ("discount", 1e6))],
+        (lambda **kw: UniformReplayBuffer(**{**BUFFER, **kw}), dict(example=5)),
+        (lambda **kw: PrioritizedReplayBuffer(**BUFFER, **kw), dict(unique="abc")),
+        *[(lambda **kw: UniformSequenceReplayBuffer(**BUFFER, rnn_state_interval=0, **kw), dict(batch_T=v)) for v in (math.nan, 2.5)],
+        (lambda **kw: UniformSequenceReplayBuffer(**BUFFER, **kw), dict(rnn_state_interval=-math.inf)),
+        *[(auto_affinity, dict(max_parallel=value)) for value in (-1, math.nan)],
+        (auto_affinity, dict(use_gpu="abc")),
+        *[(lambda **kw: MinibatchRl(**RUNNER, **kw), {name: value}) for name, value in (("resume_from", 5), ("save_replay", "no"))],
+        *[(lambda **kw: logger_context("a", 0, "b", **kw), dict(snapshot_gap=value)) for value in (math.nan, math.inf)],
+        (lambda **kw: logger_context("a", 0, "b", **kw), dict(log_params="abc")),
+        (lambda **kw: run_experiments("script.py", "1cpu", "title", 1, log_dirs=["one"], **kw), dict(variants=["abc"])),
     ],
 )
 def test_a_value_that_is_not_possible_is_an_error_with_name_and_value(make, wrong):
@@ -193,6 +221,13 @@ def test_all_numbers_of_an_array_must_be_possible(value):
 def test_defaults_and_what_no_annotation_tells_are_not_checked():
     assert function() == (1, 0.5, False, 1.0, None)
     assert function(other=object(), kwargs=OrderedDict(any=3))[4] == dict(any=3)
+
+
+def test_what_is_handed_on_may_be_none_where_its_taker_says_so():
+    runner = AsyncRl(DQN(), MlpDqnAgent(), AsyncSerialSampler(**SAMPLER), 100, seed=None, stop_return=None, resume_from=None)
+    assert runner.seed is None
+    with pytest.raises(ValueError, match="seed=-1"):
+        AsyncRl(DQN(), MlpDqnAgent(), AsyncSerialSampler(**SAMPLER), 100, seed=-1)
 
 
 # --- Classes of users -------------------------------------------------------------------------------------------------

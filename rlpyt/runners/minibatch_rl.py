@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 import os
 import time
 from collections import deque
@@ -37,7 +35,7 @@ from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.prog_bar import ProgBarCounter
 from rlpyt.utils.recipes import Recorded, Script
 from rlpyt.utils.seed import make_seed, set_seed
-from rlpyt.utils.settings import COUNT, PATH, SEED, Number, check_attributes, checked, has
+from rlpyt.utils.settings import COUNT, PATH, SEED, Number, check_attributes, check_values, checked, has
 
 PARTS = dict(
     algo=has("an algorithm, such as PPO() of rlpyt.algos", "optimize_agent"),
@@ -50,7 +48,7 @@ OF_RUNNERS = dict(
     seed=SEED,
     log_interval_steps=Number(1, finite=True),
     resume_from=PATH._replace(optional=True),
-    stop_return=Number(finite=True),
+    stop_return=Number(finite=True, optional=True),  # the mean return at which the run stops
 )
 
 
@@ -623,11 +621,6 @@ class MinibatchRlEval(MinibatchRlBase):
         super().log_diagnostics(itr, eval_traj_infos, eval_time, prefix=prefix)
 
 
-def _is_real(value: Any) -> bool:
-    """Whether `value` is a finite number."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def snapshot_is_missing(directory: Any) -> RuntimeError:
     """Return the error with which a run ends whose last snapshot could not be saved: it has not finished without it."""
     reasons = logger.why_not_written(directory or "")
@@ -639,8 +632,7 @@ def snapshot_is_missing(directory: Any) -> RuntimeError:
 
 def checked_stop_return(stop_return: Any) -> float | None:
     """Return the mean return at which a run stops, or None; ValueError if it is something else."""
-    if stop_return is not None and not _is_real(stop_return):
-        raise ValueError(f"stop_return={stop_return!r} must be a finite number, the mean return at which the run stops, or None.")
+    check_values("The run", dict(stop_return=stop_return), dict(stop_return=OF_RUNNERS["stop_return"]))
     return None if stop_return is None else float(stop_return)
 
 

@@ -41,6 +41,7 @@ from rlpyt.samplers.workers import (
 from rlpyt.utils.buffer import new_memory_fd
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
+from rlpyt.utils.settings import checked
 
 _PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for an evaluation say; deaths are noticed otherwise.
 _ANSWER = 3.0  # seconds, at the end of a run, until a rank that has not abandoned its sampler is taken for stuck
@@ -63,6 +64,7 @@ class SyncRlMixin:
         ValueError: `affinity` is not such a list, or does not fit torchrun's number of processes.
     """
 
+    @checked()
     def __init__(self, *args: Any, affinity: Any = None, **kwargs: Any) -> None:
         self._launched = "TORCHELASTIC_RUN_ID" in os.environ or "LOCAL_WORLD_SIZE" in os.environ
         n_process = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # 0 is one per GPU.

@@ -162,13 +162,31 @@ class ArgumentsFor(NamedTuple):
 def names_taken(make: Callable) -> list[str] | None:
     """Return the names of all arguments that a function or class may be given by keyword; None if it may take others as well."""
     try:
-        ours = inspect.isclass(make) and is_of_rlpyt(make)  # Other constructors may hand **kwargs on to whatever they like.
-        arguments = arguments_of(make) if ours else inspect.signature(make, follow_wrapped=False).parameters
+        # What is put around a function may take arguments that the function does not.
+        arguments = inspect.signature(make, follow_wrapped=is_of_rlpyt(make)).parameters
     except (TypeError, ValueError):  # Some that are built in do not tell.
         return None
-    if any(p.kind is p.VAR_KEYWORD for p in arguments.values()):
-        return None
+    if _has_kwargs(arguments.values()):
+        if not (inspect.isclass(make) and _hands_on(make)):
+            return None
+        arguments = arguments_of(make)
     return [name for name, p in arguments.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def _hands_on(cls: type) -> bool:
+    """Whether constructors of a class hand their **kwargs on to those of its bases, up to one that has none: `checked` ones do."""
+    for base in cls.__mro__:
+        init = vars(base).get("__init__")
+        if inspect.isfunction(init):
+            if not _has_kwargs(inspect.signature(init).parameters.values()):
+                return True
+            if not hasattr(init, "kinds"):
+                return False
+    return False
+
+
+def _has_kwargs(parameters: Iterable[inspect.Parameter]) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def one_of(*values: Any) -> Kind:
@@ -244,7 +262,7 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
     """Decorate a function, method or constructor: its arguments are checked before it is called; whole numbers (``1e6``) become int.
 
     An attribute that the constructor of a subclass has assigned before stands for the argument of that name, where it is what another
-    argument has the keyword arguments for.
+    argument has the keyword arguments for. The ``**kwargs`` of a constructor that is decorated are taken for arguments of its bases.
 
     Args:
         tables: what settings may be that several functions have in common, by name; this one need not have all of them.
@@ -261,7 +279,7 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
         assert declared.keys() <= parameters.keys(), declared.keys() - parameters.keys()
         known = {name: kind for table in (*tables, declared) for name, kind in table.items()}
         kinds = {name: kind for name, p in parameters.items() if (kind := _kind(p, known.get(name))) is not None}
-        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        if _has_kwargs(parameters.values()):
             # Of what is handed on: whether None is possible, says whoever takes it.
             kinds = {**{name: kind._replace(optional=True) for name, kind in known.items()}, **kinds}
         places = {p.name: i for i, p in enumerate(parameters.values()) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
@@ -290,14 +308,13 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
         owner: object that it is a method of, or its class, in the case of a constructor; None for other functions.
     """
     try:
-        # What others put around a constructor may take arguments that it does not.
         parameters = inspect.signature(function, follow_wrapped=is_of_rlpyt(function)).parameters
     except (TypeError, ValueError):
         return
-    if isinstance(owner, type) and is_of_rlpyt(owner):
-        parameters = arguments_of(owner)  # At once with those that constructors hand on.
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return
+    if _has_kwargs(parameters.values()):
+        if not (isinstance(owner, type) and _hands_on(owner)):
+            return
+        parameters = arguments_of(owner)
     unknown = [name for name in kwargs if name not in parameters]
     if not unknown:
         return

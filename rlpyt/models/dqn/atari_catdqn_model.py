@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from rlpyt.models.dqn.atari_dqn_model import AtariDqnModel
 from rlpyt.models.dqn.heads import DistributionalHeadModel
+from rlpyt.utils.settings import checked
 
 __all__ = ["AtariCatDqnModel", "DistributionalHeadModel"]
 
@@ -25,6 +26,7 @@ class AtariCatDqnModel(AtariDqnModel):
 
     uses_prev_action = False
 
+    @checked()
     def __init__(
         self, image_shape: Sequence[int], output_size: int, n_atoms: int = 51, fc_sizes: Sequence[int] | int = 512, **kwargs: Any
     ):

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
+from rlpyt.utils.settings import checked
 
 
 class MlpCatDqnModel(MlpDqnModel):
@@ -22,6 +23,7 @@ class MlpCatDqnModel(MlpDqnModel):
 
     uses_prev_action = False
 
+    @checked()
     def __init__(
         self,
         observation_shape: Sequence,

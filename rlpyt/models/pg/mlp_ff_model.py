@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 
@@ -48,5 +49,6 @@ class MlpFfModel(torch.nn.Module):
 class MlpGaussianFfModel(MujocoFfModel):
     """MujocoFfModel with a mean that is not limited to [-1,1], for actions of any range."""
 
+    @checked()
     def __init__(self, *args, mu_nonlinearity: type[torch.nn.Module] = torch.nn.Identity, **kwargs):
         super().__init__(*args, mu_nonlinearity=mu_nonlinearity, **kwargs)

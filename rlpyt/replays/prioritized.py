@@ -14,7 +14,7 @@ from rlpyt.replays.sum_tree import AsyncSumTree, SumTree
 from rlpyt.utils.buffer import numpify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
-from rlpyt.utils.settings import RATE, STEPS, checked
+from rlpyt.utils.settings import RATE, STEPS, check_values, checked
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
@@ -81,9 +81,9 @@ class Prioritization(DrawnReplay):
         n_leaves = self.size // self.start_interval
         return super()._further_bytes(example) + n_leaves * (10 + 8 * self.input_priorities)
 
-    @checked(beta=RATE)
     def set_beta(self, beta: float) -> None:
         """Set the exponent of the importance-sampling weights, which may follow a schedule; ValueError if it is negative."""
+        check_values(type(self).__name__, dict(beta=beta), dict(beta=RATE))
         self.beta = beta
 
     def append_samples(self, samples: Any) -> tuple[int, slice | np.ndarray]:

@@ -42,7 +42,10 @@ SAMPLER = dict(EnvCls=PointEnv, env_kwargs=dict(arena_size=2.0), batch_T=2, batc
 
 Example = namedarraytuple("Example", ["observation", "action", "reward", "done"])
 BUFFER = dict(example=Example(np.zeros(3, np.float32), np.int64(0), np.float32(0), np.bool_(False)), size=64, B=2)
-RUNNER = dict(algo=DQN(), agent=MlpDqnAgent(), sampler=SerialSampler(**SAMPLER), n_steps=1)
+
+
+def runner(**kwargs):
+    return MinibatchRl(**{**dict(algo=DQN(), agent=MlpDqnAgent(), sampler=SerialSampler(**SAMPLER), n_steps=1), **kwargs})
 
 
 # --- Names ------------------------------------------------------------------------------------------------------------
@@ -152,7 +155,7 @@ def test_where_the_signature_does_not_tell_nothing_is_said():
         (lambda **kw: SerialSampler(**SAMPLER, **kw), dict(TrajInfoCls=5)),
         *[(lambda **kw: SerialSampler(**{**SAMPLER, **kw}), dict(batch_T=value)) for value in (math.nan, True, 2.5, 10**400)],
         (lambda **kw: SerialSampler(**{**SAMPLER, **kw}), dict(env_kwargs=5)),
-        *[(lambda **kw: MinibatchRl(**{**RUNNER, **kw}), dict(algo=value)) for value in (5, DQN)],
+        *[(runner, dict(algo=value)) for value in (5, DQN)],
         (DQN, dict(ReplayBufferCls="abc")),
         *[(DQN, dict(learning_rate=value)) for value in (math.inf, 10**400)],
         (DQN, dict(prefetch_batches="no")),
@@ -168,7 +171,7 @@ def test_where_the_signature_does_not_tell_nothing_is_said():
         (lambda **kw: UniformSequenceReplayBuffer(**BUFFER, **kw), dict(rnn_state_interval=-math.inf)),
         *[(auto_affinity, dict(max_parallel=value)) for value in (-1, math.nan)],
         (auto_affinity, dict(use_gpu="abc")),
-        *[(lambda **kw: MinibatchRl(**RUNNER, **kw), {name: value}) for name, value in (("resume_from", 5), ("save_replay", "no"))],
+        *[(runner, {name: value}) for name, value in (("resume_from", 5), ("save_replay", "no"))],
         *[(lambda **kw: logger_context("a", 0, "b", **kw), dict(snapshot_gap=value)) for value in (math.nan, math.inf)],
         (lambda **kw: logger_context("a", 0, "b", **kw), dict(log_params="abc")),
         (lambda **kw: run_experiments("script.py", "1cpu", "title", 1, log_dirs=["one"], **kw), dict(variants=["abc"])),
@@ -224,8 +227,8 @@ def test_defaults_and_what_no_annotation_tells_are_not_checked():
 
 
 def test_what_is_handed_on_may_be_none_where_its_taker_says_so():
-    runner = AsyncRl(DQN(), MlpDqnAgent(), AsyncSerialSampler(**SAMPLER), 100, seed=None, stop_return=None, resume_from=None)
-    assert runner.seed is None
+    made = AsyncRl(DQN(), MlpDqnAgent(), AsyncSerialSampler(**SAMPLER), 100, seed=None, stop_return=None, resume_from=None)
+    assert made.seed is None
     with pytest.raises(ValueError, match="seed=-1"):
         AsyncRl(DQN(), MlpDqnAgent(), AsyncSerialSampler(**SAMPLER), 100, seed=-1)
 

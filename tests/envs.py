@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import namedtuple
 from itertools import cycle
@@ -371,3 +372,59 @@ class ModulesEnv(CountingEnv):
 
 
 make_cartpole_without_velocities = functools.partial(make_partial, id="CartPole-v1", components=[0, 2])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Exceptions that are hard to report
+# ---------------------------------------------------------------------------------------------------------------------
+class _NotText(Exception):
+    def __str__(self) -> str:
+        raise OSError("no text")
+
+    __repr__ = __str__
+
+
+class _NotesThatRaise(Exception):
+    @property
+    def __notes__(self) -> list:
+        raise OSError("no notes")
+
+
+class _Frozen(Exception):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "__traceback__":  # Contexts of Python do.
+            return super().__setattr__(name, value)
+        raise AttributeError(f"{name} cannot be set")
+
+
+def _with_notes(notes: Any) -> Exception:
+    error = RuntimeError("with notes")
+    vars(error)["__notes__"] = notes
+    return error
+
+
+AWKWARD = {  # What makes an exception, its class, and something of what it says.
+    "surrogate": (lambda: RuntimeError("bad \udcff"), "RuntimeError", "bad \\udcff"),
+    "no text": (_NotText, "_NotText", "_NotText"),
+    "an argument without repr": (lambda: KeyError(_NotText()), "KeyError", "KeyError"),
+    "notes that are no list": (lambda: _with_notes(5), "RuntimeError", "with notes"),
+    "notes that are no text": (lambda: _with_notes([_NotText(), None]), "RuntimeError", "with notes"),
+    "notes that raise": (lambda: _NotesThatRaise("noted"), "_NotesThatRaise", "noted"),
+    "frozen": (lambda: _Frozen("ice"), "_Frozen", "ice"),
+    "not picklable": (lambda: RuntimeError("of threads", threading.Lock()), "RuntimeError", "of threads"),
+    "not to be unpickled": (lambda: EnvFailure("step", 4), "EnvFailure", "planned failure"),
+    "huge": (lambda: RuntimeError("a" * 50_000_000 + "b" * 50_000_000), "RuntimeError", "characters left out"),
+}
+
+
+class AwkwardEnv(CountingEnv):
+    """Raises an exception of AWKWARD, by its name, in the fourth step of an episode."""
+
+    def __init__(self, what: str = "surrogate", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.what = what
+
+    def step(self, action: Any) -> EnvStep:
+        if self.t == 3:
+            raise AWKWARD[self.what][0]()
+        return super().step(action)

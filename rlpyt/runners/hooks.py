@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlpyt.utils.logging import logger
+from rlpyt.utils.text import said
 
 
 class Hook(Protocol):
@@ -70,7 +71,7 @@ def _stops(hook: Hook, runner: Any, row: dict[str, float]) -> bool:
     try:
         answer = hook(runner, row)
     except (Exception, SystemExit) as error:
-        logger.log(f"ERROR: the run ends, because the hook {name_of(hook)} raised {type(error).__name__}: {error}")
+        logger.log(f"ERROR: the run ends, because the hook {name_of(hook)} raised {type(error).__name__}: {said(error)}")
         raise
     return isinstance(answer, (bool, np.bool_)) and bool(answer)
 

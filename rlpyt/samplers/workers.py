@@ -37,7 +37,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,6 +50,7 @@ import numpy as np
 from rlpyt.utils.buffer import SharedMap, copying_private_tensors
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.stopwatch import Stopwatch
+from rlpyt.utils.text import encodable, notes_of, said, traceback_of
 
 WATCH_INTERVAL = 1.0  # seconds between a worker's looks at whether its master is alive
 HANG_WARNING = 60.0  # seconds of silence after which the master warns
@@ -87,7 +87,10 @@ def describe_failure(error: BaseException, where: str) -> None:
     """
     if isinstance(error, SystemExit) and error.code not in (128 + signal.SIGINT, 128 + signal.SIGTERM):
         raise RuntimeError(f"An environment called sys.exit({'' if error.code is None else repr(error.code)}). {where}") from error
-    error.__notes__ = [*getattr(error, "__notes__", []), where]
+    try:
+        BaseException.__setattr__(error, "__notes__", [*notes_of(error), where])
+    except Exception:  # Its class does not allow notes.
+        error.__cause__ = RuntimeError(where)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -138,9 +141,8 @@ def _send_report(pipe: Connection, error: BaseException) -> None:
 
 def failure_report(error: BaseException) -> dict:
     """Return an exception as text, since it may not be picklable: what `failure_text` makes a message of."""
-    notes = [str(note) for note in getattr(error, "__notes__", [])]
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return {"summary": f"{type(error).__name__}: {error}", "notes": notes, "traceback": text}
+    notes = [encodable(note) for note in notes_of(error)]
+    return {"summary": encodable(f"{type(error).__name__}: {said(error)}"), "notes": notes, "traceback": encodable(traceback_of(error))}
 
 
 def failure_text(report: dict, name: str, pid: int | None, doing: str) -> str:

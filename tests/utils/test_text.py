@@ -1,6 +1,8 @@
 """Text for people."""
 
-from rlpyt.utils.text import table
+import io
+
+from rlpyt.utils.text import LINES, encodable, printable, shortened, show, table
 
 ROWS = [("run", "steps", "log"), ("a", "1,000", "data"), ("longest", "2", "")]
 
@@ -16,3 +18,27 @@ def test_a_line_below_the_header():
 
 def test_a_header_alone():
     assert table(ROWS[:1], right=[]) == "run  steps  log"
+
+
+def test_what_is_not_printable_is_escaped():
+    assert printable("plain, ç, 漢") == "plain, ç, 漢" and printable(5) == "5"
+    assert printable("\x1b[2J\x07\u202e\x9b\udcff\n\t") == r"\x1b[2J\x07\u202e\x9b\udcff\n\t"
+    assert printable("a\n\tb\r", keep=LINES) == "a\n\tb" + r"\r"
+    assert encodable("→\udcff") == "→" + r"\udcff" and encodable("→", "ascii") == r"\u2192"
+
+
+def test_tables_escape_what_is_in_them():
+    lines = table([("run", "steps"), ("a\n\x1b[2Jb", "1")], right=[1]).splitlines()
+    assert lines == ["run          steps", r"a\n\x1b[2Jb      1"]
+
+
+def test_lines_are_shown_whatever_the_stream_can_encode():
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    show("a →\n\x1b[2J\udcff", stream)
+    stream.flush()
+    assert stream.buffer.getvalue() == rb"a \u2192" + b"\n" + rb"\x1b[2J\udcff" + b"\n"
+
+
+def test_of_long_texts_both_ends_are_kept():
+    assert shortened("abc", 4) == "abc"
+    assert shortened("a" * 50 + "b" * 50, 10) == "aaaaa\n... 90 characters left out ...\nbbbbb"

@@ -5,6 +5,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from rlpyt.utils.text import encodable
+
 color2num = dict(gray=30, red=31, green=32, yellow=33, blue=34, magenta=35, cyan=36, white=37)
 
 _CLEAR_LINE = "\r\x1b[K"
@@ -25,7 +27,8 @@ def mkdir_p(path) -> None:
 
 def log(s) -> None:
     """Print a line at once. On a terminal it replaces a progress bar, which will be drawn anew below it."""
-    print(f"{_CLEAR_LINE}{s}" if sys.stdout.isatty() else s, flush=True)
+    line = f"{_CLEAR_LINE}{s}" if sys.stdout.isatty() else str(s)
+    print(encodable(line, getattr(sys.stdout, "encoding", None)), flush=True)
 
 
 class SimpleMessage:
@@ -72,7 +75,7 @@ def tee_log(file_name) -> Callable[[str], None]:
     """A logging function which prints every line and appends it to a file."""
     def tee(s) -> None:
         log(s)
-        with open(file_name, "a", encoding="utf-8") as file:
+        with open(file_name, "a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{s}\n")
     return tee
 

@@ -31,6 +31,7 @@ from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
 from rlpyt.utils.settings import COUNT, check_values
+from rlpyt.utils.text import encodable, printable
 
 SNAPSHOT_MODES = ("none", "last", "all", "gap", "last+gap", "best")
 TF_STEPS = ("itr", "env_steps")
@@ -197,7 +198,7 @@ def write_text(text: str) -> None:
 
 
 def _append_line(path: str, text: str) -> None:
-    with open(path, "a", encoding="utf-8") as file:
+    with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f"{text}\n")
 
 
@@ -364,7 +365,7 @@ def move_aside(paths) -> None:
     for path in paths:
         os.rename(path, _numbered(path, number))
     names = ", ".join(os.path.basename(_numbered(path, number)) for path in paths)
-    log(f"Kept the earlier files in {os.path.dirname(paths[0])} as {names}")
+    log(f"Kept the earlier files in {printable(os.path.dirname(paths[0]))} as {names}")
 
 
 def _numbered(path: str, number: int) -> str:
@@ -462,7 +463,7 @@ def _write_tf_summary(row: Mapping) -> None:
 def _add_scalars(writer, row: Mapping, step: int) -> None:
     for key, value in row.items():
         if isinstance(value, (int, float)):
-            writer.add_scalar(key, value, step)
+            writer.add_scalar(encodable(key), value, step)
     if hasattr(writer, "flush"):
         writer.flush()
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from rlpyt.utils.logging.console import mkdir_p
 from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.text import encodable
 
 STATS = ("Average", "Std", "Median", "Min", "Max")
+_ENCODING = dict(encoding="utf-8", errors="backslashreplace")  # Names of columns may have characters that cannot be encoded.
 
 
 class CsvTable:
@@ -53,18 +55,18 @@ class CsvTable:
 
     def continue_from(self, path, n: int) -> None:
         """Begin this table, which has no rows yet, with the first `n` rows of another CSV file."""
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", **_ENCODING) as file:
             columns, *rows = csv.reader(file)
-        with atomic_write(self.path, "w", newline="", encoding="utf-8") as new_file:
+        with atomic_write(self.path, "w", newline="", **_ENCODING) as new_file:
             csv.writer(new_file, lineterminator="\n").writerows([columns, *rows[:n]])
         self.columns, self.n_rows = columns, len(rows[:n])
 
     def _rewrite(self, columns: list[str], rows: Iterable[list]) -> None:
-        with atomic_write(self.path, "w", newline="", encoding="utf-8") as new_file:
+        with atomic_write(self.path, "w", newline="", **_ENCODING) as new_file:
             writer = csv.writer(new_file, lineterminator="\n")
             writer.writerow(columns)
             if os.path.exists(self.path):
-                with open(self.path, newline="", encoding="utf-8") as old_file:
+                with open(self.path, newline="", **_ENCODING) as old_file:
                     reader = csv.reader(old_file)
                     next(reader, None)
                     writer.writerows(old + ["nan"] * (len(columns) - len(old)) for old in reader)
@@ -73,7 +75,7 @@ class CsvTable:
     def _append(self, rows: Iterable[list]) -> None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
-        data = text.getvalue().encode()
+        data = text.getvalue().encode(*_ENCODING.values())
         with open(self.path, "ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             try:
@@ -106,13 +108,17 @@ class TerminalTablePrinter:
             self.refresh()
         else:
             lines = self._lines(self.rows[-1:])
-            print("\n".join(lines if new_headers else lines[1:]), flush=True)
+            self._print(lines if new_headers else lines[1:])
 
     def refresh(self) -> None:
         """Clear the terminal and show the header and the latest rows which fit."""
         height = shutil.get_terminal_size().lines
         clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() else ""
-        print(clear + "\n".join(self._lines(self.rows[-max(height - 3, 1):])), flush=True)
+        self._print(self._lines(self.rows[-max(height - 3, 1):]), clear)
+
+    @staticmethod
+    def _print(lines: list[str], clear: str = "") -> None:
+        print(clear + encodable("\n".join(lines), getattr(sys.stdout, "encoding", None)), flush=True)
 
     def _lines(self, rows: list[dict]) -> list[str]:
         width = shutil.get_terminal_size().columns

@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import os
 import re
@@ -481,3 +482,49 @@ def test_no_file_stays_open(tmp_path):
     logger.dump_tabular()
     logger.save_itr_params(0, {})
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Characters that cannot be encoded
+# ---------------------------------------------------------------------------------------------------------------------
+def test_what_cannot_be_encoded_is_escaped_in_all_outputs(tmp_path, monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    log, table = tmp_path / "debug.log", tmp_path / "progress.csv"
+    logger.add_text_output(log)
+    logger.add_tabular_output(table)
+    logger.log("bad \udcff → ç")
+    for values in ({"a": 1, "c\udcff": "v\ud800"}, {"a": 2, "d": 1}):
+        for key, value in values.items():
+            logger.record_tabular(key, value)
+        logger.dump_tabular()
+    logger.set_log_tabular_only(True)
+    logger.record_tabular("c\udcff", "→")
+    logger.dump_tabular()
+    terminal.flush()
+    shown = terminal.buffer.getvalue().decode("ascii")
+    assert r"bad \udcff \u2192 \xe7" in shown and r"c\udcff" in shown
+    assert r"bad \udcff → ç" in log.read_text(encoding="utf-8")
+    assert [row.get(r"c\udcff") for row in read(table)] == [r"v\ud800", "nan", "→"]
+
+
+def test_a_writer_gets_names_that_can_be_encoded():
+    class Writer:
+        names = []
+
+        def add_scalar(self, name, value, step):
+            self.names.append(name.encode())
+
+    logger.set_tf_summary_writer(Writer())
+    logger.record_tabular("a\udcff", 1)
+    logger.dump_tabular()
+    assert Writer.names == [rb"a\udcff"]
+
+
+def test_the_table_of_others_may_have_any_bytes(tmp_path):
+    (tmp_path / "old.csv").write_bytes(b"a,b\xff\n1,2\n3,4\n")
+    logger.add_tabular_output(tmp_path / "progress.csv")
+    logger.continue_rows(tmp_path / "old.csv", 1)
+    logger.record_tabular("a", 5)
+    logger.dump_tabular()
+    assert (tmp_path / "progress.csv").read_text() == "a,b\\xff\n1,2\n5,nan\n"

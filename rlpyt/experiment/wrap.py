@@ -34,7 +34,7 @@ from typing import Any
 from rlpyt.experiment.snapshotter import check_snapshot_mode
 from rlpyt.utils import provenance
 from rlpyt.utils.logging import logger
-from rlpyt.utils.logging.context import run_context, torchrun_rank
+from rlpyt.utils.logging.context import inside, run_context, torchrun_rank
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.settings import ANYTHING, COUNT, PATH, checked, shown
@@ -146,7 +146,8 @@ def wrap_experiment(
         The experiment, a function of the same parameters but `ctxt`, which returns what `function` returns.
 
     Raises:
-        ValueError: the first parameter has another name, or an option has no such value.
+        ValueError: the first parameter has another name, or an option has no such value. A call raises it where `prefix` or `name` would
+            lead out of ``data/local``.
     """
     if not (function is None or callable(function)):
         said = shown(function)
@@ -252,11 +253,11 @@ def _outputs() -> Path:
 def _log_dir(options: _Options, name: str) -> str:
     if options.log_dir is not None:
         return os.path.abspath(options.log_dir)
-    encoded = name.encode()
+    encoded = name.encode(errors="surrogatepass")
     if len(encoded) > _LONGEST_NAME - 10:  # what is left is for _1, _2, ...
         digest = hashlib.sha256(encoded).hexdigest()[:16]
         name = f"{encoded[: _LONGEST_NAME - 30].decode(errors='ignore')}_{digest}"
-    return os.path.abspath(_outputs() / options.prefix / name)
+    return os.path.abspath(inside(str(_outputs()), os.path.join(options.prefix, name), "prefix/name of wrap_experiment"))
 
 
 def _make_new_dir(path: str) -> str:

@@ -41,6 +41,19 @@ def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False
     return (idxs[each] for each in slices)
 
 
+LONGEST_FILE_NAME = 255  # bytes
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a text can be the name of a file or directory, and leads nowhere else."""
+    try:
+        encoded = os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    leads_elsewhere = name in (os.curdir, os.pardir) or any(each and each in name for each in (os.sep, os.altsep))
+    return 0 < len(encoded) <= LONGEST_FILE_NAME and b"\0" not in encoded and not leads_elsewhere
+
+
 def takes_keyword(function: Callable, name: str) -> bool:
     """Whether a callable of any kind has a parameter of that name that can be given by keyword; ``**kwargs`` do not count.
 

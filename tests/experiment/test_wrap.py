@@ -111,6 +111,17 @@ def test_prefix_name_and_log_dir_say_where(tmp_path):
     assert function(dict(log_dir=tmp_path / "here")) == str(tmp_path / "here_1")
 
 
+@pytest.mark.parametrize("options", [dict(prefix=".."), dict(name="../../../x"), dict(prefix="a/../..", name="../b"), dict(name="a\0b")])
+def test_an_experiment_stays_where_experiments_are(options, tmp_path):
+    @wrap_experiment(**options)
+    def function(ctxt):
+        raise AssertionError("it was run")
+
+    with pytest.raises(ValueError, match="prefix/name of wrap_experiment=.* (leads out of|cannot be the name of)"):
+        function()
+    assert os.listdir(tmp_path / "work") == [] and os.listdir(tmp_path) == ["work"]
+
+
 def files_below(directory):
     """Contents of all files, by path."""
     return {path: path.read_bytes() for path in sorted(Path(directory).rglob("*")) if path.is_file()}

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -13,8 +12,9 @@ from pathlib import Path
 
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.writers import WandbWriter, Writers, import_wandb
-from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.misc import atomic_write, is_file_name
 from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, FLAG, PATH, Kind, checked, one_of
+from rlpyt.utils.text import printable, show, traceback_of
 
 _CODE_ROOT = Path(__file__).resolve().parents[3]
 # In a clone beside the code, where git ignores data/local/; otherwise in the directory one works in.
@@ -38,9 +38,27 @@ def get_log_dir(experiment_name: str, root_log_dir=None, date: bool = True) -> s
     """<root_log_dir>/local/YYYYMMDD/HHMMSS/<experiment_name>, without the time if `date` is False.
 
     root_log_dir: default LOG_DIR, which is data/ in the clone, or in the current directory without one.
+
+    Raises:
+        ValueError: the name is relative, but leads out of that directory.
     """
     root = os.path.join(LOG_DIR if root_log_dir is None else root_log_dir, "local")
-    return os.path.join(root, datetime.now().strftime("%Y%m%d/%H%M%S") if date else "", experiment_name)
+    return inside(os.path.join(root, datetime.now().strftime("%Y%m%d/%H%M%S") if date else ""), experiment_name, "log_dir")
+
+
+def inside(directory: str, name, what: str) -> str:
+    """Return the path of `name` in a directory, or `name` itself if it is absolute.
+
+    Raises:
+        ValueError: it is relative, but leads out of the directory, or no file can be called so; it is said to be `what`.
+    """
+    name = os.fspath(name)
+    parts = [part for part in os.path.normpath(name).split(os.sep) if part] if name else []
+    if not os.path.isabs(name) and os.pardir in parts:
+        raise ValueError(f"{what}={name!r} leads out of {directory}: give an absolute path, if that is meant.")
+    if not all(part == os.curdir or is_file_name(part) for part in parts):
+        raise ValueError(f"{what}={name!r} cannot be the name of a directory: leave out what files cannot be called.")
+    return os.path.join(directory, name)
 
 
 @checked(OF_LOGS, log_dir=PATH, name=ANYTHING)
@@ -66,7 +84,7 @@ def logger_context(
     log_dir is an absolute path, is under LOG_DIR already, or with override_prefix=True. It gets debug.log
     (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots. Files which
     an earlier run left there are kept, renamed progress.1.csv and so on; a directory in which a run is going
-    on is refused.
+    on is refused. So is a run_ID that could not be part of one name, and a relative log_dir that leads elsewhere ("../x").
 
     Of the processes that torchrun started, the first one writes; the others log nothing.
 
@@ -143,13 +161,13 @@ def run_context(
             writers.append(stack.enter_context(WandbWriter(run_dir, title, logger.stub_to_json(params), settings)))
         if writers:
             logger.set_tf_summary_writer(writers[0] if len(writers) == 1 else Writers(writers))
-        logger.push_prefix(f"{title} ")
-        logger.log(f"Logging to {run_dir}")
+        logger.push_prefix(f"{printable(title)} ")
+        logger.log(f"Logging to {printable(run_dir)}")
         try:
             yield run_dir
         except BaseException as error:
             if not isinstance(error, SystemExit) or error.code not in (None, 0, *EXITS_BY_SIGNAL):
-                logger.write_text(traceback.format_exc())
+                logger.write_text(traceback_of(error))
             raise
         logger.write_text(RUN_COMPLETE)
 
@@ -182,11 +200,21 @@ def _close(writer) -> None:
 
 
 def _run_dir(log_dir, run_ID, override_prefix: bool) -> str:
+    name = f"run_{run_ID}"
+    if not is_file_name(name) or str(run_ID) in ("", os.pardir):
+        raise ValueError(f"run_ID={run_ID!r} cannot be part of the directory's name, run_<run_ID>: give a number, or a word.")
     log_dir = os.fspath(log_dir)
-    is_under_log_dir = Path(log_dir).resolve().is_relative_to(Path(LOG_DIR).resolve())
-    if not (override_prefix or os.path.isabs(log_dir) or is_under_log_dir):
+    if override_prefix or os.path.isabs(log_dir) or _is_under_log_dir(log_dir):
+        log_dir = inside(os.getcwd(), os.path.abspath(log_dir), "log_dir")
+    else:
         log_dir = get_log_dir(log_dir)
-    return os.path.abspath(os.path.join(log_dir, f"run_{run_ID}"))
+    return os.path.abspath(os.path.join(log_dir, name))
+
+
+def _is_under_log_dir(log_dir: str) -> bool:
+    with suppress(ValueError):  # No file can be called so.
+        return Path(log_dir).resolve().is_relative_to(Path(LOG_DIR).resolve())
+    return False
 
 
 def _files_of_run(run_dir: str) -> list[str]:
@@ -239,7 +267,7 @@ def add_exp_param(param_name: str, param_val, exp_dir=None, overwrite: bool = Fa
     for params_file in sorted(Path(exp_dir or ".").glob("*/params.json")):
         params = json.loads(params_file.read_text())
         if param_name in params and not overwrite:
-            print(f"{params_file}: {param_name}={params[param_name]!r} stays (overwrite=True replaces it)")
+            show(f"{printable(params_file)}: {param_name}={params[param_name]!r} stays (overwrite=True replaces it)")
             continue
         params[param_name] = logger.stub_to_json(param_val)
         with atomic_write(params_file, "w") as file:
@@ -253,4 +281,4 @@ def check_progress(exp_dir=None) -> None:
     """
     for progress_file in sorted(Path(exp_dir or ".").rglob("progress.csv")):
         with open(progress_file, "rb") as file:
-            print(f"{sum(1 for _ in file):8d} {progress_file}")
+            show(f"{sum(1 for _ in file):8d} {printable(progress_file)}")

@@ -235,3 +235,65 @@ def test_progress_is_the_number_of_lines(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check_progress()
     assert capsys.readouterr().out.split() == ["3", "exp/run_0/progress.csv"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names that lead elsewhere
+# ---------------------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def in_data(tmp_path, monkeypatch):
+    """The current directory, with LOG_DIR in it."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(context, "LOG_DIR", str(here / "data"))
+    return here
+
+
+@pytest.mark.parametrize("run_ID", ["", "..", "../x", "../../x", "/x", "a/b", "a\0b", "\ud800", "x" * 300])
+def test_a_run_ID_is_part_of_one_name(run_ID, in_data, tmp_path):
+    with pytest.raises(ValueError, match="run_ID=.* cannot be part of the directory's name"):
+        with logger_context("exp", run_ID, "x"):
+            pass
+    assert os.listdir(tmp_path) == ["here"] and os.listdir(in_data) == [], "nothing has been made"
+
+
+@pytest.mark.parametrize("run_ID", [0, 12, "a", "seed=3", "..b", "a b", torch.tensor(3).item()])
+def test_a_run_ID_is_a_number_or_a_word(run_ID, in_data):
+    with logger_context("exp", run_ID, "x") as run_dir:
+        assert os.path.basename(run_dir) == f"run_{run_ID}"
+
+
+@pytest.mark.parametrize("log_dir", ["..", "../..", "../x", "a/../../../x", "../../../../../../x"])
+def test_a_relative_directory_stays_where_logs_are(log_dir, in_data, tmp_path):
+    with pytest.raises(ValueError, match="log_dir=.* leads out of .*data/local"):
+        with logger_context(log_dir, 0, "x"):
+            pass
+    with pytest.raises(ValueError, match="log_dir=.* leads out of .*data/local"):
+        get_log_dir(log_dir)
+    assert os.listdir(tmp_path) == ["here"] and os.listdir(in_data) == []
+
+
+@pytest.mark.parametrize("log_dir", ["a\0b", "\ud800", "x" * 300])
+def test_a_directory_that_cannot_be_is_refused(log_dir, in_data):
+    for override in (False, True):
+        with pytest.raises(ValueError, match="log_dir=.* cannot be the name of a directory"):
+            with logger_context(log_dir, 0, "x", override_prefix=override):
+                pass
+    assert os.listdir(in_data) == []
+
+
+def test_who_means_another_directory_gives_it_absolutely_or_overrides(in_data, tmp_path):
+    with logger_context(str(tmp_path / "other"), 0, "x") as run_dir:
+        assert run_dir == str(tmp_path / "other" / "run_0")
+    with logger_context("../third", 0, "x", override_prefix=True) as run_dir:
+        assert run_dir == str(tmp_path / "third" / "run_0")
+    with logger_context("a/../b", 0, "x") as run_dir:
+        assert os.path.relpath(run_dir, in_data).startswith("data/local/") and run_dir.endswith("/b/run_0")
+
+
+def test_names_are_shown_escaped_in_the_lines_of_a_log(tmp_path, capsys):
+    with logger_context(str(tmp_path / "d\x1b[2J"), "a\x1b[2J", "n\x1b[2J"):
+        logger.log("hello")
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and r"d\x1b[2J/run_a\x1b[2J" in out and r"n\x1b[2J_a\x1b[2J hello" in out

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, buffer_method
+from rlpyt.utils.plain import NATURAL, check_form
 
 
 class RecurrentState:
@@ -94,8 +95,13 @@ class RecurrentAgentMixin:
 
     def set_sampling_state(self, state: dict[str, Any], example: Any) -> None:
         """Extends the method."""
+        check_form(state, dict(alt=NATURAL, rnn_states=[[torch.Tensor]]), "The state of the agent")
+        n_leaves = len(buffer_leaves(example.prev_rnn_state))
+        groups = state["rnn_states"]
+        if len(groups) != self._n_groups or any(len(saved) not in (0, n_leaves) for saved in groups) or state["alt"] >= self._n_groups:
+            raise ValueError(f"The recurrent states are not of {self._n_groups} groups, or have not {n_leaves} tensors each.")
         rnn_states = [RecurrentState() for _ in range(self._n_groups)]
-        for rnn_state, saved in zip(rnn_states, state["rnn_states"], strict=True):
+        for rnn_state, saved in zip(rnn_states, groups):
             if saved:
                 leaves = iter(saved)
                 rnn_state.set(buffer_func(example.prev_rnn_state, lambda _, leaves=leaves: next(leaves).to(self.device)))

@@ -14,6 +14,7 @@ from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.settings import check_attributes, checked, declared_by
 
@@ -172,6 +173,7 @@ class RlAlgorithm(Recorded):
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Restore what `training_state` returned."""
+        check_form(state, dict(update_counter=NATURAL), "algo")
         self.update_counter = state["update_counter"]
 
     @property

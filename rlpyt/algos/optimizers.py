@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from rlpyt.utils.plain import check_form
+
 # Settings of torch's optimizers that say which implementation to use, or what it must be able to do.
 _IMPLEMENTATION_SETTINGS = {"fused", "foreach", "capturable", "differentiable"}
 
@@ -55,6 +57,7 @@ def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
 
     What was saved of a parameter that is a single number may have the shape `[1]`, as in the original rlpyt.
     """
+    check_form(state_dict, dict(param_groups=[dict], state=dict), "The state of the optimizer")
     groups = state_dict["param_groups"]
     if len(groups) == len(optimizer.param_groups):  # Else it says so.
         own = [{name: group[name] for name in _IMPLEMENTATION_SETTINGS & set(group)} for group in optimizer.param_groups]

@@ -30,6 +30,7 @@ from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.plain import check_form
 from rlpyt.utils.settings import check_attributes, declared_by
 from rlpyt.utils.stopwatch import Stopwatch
 
@@ -124,6 +125,7 @@ class ReplayAlgorithm(RlAlgorithm):
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Restore what `training_state` returned."""
         super().load_training_state(state)
+        check_form(state, dict(first_itr_with_replay=int), "algo")
         self._first_itr_with_replay = state["first_itr_with_replay"]
 
     def deliver_batches(self) -> None:

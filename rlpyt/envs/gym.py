@@ -21,6 +21,7 @@ from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, field_names, fits_losslessly
 from rlpyt.utils.collections import dynamic_namedtuple
 from rlpyt.utils.extras import extra_with, import_error
+from rlpyt.utils.plain import check_form
 
 
 class Wrapper:
@@ -176,6 +177,7 @@ class GymEnvWrapper(Wrapper, Env):
 
     def set_state(self, state: dict) -> None:
         """Go on from what `get_state` returned."""
+        check_form(state, dict(env=list, seed=(int, type(None))), "The state of GymEnvWrapper")
         set_gym_state(self.env, state["env"])
         self._seed = state["seed"]
 

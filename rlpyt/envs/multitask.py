@@ -20,7 +20,7 @@ from rlpyt.episodes.environment import Environment, Wrapper, as_environment
 from rlpyt.episodes.specs import EnvSpec, EnvStep, checked_reset, sub_spaces
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.utils.misc import takes_keyword
-from rlpyt.utils.plain import from_plain, to_plain
+from rlpyt.utils.plain import check_form, from_plain, to_plain
 from rlpyt.utils.seed import rng_from_global_seed
 
 
@@ -346,9 +346,13 @@ class MultiEnvWrapper(Wrapper):
 
     def set_state(self, state: dict) -> None:
         """Go on from what `get_state` returned."""
-        for env, env_state in zip(self._envs, state["envs"], strict=True):
+        check_form(state, dict(envs=list, active=(int, type(None)), rng=tuple), "The state of MultiEnvWrapper")
+        rng = from_plain(state["rng"], "rng")
+        if not isinstance(rng, np.random.Generator) or not 0 <= (state["active"] or 0) < len(self._envs) == len(state["envs"]):
+            raise ValueError(f"The state is not one of {len(self._envs)} environments: make MultiEnvWrapper with the same ones.")
+        for env, env_state in zip(self._envs, state["envs"]):
             env.set_state(env_state)
-        self._active, self._rng = state["active"], from_plain(state["rng"])
+        self._active, self._rng = state["active"], rng
         self.env = self._envs[self._active or 0]
 
     def close(self) -> None:

@@ -6,11 +6,12 @@ An environment of one's own has one if it defines ``get_state()``, which returns
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
 
 # Parts of a gymnasium environment that do not change while it runs, or that only show it, by the names of their classes.
 _STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "type", "function", "module", "method", "builtin_function_or_method", "partial"}
@@ -31,6 +32,15 @@ def set_state(env: Any, state: Any) -> None:
     env.set_state(state)
 
 
+def set_states(envs: Sequence[Any], states: Any, name: str) -> None:
+    """Do so for several environments; those whose state is None stay as they are. ValueError if there are not as many states."""
+    if len(states) != len(envs):
+        raise ValueError(f"{name} has {len(states)} entries, and not {len(envs)}.")
+    for env, state in zip(envs, states):
+        if state is not None:
+            set_state(env, state)
+
+
 def get_gym_state(env: Any) -> list:
     """Return the state of a gymnasium environment: the attributes of each of its wrappers and of itself, from the outside inwards.
 
@@ -44,20 +54,53 @@ def get_gym_state(env: Any) -> list:
 
 
 def set_gym_state(env: Any, state: list) -> None:
-    """Invert `get_gym_state`."""
-    for layer, attributes in zip(_layers(env), state, strict=True):
-        if isinstance(attributes, tuple):
-            layer.set_state(attributes[1])
+    """Invert `get_gym_state`.
+
+    Raises:
+        ValueError: it is something else, or of an environment with other wrappers or attributes.
+    """
+    layers = _layers(env)
+    check_form(state, list, "The state of an environment")
+    if len(state) != len(layers):
+        raise ValueError(f"The state is of {len(state)} environments in one another, and there are {len(layers)}.")
+    for i, (layer, attributes) in enumerate(zip(layers, state)):
+        if i > 0 and _has_own_state(layer):
+            layer.set_state(_content_of(attributes, "own", type(layer).__qualname__))
             continue
-        for name, (kind, content) in attributes.items():
-            if kind == "mujoco":
-                _set_mujoco_state(layer.model, layer.data, content)
-            elif kind == "space":
-                vars(getattr(layer, name))["_np_random"] = from_plain(content)
-            elif kind == "own":
-                getattr(layer, name).set_state(content)
-            else:
-                _assign(layer, name, from_plain(content))
+        check_form(attributes, dict, type(layer).__qualname__)
+        for name, entry in attributes.items():
+            _set_attribute(layer, name, entry)
+
+
+def _content_of(entry: Any, kind: str, where: str) -> Any:
+    """What is saved of one thing, which must be of this kind."""
+    if not (isinstance(entry, tuple) and len(entry) == 2 and entry[0] == kind):
+        raise ValueError(f"What is saved of {where} is not of the kind {kind!r}: the environment is another one, or the state is damaged.")
+    return entry[1]
+
+
+def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
+    """Invert `_attributes` for one of them."""
+    where = f"{type(layer).__qualname__}.{name}"
+    of_class = getattr(type(layer), name, None) if isinstance(name, str) else None
+    if not (isinstance(name, str) and name.isidentifier()) or callable(of_class) or isinstance(of_class, property):
+        raise ValueError(f"{where} is no attribute that has a state.")
+    present = vars(layer).get(name)
+    kind = _kind(name, present)
+    content = _content_of(entry, kind or "plain", where)
+    if kind == "mujoco":
+        _set_mujoco_state(layer.model, layer.data, content)
+    elif kind == "space":
+        generator = from_plain(content, where)
+        if not isinstance(generator, np.random.Generator):
+            raise ValueError(f"{where} is {shown(generator)}, and not random numbers.")
+        vars(present)["_np_random"] = generator
+    elif kind == "own":
+        present.set_state(content)
+    elif kind is None:
+        raise ValueError(f"{where} is no attribute that has a state.")
+    else:
+        _assign(layer, name, from_plain(content, where))
 
 
 def _layers(env: Any) -> list:
@@ -79,19 +122,30 @@ def _attributes(layer: Any) -> dict[str, tuple[str, Any]]:
     state = {}
     for name, value in vars(layer).items():
         where = f"{type(layer).__qualname__}.{name}"
-        kind = type(value).__name__
-        if name == "env" or kind in _STATIC:
-            continue
-        if kind == "MjData":
-            state[name] = "mujoco", _mujoco_state(layer.model, value)
-        elif hasattr(value, "contains") and hasattr(value, "sample"):  # A space, of which only the random numbers change.
+        kind = _kind(name, value)
+        if kind == "mujoco":
+            state[name] = kind, _mujoco_state(layer.model, value)
+        elif kind == "space":
             if isinstance(generator := vars(value).get("_np_random"), np.random.Generator):
-                state[name] = "space", to_plain(generator, where)
-        elif hasattr(value, "get_state") and hasattr(value, "set_state") and not isinstance(value, np.random.RandomState):
-            state[name] = "own", value.get_state()
-        else:
-            state[name] = "plain", to_plain(value, where)
+                state[name] = kind, to_plain(generator, where)
+        elif kind == "own":
+            state[name] = kind, value.get_state()
+        elif kind == "plain":
+            state[name] = kind, to_plain(value, where)
     return state
+
+
+def _kind(name: str, value: Any) -> str | None:
+    """How the state of an attribute is saved; None if it does not change."""
+    kind = type(value).__name__
+    if name == "env" or kind in _STATIC:
+        return None
+    if kind == "MjData":
+        return "mujoco"
+    if hasattr(value, "contains") and hasattr(value, "sample"):  # A space, of which only the random numbers change.
+        return "space"
+    has_state = hasattr(value, "get_state") and hasattr(value, "set_state") and not isinstance(value, np.random.RandomState)
+    return "own" if has_state else "plain"
 
 
 def _assign(layer: Any, name: str, value: Any) -> None:
@@ -117,7 +171,7 @@ def _mujoco_state(model: Any, data: Any) -> Any:
 def _set_mujoco_state(model: Any, data: Any, state: Any) -> None:
     import mujoco
 
-    mujoco.mj_setState(model, data, from_plain(state), mujoco.mjtState.mjSTATE_INTEGRATION)
+    mujoco.mj_setState(model, data, from_plain(state, "The state of MuJoCo"), mujoco.mjtState.mjSTATE_INTEGRATION)
     warm_start = data.qacc_warmstart.copy()
     mujoco.mj_forward(model, data)  # What follows from it, such as the positions of bodies.
     data.qacc_warmstart[:] = warm_start

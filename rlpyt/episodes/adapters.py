@@ -14,7 +14,7 @@ from rlpyt.envs.base import Env, horizon_of
 from rlpyt.envs.gym import GymEnvWrapper, _accepts
 from rlpyt.episodes.environment import Environment, Wrapper
 from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType, checked_reset, checked_step
-from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.seed import seed_env
 
 
@@ -296,8 +296,9 @@ class RlpytAsEnvironment(Environment):
 
     def set_state(self, state: dict) -> None:
         """Go on from what `get_state` returned."""
+        check_form(state, dict(env=object, n_steps=(int, type(None)), goes_on_from=object), "The state of the environment")
         self.env.set_state(state["env"])
-        self._n_steps, self._goes_on_from = state["n_steps"], from_plain(state["goes_on_from"])
+        self._n_steps, self._goes_on_from = state["n_steps"], from_plain(state["goes_on_from"], "goes_on_from")
 
     def __del__(self) -> None:
         """Leave the environment alone: it may be in use elsewhere."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import torchrun_rank
 from rlpyt.utils.settings import COUNT, PATH, checked
+from rlpyt.utils.text import printable
 
 SNAPSHOT_MODES = ("all", "last", "gap", "gap_and_last", "gap_overwrite", "none")
 _ALIASES = {"last+gap": "gap_and_last"}  # as the logger calls it
@@ -194,7 +195,7 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
             problems.append(str(error))
         else:
             for problem in problems:
-                logger.warn(f"{problem} Taking {found[0].name}.")
+                logger.warn(printable(f"{problem} Taking {found[0].name}."))
             return found
     raise ValueError(f"No snapshot in {directory} is readable. {' '.join(problems)}")
 
@@ -206,5 +207,5 @@ def _recency(match: re.Match) -> float:
 
 def _epoch_of(snapshot: Any) -> float:
     """Number of the epoch of a snapshot; infinite, so that it counts as the last one, if it does not tell."""
-    known = isinstance(snapshot, dict) and ("epoch" in snapshot or "itr" in snapshot)
-    return snapshot.get("epoch", snapshot.get("itr")) if known else math.inf
+    epoch = snapshot.get("epoch", snapshot.get("itr")) if isinstance(snapshot, dict) else None
+    return epoch if isinstance(epoch, int) else math.inf

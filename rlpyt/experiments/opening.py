@@ -15,12 +15,14 @@ from typing import Any
 
 from rlpyt.experiments.configs import look_up
 from rlpyt.experiments.trust import HINT, PARTS, Names, script_module
-from rlpyt.runners.checkpoint import beside, load_snapshot
+from rlpyt.runners.checkpoint import beside, load_snapshot, reading
 from rlpyt.runners.record import CHANGEABLE
 from rlpyt.utils.logging.context import no_new_runs
 from rlpyt.utils.logging.runs import RECORD, read_params
+from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.quick_args import takes
 from rlpyt.utils.recipes import Script, make, make_call, running_script
+from rlpyt.utils.text import said
 
 
 class OpenedRun:
@@ -44,8 +46,10 @@ class OpenedRun:
 
     def __init__(self, path: Any, snapshot: Any = "last", trust: bool = False, script: str | None = None) -> None:
         self.file, self.snapshot = load_snapshot(_snapshot_path(Path(path), snapshot))
-        if not isinstance(self.snapshot, dict) or not {"agent_state_dict", "trainer"} & self.snapshot.keys():
+        if not {"agent_state_dict", "trainer"} & self.snapshot.keys():
             raise ValueError(f"{self.file} is not the snapshot of a run: it has no agent_state_dict.")
+        with reading(self.file):
+            check_form({"itr": 0, "cum_steps": 0, **self.snapshot}, dict(itr=NATURAL, cum_steps=NATURAL), "snapshot")
         self.params_file = beside(self.file, "params.json")
         self.params: dict[str, Any] = {}
         self.record: dict[str, Any] = {}
@@ -176,8 +180,8 @@ class OpenedRun:
         try:
             if not self.has_own_loop:
                 agent.load_state_dict(self.snapshot["agent_state_dict"])
-        except (KeyError, RuntimeError) as error:
-            raise ValueError(f"{self.file} does not fit {type(agent).__name__} in this environment: {error}") from error
+        except Exception as error:  # Agents of one's own may raise anything.
+            raise ValueError(f"{self.file} does not fit {type(agent).__name__} in this environment: {said(error)}") from error
         agent.to_device(cuda_idx)
         agent.eval_mode(self.itr)
         return agent
@@ -203,7 +207,7 @@ class OpenedRun:
 
 def _said(error: Exception) -> str:
     """What an error says, with its type if that alone would not tell."""
-    return str(error) if isinstance(error, (ValueError, TypeError, ImportError)) else f"{type(error).__name__}: {error}."
+    return said(error) if isinstance(error, (ValueError, TypeError, ImportError)) else f"{type(error).__name__}: {said(error)}."
 
 
 def load_agent(
@@ -311,7 +315,17 @@ def record_in(params: Mapping[str, Any], params_file: Any) -> dict[str, Any]:
     for name in ("script", "accelerate", "traj_info", "trainer"):
         if not isinstance(record.get(name, {}), Mapping):
             raise ValueError(f"{params_file} is damaged: its {name} is {record[name]!r}. {HINT}")
+    numbers = dict(n_steps=record.get("n_steps"), stop_return=record.get("stop_return"), **_epochs_in(record))
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float, type(None))):
+            raise ValueError(f"{params_file} is damaged: its {name} is {value!r}. {HINT}")
     return dict(record)
+
+
+def _epochs_in(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What the arguments of `Trainer.train` in a record count; nothing, if it was not trained by one."""
+    given = record.get("trainer")
+    return {} if not given else {name: given.get(name) for name in ("n_epochs", "batch_size")}
 
 
 # --- Scripts ----------------------------------------------------------------------------------------------------------

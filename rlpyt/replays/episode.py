@@ -13,8 +13,9 @@ from rlpyt.episodes.trees import Tree, as_numpy, as_torch, assign, leaves, numer
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import check_memory
+from rlpyt.utils.plain import check_form, generator_state, set_generator_state
 from rlpyt.utils.recipes import Recorded
-from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed, rng_state, set_rng_state
+from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
 from rlpyt.utils.settings import COUNT, checked
 
 _NOT_LAST = -1  # Slot of a step that is not the last of its episode.
@@ -237,19 +238,23 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
             batch = self.episodes()
             names = (*EpisodeBatch._PER_STEP, *EpisodeBatch._PER_EPISODE)
             kept = {name: tree_map(as_torch, getattr(batch, name)) for name in names}
-        return dict(capacity=self.capacity, rng=rng_state(self.rng), episodes=kept)
+        return dict(capacity=self.capacity, rng=generator_state(self.rng), episodes=kept)
 
     def load_state_dict(self, state: dict) -> None:
         """Restore what `state_dict` returned.
 
         Raises:
-            ValueError: it is of a buffer of another capacity.
+            ValueError: it is of a buffer of another capacity, or is damaged.
         """
+        check_form(state, dict(capacity=int, rng=str, episodes=(dict, type(None))), "The saved buffer")
         if state["capacity"] != self.capacity:
             raise ValueError(f"The saved buffer has capacity={state['capacity']}, and this one has capacity={self.capacity}.")
         self.clear()
         if state["episodes"] is not None:
             kept = {name: tree_map(as_numpy, tree) for name, tree in state["episodes"].items()}
-            infos = kept.pop("episode_infos_by_episode")
+            check_form(kept, dict(lengths=np.ndarray, rewards=np.ndarray, episode_infos_by_episode=dict), "episodes of the saved buffer")
+            lengths, infos = kept["lengths"], kept.pop("episode_infos_by_episode")
+            if lengths.ndim != 1 or lengths.dtype != np.int64 or (lengths < 1).any() or lengths.sum() != len(kept["rewards"]):
+                raise ValueError("The lengths of the episodes of the saved buffer do not fit its steps.")
             self.append_episodes(EpisodeBatch(env_spec=self.env_spec, episode_infos=infos, **kept, validate=False))
-        set_rng_state(self.rng, state["rng"])
+        set_generator_state(self.rng, state["rng"])

@@ -16,6 +16,7 @@ from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
 from rlpyt.utils.lazy import LazyModule
+from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.settings import COUNT, FRACTION, checked, naming, shown
 
 kernels = LazyModule("rlpyt.utils.kernels")
@@ -491,6 +492,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
 
     def _check_state(self, s: dict[str, Any]) -> None:
         """Raise ValueError if a state cannot be loaded, before anything is."""
+        counts = dict.fromkeys(("first", "written", "claimed"), NATURAL)
+        check_form(s, dict(counts, complete=bool, chunks=[dict], after=(dict, type(None))), "The saved replay buffer")
         settings = self._state_settings()
         saved = {name: s.get(name) for name in settings}
         if saved != settings:
@@ -500,8 +503,15 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
                 f"The saved rows {s['first']} to {s['written']} of a replay buffer continue one with {s['first']} rows written, and this "
                 f"one has {self.written}: load the states in the order in which they were saved, beginning with a complete one."
             )
-        for chunk in s["chunks"]:
-            self._check_chunk(chunk)
+        if not s["first"] <= s["written"] <= s["claimed"] <= s["written"] + self.T or s["written"] - s["first"] > self.T:
+            raise ValueError(
+                f"The saved replay buffer has the rows {s['first']} to {s['written']} of {s['claimed']}, which cannot be in {self.T} rows."
+            )
+        for (number, rows), chunk in zip(self.ring.pieces(s["first"], s["written"]), s["chunks"], strict=True):
+            self._check_chunk(chunk, number, rows.stop - rows.start)
+        if s["after"] is not None and self._after is not None:
+            for name, leaf in named_leaves(self._after, "observation"):
+                check_saved(s["after"], name, leaf.shape, leaf.dtype)
 
     def _state_settings(self) -> dict[str, Any]:
         """Return the settings which a saved state must share."""
@@ -510,15 +520,15 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     def _named_rows(self) -> list[tuple[str, np.ndarray]]:
         return named_leaves(self.samples, "samples")
 
-    def _check_chunk(self, chunk: dict[str, Any]) -> None:
+    def _check_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
+        """Raise ValueError unless these are `n` rows, from this number on, of a buffer such as this one."""
         for name, leaf in self._named_rows():
-            saved = chunk.get(name)
-            if saved is None or tuple(saved.shape[2:]) != leaf.shape[2:] or numpify_buffer(saved).dtype != leaf.dtype:
-                found = "is missing" if saved is None else f"has shape {tuple(saved.shape)} and {saved.dtype}"
-                raise ValueError(
-                    f"'{name}' of the saved replay buffer {found}, but this one stores shape {leaf.shape} and {leaf.dtype}: make it "
-                    "with the same environment, agent and settings."
-                )
+            check_saved(chunk, name, (n, *leaf.shape[1:]), leaf.dtype)
+        if self._final_observations is not None:
+            check_saved(chunk, "has_final_observation", (n, self.B), np.dtype(bool))
+            n_final = np.count_nonzero(numpify_buffer(chunk["has_final_observation"]))
+            for name, leaf in named_leaves(self._final_observations.example, "observation"):
+                check_saved(chunk, f"final_{name}", (n_final, *np.shape(leaf)), leaf.dtype)
 
     def _load_chunk(self, chunk: dict[str, Any], n: int) -> None:
         """Write `n` saved rows at the cursor."""
@@ -531,6 +541,18 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             for name, leaf in named_leaves(observations, "observation"):
                 leaf[:] = numpify_buffer(chunk[f"final_{name}"])
             self._keep_final_observations(n, ended, observations)
+
+
+def check_saved(saved: dict[str, Any], name: str, shape: tuple[int, ...], dtype: Any) -> None:
+    """Raise ValueError unless a tensor of this name, shape and dtype was saved."""
+    tensor = saved.get(name)
+    array = None if tensor is None else numpify_buffer(tensor)
+    if not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (tuple(shape), dtype):
+        found = "is missing" if array is None else f"has shape {np.shape(array)} and {getattr(array, 'dtype', type(array).__name__)}"
+        raise ValueError(
+            f"'{name}' of the saved replay buffer {found}, but this one stores shape {tuple(shape)} and {dtype}: make it with the same "
+            "environment, agent and settings."
+        )
 
 
 def _rows_of(samples: Any) -> Any:

@@ -8,9 +8,11 @@ import weakref
 from typing import Any
 
 import numpy as np
+import torch
 
 from rlpyt.replays.draws import Draw, is_ours
 from rlpyt.utils.buffer import buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.settings import COUNT, checked, has
 
 
@@ -61,8 +63,7 @@ class PrefetchedReplay:
         Raises:
             Exception: whatever gathering this batch raised.
         """
-        usual_T = self.batch_T or getattr(self.buffer, "batch_T", None)
-        if (batch_B, batch_T or usual_T) != (self.batch_B, usual_T):
+        if (batch_B, batch_T or self._usual_T) != (self.batch_B, self._usual_T):
             self._wait()
             return self._sample_directly(batch_B, batch_T)
         batch, draw = self._take_next()
@@ -101,11 +102,19 @@ class PrefetchedReplay:
         self.buffer.load_state_dict(state_dict)
         self._next_draw = self._next_batch = None
         if state_dict.get("next_draw") is not None:
-            self._next_draw = Draw(*map(_to_numpy, state_dict["next_draw"]))
+            self._next_draw = Draw(*map(_to_numpy, _checked(state_dict["next_draw"], *_size(self.batch_B, self._usual_T))))
             self._next_batch = _gather(self.buffer, self._next_draw)
-            if self._next_batch[0] is not None and state_dict["next_batch"] is not None:
-                for leaf, saved in zip(buffer_leaves(self._next_batch[0]), state_dict["next_batch"], strict=True):
-                    leaf.copy_(saved)
+            batch, _, error = self._next_batch
+            if error is not None:
+                raise ValueError(f"The saved draw of a batch is not one of this buffer: {error}") from error
+            saved = state_dict.get("next_batch")
+            if batch is not None and saved is not None:
+                check_form(saved, [torch.Tensor], "next_batch")
+                leaves = buffer_leaves(batch)
+                if [(leaf.shape, leaf.dtype) for leaf in saved] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
+                    raise ValueError("next_batch is not a batch of this buffer.")
+                for leaf, other in zip(leaves, saved):
+                    leaf.copy_(other)
 
     def close(self) -> None:
         """End the thread; it starts again when it is needed."""
@@ -114,6 +123,10 @@ class PrefetchedReplay:
             self._end_thread()
             self._thread.join()
             self._thread = None
+
+    @property
+    def _usual_T(self) -> int | None:
+        return self.batch_T or getattr(self.buffer, "batch_T", None)
 
     # -----------------------------------------------------------------------------------------------------------------
     # The thread
@@ -167,6 +180,22 @@ def _to_torch(part: Any) -> Any:
 def _to_numpy(part: Any) -> Any:
     """Invert `_to_torch`."""
     return tuple(map(_to_numpy, part)) if isinstance(part, list) else numpify_buffer(part)
+
+
+def _checked(draw: Any, n: int, *T: int) -> list:
+    """Return a draw of `n` samples that was saved; ValueError if it is something else. Whether there are such rows is not looked at."""
+    check_form(draw, list, "next_draw")
+    where, oldest, *of_samples = draw if len(draw) == len(Draw._fields) else ((), None)
+    check_form(where, list, "next_draw['where']")
+    idxs, weights = [*where[:2], *of_samples[:1]], of_samples[1:]
+    kinds = [(torch.int64, idxs), (torch.float32, weights)]
+    is_draw = where[2:] in ([], list(T)) and len(where[:2]) == 2 and len(of_samples) == 2
+    for dtype, parts in kinds:
+        is_draw &= all(part is None or isinstance(part, torch.Tensor) and (part.dtype, part.shape) == (dtype, (n,)) for part in parts)
+    if not is_draw or any(part is None for part in where):
+        raise ValueError(f"next_draw is not one of {n} samples.")
+    check_form(oldest, NATURAL, "next_draw['oldest']")
+    return draw
 
 
 def _size(batch_B: int, batch_T: int | None) -> tuple[int, ...]:

@@ -8,9 +8,10 @@ import numpy as np
 
 from rlpyt.replays.ring import Ring
 from rlpyt.replays.selectors import nothing_to_replay
-from rlpyt.utils.buffer import buffer_from_example, check_memory, np_mp_array
+from rlpyt.utils.buffer import buffer_from_example, check_memory, np_mp_array, numpify_buffer
 from rlpyt.utils.lazy import LazyModule
-from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed, rng_state, set_rng_state
+from rlpyt.utils.plain import NATURAL, check_form, generator_state, set_generator_state
+from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
@@ -379,7 +380,7 @@ class SumTree(OwnRandomNumbers):
             "written": self.written,
             "claimed": self.claimed,
             "priorities": torch.tensor(self.priorities),
-            "rng": rng_state(self.rng),
+            "rng": generator_state(self.rng),
         }
         kept = dict(input_priorities=self.input_priorities, blank=self.blank)
         return state | {name: torch.tensor(array) for name, array in kept.items() if array is not None}
@@ -390,7 +391,8 @@ class SumTree(OwnRandomNumbers):
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise ValueError if `state` is of a tree of another size, or of other settings."""
-        saved = {name: state[name] for name in self._settings()}
+        check_form(state, dict(written=NATURAL, claimed=NATURAL, priorities=object, rng=str), "The saved sum tree")
+        saved = {name: state.get(name) for name in self._settings()}
         if saved != self._settings():
             raise ValueError(f"The saved sum tree has {saved}, and this one {self._settings()}: make it with the same settings.")
         for name in ("input_priorities", "blank"):
@@ -398,6 +400,14 @@ class SumTree(OwnRandomNumbers):
                 raise ValueError(
                     f"The saved sum tree has {'' if name in state else 'no '}{name}, unlike this one: make it with the same settings."
                 )
+        for name in ("priorities", "input_priorities", "blank"):
+            own, array = getattr(self, name), numpify_buffer(state.get(name))
+            if own is not None and (not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (own.shape, own.dtype)):
+                raise ValueError(f"{name!r} of the saved sum tree is not an array {list(own.shape)} of {own.dtype}.")
+            if name != "blank" and own is not None and not ((array >= 0) & (array <= self.largest_priority)).all():
+                raise ValueError(f"{name!r} of the saved sum tree has values that are not from 0 to {self.largest_priority:g}.")
+        if not state["written"] <= state["claimed"] <= state["written"] + self.T:
+            raise ValueError(f"The saved sum tree has {state['written']} rows of {state['claimed']}, which cannot be in {self.T} rows.")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned.
@@ -414,7 +424,7 @@ class SumTree(OwnRandomNumbers):
             self.input_priorities[:] = state["input_priorities"].numpy()
         if self.blank is not None:
             self.blank[:] = state["blank"].numpy()
-        set_rng_state(self.rng, state["rng"])
+        set_generator_state(self.rng, state["rng"])
 
 
 def _tree_levels(size: int) -> tuple[np.ndarray, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlpyt.replays.draws import Draw, DrawnReplay
 from rlpyt.replays.selectors import UniformSelector
-from rlpyt.utils.seed import rng_state, set_rng_state
+from rlpyt.utils.plain import generator_state, set_generator_state
 
 
 class UniformDraws(DrawnReplay):
@@ -27,7 +27,7 @@ class UniformDraws(DrawnReplay):
 
     def state_dict(self, since: int = 0) -> dict[str, Any]:
         """Extend that of the buffer by the state of the random numbers."""
-        return {**super().state_dict(since), "rng": rng_state(self.selector.rng)}
+        return {**super().state_dict(since), "rng": generator_state(self.selector.rng)}
 
     def _check_state(self, state_dict: dict[str, Any]) -> None:
         super()._check_state(state_dict)
@@ -37,4 +37,4 @@ class UniformDraws(DrawnReplay):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         super().load_state_dict(state_dict)
-        set_rng_state(self.selector.rng, state_dict["rng"])
+        set_generator_state(self.selector.rng, state_dict["rng"])

@@ -46,6 +46,7 @@ from rlpyt.samplers.workers import (
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
+from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.seed import env_seed, make_seed, set_seed
 from rlpyt.utils.settings import checked
 from rlpyt.utils.stopwatch import Stopwatch
@@ -399,6 +400,7 @@ class AsyncRlMixin:
     def load_counters(self, counters: dict) -> None:
         """Extend the base class by how far optimizing is."""
         super().load_counters(counters)
+        check_form(counters, dict(opt_itr=NATURAL, ratio_since=(list, tuple)), "counters")
         self.opt_itr, self._ratio_since = counters["opt_itr"], tuple(counters["ratio_since"])
 
 
@@ -611,7 +613,7 @@ class _Optimizer:
         with process_group(self, dist.FileStore(meeting_place, self.world_size)):
             _start_optimizer(self)
             if self.resumed_file is not None:
-                load_training(self, read_snapshot(self.resumed_file))
+                load_training(self, read_snapshot(self.resumed_file), self.resumed_file)
             pipe.send(("ok", None))
             if pipe.recv() is not None:
                 for itr in itertools.count():

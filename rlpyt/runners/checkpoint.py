@@ -1,7 +1,8 @@
 """What a run needs to go on where it stopped: what of it is written into snapshots, and how it is found and put back.
 
 A snapshot has the documented keys (itr, cum_steps, agent_state_dict, optimizer_state_dict), and under ``run`` everything else but what is
-replayed, which lies in files of its own (see `ReplayFiles`). All of it is plain data and tensors: loading runs no code.
+replayed, which lies in files of its own (see `ReplayFiles`). All of it is plain data and tensors: loading runs no code. Whatever cannot
+have been saved is a ValueError that names the part.
 """
 
 from __future__ import annotations
@@ -13,21 +14,32 @@ import re
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlpyt.samplers.collections import info_from_plain
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import snapshots_in
-from rlpyt.utils.logging.snapshot import loadable
-from rlpyt.utils.misc import atomic_write
-from rlpyt.utils.plain import from_plain, to_plain
+from rlpyt.utils.logging.snapshot import LOADABLE_SCALARS, loadable
+from rlpyt.utils.misc import atomic_write, is_file_name
+from rlpyt.utils.plain import NATURAL, check_form, shown, to_plain
 from rlpyt.utils.recipes import Script, describe, readable, running_script
 from rlpyt.utils.seed import rng_states, set_rng_states
+from rlpyt.utils.text import notes_of, printable, said, shortened
 
 FORMAT = 1
+FORM = dict(itr=NATURAL, cum_steps=NATURAL, agent_state_dict=object, optimizer_state_dict=object, run=dict)  # See `check_form`.
+_RUN_FORM = dict(
+    format=NATURAL, seed=NATURAL, settings=dict, runner=dict, n_rows=NATURAL, best_score=(int, float), algo=object, sampler=object, rng=dict
+)
+_CONTAINERS = {dict, OrderedDict, list, tuple, set}
+_REPLAY_FORM = dict(directory=str, files=[str])
+_LONGEST_SETTING = 500  # characters
 _SAMPLER_SETTINGS = ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls", "eval_n_envs")
 
 
@@ -102,35 +114,73 @@ def resume(runner: Any, path: Any) -> int:
 def find_snapshot(runner: Any, path: Any) -> tuple[Path, dict[str, Any]]:
     """Return the file and the contents of the snapshot that `runner` is to go on from; errors as of `resume`."""
     file, snapshot = load_snapshot(path, replay_needed=runner.save_replay)
-    run = snapshot.get("run")
-    if run is None:
-        raise ValueError(
-            f"{file} holds an agent and an optimizer, but not the state of a run: start a new run with them instead "
-            "(initial_model_state_dict of the agent, initial_optim_state_dict of the algorithm)."
-        )
+    run = run_in(file, snapshot)
     check_settings(run["settings"], run_settings(runner), file)
     if runner.seed_given not in (None, run["seed"]):
         raise ValueError(f"{file} is of a run with seed {run['seed']}, and is resumed with it: leave seed={runner.seed_given} out.")
     return file, snapshot
 
 
+def run_in(file: Any, snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of the run in a snapshot; ValueError if there is none, or it cannot have been saved by this version."""
+    if snapshot.get("run") is None:
+        raise ValueError(
+            f"{file} holds an agent and an optimizer, but not the state of a run: start a new run with them instead "
+            "(initial_model_state_dict of the agent, initial_optim_state_dict of the algorithm)."
+        )
+    with reading(file):
+        check_form(snapshot, FORM, "snapshot")
+        check_format(snapshot["run"].get("format"))
+        check_form(snapshot["run"], _RUN_FORM, "run")
+    return snapshot["run"]
+
+
+def check_format(saved: Any) -> None:
+    """Raise ValueError unless snapshots of this format can be read."""
+    if saved != FORMAT:
+        raise ValueError(f"it is of format {shown(saved)}, this version of rlpyt reads format {FORMAT}: use the one that saved it.")
+
+
+@contextmanager
+def reading(file: Any, part: str = "") -> Iterator[None]:
+    """Inside this context, whatever goes wrong is a ValueError that names the file, and the part of it that was being put back.
+
+    What the operating system refuses stays an OSError, and too little memory a MemoryError.
+    """
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # Also of agents, algorithms and environments of one's own, which may raise anything.
+        reason = said(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {said(error)}"
+        what = f"{part} of {file} cannot be put back" if part else f"{file} cannot be resumed"
+        raise ValueError(" ".join([f"{what}: {reason}", *notes_of(error)])) from error
+
+
 def restore(runner: Any, file: Path, snapshot: dict[str, Any]) -> int:
     """As `resume`, with what `find_snapshot` returned."""
     run = snapshot["run"]
     runner.seed = run["seed"]
-    mine = dict(run, replay=snapshot.get("replay")) if runner.rank == 0 else run["ranks"][runner.rank]
-    load_training(runner, snapshot)
+    mine, where = dict(run, replay=snapshot.get("replay")), "run"
+    if runner.rank > 0:
+        with reading(file, f"run['ranks'][{runner.rank}]"):
+            mine, where = run["ranks"][runner.rank], f"run['ranks'][{runner.rank}]"
+            check_form(mine, dict(algo=object, sampler=object, rng=dict, replay=object), where)
+    load_training(runner, snapshot, file)
     first_itr = snapshot["cum_steps"] // runner.itr_batch_size
     _load_replay(runner, file, mine["replay"], first_itr)
-    begun_anew = runner.restore_sampling(mine["sampler"])
+    with reading(file, f"{where}['sampler']"):
+        begun_anew = runner.restore_sampling(mine["sampler"])
     if begun_anew and hasattr(getattr(runner.algo, "replay_buffer", None), "end_episodes"):
         runner.algo.replay_buffer.end_episodes(begun_anew)  # What will be appended does not follow what is there.
-    runner.load_counters(run["runner"])
+    with reading(file, "run['runner']"):
+        runner.load_counters(run["runner"])
     if runner.rank == 0:
         logger.continue_rows(_table_of(file), run["n_rows"])
         logger.set_best_score(run["best_score"])
-    set_rng_states(mine["rng"])
-    logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {file}.")
+    with reading(file, f"{where}['rng']"):
+        set_rng_states(mine["rng"])
+    logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {printable(file)}.")
     if begun_anew and mine["sampler"] is not None:
         logger.log(
             f"{len(begun_anew)} environments begin a new episode: their states are not known (they have no get_state, or sampling was "
@@ -140,11 +190,14 @@ def restore(runner: Any, file: Path, snapshot: dict[str, Any]) -> int:
     return first_itr
 
 
-def load_training(runner: Any, snapshot: dict) -> None:
+def load_training(runner: Any, snapshot: dict, file: Any) -> None:
     """Put agent and algorithm into the state of a snapshot: what every process that trains must do."""
-    runner.agent.load_state_dict(snapshot["agent_state_dict"])
-    runner.algo.load_optim_state_dict(snapshot["optimizer_state_dict"])
-    runner.algo.load_training_state(snapshot["run"]["algo"])
+    with reading(file, "agent_state_dict"):
+        runner.agent.load_state_dict(snapshot["agent_state_dict"])
+    with reading(file, "optimizer_state_dict"):
+        runner.algo.load_optim_state_dict(snapshot["optimizer_state_dict"])
+    with reading(file, "run['algo']"):
+        runner.algo.load_training_state(snapshot["run"]["algo"])
 
 
 def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[str, Any]]:
@@ -171,7 +224,7 @@ def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[st
             return file, snapshot
         except ValueError as error:
             problems.append(str(error))
-            logger.warn(f"{error} Trying the one before it." if file != files[-1] else str(error))
+            logger.warn(printable(f"{error} Trying the one before it." if file != files[-1] else error))
     raise ValueError(f"No snapshot in {path} is readable. {' '.join(problems)}")
 
 
@@ -179,15 +232,62 @@ def read_snapshot(file: Path) -> dict[str, Any]:
     """Return the contents of a snapshot file; ValueError if it is damaged, or holds what would have to be executed."""
     check_archive(file)
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
+        snapshot = torch.load(file, map_location="cpu", weights_only=True)
+        _check_contents(snapshot)
+        return snapshot
     except Exception as error:  # Damaged files fail in many ways.
         raise ValueError(f"{file} is not a readable snapshot: {error}") from error
 
 
+def _check_contents(snapshot: Any) -> None:
+    """Raise ValueError, which says where, for what cannot have been saved, and would not do any good.
+
+    That is: an object of another kind; a tensor that shows more than the file holds; a container that is in several others, or in itself,
+    so that going through all of them would not end.
+    """
+    check_form(snapshot, dict, "The snapshot")
+    seen, waiting = {id(snapshot)}, [((), snapshot)]
+    while waiting:
+        path, container = waiting.pop()
+        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+            kind = type(value)
+            if kind in _CONTAINERS:
+                if value and id(value) in seen:
+                    raise ValueError(f"{_place(path, key)} is in other places of it, too.")
+                seen.add(id(value))
+                waiting.append(((path, key), value))
+            elif isinstance(value, torch.Tensor):
+                _check_tensor(value, lambda path=path, key=key: _place(path, key))
+            elif value is not None and kind not in LOADABLE_SCALARS:
+                raise ValueError(f"{_place(path, key)} is {shown(value)}, which is not saved as such.")
+
+
+def _place(path: tuple, key: Any) -> str:
+    """Where something is, given where its container is: () or (where that of the container is, its key in it)."""
+    return f"{_place(*path) if path else ''}[{shown(key)}]"
+
+
+def _check_tensor(tensor: torch.Tensor, place: Callable[[], str]) -> None:
+    if tensor.device.type != "cpu":
+        raise ValueError(f"{place()} is a tensor without memory.")
+    if tensor.layout is torch.strided and tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise ValueError(f"{place()} is a tensor of shape {list(tensor.shape)}, of which the file holds a part only.")
+    if tensor.dtype == torch.bool and tensor.numel() and tensor.view(torch.uint8).max() > 1:
+        raise ValueError(f"{place()} has bytes that are neither True nor False.")
+
+
 def check_archive(file: Path) -> None:
-    """Raise ValueError if a file is missing, or does not fit its checksums, which torch does not look at."""
+    """Raise ValueError if a file is missing, or does not fit its checksums, which torch does not look at.
+
+    Nothing in it is compressed, or there twice: what it holds is no more than its size.
+    """
     try:
         with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                raise zipfile.BadZipFile("it is compressed, which snapshots are not")
+            if sum(entry.file_size for entry in entries) > os.path.getsize(file):
+                raise zipfile.BadZipFile("it has more in it than its size")
             damaged = archive.testzip()
         if damaged is not None:
             raise zipfile.BadZipFile(f"{damaged} does not fit its checksum")
@@ -213,6 +313,7 @@ def _recency(file: Path) -> tuple[float, float, bool]:
     previous, number = re.fullmatch(r".*?(_previous)?(?:\.(\d+))?\.pkl", file.name).groups()
     try:
         steps = torch.load(file, map_location="cpu", weights_only=True, mmap=True).get("cum_steps", -1)
+        check_form(steps, (int, float), "cum_steps")
     except Exception:  # Damaged files fail in many ways.
         steps = math.inf
     return math.inf if number is None else int(number), steps, not previous
@@ -220,9 +321,11 @@ def _recency(file: Path) -> tuple[float, float, bool]:
 
 def check_settings(saved: dict, now: dict, file: Any) -> None:
     """ValueError, with every difference, unless the settings of a snapshot are those of this run."""
-    differences = [
-        f"{where}: {old!r} in the snapshot, {new!r} now" for where, old, new in _differences(saved, now, "") if old != new
-    ]
+    with reading(file, "run['settings']"):
+        differences = [
+            f"{where}: {shortened(repr(old), _LONGEST_SETTING)} in the snapshot, {shortened(repr(new), _LONGEST_SETTING)} now"
+            for where, old, new in _differences(saved, now, "")
+        ]
     if differences:
         raise ValueError(
             f"{file} is of a run with other settings, so it cannot be resumed with these. {'; '.join(differences)}. To train on "
@@ -341,7 +444,13 @@ class Background:
 
 def _parts_of(file: Path, replay: dict | None) -> list[Path]:
     """The files of replay that a snapshot names."""
-    return [] if replay is None else [beside(file, replay["directory"]) / name for name in replay["files"]]
+    if replay is None:
+        return []
+    check_form(replay, _REPLAY_FORM, f"replay of {file}")
+    for name in (replay["directory"], *replay["files"]):
+        if not is_file_name(name):
+            raise ValueError(f"replay of {file} names {shown(name)}, which is not in the directory of the run.")
+    return [beside(file, replay["directory"]) / name for name in replay["files"]]
 
 
 def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -> None:
@@ -367,7 +476,8 @@ def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -
         state = read_snapshot(path)
         if i == 0:
             state["complete"] = True  # What it leaves out has been overwritten by what follows.
-        buffer.load_state_dict(state)
+        with reading(path, "The replay"):
+            buffer.load_state_dict(state)
 
 
 def plain_infos(infos: Any) -> list:
@@ -375,11 +485,7 @@ def plain_infos(infos: Any) -> list:
     return [to_plain({name: value for name, value in info.items() if isinstance(value, (int, float, str))}) for info in infos]
 
 
-def infos_from_plain(plain: list, TrajInfoCls: Any) -> list:
-    """Invert `plain_infos`."""
-    infos = []
-    for saved in plain:
-        info = TrajInfoCls()
-        info.update(from_plain(saved))
-        infos.append(info)
-    return infos
+def infos_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_infos") -> list:
+    """Invert `plain_infos`; ValueError if it is something else."""
+    check_form(plain, list, name)
+    return [info_from_plain(saved, TrajInfoCls, f"{name}[{i}]") for i, saved in enumerate(plain)]

@@ -11,7 +11,10 @@ import numpy as np
 import torch
 
 from rlpyt.utils.logging import logger
+from rlpyt.utils.plain import check_form
 from rlpyt.utils.stopwatch import Stopwatch
+
+_COUNTERS = ("cum_steps", "cum_completed_trajs", "cum_eval_time", "_last_steps", "_last_updates", "cum_time")  # In snapshots.
 
 
 class Diagnostics:
@@ -42,12 +45,12 @@ class Diagnostics:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters after a row has been recorded."""
-        names = ("cum_steps", "cum_completed_trajs", "cum_eval_time", "_last_steps", "_last_updates")
-        return dict({name: getattr(self, name) for name in names}, cum_time=self.cum_time)
+        return dict({name: getattr(self, name) for name in _COUNTERS if name != "cum_time"}, cum_time=self.cum_time)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on counting from what `state_dict` returned."""
-        counters = dict(state)
+        check_form(state, dict.fromkeys(_COUNTERS, (int, float)), "diagnostics")
+        counters = {name: state[name] for name in _COUNTERS}
         self._last_time = time.monotonic()
         self._start_time = self._last_time - counters.pop("cum_time")
         vars(self).update(counters)

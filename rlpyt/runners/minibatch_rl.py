@@ -32,6 +32,7 @@ from rlpyt.utils.buffer import cloned
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import COMPLETE
+from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.prog_bar import ProgBarCounter
 from rlpyt.utils.recipes import Recorded, Script
 from rlpyt.utils.seed import make_seed, set_seed
@@ -368,6 +369,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def load_counters(self, counters: dict) -> None:
         """Go on counting from what `counters` returned; or stop at once, if that is of a run that is solved."""
+        check_counters(counters)
         self.diagnostics.load_state_dict(counters["diagnostics"])
         self._score, self._n_scored = counters.get("score"), counters.get("n_scored", 0)
         self.stop_reason = self.reason_to_stop(self._score, self._n_scored, self.diagnostics.cum_steps)
@@ -551,7 +553,8 @@ class MinibatchRl(MinibatchRlBase):
     def load_counters(self, counters: dict) -> None:
         """Extend the base class by the last trajectories."""
         super().load_counters(counters)
-        self._traj_infos.extend(infos_from_plain(counters["traj_infos"], self.sampler.TrajInfoCls))
+        traj_infos = infos_from_plain(counters.get("traj_infos"), self.sampler.TrajInfoCls)
+        self._traj_infos = deque(traj_infos, maxlen=self.log_traj_window)
 
     def store_batch(self, itr: int, traj_infos: list) -> None:
         """Keep what the sampler's batch `itr` yielded until the next row is logged."""
@@ -628,6 +631,13 @@ def snapshot_is_missing(directory: Any) -> RuntimeError:
         f"The last snapshot could not be saved, also when that was tried once more at the end of the run{': ' * bool(reasons)}{reasons}. "
         "Make room for it, and resume the run: it goes on from the snapshot before, if there is one."
     )
+
+
+def check_counters(counters: Any) -> None:
+    """Raise ValueError unless these are what a runner's `counters` returned, as far as all runners have the same."""
+    check_form(counters, dict(diagnostics=dict), "counters")
+    check_form(counters.get("score"), (int, float, type(None)), "counters['score']")
+    check_form(counters.get("n_scored", 0), NATURAL, "counters['n_scored']")
 
 
 def checked_stop_return(stop_return: Any) -> float | None:

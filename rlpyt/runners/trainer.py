@@ -33,19 +33,28 @@ from typing import Any
 import torch
 
 from rlpyt.experiment.snapshotter import SnapshotConfig, Snapshotter, find_snapshot
-from rlpyt.runners.checkpoint import beside
+from rlpyt.runners.checkpoint import FORMAT, beside, check_format, reading
 from rlpyt.runners.interrupt import CLOSING, HURRY, Interrupt
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, snapshot_is_missing
 from rlpyt.runners.record import write_record
 from rlpyt.runners.sync_rl import SyncRlMixin
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import check_runs_may_start
-from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+from rlpyt.utils.plain import NATURAL, NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.recipes import Script, running_script
 from rlpyt.utils.seed import get_seed, rng_states, seed_env, set_rng_states
 from rlpyt.utils.settings import COUNT, SEED, STEPS, checked
+from rlpyt.utils.text import printable
 
-FORMAT = 1
+_FORM = dict(  # Of the snapshots of an algorithm with a loop of its own, see `check_form`.
+    epoch=NATURAL,
+    cum_steps=NATURAL,
+    algo=dict,
+    sampler=(dict, type(None)),
+    trainer=dict(total_itr=NATURAL, cum_time=(int, float), episodes=object),
+    n_rows=NATURAL,
+    rng=dict,
+)
 _KEPT = (torch.Tensor, torch.Size, torch.dtype, torch.device)  # which a snapshot can hold, besides plain data
 
 
@@ -451,18 +460,23 @@ class Trainer:
         trainer = snapshot.get("trainer") if isinstance(snapshot, dict) else None
         if trainer is None:
             raise ValueError(f"{file} has not been saved by a Trainer. A runner goes on from those of runners, by its resume_from.")
-        if trainer["format"] != FORMAT:
-            raise ValueError(
-                f"{file} is of format {trainer['format']}, this version of rlpyt reads format {FORMAT}: use the one that saved it."
-            )
-        self._restored = file, snapshot
-        self._train_args = TrainArgs(**trainer["train_args"])
         is_of_runner = "run" in snapshot
+        with reading(file):
+            check_form(trainer, dict(format=NATURAL, train_args=dict), "trainer")
+            check_format(trainer["format"])
+            check_form(snapshot, dict(cum_steps=NATURAL) if is_of_runner else _FORM, "snapshot")
+        self._restored = file, snapshot
+        with reading(file, "trainer['train_args']"):
+            form = dict(n_epochs=NATURAL, batch_size=NATURAL if is_of_runner else (int, type(None)), start_epoch=NATURAL)
+            check_form(trainer["train_args"], form, "train_args")
+            self._train_args = TrainArgs(**trainer["train_args"])
         # A runner that was interrupted has not completed its epoch.
-        self._train_args.start_epoch = snapshot["cum_steps"] // self._train_args.batch_size if is_of_runner else snapshot["epoch"] + 1
+        batch_size = self._train_args.batch_size
+        self._train_args.start_epoch = snapshot["cum_steps"] // max(batch_size, 1) if is_of_runner else snapshot["epoch"] + 1
         self._total_env_steps = snapshot["cum_steps"]
         if not is_of_runner:
-            self.step_itr, self.step_episode = trainer["total_itr"], from_plain(trainer["episodes"])
+            with reading(file, "trainer['episodes']"):
+                self.step_itr, self.step_episode = trainer["total_itr"], from_plain(trainer["episodes"], "episodes")
         if self._algo is not None:
             self._load_algo()
         return dataclasses.replace(self._train_args)
@@ -491,8 +505,9 @@ class Trainer:
         self._cum_time, self._start_time = snapshot["trainer"]["cum_time"], time.monotonic()
         if logger.n_rows() == 0:
             logger.continue_rows(beside(file, "progress.csv"), snapshot["n_rows"])
-        set_rng_states(snapshot["rng"])
-        logger.log(f"Resumed after epoch {snapshot['epoch']} ({snapshot['cum_steps']:,} environment steps) from {file}.")
+        with reading(file, "rng"):
+            set_rng_states(snapshot["rng"])
+        logger.log(f"Resumed after epoch {snapshot['epoch']} ({snapshot['cum_steps']:,} environment steps) from {printable(file)}.")
 
     def _check_setup(self, what: str) -> None:
         if self._algo is None:
@@ -584,9 +599,11 @@ def _state_of(part: Any) -> dict[str, Any]:
 
 
 def load_state(part: Any, saved: dict[str, Any], file: Any) -> None:
-    """Invert `_state_of`."""
+    """Invert `_state_of`; ValueError if it is the state of something else, or damaged."""
     name = type(part).__name__
-    if saved["class"] != name:
-        raise ValueError(f"{file} is of a {saved['class']}, and cannot be the state of a {name}.")
-    state = from_plain(saved["state"])
-    part.load_state_dict(state) if _has_state_dict(part) else part.__setstate__(state)
+    with reading(file, f"The state of {name}"):
+        check_form(saved, {"class": str, "state": object}, "state")
+        if saved["class"] != name:
+            raise ValueError(f"it is of a {saved['class']}, and cannot be the state of a {name}.")
+        state = from_plain(saved["state"], name)
+        part.load_state_dict(state) if _has_state_dict(part) else part.__setstate__(state)

@@ -6,6 +6,7 @@ from collections import namedtuple
 from typing import Any
 
 from rlpyt.utils.collections import AttrDict, namedarraytuple
+from rlpyt.utils.plain import from_plain, shown
 
 # What an agent is given for one step. It lives here, and not with the agents, so that environment workers need not import torch.
 AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "prev_reward"])
@@ -152,3 +153,16 @@ class TaskTrajInfo(TrajInfo):
         name = self.task_names[task] if task < len(self.task_names) else task
         self[f"Task{name}Return"] = self.Return
         return self
+
+
+def info_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_info") -> TrajInfo:
+    """Return a TrajInfo with the fields that `to_plain` returned of one; ValueError if it is something else."""
+    fields = from_plain(plain, name)
+    if not isinstance(fields, dict):
+        raise ValueError(f"{name} is {shown(fields)}, and not the fields of a TrajInfo.")
+    for field in fields:
+        if not isinstance(field, str) or callable(getattr(TrajInfoCls, field, None)):
+            raise ValueError(f"{name} has {shown(field)}, which is no field of a TrajInfo.")  # But a method, say.
+    info = TrajInfoCls()
+    info.update(fields)
+    return info

@@ -17,12 +17,12 @@ from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np, check_same_form, max_timeouts
-from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer
+from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer, info_from_plain
 from rlpyt.samplers.episodes import episode_tracker, has_own_step
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.gym_wrapper import fits_losslessly
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves
-from rlpyt.utils.plain import NotPlain, from_plain, to_plain
+from rlpyt.utils.plain import NotPlain, check_form, check_number, from_plain, shown, to_plain
 from rlpyt.utils.seed import env_seed, rng, rng_states, seed_env, set_rng_states
 
 
@@ -445,25 +445,41 @@ class TrainingCollector(DecorrelatingStartCollector):
             when the run began.
         """
         nothing = [None] * len(self.envs)
-        state = state or dict(inputs=[], envs=nothing, traj_infos=nothing, standing=[], rng=None)
-        for leaf, saved in zip(buffer_leaves(agent_inputs), state["inputs"]):
-            leaf[...] = from_plain(saved)
+        unknown = dict(inputs=[], envs=nothing, traj_infos=nothing, standing=[], rng=None)
+        state = unknown if state is None else state
+        check_form(state, dict(inputs=list, envs=list, traj_infos=list, standing=[tuple], rng=object), "collector")
+        for name, n in (("inputs", len(buffer_leaves(agent_inputs))), ("envs", len(self.envs)), ("traj_infos", len(self.envs))):
+            if state is not unknown and len(state[name]) != n:
+                raise ValueError(f"collector[{name!r}] has {len(state[name])} entries, and not {n}.")
+        for i, (leaf, saved) in enumerate(zip(buffer_leaves(agent_inputs), state["inputs"])):
+            array = from_plain(saved, f"collector['inputs'][{i}]")
+            if not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
+                raise ValueError(f"collector['inputs'][{i}] is {shown(array)}, and not an array {list(leaf.shape)} of {leaf.dtype}.")
+            leaf[...] = array
+        for b, _ in state["standing"]:
+            check_number(b, len(self.envs) - 1, "The number of an environment in collector['standing']")
         self._bind(agent_inputs, traj_infos)
         begun_anew = []
         for b, (env, env_state, info) in enumerate(zip(self.envs, state["envs"], state["traj_infos"], strict=True)):
             if env_state is None or info is None:
                 begun_anew.append(b)
             else:
-                traj_infos[b] = self.TrajInfoCls()
-                set_state(env, env_state)
-                traj_infos[b].update(from_plain(info))
+                traj_infos[b] = info_from_plain(info, self.TrajInfoCls, f"collector['traj_infos'][{b}]")
+                self._set_env_state(b, env, env_state)
         self._begin_anew(begun_anew, agent_inputs, traj_infos, itr, "when the run was resumed")
         self._standing = [(b, is_over) for b, is_over in state["standing"] if b not in begun_anew]
         standing = [b for b, _ in self._standing]
         self._running = [running for running in self._all_running if running[0] not in standing]
         if state["rng"] is not None:
-            set_rng_states(state["rng"])
+            set_rng_states(state["rng"], "collector['rng']")
         return begun_anew
+
+    def _set_env_state(self, b: int, env: Any, state: Any) -> None:
+        try:
+            set_state(env, state)
+        except Exception as error:
+            _EnvCalls(self.envs, self.env_ranks).explain(error, b, "in set_state, when the run was resumed")
+            raise
 
     # Other environments ---------------------------------------------------------------------------------------------
     def update_envs(self, updates: list, all_envs: list, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:

@@ -2,19 +2,38 @@
 
 `torch.load(..., weights_only=True)` reads Python's numbers, strings, bytes and containers. Numpy's arrays, scalars and generators are
 written as tagged tuples of those, so that each comes back with its own type, and workers without an agent need no torch for it.
+
+Whoever reads plain data runs no code of whoever wrote them: kinds and generators are looked up in tables, and what does not fit is a
+ValueError that says where it is.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
+import re
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+NATURAL = "a whole number from 0 on"  # A form, see `check_form`.
+DEEPEST = 100  # containers in one another
 _PLAIN = (bool, int, float, str, bytes, type(None))
+_CONTAINERS = (list, dict, OrderedDict, set, frozenset, deque)
+_BIT_GENERATORS = {
+    cls.__name__: cls
+    for cls in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
+}
+_DTYPE = re.compile(r"[<>|]([biufc][0-9]{1,2}|[SU][0-9]{1,9})")
+_MOST_DIMENSIONS = 32  # of arrays, in all versions of numpy
+_HIGHEST_CHARACTER = 0x10FFFF
+_MT19937_WORDS = 624
+_HIGHEST_NUMBER = 2**128 - 1
+# The highest values of other numbers in the states of generators. Numpy takes any, and uses some of them as indexes into memory.
+_HIGHEST = dict(pos=_MT19937_WORDS, buffer_pos=4, has_uint32=1, has_gauss=1, uinteger=2**32 - 1)
 
 
 class NotPlain(TypeError):
@@ -25,7 +44,7 @@ def to_plain(value: Any, name: str = "value", keep: tuple[type, ...] = ()) -> An
     """Return plain data that `from_plain` turns back into an equal object.
 
     Takes numbers, strings, bytes and None; numpy's arrays, scalars and random generators; `random.Random`; and dicts, lists, tuples,
-    deques and sets of these.
+    deques and sets of these, up to `DEEPEST` in one another.
 
     Args:
         value: the object.
@@ -35,52 +54,148 @@ def to_plain(value: Any, name: str = "value", keep: tuple[type, ...] = ()) -> An
     Raises:
         NotPlain: something else is inside.
     """
+    return _written(value, name, keep, 0)
+
+
+def _written(value: Any, name: str, keep: tuple[type, ...], depth: int) -> Any:
     if type(value) in _PLAIN or isinstance(value, keep):
         return value
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufcSU":
         return ("array" if isinstance(value, np.ndarray) else "scalar", [value.dtype.str, list(value.shape), value.tobytes()])
-    if isinstance(value, np.random.Generator):
-        return ("generator", json.dumps(_with_lists(value.bit_generator.state)))
+    if isinstance(value, np.random.Generator) and type(value.bit_generator).__name__ in _BIT_GENERATORS:
+        return ("generator", generator_state(value))
     if isinstance(value, np.random.RandomState):
-        return ("random_state", to_plain(value.get_state()))
+        return ("random_state", _written(value.get_state(), name, (), depth))
     if isinstance(value, random.Random):
         return ("random", json.dumps(value.getstate()))
+    if depth == DEEPEST:
+        raise NotPlain(f"{name} is more than {DEEPEST} containers deep.")
     if type(value) in (list, tuple, deque, set):
-        items = [to_plain(item, f"{name}[{i}]", keep) for i, item in enumerate(value)]
+        items = [_written(item, f"{name}[{i}]", keep, depth + 1) for i, item in enumerate(value)]
         return (type(value).__name__, items, value.maxlen) if isinstance(value, deque) else (type(value).__name__, items)
     if type(value) in (dict, OrderedDict):
-        items = [(to_plain(key, f"a key of {name}"), to_plain(item, f"{name}[{key!r}]", keep)) for key, item in value.items()]
+        items = [
+            (_written(key, f"a key of {name}", (), depth + 1), _written(item, f"{name}[{key!r}]", keep, depth + 1))
+            for key, item in value.items()
+        ]
         return ("dict" if type(value) is dict else "ordered_dict", items)
     raise NotPlain(f"{name} is a {type(value).__module__}.{type(value).__qualname__}.")
 
 
-def from_plain(plain: Any) -> Any:
-    """Invert `to_plain`."""
+def from_plain(plain: Any, name: str = "value") -> Any:
+    """Invert `to_plain`.
+
+    Args:
+        plain: what `to_plain` returned, as far as can be trusted.
+        name: what messages call it.
+
+    Raises:
+        ValueError: it is something else; the message says where.
+    """
+    return _read(plain, name, 0)
+
+
+def _read(plain: Any, name: str, depth: int) -> Any:
     if type(plain) is not tuple:
+        if type(plain) in _CONTAINERS:
+            raise ValueError(f"{name} is {shown(plain)}, and not the plain data of one.")
         return plain
-    kind, content, *more = plain
-    if kind in ("array", "scalar"):
-        dtype, shape, data = content
-        array = np.frombuffer(data, dtype).reshape(shape)
-        return array.copy() if kind == "array" else array[()]
-    if kind == "generator":
-        state = json.loads(content)
-        generator = np.random.Generator(getattr(np.random, state["bit_generator"])())
-        generator.bit_generator.state = _with_arrays(state)
-        return generator
-    if kind == "random_state":
-        generator = np.random.RandomState()
-        generator.set_state(from_plain(content))
-        return generator
-    if kind == "random":
-        generator = random.Random()
-        version, numbers, gauss = json.loads(content)
-        generator.setstate((version, tuple(numbers), gauss))
-        return generator
-    if kind in ("dict", "ordered_dict"):
-        return (dict if kind == "dict" else OrderedDict)((from_plain(key), from_plain(item)) for key, item in content)
-    items = [from_plain(item) for item in content]
-    return dict(list=list, tuple=tuple, set=set)[kind](items) if kind != "deque" else deque(items, *more)
+    kind, *content = plain or (None,)
+    reader = _READERS.get(kind) if type(kind) is str else None
+    if reader is None or len(content) != 1 + (kind == "deque"):
+        raise ValueError(f"{name} is {shown(kind)} with {len(content)} parts, and not plain data: that is one of {', '.join(_READERS)}.")
+    if depth > DEEPEST:
+        raise ValueError(f"{name} is more than {DEEPEST} containers deep.")
+    try:
+        return reader(*content, name, depth)
+    except (TypeError, KeyError, OverflowError, RecursionError) as error:  # What is left to numpy and json.
+        raise ValueError(f"{name} is no {kind}: {error}") from error
+
+
+# --- Arrays -----------------------------------------------------------------------------------------------------------
+def _read_array(content: Any, name: str, depth: int) -> np.ndarray:
+    check_form(content, list, name)
+    if len(content) != 3:
+        raise ValueError(f"{name} has {len(content)} parts, and not the dtype, shape and bytes of an array.")
+    text, shape, data = content
+    check_form(shape, [NATURAL], f"the shape of {name}")
+    check_form(data, bytes, f"the memory of {name}")
+    if not (isinstance(text, str) and _DTYPE.fullmatch(text) and np.dtype(text).str == text):
+        raise ValueError(f"{name} has dtype {shown(text)}, which is none of numbers, bytes or characters.")
+    dtype = np.dtype(text)
+    if len(shape) > _MOST_DIMENSIONS or len(data) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{name} has {len(data)} bytes, which do not make up shape {shown(tuple(shape))} of {text}.")
+    if dtype.kind == "b" and data.translate(None, b"\0\1"):
+        raise ValueError(f"{name} has bytes that are neither True nor False.")
+    if dtype.kind == "U" and data and np.frombuffer(data, f"{text[0]}u4").max() > _HIGHEST_CHARACTER:
+        raise ValueError(f"{name} has characters that do not exist.")
+    return np.ndarray(shape, dtype, data).copy()
+
+
+def _read_scalar(content: Any, name: str, depth: int) -> np.generic:
+    array = _read_array(content, name, depth)
+    if array.shape != ():
+        raise ValueError(f"{name} has shape {array.shape}, and not that of a single number.")
+    return array[()]
+
+
+# --- Random numbers ---------------------------------------------------------------------------------------------------
+def generator_state(generator: np.random.Generator) -> str:
+    """Return the state of a generator as a text, for `set_generator_state`."""
+    return json.dumps(_with_lists(generator.bit_generator.state))
+
+
+def set_generator_state(generator: np.random.Generator, text: Any, name: str = "rng") -> None:
+    """Put a generator into a state that `generator_state` returned of one of the same kind; ValueError if it is something else."""
+    try:
+        state = _with_arrays(_json(text, name), generator.bit_generator.state, name)
+        generator.bit_generator.state = state
+    except (TypeError, KeyError, OverflowError) as error:
+        raise ValueError(f"{name} is no state of a generator: {error}") from error
+
+
+def set_legacy_state(generator: Any, state: Any, name: str = "rng") -> None:
+    """Put a RandomState, or the module `numpy.random`, into what its ``get_state()`` returned; ValueError if it is something else."""
+    if isinstance(state, tuple) and len(state) == 5:
+        kind, key, pos, has_gauss, gauss = state
+        state = dict(bit_generator=kind, state=dict(key=key, pos=pos), has_gauss=has_gauss, gauss=gauss)
+    try:
+        generator.set_state(_with_arrays(state, generator.get_state(legacy=False), name))
+    except (TypeError, KeyError, OverflowError) as error:
+        raise ValueError(f"{name} is no state of a generator: {error}") from error
+
+
+def set_python_state(generator: Any, state: Any, name: str = "rng") -> None:
+    """Put a `random.Random`, or the module `random`, into what its ``getstate()`` returned; ValueError if it is something else."""
+    is_form = isinstance(state, (list, tuple)) and len(state) == 3 and state[0] == 3 and isinstance(state[1], (list, tuple))
+    if not (is_form and len(state[1]) == _MT19937_WORDS + 1 and isinstance(state[2], (float, type(None)))):
+        raise ValueError(f"{name} is {shown(state)}, and not the state of Python's random numbers.")
+    for i, number in enumerate(state[1]):
+        check_number(number, 2**32 - 1 if i < _MT19937_WORDS else _MT19937_WORDS, f"{name}[1][{i}]")
+    generator.setstate((3, tuple(state[1]), state[2]))
+
+
+def _read_generator(text: Any, name: str, depth: int) -> np.random.Generator:
+    state = _json(text, name)
+    check_form(state, dict(bit_generator=str), name)
+    if state["bit_generator"] not in _BIT_GENERATORS:
+        kind = shown(state["bit_generator"])
+        raise ValueError(f"{name} is of the bit generator {kind}, which is none of {', '.join(_BIT_GENERATORS)}.")
+    generator = np.random.Generator(_BIT_GENERATORS[state["bit_generator"]](0))
+    set_generator_state(generator, text, name)
+    return generator
+
+
+def _read_random_state(content: Any, name: str, depth: int) -> np.random.RandomState:
+    generator = np.random.RandomState(0)
+    set_legacy_state(generator, _read(content, name, depth + 1), name)
+    return generator
+
+
+def _read_random(text: Any, name: str, depth: int) -> random.Random:
+    generator = random.Random(0)
+    set_python_state(generator, _json(text, name), name)
+    return generator
 
 
 def _with_lists(state: Any) -> Any:
@@ -90,10 +205,130 @@ def _with_lists(state: Any) -> Any:
     return {"array": state.tolist(), "dtype": state.dtype.str} if isinstance(state, np.ndarray) else state
 
 
-def _with_arrays(state: Any) -> Any:
-    """Invert `_with_lists`."""
-    if not isinstance(state, dict):
+def _with_arrays(state: Any, like: Any, name: str, highest: int = _HIGHEST_NUMBER) -> Any:
+    """Invert `_with_lists`; what it returns has the form of the state `like`, or it is a ValueError."""
+    if isinstance(like, np.ndarray):
+        if isinstance(state, Mapping):
+            check_form(state, dict(array=list, dtype=str), name)
+            for i, number in enumerate(state["array"]):
+                check_number(number, np.iinfo(like.dtype).max, f"{name}[{i}]")
+            state = np.array(state["array"], like.dtype) if state["dtype"] == like.dtype.str else state
+        if not isinstance(state, np.ndarray) or (state.dtype, state.shape) != (like.dtype, like.shape):
+            raise ValueError(f"{name} is {shown(state)}, and not an array of {like.dtype} {list(like.shape)}.")
         return state
-    if set(state) == {"array", "dtype"}:
-        return np.array(state["array"], state["dtype"])
-    return {key: _with_arrays(value) for key, value in state.items()}
+    if isinstance(like, Mapping):
+        if not isinstance(state, Mapping) or state.keys() != like.keys():
+            raise ValueError(f"{name} is {shown(state)}, and not a dictionary of {', '.join(like)}.")
+        return {key: _with_arrays(state[key], value, f"{name}[{key!r}]", _HIGHEST.get(key, highest)) for key, value in like.items()}
+    if isinstance(like, int):
+        check_number(state, highest, name)
+    elif type(state) is not type(like) or (isinstance(like, str) and state != like):
+        raise ValueError(f"{name} is {shown(state)}, and not {'such as ' if isinstance(like, float) else ''}{like!r}.")
+    return state
+
+
+def _json(text: Any, name: str) -> Any:
+    check_form(text, str, name)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name} is not readable as JSON: {error}") from error
+
+
+# --- Containers -------------------------------------------------------------------------------------------------------
+def _read_items(content: Any, name: str, depth: int) -> list:
+    check_form(content, list, name)
+    return [_read(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(content)]
+
+
+def _read_tuple(content: Any, name: str, depth: int) -> tuple:
+    return tuple(_read_items(content, name, depth))
+
+
+def _read_set(content: Any, name: str, depth: int) -> set:
+    items = _read_items(content, name, depth)
+    if len(set(items)) < len(items):
+        raise ValueError(f"{name} is a set that has something twice.")
+    return set(items)
+
+
+def _read_deque(content: Any, maxlen: Any, name: str, depth: int) -> deque:
+    items = _read_items(content, name, depth)
+    if maxlen is not None:
+        check_number(maxlen, 2**62, f"the length of {name}")
+        if len(items) > maxlen:
+            raise ValueError(f"{name} has {len(items)} items, and may have {maxlen}.")
+    return deque(items, maxlen)
+
+
+def _read_dict(content: Any, name: str, depth: int) -> dict:
+    check_form(content, [tuple], name)
+    contents = {}
+    for i, pair in enumerate(content):
+        if len(pair) != 2:
+            raise ValueError(f"Item {i} of {name} has {len(pair)} parts, and not a key and a value.")
+        key = _read(pair[0], f"key {i} of {name}", depth + 1)
+        to_plain(key)  # Or an error: what writers may keep as it is, such as tensors, are no keys.
+        if key in contents:
+            raise ValueError(f"{name} has the key {shown(key)} twice.")
+        contents[key] = _read(pair[1], f"{name}[{shown(key)}]", depth + 1)
+    return contents
+
+
+def _read_ordered_dict(content: Any, name: str, depth: int) -> OrderedDict:
+    return OrderedDict(_read_dict(content, name, depth))
+
+
+_READERS: dict[str, Callable] = dict(
+    array=_read_array,
+    scalar=_read_scalar,
+    generator=_read_generator,
+    random_state=_read_random_state,
+    random=_read_random,
+    list=_read_items,
+    tuple=_read_tuple,
+    set=_read_set,
+    deque=_read_deque,
+    dict=_read_dict,
+    ordered_dict=_read_ordered_dict,
+)
+
+
+# --- Forms ------------------------------------------------------------------------------------------------------------
+def check_form(value: Any, form: Any, name: str) -> None:
+    """Raise ValueError, which says where, unless a value has a form.
+
+    Args:
+        value: what somebody has written.
+        form: a type, or several; NATURAL; a dictionary with the forms of entries that a dictionary must have; or a list with the form of
+            each item of a list.
+        name: what messages call the value.
+    """
+    if form is NATURAL:
+        check_number(value, 2**62, name)
+        return
+    types = (type(form),) if isinstance(form, (dict, list)) else form if isinstance(form, tuple) else (form,)
+    is_number = int in types and isinstance(value, np.integer)
+    if not (isinstance(value, types) or is_number) or (isinstance(value, bool) and not {bool, object} & {*types}):
+        raise ValueError(f"{name} is {shown(value)}, and not {' or '.join(each.__name__ for each in types)}.")
+    for key, each in form.items() if isinstance(form, dict) else ():
+        if key not in value:
+            raise ValueError(f"{name} has no {key!r}.")
+        check_form(value[key], each, f"{name}[{key!r}]")
+    for i, item in enumerate(value) if isinstance(form, list) else ():
+        check_form(item, form[0], f"{name}[{i}]")
+
+
+def check_number(value: Any, highest: int, name: str) -> None:
+    """Raise ValueError unless a value is an integer from 0 to `highest`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= highest:
+        raise ValueError(f"{name} is {shown(value)}, and not a whole number from 0 to {highest}.")
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it, however large it is."""
+    if isinstance(value, (str, bytes)):
+        return repr(value[:40]) + ("..." if len(value) > 40 else "")
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value) if type(value) in _PLAIN else f"a {type(value).__name__}"

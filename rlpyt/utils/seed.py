@@ -7,7 +7,6 @@ spread over.
 torch is imported only by `set_seed`, and by it only if asked to: environment workers do without.
 """
 
-import json
 import operator
 import os
 import random
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.utils.plain import from_plain, to_plain
+from rlpyt.utils.plain import check_form, from_plain, set_legacy_state, set_python_state, shown, to_plain
 
 # The codes are part of what a seed means: append to the table, never renumber it.
 PURPOSES = {"train_env": 0, "eval_env": 1, "decorrelation": 2, "agent": 3, "algo": 4, "example": 5}
@@ -244,16 +243,6 @@ class OwnRandomNumbers:
         self._rng, self._pid = rng, os.getpid()
 
 
-def rng_state(generator: np.random.Generator) -> str:
-    """The state of a generator as plain text, for a checkpoint."""
-    return json.dumps(generator.bit_generator.state)
-
-
-def set_rng_state(generator: np.random.Generator, state: str) -> None:
-    """Restore what `rng_state` returned."""
-    generator.bit_generator.state = json.loads(state)
-
-
 def rng_states() -> dict:
     """The states of this process's generators, those that `set_seed` seeds, as plain data."""
     states = dict(python=to_plain(random.getstate()), numpy=to_plain(np.random.get_state()))
@@ -266,16 +255,23 @@ def rng_states() -> dict:
     return states
 
 
-def set_rng_states(states: dict) -> None:
-    """Restore what `rng_states` returned."""
-    random.setstate(from_plain(states["python"]))
-    np.random.set_state(from_plain(states["numpy"]))
+def set_rng_states(states: dict, name: str = "rng") -> None:
+    """Restore what `rng_states` returned; ValueError if it is something else."""
+    check_form(states, dict(python=tuple, numpy=tuple), name)
+    set_python_state(random, from_plain(states["python"], f"{name}['python']"), f"{name}['python']")
+    set_legacy_state(np.random, from_plain(states["numpy"], f"{name}['numpy']"), f"{name}['numpy']")
     if "torch" in states:
         import torch
 
-        torch.set_rng_state(states["torch"])
-        if "cuda" in states and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(states["cuda"][: torch.cuda.device_count()])
+        own, saved = torch.get_rng_state(), states["torch"]
+        if not isinstance(saved, torch.Tensor) or (saved.shape, saved.dtype) != (own.shape, own.dtype):
+            raise ValueError(f"{name}['torch'] is {shown(saved)}, and not the {len(own)} bytes of the state of torch's random numbers.")
+        try:
+            torch.set_rng_state(saved)
+            if "cuda" in states and torch.cuda.is_available():
+                torch.cuda.set_rng_state_all(states["cuda"][: torch.cuda.device_count()])
+        except (RuntimeError, TypeError, AttributeError) as error:
+            raise ValueError(f"{name} does not have the states of torch's random numbers: {error}") from error
 
 
 def _permute_32_bits(x: int, *keys: int) -> int:

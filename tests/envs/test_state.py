@@ -126,3 +126,27 @@ def test_plain_data_may_hold_what_the_file_can_hold_besides():
         to_plain(dict(a=[weights]))
     back = from_plain(through_a_file(to_plain(dict(a=[weights, torch.Size((2, 3))], b=np.float32(1)), keep=(torch.Tensor, torch.Size))))
     assert torch.equal(back["a"][0], weights) and back["a"][1] == torch.Size((2, 3)) and type(back["b"]) is np.float32
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda state: state[-1].update(step=("plain", 5)), "CartPoleEnv.step is no attribute that has a state"),
+        (lambda state: state[-1].update({"a b": ("plain", 5)}), "CartPoleEnv.a b is no attribute"),
+        (lambda state: state[-1].update(env=("plain", 5)), "CartPoleEnv.env is not of the kind|CartPoleEnv.env is no attribute"),
+        (lambda state: state[-1].update(action_space=("plain", 5)), "CartPoleEnv.action_space is not of the kind 'space'"),
+        (lambda state: state[-1].update(action_space=("space", 5)), "CartPoleEnv.action_space is 5, and not random numbers"),
+        (lambda state: state[-1].update(state=("nokind", 5)), "CartPoleEnv.state is not of the kind 'plain'"),
+        (lambda state: state[-1].update(state=("plain", ("array", ["O", [1], b""]))), "CartPoleEnv.state has dtype 'O'"),
+        (lambda state: state.pop(), r"The state is of \d environments in one another"),
+        (lambda state: state.__setitem__(-1, 5), "CartPoleEnv is 5, and not dict"),
+    ],
+)
+def test_a_state_takes_the_place_of_attributes_and_of_no_method(change, said):
+    env = make(id="CartPole-v1")
+    env.reset()
+    state = get_state(env)
+    set_state(env, state)
+    change(state["env"])
+    with pytest.raises(ValueError, match=said):
+        set_state(env, state)

@@ -6,12 +6,15 @@ import json
 import multiprocessing
 import os
 import pickle
+import random
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from damage import damaged
 from policies_for_tests import NoisyEnvironment
 from tiers import full, processes, thinned
 
@@ -515,8 +518,30 @@ def test_a_snapshot_of_another_format_is_refused(tmp_path):
     snapshot = torch.load(tmp_path / "params.pkl", weights_only=True)
     snapshot["trainer"]["format"] += 1
     torch.save(snapshot, tmp_path / "params.pkl")
-    with pytest.raises(ValueError, match="params.pkl is of format 2, this version of rlpyt reads format 1"):
+    with pytest.raises(ValueError, match="params.pkl cannot be resumed: it is of format 2, this version of rlpyt reads format 1"):
         resume_learner(tmp_path, tmp_path / "b")
+    snapshot["trainer"].update(format=1, train_args=dict(snapshot["trainer"]["train_args"], n_epochs="3"))
+    torch.save(snapshot, tmp_path / "params.pkl")
+    with pytest.raises(ValueError, match=r"trainer\['train_args'\] of .*train_args\['n_epochs'\] is '3'"):
+        resume_learner(tmp_path, tmp_path / "b")
+
+
+@pytest.mark.parametrize("n", thinned([20, 100], quick=[20]))
+def test_a_changed_snapshot_is_refused_or_restored(n, tmp_path):
+    train_learner(tmp_path, n_epochs=1)
+    snapshot, choices, refused = torch.load(tmp_path / "params.pkl", weights_only=True), random.Random(n), 0
+    for _ in range(n):
+        with suppress(RecursionError, NotImplementedError):  # What cannot be written.
+            torch.save(damaged(snapshot, choices), tmp_path / "params.pkl")
+        try:
+            trainer = Trainer(SnapshotConfig(str(tmp_path / "b"), "none"))
+            trainer.setup(Learner())
+            trainer.restore(tmp_path)
+            next(trainer.step_epochs(), None)  # Which puts the rest back.
+        except ValueError as error:
+            refused += 1
+            assert "params.pkl" in str(error)
+    assert refused > n / 4
 
 
 def test_restoring_runs_no_code(tmp_path):

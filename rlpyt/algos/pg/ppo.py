@@ -12,6 +12,7 @@ from rlpyt.algos.hyperparameters import OF_POLICY_GRADIENTS
 from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
 from rlpyt.utils.buffer import buffer_method, buffer_to
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, POSITIVE, checked
 from rlpyt.utils.tensor import valid_mean
@@ -173,7 +174,9 @@ class PPO(PolicyGradientAlgo):
         """Restore what `training_state` returned."""
         super().load_training_state(state)
         if self.lr_scheduler is not None:
-            self.lr_scheduler.last_epoch = state.get("lr_scheduler_itr", self.lr_scheduler.last_epoch)
+            last_epoch = state.get("lr_scheduler_itr", self.lr_scheduler.last_epoch)
+            check_form(last_epoch, int, "algo['lr_scheduler_itr']")
+            self.lr_scheduler.last_epoch = last_epoch
 
     def loss(
         self,

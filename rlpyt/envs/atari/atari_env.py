@@ -22,7 +22,7 @@ from rlpyt.samplers.collections import TrajInfo
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.int_box import IntBox
 from rlpyt.utils.misc import did_you_mean
-from rlpyt.utils.plain import from_plain, to_plain
+from rlpyt.utils.plain import check_form, from_plain, shown, to_plain
 
 # Images this small gain nothing from threads, and OpenCV's threads do not survive a fork: switched off at import, so that there
 # are none when workers are forked (switching them off in a forked worker would wait for threads that no longer exist).
@@ -292,9 +292,17 @@ class AtariEnv(Env):
 
     def set_state(self, state: dict) -> None:
         """Go on from what `get_state` returned."""
-        self.ale.restoreSystemState(ale_py.ALEState(state["ale"]))
-        for name in _STATE:
-            value = from_plain(state[name])
+        check_form(state, dict.fromkeys(("ale", *_STATE), object), "The state of AtariEnv")
+        check_form(state["ale"], bytes, "The state of ALE")
+        values = {name: from_plain(state[name], name) for name in _STATE}
+        for name, value in values.items():
+            if _form(value) != _form(getattr(self, name)):
+                raise ValueError(f"{name} of the state is {shown(value)}, and not such as {shown(getattr(self, name))}.")
+        try:
+            self.ale.restoreSystemState(ale_py.ALEState(state["ale"]))
+        except (RuntimeError, SystemError) as error:
+            raise ValueError("The state of ALE is damaged: the emulator does not take it.") from error
+        for name, value in values.items():
             if isinstance(value, np.ndarray):
                 getattr(self, name)[...] = value  # There are views of it.
             else:
@@ -372,3 +380,8 @@ ACTION_MEANING = {
 }
 
 ACTION_INDEX = {meaning: index for index, meaning in ACTION_MEANING.items()}
+
+
+def _form(value: Any) -> tuple:
+    """What values of the same attribute have in common."""
+    return type(value), getattr(value, "shape", None), getattr(value, "dtype", None)

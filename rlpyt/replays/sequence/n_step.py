@@ -8,7 +8,7 @@ import numpy as np
 
 from rlpyt.replays.base import EXAMPLE
 from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
-from rlpyt.replays.n_step import BaseNStepReturnBuffer, named_leaves
+from rlpyt.replays.n_step import BaseNStepReturnBuffer, check_saved, named_leaves
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
@@ -217,11 +217,10 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
                 chunk |= {name: torchify_buffer(leaf) for name, leaf in named_leaves(states, "prev_rnn_state")}
         return s
 
-    def _check_chunk(self, chunk: dict[str, Any]) -> None:
-        super()._check_chunk(chunk)
+    def _check_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
+        super()._check_chunk(chunk, number, n)
         for name, leaf in named_leaves(self.samples_prev_rnn_state, "prev_rnn_state"):
-            if name not in chunk or tuple(chunk[name].shape[1:]) != leaf.shape[1:]:
-                raise ValueError(f"The saved replay buffer has no '{name}' of shape {leaf.shape[1:]}: make it with the same agent.")
+            check_saved(chunk, name, (len(self._states_of(number, n)), *leaf.shape[1:]), leaf.dtype)
 
     def _load_chunk(self, chunk: dict[str, Any], n: int) -> None:
         super()._load_chunk(chunk, n)

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlpyt.envs.base import as_flag, fast_reset, fast_step, write_observation
 from rlpyt.episodes.specs import STEP_TYPES, EnvSpec, EnvStep, StepType, checked_reset, checked_step
+from rlpyt.utils.plain import check_form, set_legacy_state, set_python_state
 
 GOES_ON, TERMINAL, TIMEOUT = 0, int(StepType.TERMINAL), int(StepType.TIMEOUT)
 
@@ -175,7 +176,10 @@ class RandomState:
         return dict(python=python, numpy=numpy_, torch=None if torch_ is None else torch_.numpy(), torch_seed=self._torch_seed)
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from what `state_dict` returned."""
+        """Go on from what `state_dict` returned; ValueError if it is something else."""
+        check_form(state, {"python": tuple, "numpy": object, "torch": object, "torch_seed": object}, "random")
+        set_python_state(random.Random(0), state["python"], "random['python']")  # They are used later: it must be known now that they can.
+        set_legacy_state(np.random.RandomState(0), state["numpy"], "random['numpy']")
         torch_ = None if state["torch"] is None else sys.modules["torch"].from_numpy(state["torch"].copy())
         self._own, self._torch_seed = (state["python"], state["numpy"], torch_), state["torch_seed"]
 

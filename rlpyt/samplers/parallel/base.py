@@ -16,6 +16,7 @@ from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
 from rlpyt.samplers.workers import WorkerPool, allowed_cpus, check_affinity, split_evenly
 from rlpyt.utils.buffer import np_mp_array
+from rlpyt.utils.plain import check_form
 
 EVAL_TRAJ_CHECK = 0.1  # Unused: episodes of an evaluation are shared out beforehand, so nobody polls for them.
 
@@ -115,9 +116,14 @@ class ParallelSamplerBase(BaseSampler):
 
         Those are all if environments are shared out among workers in another way than they were, or sampling was abandoned.
         """
+        check_form(state, dict(itr=int), "sampler")
+        if set(state) != {"itr"}:  # Sampling was not abandoned.
+            check_form(state, dict(agent=object, columns=list, itr=int, workers=list), "sampler")
         fits = state.get("columns") == self._all_columns()
         if fits and state["agent"] is not None:
             self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
+        if fits and len(state["workers"]) != len(self._columns):
+            raise ValueError(f"sampler['workers'] has {len(state['workers'])} entries, and not {len(self._columns)}.")
         workers = state["workers"] if fits else [None] * len(self._columns)
         replies = self._ask("load", (state["itr"], workers), "restoring environments")
         return self._columns_begun_anew(replies)

@@ -10,12 +10,13 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rlpyt.envs.state import get_state, set_state
+from rlpyt.envs.state import get_state, set_states
 from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
 from rlpyt.samplers.buffer import max_timeouts
 from rlpyt.samplers.collectors import TrajInfoList
 from rlpyt.samplers.signals import EvalSync, StopFlag
 from rlpyt.samplers.workers import send_by_value, set_cpu_affinity, yield_to_waker
+from rlpyt.utils.plain import check_form
 from rlpyt.utils.seed import env_seed, set_seed
 
 
@@ -165,12 +166,12 @@ class SamplingWorker:
 
     def _load(self, itr: int, state: dict | None) -> list:
         """Go on from there; return the numbers of the environments that begin anew."""
-        state = state or dict(agent=None, eval_envs=[None] * len(self._eval_envs), collector=None)
+        if state is None:
+            state = dict(agent=None, eval_envs=[None] * len(self._eval_envs), collector=None)
+        check_form(state, dict(agent=object, collector=object, eval_envs=list), "worker")
         if state["agent"] is not None:
             self._common.agent.set_sampling_state(state["agent"], self.batches_np[0].agent.agent_info)
-        for env, env_state in zip(self._eval_envs, state["eval_envs"], strict=True):
-            if env_state is not None:
-                set_state(env, env_state)
+        set_states(self._eval_envs, state["eval_envs"], "worker['eval_envs']")
         begun_anew = self._collector.load_state_dict(state["collector"], self._agent_inputs, self._traj_infos, itr)
         return [int(self._own.env_ranks[b]) for b in begun_anew]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlpyt.envs.state import get_state, set_state
+from rlpyt.envs.state import get_state, set_states
 from rlpyt.samplers.base import BaseSampler, close_envs, make_envs
 from rlpyt.samplers.collections import AgentInputs, Samples
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
 from rlpyt.samplers.workers import check_affinity
+from rlpyt.utils.plain import check_form
 
 
 class SerialSampler(BaseSampler):
@@ -131,12 +132,14 @@ class SerialSampler(BaseSampler):
 
     def load_state_dict(self, state: dict) -> list[int]:
         """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
-        if state.get("agent") is not None:
+        check_form(state, dict(itr=int), "sampler")
+        if set(state) == {"itr"}:  # Sampling was abandoned.
+            state = dict(state, agent=None, collector=None, eval_envs=[None] * len(self._eval_envs))
+        check_form(state, dict(agent=object, itr=int, collector=object, eval_envs=list), "sampler")
+        if state["agent"] is not None:
             self.agent.set_sampling_state(state["agent"], self.samples_pyt.agent.agent_info)
-        for env, env_state in zip(self._eval_envs, state.get("eval_envs", [None] * len(self._eval_envs)), strict=True):
-            if env_state is not None:
-                set_state(env, env_state)
-        return self.collector.load_state_dict(state.get("collector"), self.agent_inputs, self.traj_infos, state["itr"])
+        set_states(self._eval_envs, state["eval_envs"], "sampler['eval_envs']")
+        return self.collector.load_state_dict(state["collector"], self.agent_inputs, self.traj_infos, state["itr"])
 
     @property
     def _eval_envs(self) -> list:

@@ -11,7 +11,7 @@ import torch
 
 from rlpyt.utils.misc import atomic_link, atomic_write
 
-_LOADABLE_SCALARS = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
+LOADABLE_SCALARS = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
 
 
 def serialize(params) -> bytes:
@@ -76,7 +76,7 @@ def _loadable_key(key, name: str):
 def _loadable_scalar(value, name: str):
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or type(value) in _LOADABLE_SCALARS:
+    if value is None or type(value) in LOADABLE_SCALARS:
         return value
     raise _refusal(type(value), name)
 

@@ -5,7 +5,8 @@ Every command is a module of this package, whose docstring is its help, with
 - ``add_arguments(parser)``, which declares its options;
 - ``run(args)``, which does the work and returns the exit code.
 
-These modules import what takes time (torch, matplotlib) only when they run.
+These modules import what takes time (torch, matplotlib) only when they run. What they print for people, they print by `show`, because
+directories, and the files in them, may have been made by others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+
+from rlpyt.utils.text import show
 
 COMMANDS = ("train", "plot", "eval", "video", "resume", "status", "info")
 USAGE_ERROR = 2  # also argparse's
@@ -35,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # Whoever read the output, such as head, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, ImportError, OSError) as error:
-        print(f"rlpyt {args.command}: {error}", file=sys.stderr)
+    except (ValueError, ImportError, OSError, RecursionError) as error:
+        show(f"rlpyt {args.command}: {error}", sys.stderr)
         return USAGE_ERROR
 
 

@@ -15,6 +15,7 @@ import json
 from pathlib import Path
 
 from rlpyt.cli import playing
+from rlpyt.utils.text import printable, show
 
 STATISTICS = ("mean", "std", "min", "median", "max")
 MOST_ENVS = 16
@@ -38,12 +39,12 @@ def run(args: argparse.Namespace) -> int:
     episodes = [{name: value for name, value in info.items() if not name.startswith("_")} for info in infos]
     statistics = statistics_of(episodes)
     steps = opened.snapshot.get("cum_steps", 0)
-    print(f"{opened.file}, after {steps:,} environment steps of training")
-    print(format_statistics(statistics, len(episodes)))
+    show(f"{printable(opened.file)}, after {steps:,} environment steps of training")
+    show(format_statistics(statistics, len(episodes)))
     if args.out is not None:
         write(Path(args.out), dict(snapshot=str(opened.file), cum_steps=steps, seed=args.seed, statistics=statistics, episodes=episodes))
     if len(episodes) < args.episodes:
-        print(f"Only {len(episodes)} of {args.episodes} episodes came to an end; --max_steps allows longer ones.")
+        show(f"Only {len(episodes)} of {args.episodes} episodes came to an end; --max_steps allows longer ones.")
     return int(len(episodes) < args.episodes)
 
 
@@ -84,4 +85,4 @@ def write(path: Path, result: dict) -> None:
             writer = csv.DictWriter(file, names or ["Return", "Length"], lineterminator="\n")
             writer.writeheader()
             writer.writerows(result["episodes"])
-    print(f"Written: {path}")
+    show(f"Written: {printable(path)}")

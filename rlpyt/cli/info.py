@@ -21,6 +21,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rlpyt.utils.text import printable, show
+
 PACKAGES = ("rlpyt", "torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba", "matplotlib", "tensorboard", "wandb")
 
 
@@ -36,11 +38,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts, indent=2))
         return 0
+    facts = {printable(name): fact for name, fact in facts.items()}
     width = max(map(len, facts)) + 2
     for name, value in facts.items():
         values = value if isinstance(value, list) else [value]
         for i, each in enumerate(values or ["none"]):
-            print(f"{name if i == 0 else '':{width}}{each}")
+            show(f"{name if i == 0 else '':{width}}{printable(each)}")
     return 0
 
 
@@ -74,9 +77,18 @@ def facts_of_run(run_dir: Path) -> dict[str, Any]:
         ValueError: it is damaged.
     """
     from rlpyt.utils.launching.status import run_status
-    from rlpyt.utils.logging.runs import RECORD, read_params, read_settings, recorded_settings
+    from rlpyt.utils.logging.runs import read_params
 
     params, status = read_params(run_dir / "params.json"), run_status(run_dir)
+    try:
+        return _facts(run_dir, params, status)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{run_dir / 'params.json'} is damaged, or of another program: {type(error).__name__}: {error}.") from error
+
+
+def _facts(run_dir: Path, params: dict[str, Any], status: Any) -> dict[str, Any]:
+    from rlpyt.utils.logging.runs import RECORD, read_settings, recorded_settings
+
     record = params.get(RECORD, {})
     packages = [f"{name} {version}" for name, version in record.get("packages", {}).items()]
     of_total = f" of {status.n_steps:,}" if status.n_steps else ""
@@ -88,7 +100,7 @@ def facts_of_run(run_dir: Path) -> dict[str, Any]:
         resumed=[each.get("started") for each in record.get("resumed", [])],
         script=record.get("script", {}).get("file"),
         commit=record.get("githash"),
-        command=shlex.join(record.get("command", [])),
+        command=shlex.join(map(str, record.get("command", []))),
         directory=record.get("directory"),
         host=record.get("host"),
         versions=", ".join([f"python {record.get('python')}", *packages]) if record else None,

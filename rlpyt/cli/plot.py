@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rlpyt.utils.text import printable, show
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.keys:
         tables = [read_columns(run_dir / "progress.csv") for run_dir in find_runs(args.dirs)]
-        print("\n".join(dict.fromkeys(column for table in tables for column in table)))
+        show("\n".join(map(printable, dict.fromkeys(column for table in tables for column in table))))
         return 0
     paths = plot_learning_curves(
         args.dirs,
@@ -59,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
         title=args.title,
         n_resamples=args.n_resamples,
         confidence=args.confidence,
+        note=show,
     )
     for path in paths:
-        print(Path(path))
+        show(printable(Path(path)))
     return 0

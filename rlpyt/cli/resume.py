@@ -17,12 +17,13 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import traceback
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlpyt.cli import playing
+from rlpyt.utils.text import printable, show, traceback_of
 
 if TYPE_CHECKING:
     from rlpyt.experiments.opening import OpenedRun
@@ -68,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>, or of an experiment that was launched.")
 
     from rlpyt.experiments.opening import OpenedRun
-    from rlpyt.runners.checkpoint import check_settings, settings_of
-    from rlpyt.runners.minibatch_rl import checked_stop_return
+    from rlpyt.runners.checkpoint import check_settings, reading, run_in, settings_of
+    from rlpyt.runners.minibatch_rl import check_counters, checked_stop_return
     from rlpyt.utils.logging.logger import check_snapshot_mode
     from rlpyt.utils.logging.runs import read_params
 
@@ -82,22 +83,24 @@ def run(args: argparse.Namespace) -> int:
     file, snapshot = opened.file, opened.snapshot
     if opened.trainer_args is not None:
         return resume_trainer(opened, run_dir, args)
-    if "run" not in snapshot:
-        raise ValueError(f"{file} does not hold the state of a run, so it cannot go on.")
+    run = run_in(file, snapshot)
+    with reading(file, "run['runner']"):
+        check_counters(run["runner"])
     runner = opened.runner(**new_affinity(opened.record, args.cuda_idx, args.n_parallel))
     if args.n_steps is not None:
         runner.n_steps = int(args.n_steps)
     if args.stop_return is not None:
         runner.stop_return = checked_stop_return(None if args.stop_return == NONE else args.stop_return)
-    counters = snapshot["run"]["runner"]
+    counters = run["runner"]
     solved = runner.reason_to_stop(counters.get("score"), counters.get("n_scored", 0), snapshot["cum_steps"])
     if solved is not None:
-        print(f"{run_dir} is complete. {solved} Another --stop_return, or none, makes it longer.")
+        show(f"{printable(run_dir)} is complete. {solved} Another --stop_return, or none, makes it longer.")
         return 0
     if snapshot["cum_steps"] >= runner.n_steps:
-        print(f"{run_dir} is complete, with {snapshot['cum_steps']:,} of {runner.n_steps:,} environment steps: --n_steps makes it longer.")
+        done = f"{snapshot['cum_steps']:,} of {runner.n_steps:,} environment steps"
+        show(f"{printable(run_dir)} is complete, with {done}: --n_steps makes it longer.")
         return 0
-    check_settings(snapshot["run"]["settings"], settings_of(runner), file)  # The runner does it too, but then files have been renamed.
+    check_settings(run["settings"], settings_of(runner), file)  # The runner does it too, but then files have been renamed.
     runner.resume_from = run_dir
 
     params = opened.params or read_params(opened.params_file)
@@ -128,7 +131,7 @@ def train(run_dir: Path, params: Mapping[str, Any], snapshot_mode: str, work: Ca
     except Exception as error:
         if not is_open:
             raise ValueError(str(error)) from error
-        traceback.print_exc()
+        show(traceback_of(error), sys.stderr)
         return 1
     return 0
 
@@ -141,8 +144,8 @@ def resume_trainer(opened: OpenedRun, run_dir: Path, args: argparse.Namespace) -
     if args.n_steps is not None and not batch_size:
         raise ValueError(f"--n_steps needs the environment steps of an epoch, batch_size, which {opened.params_file} does not tell.")
     n_epochs = None if args.n_steps is None else math.ceil(args.n_steps / batch_size)
-    if (n_epochs or opened.trainer_args["n_epochs"]) * (batch_size or 0) <= opened.snapshot["cum_steps"]:
-        print(f"{run_dir} is complete, with {opened.snapshot['cum_steps']:,} environment steps: --n_steps makes it longer.")
+    if (n_epochs or opened.trainer_args.get("n_epochs") or 0) * (batch_size or 0) <= opened.snapshot["cum_steps"]:
+        show(f"{printable(run_dir)} is complete, with {opened.snapshot['cum_steps']:,} environment steps: --n_steps makes it longer.")
         return 0
     parts = opened.trainer_parts()
 

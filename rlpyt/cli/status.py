@@ -13,6 +13,8 @@ import argparse
 import dataclasses
 import json
 
+from rlpyt.utils.text import show
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -25,5 +27,8 @@ def run(args: argparse.Namespace) -> int:
     from rlpyt.utils.launching.status import experiment_status, format_status
 
     runs = experiment_status(args.dir)
-    print(json.dumps([dataclasses.asdict(run) for run in runs], indent=2, default=str) if args.json else format_status(runs))
+    if args.json:
+        print(json.dumps([dataclasses.asdict(run) for run in runs], indent=2, default=str))
+    else:
+        show(format_status(runs))
     return 0

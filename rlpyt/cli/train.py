@@ -15,6 +15,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from rlpyt.utils.text import show
+
 SINGLE = ("log_dir", "run_ID", "seed", "cuda_idx", "n_parallel")  # options that runs of experiments are told otherwise
 
 
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         build_and_train_in_slot(*names, **settings)
     else:
         words = "give module and key, or slot_affinity_code, log_dir, run_ID and config_key (module:key)"
-        print(f"rlpyt train: {words}, not {' '.join(names)}.", file=sys.stderr)
+        show(f"rlpyt train: {words}, not {' '.join(names)}.", sys.stderr)
         return 2
     return 0
 

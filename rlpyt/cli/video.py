@@ -22,6 +22,7 @@ from typing import Any
 
 from rlpyt.cli import playing
 from rlpyt.utils.extras import extra_with, import_error
+from rlpyt.utils.text import printable, show
 
 DEFAULT_FPS = 30
 ATARI_FPS = 60  # of the emulator
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         video.discard()
     returns = ", ".join(f"{info['Return']:g}" for info in infos) or "no episode came to an end"
-    print(f"{path}: {video.n_frames} frames, {video.n_frames / video.fps:.1f} s; returns: {returns}")
+    show(f"{printable(path)}: {video.n_frames} frames, {video.n_frames / video.fps:.1f} s; returns: {returns}")
     return 0
 
 

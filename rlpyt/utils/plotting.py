@@ -22,6 +22,7 @@ from rlpyt.utils.logging.runs import (
     variant_dir,
 )
 from rlpyt.utils.misc import atomic_write, did_you_mean
+from rlpyt.utils.text import printable
 
 FORMATS = ("png", "svg", "pdf")
 X_LABELS = {
@@ -70,8 +71,8 @@ def plot_learning_curve(run_dir: Any, y: str | None = None, x: str = STEPS_COLUM
         axes.fill_between(xs, values(low), values(high), color=color, alpha=0.2, lw=0, label=band_label)
         axes.legend(frameon=False, loc="best")
     if not shown:
-        axes.text(0.5, 0.5, f"no values of {y} yet", ha="center", transform=axes.transAxes, color="gray")
-    axes.set_title(_run_name(run_dir))
+        axes.text(0.5, 0.5, f"no values of {_literal(y)} yet", ha="center", transform=axes.transAxes, color="gray")
+    axes.set_title(_literal(_run_name(run_dir)))
     _finish_axes(axes, x, y)
     return _save(figure, Path(path or run_dir / "learning_curve.png"))
 
@@ -144,14 +145,14 @@ def plot_learning_curves(
                 continue
             xs, values = on_common_grid(curves)
             band = bootstrap(values, STATISTICS[statistic], n_resamples, confidence)
-            label = f"{group} (n={len(curves)})" if largest > 1 else group
+            label = f"{_literal(group)} (n={len(curves)})" if largest > 1 else _literal(group)
             handles.setdefault(group, _draw_band(axes, xs, band, color, label))
         _finish_axes(axes, x, find_column(names, key))
         if not axes.lines:
-            axes.text(0.5, 0.5, f"no values of {key} yet", ha="center", transform=axes.transAxes, color="gray")
+            axes.text(0.5, 0.5, f"no values of {_literal(key)} yet", ha="center", transform=axes.transAxes, color="gray")
     for axes in panels[:-1]:
         axes.set_xlabel("")
-    figure.suptitle(title if title is not None else _common_name(list(tables)), fontsize=12)
+    figure.suptitle(title if title is not None else _literal(_common_name(list(tables))), fontsize=12)
     if largest > 1:
         what = f"{statistic} over runs (n); bands: {confidence:.0%} bootstrap intervals, {n_resamples:,} resamples"
         panels[0].set_title(what, fontsize=8, color="0.4", loc="left")
@@ -276,8 +277,8 @@ def _finish_axes(axes: Any, x: str, y: str) -> None:
     """Label the axes."""
     from matplotlib.ticker import EngFormatter, FuncFormatter
 
-    axes.set_xlabel(X_LABELS.get(x.rpartition("/")[2].partition(" (")[0], _label(x)))
-    axes.set_ylabel(_label(y))
+    axes.set_xlabel(X_LABELS.get(x.rpartition("/")[2].partition(" (")[0], _literal(_label(x))))
+    axes.set_ylabel(_literal(_label(y)))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if axes.lines and max(map(abs, axes.get_ylim())) >= 1000:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
@@ -334,6 +335,11 @@ def _words(name: str) -> str:
     name, bracket, unit = name.partition(" (")
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]", name)
     return (" ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name) + bracket + unit
+
+
+def _literal(text: Any) -> str:
+    """A text from a run's files as matplotlib shows it: without formulas, and with glyphs for all of it."""
+    return printable(text).replace("$", r"\$")
 
 
 def _run_name(run_dir: Path) -> str:

@@ -39,6 +39,7 @@ from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.settings import PATH, STEPS, Kind, Number, checked, list_of
+from rlpyt.utils.text import printable
 
 MOST_RUNS = 10**6  # Of each variant; a number with another zero is a slip.
 LIST = Kind("a list or tuple", lambda value: isinstance(value, Sequence))
@@ -323,7 +324,7 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
             )
             for i, run_ID, run_dir in experiment.runs(exp_dir)
         ]
-        say(f"Experiment {exp_dir}: {plural(len(runs), 'run')}, {min(n_slots, len(runs))} at a time.\n", sys.stdout)
+        say(f"Experiment {printable(exp_dir)}: {plural(len(runs), 'run')}, {min(n_slots, len(runs))} at a time.\n", sys.stdout)
         progress = exp_dir / "num_launched.txt"
         sweep = Sweep(runs, n_slots, lambda n: try_to_write(str(progress), lambda: log_num_launched(exp_dir, n, len(runs))))
         number = sweep.run()
@@ -331,7 +332,7 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
     say(f"\n{format_status(states)}\n", sys.stdout)
     if number or any(state.state != "finished" for state in states):
         if sweep.stopped_because:
-            say(f"Stopped: {sweep.stopped_because}\n", sys.stdout)
+            say(f"Stopped: {printable(sweep.stopped_because)}\n", sys.stdout)
         say(f"To go on with what has not finished: rerun_experiments({str(exp_dir)!r})\n", sys.stdout)
         raise SystemExit(128 + number if number else 1)
     return states

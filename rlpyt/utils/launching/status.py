@@ -25,10 +25,8 @@ import os
 import re
 import signal
 import socket
-import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -43,13 +41,14 @@ from rlpyt.utils.logging.context import COMPLETE, EXITS_BY_SIGNAL, RUN_COMPLETE
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.logging.runs import RECORD, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, natural
 from rlpyt.utils.misc import atomic_write
-from rlpyt.utils.text import table
+from rlpyt.utils.text import printable, show, table, traceback_of
 
 EXPERIMENT = "experiment.json"
 STATES = ("pending", "running", "finished", "failed", "interrupted")
 _MARKED = STATES[1:]
 REFRESH = 1.0  # seconds between two touches of the mark of a running run
 _STALE = 60.0  # seconds without a touch, after which a run of another host does not run any more
+_MOST_RUNS = 100_000  # of a setting
 _TAIL = 64 * 1024  # bytes at the end of a file that are read for its last lines
 _MAX_LINES, _MAX_LINE = 200, 1000  # lines that are kept of what a run said, and characters of each
 _TRACEBACK = "Traceback (most recent call last)"
@@ -150,7 +149,7 @@ def marked(run_dir: str | os.PathLike) -> Iterator[None]:
         if isinstance(error, SystemExit) and error.code in EXITS_BY_SIGNAL:
             end = ("interrupted", dict(exit_code=error.code))
             raise
-        lines = traceback.format_exc().splitlines()
+        lines = traceback_of(error).splitlines()
         end = ("failed", dict(exit_code=1, error=error_in(lines), traceback=both_ends(lines)))
         raise
     finally:
@@ -188,9 +187,16 @@ def _read_json(path: Path) -> dict:
     """The dictionary in a file; an empty one if it holds something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _number(facts: Mapping, name: str) -> float | None:
+    """A finite number in the mark of a run, which may be damaged; None if it is something else."""
+    number = facts.get(name)
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
+    return float(number) if is_number else None
 
 
 def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = None) -> RunStatus:
@@ -205,9 +211,9 @@ def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = N
     elif state == "pending":
         state = _state_by_log(run_dir)
     row, age = last_row(run_dir)
-    seconds = facts.get("seconds")
-    if state == "running" and "started" in facts:
-        seconds = max(time.time() - facts["started"], 0.0)
+    seconds, started = _number(facts, "seconds"), _number(facts, "started")
+    if state == "running" and started is not None:
+        seconds = max(time.time() - started, 0.0)
     steps = value(row, STEPS_COLUMN)
     return RunStatus(
         name=os.path.relpath(run_dir, exp_dir or run_dir.parent),
@@ -246,7 +252,10 @@ def last_row(run_dir: str | os.PathLike) -> tuple[dict[str, float], float | None
         return {}, None
     if not lines:
         return {}, None
-    names, values = next(csv.reader([header]), []), next(csv.reader([lines[-1]]), [])
+    try:
+        names, values = next(csv.reader([header]), []), next(csv.reader([lines[-1]]), [])
+    except csv.Error:  # It is no CSV file.
+        return {}, None
     row = {}
     for name, text in zip(names, values):
         with suppress(ValueError):
@@ -266,7 +275,7 @@ def last_lines(path: str | os.PathLike, n: int, start: int = 0) -> list[str]:
 
 
 def _planned_steps(run_dir: Path) -> int | None:
-    with suppress(OSError, KeyError, TypeError, ValueError):
+    with suppress(OSError, LookupError, TypeError, ValueError, OverflowError):
         params = _read_json(run_dir / "params.json")
         return int(params[RECORD]["n_steps"] if RECORD in params else params["runner"]["n_steps"])
     return None
@@ -378,9 +387,16 @@ def planned_run_dirs(exp_dir: str | os.PathLike) -> list[Path]:
 def read_experiment(exp_dir: str | os.PathLike) -> dict:
     """Return what the experiment in `exp_dir` was asked for, with a number of runs for each setting; {} if that is damaged."""
     asked = _read_json(Path(exp_dir, EXPERIMENT))
-    log_dirs, n_runs = asked.get("log_dirs", ()), asked.get("runs_per_setting", ())
-    n_runs = [n_runs] * len(log_dirs) if isinstance(n_runs, int) else n_runs  # One number is for all settings.
-    return {**asked, "runs_per_setting": n_runs} if log_dirs and len(n_runs) == len(log_dirs) else {}
+    log_dirs, n_runs = asked.get("log_dirs"), asked.get("runs_per_setting")
+    if not (isinstance(log_dirs, list) and log_dirs and all(isinstance(log_dir, str) for log_dir in log_dirs)):
+        return {}
+    n_runs = n_runs if isinstance(n_runs, list) else [n_runs] * len(log_dirs)  # One number is for all settings.
+    if len(n_runs) != len(log_dirs) or not all(type(n) is int and 1 <= n <= _MOST_RUNS for n in n_runs):
+        return {}
+    places = [Path(os.path.normpath(log_dir)) for log_dir in log_dirs]
+    if any(place.is_absolute() or os.pardir in place.parts or "\0" in str(place) for place in places):
+        return {}  # Nobody has launched that.
+    return {**asked, "runs_per_setting": n_runs}
 
 
 def planned_runs(runs_per_setting: Sequence[int]) -> list[tuple[int, int]]:
@@ -403,7 +419,7 @@ def _is_run(directory: Path) -> bool:
 def print_status(exp_dir: str | os.PathLike, file: TextIO | None = None) -> list[RunStatus]:
     """Print a table of all runs in a directory and below, with a line that counts them; return their states."""
     runs = experiment_status(exp_dir)
-    print(format_status(runs), file=file or sys.stdout)
+    show(format_status(runs), file)
     return runs
 
 
@@ -429,7 +445,7 @@ def format_status(runs: Iterable[RunStatus]) -> str:
     shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
     right = [column for column, i in enumerate(shown) if header[i] in ("exit code", "steps", "return", "time", "last row")]
     lines = [table([[row[i] for i in shown] for row in (header, *rows)], right, rule=True), "", f"{count_states(runs)}."]
-    lines += [f"{run.name}: {run.error}" for run in runs if run.state == "failed" and run.error]
+    lines += [printable(f"{run.name}: {run.error}") for run in runs if run.state == "failed" and run.error]
     return "\n".join(lines)
 
 

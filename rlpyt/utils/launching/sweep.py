@@ -50,6 +50,7 @@ from rlpyt.utils.launching.status import (
 )
 from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, snapshots_in
 from rlpyt.utils.logging.logger import try_to_write
+from rlpyt.utils.text import printable
 
 RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to go on with.
 SAVE_GRACE = 60.0  # seconds that a run has to save, after SIGINT
@@ -437,7 +438,7 @@ class _Display:
         """Print a line above those that change."""
         shown = self._shown
         self.clear()
-        self._write(f"{text}\n")
+        self._write(f"{printable(text)}\n")
         self.update(shown)
 
     def update(self, lines: list[str]) -> None:
@@ -446,7 +447,7 @@ class _Display:
         if self.is_live and lines:
             columns, rows = shutil.get_terminal_size()
             fitting = lines[: max(rows - 1, 1)]  # What wraps or scrolls cannot be taken back.
-            self._shown = [line[: max(columns - 1, 20)] for line in fitting]
+            self._shown = [printable(line)[: max(columns - 1, 20)] for line in fitting]
             self._write("".join(f"{line}\n" for line in self._shown))
 
     def clear(self) -> None:

@@ -114,7 +114,7 @@ def recorded_settings(record: Any, with_defaults: bool = True) -> dict[str, Any]
 def _read_dict(path: Path) -> dict[str, Any]:
     try:
         contents = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(contents, dict):
         raise ValueError(f"{path} is damaged: it holds no dictionary.")
@@ -129,9 +129,16 @@ def _flat(nested: Mapping, prefix: str = "") -> dict[str, Any]:
 
 
 def read_columns(progress_file: Any) -> dict[str, list[float]]:
-    """Return the columns of a progress.csv as floats, NaN where the text is no number. A file which is being written to is fine."""
-    with open(progress_file, newline="", encoding="utf-8") as file:
-        header, *rows = list(csv.reader(file)) or [[]]
+    """Return the columns of a progress.csv as floats, NaN where the text is no number. A file which is being written to is fine.
+
+    Raises:
+        ValueError: it is no CSV file.
+    """
+    with open(progress_file, newline="", encoding="utf-8", errors="backslashreplace") as file:
+        try:
+            header, *rows = list(csv.reader(file)) or [[]]
+        except csv.Error as error:
+            raise ValueError(f"{progress_file} is damaged: {error}.") from None
     columns = zip_longest(*rows, fillvalue="nan") if rows else [()] * len(header)
     return {name: [_as_float(text) for text in column] for name, column in zip(header, columns, strict=False)}
 

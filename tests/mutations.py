@@ -88,8 +88,8 @@ MUTANTS = [
     ),
     Mutant(
         "algos/pg/ppo.py",
-        "self.ratio_clip = self._initial_ratio_clip * self.remaining(itr)",
-        "self.ratio_clip = self.ratio_clip * self.remaining(itr)",
+        "self.ratio_clip = self._ratio_clip * self.remaining(max(itr - 1, 0))",
+        "self.ratio_clip = self.ratio_clip * self.remaining(max(itr - 1, 0))",
         "algos/pg/test_ppo.py",
         "the clip falls faster than linearly",
     ),
@@ -109,7 +109,7 @@ MUTANTS = [
     ),
     Mutant(
         "algos/dqn/dqn.py",
-        "max(0, itr - self.min_itr_learn) / (last_itr - self.min_itr_learn)",
+        "max(0, itr - 1 - self.min_itr_learn) / (last_itr - self.min_itr_learn)",
         "itr / last_itr",
         "algos/dqn/test_dqn.py",
         "beta changes before learning begins",
@@ -370,7 +370,7 @@ MUTANTS = [
     ),
     Mutant(
         "samplers/parallel/base.py",
-        'fits = state["columns"] == self._all_columns()',
+        'fits = state.get("columns") == self._all_columns()',
         "fits = True",
         "runners/test_resume.py samplers/test_columns.py",
         "states of workers are restored into other ones",
@@ -413,8 +413,8 @@ MUTANTS = [
     ),
     Mutant(
         "runners/minibatch_rl.py",
-        "if itr >= self.min_itr_learn - 1:\n            self.save_itr_snapshot(itr)",
-        "if itr >= self.min_itr_learn:\n            self.save_itr_snapshot(itr)",
+        "if itr >= self.min_itr_learn - 1:\n                self.save_itr_snapshot(itr)",
+        "if itr >= self.min_itr_learn:\n                self.save_itr_snapshot(itr)",
         "runners/test_minibatch_rl.py runners/test_resume.py",
         "the first snapshot is left out",
     ),
@@ -470,7 +470,7 @@ MUTANTS = [
     ),
     Mutant(
         "utils/launching/sweep.py",
-        "elif self.is_stopped or exit_code in (128 + signal.SIGINT, 128 + signal.SIGTERM):",
+        "elif self.is_stopped or exit_code in EXITS_BY_SIGNAL:",
         "elif self.is_stopped or exit_code == 128 + signal.SIGINT:",
         "utils/launching/test_exp_launcher.py",
         "a run that was told to end counts as failed",
@@ -492,8 +492,8 @@ MUTANTS = [
     # --- envs, episodes ------------------------------------------------------------------------------------------------
     Mutant(
         "envs/gym.py",
-        "timeout = bool(truncated and not terminated)",
-        "timeout = bool(truncated)",
+        "timeout = truncated and not terminated",
+        "timeout = truncated",
         "envs/test_gym.py",
         "a step that terminates and truncates counts as a time limit",
     ),
@@ -513,7 +513,7 @@ MUTANTS = [
     ),
     Mutant(
         "envs/atari/atari_env.py",
-        "np.maximum(screen, self._screen_before, out=screen)",
+        "np.maximum(self._raw_frame_1, self._raw_frame_2, out=self._max_frame)",
         "pass",
         "envs/atari/test_atari_env.py",
         "sprites that flicker are not seen",

@@ -21,6 +21,7 @@ import multiprocessing
 import os
 import time
 from contextlib import ExitStack
+from multiprocessing.util import get_temp_dir
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,7 @@ from rlpyt.samplers.workers import (
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.seed import env_seed, make_seed, set_seed
 from rlpyt.utils.settings import checked
@@ -94,13 +96,13 @@ class AsyncRlMixin:
         self._pool: WorkerPool | None = None
         self._resumed: tuple | None = None  # File and contents of the snapshot, until it is restored.
         self._lines: _Lines | None = None
-        self._meeting = ExitStack()  # Where optimizers meet.
         self._ended = False  # Whether all processes have come to the end of what they do.
 
     # The run --------------------------------------------------------------------------------------------------------
     def train(self) -> None:
         """Optimize as often as the replay ratio allows while other processes sample, logging at the specified interval of samples."""
-        self._lines, self._sampling_is_lost = None, False
+        self._forget_earlier_training()
+        self._lines, self._ended = None, False
         with self._interruptible() as interrupt, ExitStack() as stack:
             stack.callback(self._shutdown_in_time)
             try:
@@ -108,7 +110,7 @@ class AsyncRlMixin:
                     self.startup()
                     if self.world_size > 1:
                         stack.enter_context(watching(self._pool))
-                        stack.enter_context(process_group(self, self._store))
+                        stack.enter_context(process_group(self, meeting_place(self._pool.directory, self.world_size)))
                     self.optim_startup()
                     self.start_sampling()
                 try:
@@ -124,7 +126,7 @@ class AsyncRlMixin:
             self._finish(self.sampler_itr, interrupt)
         if interrupt.signal is not None:
             raise SystemExit(interrupt.exit_code)
-        logger.log("Training complete.")
+        logger.log(COMPLETE)
 
     def _shutdown_in_time(self) -> None:
         with self._interruptible().abandonable(at_least=CLOSING):
@@ -201,12 +203,8 @@ class AsyncRlMixin:
             for process in processes:
                 process["niceness"] = NICENESS
         names.append("the memory copier")
-        path = None
-        if self.world_size > 1:
-            path = self._meeting.enter_context(meeting_place())
-            self._store = dist.FileStore(path, self.world_size)
         for rank in range(1, self.world_size):
-            processes.append(dict(work=_optimize, optimizer=_Optimizer(self, rank), meeting_place=path))
+            processes.append(dict(work=_optimize, optimizer=_Optimizer(self, rank)))
             names.append(f"optimizer {rank} of {self.world_size}")
         self._pool = WorkerPool(_work, [dict(kwargs=kwargs) for kwargs in processes], names, start_method=start_method)
 
@@ -309,7 +307,6 @@ class AsyncRlMixin:
             self._pool.stop()
         elif self._pool is not None:
             self._pool.kill(grace=0)
-        self._meeting.close()
         self.agent.unwrap()
         self._saving.wait()
 
@@ -345,6 +342,8 @@ class AsyncRlMixin:
             if not is_batch or (itr + 1) % self.log_interval_itrs == 0:
                 infos = [info for infos, _ in evaluated for info in infos]
                 self.log_batch(max(itr, 0), infos, max((seconds for _, seconds in evaluated), default=0.0))
+            if not is_batch:
+                self._row_itr = -1  # It came before batch 0.
 
     def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
         """Write the row of the log that comes after batch `itr`."""
@@ -607,10 +606,10 @@ class _Optimizer:
         self.affinity, self.rank, self.world_size = runner.optimizer_affinities[rank], rank, runner.world_size
         self.seed = runner.seed + SEED_STEP * rank
 
-    def train(self, pipe: Any, meeting_place: str) -> None:
+    def train(self, pipe: Any) -> None:
         """Train together with the others, until there are no more samples."""
         set_seed(self.seed)
-        with process_group(self, dist.FileStore(meeting_place, self.world_size)):
+        with process_group(self, meeting_place(get_temp_dir(), self.world_size)):
             _start_optimizer(self)
             if self.resumed_file is not None:
                 load_training(self, read_snapshot(self.resumed_file), self.resumed_file)
@@ -641,7 +640,7 @@ def _start_optimizer(runner: Any) -> None:
     runner.algo.deliver_batches()
 
 
-def _optimize(pipe: Any, optimizer: _Optimizer, meeting_place: str) -> None:
+def _optimize(pipe: Any, optimizer: _Optimizer) -> None:
     """Train as one of several."""
-    optimizer.train(pipe, meeting_place)
+    optimizer.train(pipe)
     leave(pipe)

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rlpyt.utils.logging import logger
@@ -19,8 +19,8 @@ PATIENCE = 4.0  # seconds after a signal until sampling is abandoned
 CLOSING = 3.0  # seconds that environments then have to be closed
 HURRY = 1.5  # seconds after a second signal until a run's process ends, whatever it does
 _LOOK = 0.1  # seconds between two looks at whether something is to be abandoned
-_SAME = 0.2  # seconds after a signal in which it may come again by another way: from a terminal, and from a launcher
-_AGAIN = 2.0  # seconds until that is tried again: Python drops what a handler raises inside some hooks, such as those of fork
+_SAME = 0.2  # seconds in which the same signal may come twice, from the terminal and from a launcher
+_AGAIN = 2.0  # seconds until `Overdue` is raised once more: Python drops what a handler raises inside some hooks, such as those of fork
 
 
 class Overdue(BaseException):
@@ -68,7 +68,8 @@ class Interrupt:
         self._pid = os.getpid()
         self._since = 0.0  # When the first signal came.
         self._deadline: float | None = None  # When to abandon what is being done; None if it is not to be.
-        self._is_due, self._is_second = False, False
+        self._is_due, self._is_second, self._is_adopted = False, False, False
+        self._restoring = threading.Lock()  # Held while handlers are put back, and while the watching thread sends a signal.
 
     def __enter__(self) -> Interrupt:
         self._depth += 1
@@ -82,12 +83,14 @@ class Interrupt:
         self._depth -= 1
         if self._depth > 0:
             return
-        for number, previous in self._previous.items():
-            signal.signal(number, previous)
-        self._previous = {}
+        with self._restoring:
+            for number, previous in self._previous.items():
+                signal.signal(number, signal.SIG_DFL if previous is None else previous)
+            self._previous = {}
         if self.signal is not None and self.hurry is not None and isinstance(error, (Overdue, KeyboardInterrupt)):
             if isinstance(error, KeyboardInterrupt):
-                traceback.print_exception(error)
+                with suppress(Exception):  # Whoever reads may be gone by the same signal.
+                    traceback.print_exception(error)
             raise SystemExit(self.exit_code) from None
         if isinstance(error, SystemExit) and error.code not in [128 + number for number in self.signals]:
             code = "" if error.code is None else repr(error.code)
@@ -130,19 +133,32 @@ class Interrupt:
             self._deadline = None
 
     def _handle(self, number: int, frame: Any) -> None:
-        if os.getpid() != self._pid:  # In a process that has just been forked, and has no handlers of its own yet.
-            return
-        if self._is_due:
+        if os.getpid() != self._pid:  # In a process that somebody has forked, and that has no handlers of its own.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif self._is_due:
             self._is_due = False
-            if self._deadline is not None:
+            if self._deadline is not None and time.monotonic() > self._deadline:
                 self._raise_overdue()
         elif self.signal is None:
             self._begin(number)
-        elif self.may_repeat and not self._is_second and time.monotonic() > self._since + _SAME:
+        elif self._is_adopted:
+            self._is_adopted = False  # This is what the other process has had before.
+        elif self.may_repeat and time.monotonic() > self._since + _SAME and not (self._is_second and self._ends_soon):
             self._is_second = True
-            if self.hurry is not None and not _is_interactive():
+            if self._ends_soon:
                 _thread.start_new_thread(self._end_soon, ())
             raise KeyboardInterrupt
+
+    @property
+    def _ends_soon(self) -> bool:
+        return self.hurry is not None and not _is_interactive()
+
+    def adopt(self, number: int) -> None:
+        """Take a signal that another process of the run has received for one that this one has."""
+        if self.signal is None:
+            self.signal, self._since, self._is_adopted = number, time.monotonic(), True
+            _thread.start_new_thread(self._watch, ())
 
     def _begin(self, number: int) -> None:
         self.signal, self._since = number, time.monotonic()
@@ -151,8 +167,8 @@ class Interrupt:
         if self.says is not None:
             message = f"{signal.Signals(number).name}: {self.says}"
             _thread.start_new_thread(logger.log, (message,))  # Not here: what was interrupted may be writing, and hold what that needs.
-        self.on_first()
         _thread.start_new_thread(self._watch, ())
+        self.on_first()
         if self._deadline is not None and self._patience == 0:
             self._raise_overdue()
 
@@ -166,15 +182,24 @@ class Interrupt:
             time.sleep(_LOOK)
             deadline = self._deadline
             if deadline is not None and time.monotonic() > deadline and not self._is_second:
-                self._is_due = True
-                signal.pthread_kill(threading.main_thread().ident, self.signal)
+                with self._restoring:
+                    if self._depth > 0:
+                        self._is_due = True
+                        signal.pthread_kill(threading.main_thread().ident, self.signal)
 
     def _end_soon(self) -> None:
         time.sleep(self.hurry)
         if self._depth > 0:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flushing = threading.Thread(target=_flush, daemon=True)  # Which may wait, as for somebody who does not read.
+            flushing.start()
+            flushing.join(0.2)
             os._exit(self.exit_code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
 
 
 def _is_interactive() -> bool:

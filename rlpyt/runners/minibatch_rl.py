@@ -233,8 +233,10 @@ class MinibatchRlBase(Recorded, BaseRunner):
         """End the progress bar and the sampler; wait until the last snapshot is safe."""
         if hasattr(self, "pbar"):
             self.pbar.stop()
-        self.sampler.shutdown()
-        self._saving.wait()
+        try:
+            self.sampler.shutdown()
+        finally:
+            self._saving.wait()
 
     @property
     def min_itr_learn(self) -> int:
@@ -246,7 +248,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         """Start up, give the numbers of the iterations to run, fewer if the run is to stop, and end with everything shut down."""
         with self._interruptible() as interrupt:
             try:
-                self._sampling_is_lost = False
+                self._forget_earlier_training()
                 with interrupt.abandonable(patience=0):
                     self.settings, self._is_resumed = settings_of(self), False
                     n_itr = self.startup()
@@ -264,6 +266,11 @@ class MinibatchRlBase(Recorded, BaseRunner):
             raise SystemExit(interrupt.exit_code)
         logger.log(COMPLETE)
 
+    def _forget_earlier_training(self) -> None:
+        """Begin `train` as if it were the first time."""
+        self._sampling_is_lost, self._was_due, self._is_saved, self._replay_files = False, False, False, None
+        self._itr = self._row_itr = -1
+
     def _interruptible(self) -> Interrupt:
         """Return the context in which Ctrl-C and SIGTERM end the run in good order: the one that was entered, or a new one."""
         if self._interrupt is None or not self._interrupt.is_active:
@@ -272,7 +279,12 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def _on_signal(self) -> None:
         """Cut short what takes long. Called by a signal handler, at any moment of the run."""
-        self.sampler.stop_evaluation()
+        if hasattr(self.sampler, "stop_evaluation"):
+            self.sampler.stop_evaluation()
+
+    def _is_told(self, interrupt: Interrupt) -> bool:
+        """Whether the run was told to end, by a signal."""
+        return interrupt.signal is not None
 
     def _abandon_sampling(self) -> None:
         """Go on to the end of the run without the sampler, which has not come to the end of a batch or an evaluation."""
@@ -291,8 +303,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
             self._itr = itr
 
     def _stops(self, interrupt: Interrupt) -> bool:
-        """Whether to stop before the next iteration; also asked after the last one."""
-        return interrupt.signal is not None or self.stop_reason is not None
+        """Whether to stop before the next iteration."""
+        return self._is_told(interrupt) or self.stop_reason is not None
 
     def run_iteration(self, itr: int) -> None:
         """Sample a batch, optimize on it, and keep what both have to tell."""
@@ -314,7 +326,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def _finish(self, itr: int, interrupt: Interrupt) -> None:
         """Do what is left to do after `itr`, the last complete iteration (-1 if there was none), where the run stops before its end."""
-        if interrupt.signal is not None:
+        if self._is_told(interrupt):
             self.finish_interrupted(itr)
         elif self.stop_reason is not None:
             self.finish_stopped(itr)
@@ -361,7 +373,12 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def restore_sampling(self, state: Any) -> list[int]:
         """Go on from what `sampling_state` returned; return the columns of the batch whose environments begin new episodes."""
-        return self.sampler.load_state_dict(state)
+        try:
+            return self.sampler.load_state_dict(state)
+        except KeyError:
+            if isinstance(state, dict) and set(state) == {"itr"}:  # Sampling was abandoned, which a sampler of others may not know.
+                return list(range(self.sampler.batch_spec.B))
+            raise
 
     def counters(self) -> dict:
         """Return what this runner counts, plain data."""
@@ -412,7 +429,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self._saving.wait()
         if self._is_saved:
             logger.log("saved")
-        elif interrupt.signal is None:
+        elif not self._is_told(interrupt):
             raise snapshot_is_missing(self.snapshots.get_snapshot_dir())
 
     def replay_part(self, snapshot_dir: Any) -> ReplayPart | None:
@@ -647,11 +664,11 @@ def checked_stop_return(stop_return: Any) -> float | None:
 
 
 def end_replayed_episodes(algo: Any, columns: list[int]) -> None:
-    """Have the replay buffer, if there is one, know of environments that do not go on from it in the batch that will be appended next.
+    """Mark the newest stored step of these environments as the end of its episode, if there is a replay buffer.
 
     Args:
         algo: the algorithm.
-        columns: those environments, which `update_envs` changed, or which were lost with the process they were in.
+        columns: the environments, which begin anew with the next batch: `update_envs` changed them, or their process was lost.
     """
     if columns and hasattr(getattr(algo, "replay_buffer", None), "end_episodes"):
         algo.replay_buffer.end_episodes(columns)

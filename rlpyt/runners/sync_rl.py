@@ -16,12 +16,12 @@ import copy
 import gc
 import os
 import sys
-import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from multiprocessing.util import get_temp_dir
 from typing import Any
 
 import torch
@@ -38,7 +38,6 @@ from rlpyt.samplers.workers import (
     check_forked_torch_threads,
     default_start_method,
 )
-from rlpyt.utils.buffer import new_memory_fd
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.settings import checked
@@ -98,27 +97,30 @@ class SyncRlMixin:
     # Processes ------------------------------------------------------------------------------------------------------
     def train(self) -> None:
         """Start the replicas, unless torchrun did, and train together with them."""
-        with self._interruptible():
+        with self._interruptible() as interrupt:
             if self._launched:
                 self._train_in_group(None)
-                return
-            with meeting_place() as path:
-                self._launch_and_train(path)
+            else:
+                self._launch_and_train()
+        if interrupt.signal is not None:  # It came when the training was over.
+            raise SystemExit(interrupt.exit_code)
 
-    def _launch_and_train(self, meeting_place: str) -> None:
+    def _launch_and_train(self) -> None:
         """Start the other ranks, if there are any, which meet this one at a file."""
         if self.world_size == 1:
-            self._train_in_group(dist.FileStore(meeting_place, 1))
+            self._train_in_group(dist.HashStore())
             return
         try:
             with self._interruptible().abandonable(patience=0):
-                self.launch_workers(meeting_place)
+                self.launch_workers()
             with watching(self._pool):
-                self._train_in_group(dist.FileStore(meeting_place, self.world_size))
+                self._train_in_group(meeting_place(self._pool.directory, self.world_size))
             self._pool.request("leave", "ending")
         except (SystemExit, KeyboardInterrupt, Overdue):
             raise
         except BaseException as error:
+            if self._interruptible().signal is not None and _may_be_lost_connection(error):  # To a rank that has ended by the signal.
+                raise SystemExit(self._interruptible().exit_code) from error
             if self._pool is not None:
                 raise_first_failure(self._pool, error)
             raise
@@ -126,7 +128,7 @@ class SyncRlMixin:
             if self._pool is not None:
                 self._pool.kill(grace=0)
 
-    def launch_workers(self, meeting_place: str) -> None:
+    def launch_workers(self) -> None:
         """Start a process for each rank but this one."""
         ranks = range(1, self.world_size)
         replica = copy.copy(self)
@@ -138,7 +140,7 @@ class SyncRlMixin:
             check_forked_torch_threads(n_threads, start_method, "master_torch_threads")
         self._pool = WorkerPool(
             _replica,
-            [dict(runner=replica, rank=rank, meeting_place=meeting_place) for rank in ranks],
+            [dict(runner=replica, rank=rank) for rank in ranks],
             [f"rank {rank} of {self.world_size}" for rank in ranks],
             start_method=start_method,
         )
@@ -150,10 +152,10 @@ class SyncRlMixin:
             super().train()
             gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
 
-    def be_replica(self, rank: int, meeting_place: str) -> None:
+    def be_replica(self, rank: int) -> None:
         """In a process of its own: train as this rank."""
         self.rank, self.affinity = rank, self.affinities[rank]
-        self._train_in_group(dist.FileStore(meeting_place, self.world_size))
+        self._train_in_group(meeting_place(get_temp_dir(), self.world_size))
 
     # What ranks do together -----------------------------------------------------------------------------------------
     def startup(self) -> int:
@@ -216,7 +218,7 @@ class SyncRlMixin:
             with interrupt.abandonable(PATIENCE + _ANSWER):
                 _interruptibly(dist.all_reduce, flags, op=dist.ReduceOp.MAX, group=self._control)
         except Overdue:
-            logger.log("WARNING: another rank does not answer, so that the run ends without a snapshot of its last iteration.")
+            logger.log("WARNING: another rank does not answer: the run ends, with the snapshot before as the last one.")
             if self._pool is not None:
                 self._pool.kill(grace=0)
             raise SystemExit(interrupt.exit_code) from None
@@ -225,8 +227,13 @@ class SyncRlMixin:
 
     def _stops(self, interrupt: Interrupt) -> bool:
         """Whether the ranks have agreed to stop."""
-        interrupt.signal = interrupt.signal or self._agreed_signal or None
-        return bool(self._agreed_signal) or self.stop_reason is not None
+        if self._agreed_signal:
+            interrupt.adopt(self._agreed_signal)
+        return super()._stops(interrupt)
+
+    def _is_told(self, interrupt: Interrupt) -> bool:
+        """Whether the ranks have agreed that one of them was told to end: what comes later is too late for all to do the same."""
+        return bool(self._agreed_signal)
 
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
         """Extend the base class: trajectories of all ranks count, those of the others when the next row is logged."""
@@ -294,8 +301,10 @@ class SyncRlMixin:
 
     def shutdown(self) -> None:
         """Extend the base class: models are not wrapped any more, so that the group can end."""
-        super().shutdown()
-        self.agent.unwrap()
+        try:
+            super().shutdown()
+        finally:
+            self.agent.unwrap()
 
 
 class SyncRl(SyncRlMixin, MinibatchRl):
@@ -321,12 +330,12 @@ class SyncRlEval(SyncRlMixin, MinibatchRlEval):
             return [], 0.0
 
 
-def _replica(pipe: Any, runner: Any, rank: int, meeting_place: str) -> None:
+def _replica(pipe: Any, runner: Any, rank: int) -> None:
     """A rank in a process of its own, see `WorkerPool`."""
     pipe.send(("ok", None))
     pipe.recv()
     with suppress(SystemExit):  # Interrupted, as all are.
-        runner.be_replica(rank, meeting_place)
+        runner.be_replica(rank)
     leave(pipe)
 
 
@@ -376,24 +385,18 @@ def _interruptibly(collective: Callable, *args: Any, **kwargs: Any) -> None:
             errors.clear()  # It refers to the thread's frame, and that to the group, which has to be gone before another one.
 
 
-@contextmanager
-def meeting_place() -> Iterator[str]:
-    """Give the path of an empty file at which processes meet; nothing of it is left, however this process ends."""
-    if sys.platform == "linux":
-        fd = new_memory_fd(0)  # Which has no name but this one.
-        try:
-            yield f"/proc/{os.getpid()}/fd/{fd}"
-        finally:
-            os.close(fd)
-    else:
-        with tempfile.TemporaryDirectory() as directory:
-            yield os.path.join(directory, "ranks")
-
-
 def _may_be_lost_connection(error: BaseException) -> bool:
     """Whether an error is one of torch's own, raised in one of its functions."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, RuntimeError) and bool(frames) and frames[-1].filename.startswith(os.path.dirname(torch.__file__))
+
+
+def meeting_place(directory: str, world_size: int) -> Any:
+    """Return the store at which processes meet: a file in the directory of the pool that they are in, which is deleted with it.
+
+    In a worker, that directory is what multiprocessing's `get_temp_dir` returns.
+    """
+    return dist.FileStore(os.path.join(directory, "ranks"), world_size)
 
 
 @contextmanager
@@ -410,7 +413,7 @@ def process_group(runner: Any, store: Any):
     runner._control = dist.group.WORLD if cuda_idx is None else dist.new_group(backend="gloo", timeout=_PATIENCE)
     try:
         yield
-        dist.barrier(group=runner._control)  # No rank leaves while another still talks to it.
+        _interruptibly(dist.barrier, group=runner._control)  # No rank leaves while another still talks to it.
     finally:
         runner._control = None
         with suppress(RuntimeError):

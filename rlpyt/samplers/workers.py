@@ -113,7 +113,7 @@ def _worker_main(
     if dies_with_parent and sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # Also in C code that keeps all threads from running.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _ignore)  # Not SIG_IGN, which programs that an environment starts would inherit.
+    signal.signal(signal.SIGTERM, _ignoring(os.getpid()))  # Not SIG_IGN, which programs that an environment starts would inherit.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, file=stack.fd, all_threads=False)
@@ -128,8 +128,15 @@ def _worker_main(
         os._exit(1)
 
 
-def _ignore(number: int, frame: Any) -> None:
-    """Do nothing about a signal."""
+def _ignoring(pid: int) -> Callable[[int, Any], None]:
+    """Return a handler that ignores a signal in process `pid`, and not in those that an environment forks from it."""
+
+    def ignore(number: int, frame: Any) -> None:
+        if os.getpid() != pid:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    return ignore
 
 
 def _send_report(pipe: Connection, error: BaseException) -> None:
@@ -168,11 +175,19 @@ def _watch_master(master_pid: int | None) -> None:
 @contextmanager
 def _signals_held() -> Iterator[None]:
     """Hold SIGINT and SIGTERM back until the end of the block, also from processes that are started in it: these do not ignore them yet."""
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():  # Where handlers run, also if another thread gets the signal.
+        handlers = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in _HELD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         yield
     finally:
+        for number, handler in handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in came:
+            signal.raise_signal(number)
 
 
 class _Undertaker:
@@ -225,6 +240,9 @@ def _kill_group(leader: int) -> None:
 class WorkerPool:
     """A group of worker processes, each running ``target(pipe, **kwargs)``.
 
+    While there are workers, `directory` is a temporary directory in which they and the master may meet: that of multiprocessing in the
+    workers. It is deleted with them, also where the master is killed.
+
     The target sends one reply when it is ready and one to each command, as ``pipe.send(("ok", reply))``, and returns after the command
     None.
 
@@ -258,7 +276,7 @@ class WorkerPool:
         self.waiting = Stopwatch()  # The time in which this process does nothing but wait for the workers.
         self.doing = "starting"  # What the workers do, for messages.
         self._undertaker: _Undertaker | None = None
-        self._directory: str | None = None  # For what multiprocessing keeps in files: who is killed does not delete it.
+        self.directory: str | None = None  # For what multiprocessing keeps in files: who is killed does not delete it.
         self.processes: list[multiprocessing.Process] = []
         self.pipes: list[Connection] = []
         self._stacks: list[SharedMap] = []
@@ -277,7 +295,7 @@ class WorkerPool:
         try:
             with _signals_held():
                 # Within that of the pool which this process is in, if it is in one.
-                self._directory = tempfile.mkdtemp(prefix="rlpyt-", dir=_temporary_directory())
+                self.directory = tempfile.mkdtemp(prefix="rlpyt-", dir=_temporary_directory())
             for kwargs, name in zip(worker_kwargs, names):
                 with _signals_held(), copying_private_tensors():
                     mine, theirs = context.Pipe()
@@ -285,14 +303,16 @@ class WorkerPool:
                     inherited = [*self.pipes, mine] if forks else []
                     args = (target, kwargs, theirs, inherited, stack, os.getpid() if is_child else None, dies_with_parent)
                     process = context.Process(target=_worker_main, args=args, name=name)
-                    process._config["tempdir"] = self._directory
+                    process._config["tempdir"] = self.directory
                     self.pipes.append(mine)
                     self.processes.append(process)
                     self._stacks.append(stack)
                     process.start()
                     theirs.close()
             with _signals_held():
-                directories = [each for each in (self._directory, _temporary_directory()) if each]
+                # That of multiprocessing may be that of the parent, if there is one, which will delete it.
+                own = _temporary_directory() if multiprocessing.parent_process() is None else None
+                directories = [each for each in (self.directory, own) if each]
                 self._undertaker = _Undertaker([process.pid for process in self.processes], directories)
         except BaseException:
             self.kill(grace=0)
@@ -463,15 +483,16 @@ class WorkerPool:
         for process in started:
             process.join()
             _kill_group(process.pid)
-            process.close()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        if self.directory is not None:
+            shutil.rmtree(self.directory, ignore_errors=True)
         if self._undertaker is not None:
             self._undertaker.dismiss()
-        for pipe in self.pipes:
-            pipe.close()
-        self.processes, self.pipes, self._stacks = [], [], []
+        pipes, self.processes, self.pipes, self._stacks = self.pipes, [], [], []  # Now: if a signal comes before, all is done again.
         self._early, self._pollers = {}, {}
+        for pipe in pipes:
+            pipe.close()
+        for process in started:
+            process.close()
 
     def __del__(self) -> None:
         if getattr(self, "processes", None):

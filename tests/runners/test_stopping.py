@@ -269,7 +269,7 @@ def test_other_ranks_start_without_the_hooks_which_may_be_something_that_no_pipe
     monkeypatch.setattr(sync_rl, "WorkerPool", lambda work, kwargs, *args, **settings: started.extend(kwargs) or sys.exit())
     runner = build(SyncRl, affinity=[ONE] * 3, hooks=[lambda *_: None])
     with pytest.raises(SystemExit):
-        runner.launch_workers("meeting place")
+        runner.launch_workers()
     assert len(started) == 2 and all(not each["runner"].hooks for each in started) and len(runner.hooks) == 1
     pickle.dumps(started)
 

@@ -1,12 +1,18 @@
 """What a test may not leave behind: importable as ``leftovers`` here. Tests use the fixture `nothing_is_left_behind`."""
 
 import contextlib
+import multiprocessing.util
 import os
+import shutil
+import tempfile
+import threading
 import time
 
 import psutil
 
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")  # Processes that multiprocessing keeps until this one ends.
+_KEPT_THREADS = ("tqdm_monitor", "QueueFeederThread")  # Which libraries keep.
+_KEPT_FILES = ("torchinductor", "listener-")  # Caches of torch; sockets of what this process keeps.
 
 
 def living_children(pid=None):
@@ -39,17 +45,33 @@ def _is_helper(process):
 
 @contextlib.contextmanager
 def nothing_is_left(seconds=15):
-    """Fail if, so many seconds after the block, a process that it started lives on, or a file that it made is in /dev/shm.
+    """Fail if, so many seconds after the block, something that it made is there: a process, a thread, a file in $TMPDIR or in /dev/shm.
 
-    Some seconds are needed: processes may be about to end, and other programs have files in /dev/shm for a moment.
+    Some seconds are needed: processes may be about to end, and other programs have files in /dev/shm for a moment. $TMPDIR is another
+    directory meanwhile, since several tests run at a time. (Descriptors are counted where samplers come and go many times.)
     """
-    before = _in_shm()
-    yield
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and (living_children() or _in_shm() - before):
-        time.sleep(0.05)
-    assert not living_children()
-    assert not _in_shm() - before
+    home = multiprocessing.util.get_temp_dir()  # Made before, since what this process keeps there, such as a fork server, stays.
+    threads, shm, at_home = set(threading.enumerate()), _in_shm(), set(os.listdir(home))
+    temporary, before = tempfile.mkdtemp(prefix="t-"), (os.environ.get("TMPDIR"), tempfile.tempdir)
+    os.environ["TMPDIR"] = tempfile.tempdir = temporary
+
+    def left():
+        found = [thread for thread in threading.enumerate() if thread not in threads and thread.name not in _KEPT_THREADS]
+        files = [name for name in (*os.listdir(temporary), *(set(os.listdir(home)) - at_home)) if not name.startswith(_KEPT_FILES)]
+        return [*living_children(), *found, *sorted(_in_shm() - shm), *files]
+
+    try:
+        yield
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and left():
+            time.sleep(0.05)
+        assert not left()
+    finally:
+        os.environ.pop("TMPDIR")
+        if before[0] is not None:
+            os.environ["TMPDIR"] = before[0]
+        tempfile.tempdir = before[1]
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _in_shm():

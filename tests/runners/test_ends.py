@@ -99,8 +99,8 @@ def test_an_environment_that_calls_exit_fails_the_run_by_name_and_step(env, samp
 
 def test_so_does_one_in_an_evaluation(tmp_path):
     env = dict(where="step", n=30)
-    runner = build(MinibatchRlEval, dict(), eval_n_envs=1, eval_env_kwargs=env, eval_max_steps=40)
-    runner.sampler.eval_EnvCls = ExitingEnv
+    runner = build(MinibatchRlEval, dict(), eval_n_envs=1, eval_max_steps=40)
+    runner.sampler.eval_EnvCls, runner.sampler.eval_env_kwargs = ExitingEnv, env
     with pytest.raises(RuntimeError, match=r"An environment called sys.exit\(0\).*of the evaluation at iteration 0"):
         train(runner, tmp_path)
 

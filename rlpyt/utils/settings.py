@@ -268,10 +268,10 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
         tables: what settings may be that several functions have in common, by name; this one need not have all of them.
         declared: what arguments may be, by name; others are checked by their annotations.
 
-    Raises, when called:
-        TypeError: there is no such argument; the message has the nearest name.
-        ValueError: an argument is not what it may be; the message has its name, its value, and what is possible. Or a dictionary has a key
-            that is no argument of what it is for; the message has the nearest one.
+    Raises:
+        TypeError: when called: there is no such argument; the message has the nearest name.
+        ValueError: when called: an argument is not what it may be; the message has its name, its value, and what is possible. Or a
+            dictionary has a key that is no argument of what it is for; the message has the nearest one.
     """
 
     def decorate(function: Callable) -> Callable:

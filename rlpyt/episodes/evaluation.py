@@ -67,8 +67,6 @@ def obtain_evaluation_episodes(
         deterministic: act by the ``mean`` in what the policy tells of its action, where there is one. An agent acts as when it is
             evaluated, and by the means of Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
     """
-    if num_eps < 1:
-        raise ValueError(f"num_eps={num_eps} must be at least 1 episode.")
     env = as_environment(env)
     with _playing(env, policy, deterministic) as playing:
         return EpisodeBatch.from_list(env.spec, [_rollout(env, playing, max_episode_length, deterministic) for _ in range(num_eps)])

@@ -303,12 +303,14 @@ class AsyncRlMixin:
         """End all processes."""
         if hasattr(self, "pbar"):
             self.pbar.stop()
-        if self._pool is not None and self._ended:
-            self._pool.stop()
-        elif self._pool is not None:
-            self._pool.kill(grace=0)
-        self.agent.unwrap()
-        self._saving.wait()
+        try:
+            if self._pool is not None and self._ended:
+                self._pool.stop()
+            elif self._pool is not None:
+                self._pool.kill(grace=0)
+        finally:
+            self.agent.unwrap()
+            self._saving.wait()
 
     # What other processes report ------------------------------------------------------------------------------------
     def _take_in(self) -> None:

@@ -14,7 +14,7 @@ from tiers import examples, full, processes, thinned
 from rlpyt.episodes import Trainer
 from rlpyt.experiment import SnapshotConfig
 
-pytestmark = [examples, processes, pytest.mark.xdist_group("examples")]  # Two of the same second would write into the same directory.
+pytestmark = [examples, processes]
 
 TESTS = Path(__file__).parents[1]
 EXAMPLES = TESTS.parent / "examples"

@@ -4,10 +4,11 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import chain, count
 from pathlib import Path
 
 from rlpyt.utils.logging import logger
@@ -35,15 +36,19 @@ OF_LOGS = dict(
 
 
 def get_log_dir(experiment_name: str, root_log_dir=None, date: bool = True) -> str:
-    """<root_log_dir>/local/YYYYMMDD/HHMMSS/<experiment_name>, without the time if `date` is False.
+    """Return <root_log_dir>/local/YYYYMMDD/HHMMSS/<experiment_name>, without the time if `date` is False.
 
     root_log_dir: default LOG_DIR, which is data/ in the clone, or in the current directory without one.
 
     Raises:
         ValueError: the name is relative, but leads out of that directory.
     """
+    return _log_dir_at(datetime.now() if date else None, experiment_name, root_log_dir)
+
+
+def _log_dir_at(time: datetime | None, experiment_name, root_log_dir=None) -> str:
     root = os.path.join(LOG_DIR if root_log_dir is None else root_log_dir, "local")
-    return inside(os.path.join(root, datetime.now().strftime("%Y%m%d/%H%M%S") if date else ""), experiment_name, "log_dir")
+    return inside(os.path.join(root, "" if time is None else time.strftime("%Y%m%d/%H%M%S")), experiment_name, "log_dir")
 
 
 def inside(directory: str, name, what: str) -> str:
@@ -80,11 +85,13 @@ def logger_context(
         with logger_context("cartpole", 0, "ppo", config) as run_dir:
             runner.train()
 
-    The directory is LOG_DIR/local/YYYYMMDD/HHMMSS/<log_dir>/run_<run_ID>, or <log_dir>/run_<run_ID> if
-    log_dir is an absolute path, is under LOG_DIR already, or with override_prefix=True. It gets debug.log
-    (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots. Files which
-    an earlier run left there are kept, renamed progress.1.csv and so on; a directory in which a run is going
-    on is refused. So is a run_ID that could not be part of one name, and a relative log_dir that leads elsewhere ("../x").
+    The directory is LOG_DIR/local/YYYYMMDD/HHMMSS/<log_dir>/run_<run_ID>, which is always a new one: of runs that
+    start in the same second, the later ones get the next second that is free. It is <log_dir>/run_<run_ID> if
+    log_dir is an absolute path, is under LOG_DIR already, or with override_prefix=True: files which an earlier run
+    left there are kept, renamed progress.1.csv and so on, and a directory in which a run is going on is refused.
+    So is a run_ID that could not be part of one name, and a relative log_dir that leads elsewhere ("../x").
+
+    The directory gets debug.log (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots.
 
     Of the processes that torchrun started, the first one writes; the others log nothing.
 
@@ -103,7 +110,8 @@ def logger_context(
     params = {**(log_params or {}), "name": name, "run_ID": run_ID}
     message = "give this one another run_ID or log_dir."
     settings = (snapshot_mode, use_summary_writer, snapshot_gap, tf_step, use_wandb)
-    with run_context(_run_dir(log_dir, run_ID, override_prefix), f"{name}_{run_ID}", params, *settings, if_taken=message) as run_dir:
+    run_dir, others = _run_dirs(log_dir, run_ID, override_prefix)
+    with run_context(run_dir, f"{name}_{run_ID}", params, *settings, message, others) as run_dir:
         yield run_dir
 
 
@@ -119,6 +127,7 @@ def run_context(
     tf_step: str = "itr",
     use_wandb: bool | dict = False,
     if_taken: str = "give this one another directory.",
+    others: Iterable[str] = (),
 ) -> Iterator[str]:
     """As `logger_context`, for a run in exactly this directory; yields it.
 
@@ -126,6 +135,7 @@ def run_context(
     title: stands before each line of the log.
     params: what params.json holds.
     if_taken: what to do if a run is going on there.
+    others: absolute paths; if `run_dir` is there already, the first of them that is not is taken.
     """
     check_runs_may_start()
     logger.check_snapshot_mode(snapshot_mode)
@@ -142,7 +152,7 @@ def run_context(
         SummaryWriter = logger.get_tf_summary_writer_class() if use_summary_writer else None
         if use_wandb:
             import_wandb()  # or an error, now that nothing has been made
-        os.makedirs(run_dir, exist_ok=True)
+        run_dir = _make_first_new(run_dir, others)
         message = f"Another run is writing to {run_dir}: {if_taken}"
         stack.enter_context(sole_writer(run_dir, message))
         logger.move_aside(_files_of_run(run_dir))
@@ -199,16 +209,27 @@ def _close(writer) -> None:
         writer.close()
 
 
-def _run_dir(log_dir, run_ID, override_prefix: bool) -> str:
+def _run_dirs(log_dir, run_ID, override_prefix: bool) -> tuple[str, Iterator[str]]:
+    """Return the directory for a run, and those of the following seconds, or none where it has no time in it."""
     name = f"run_{run_ID}"
     if not is_file_name(name) or str(run_ID) in ("", os.pardir):
         raise ValueError(f"run_ID={run_ID!r} cannot be part of the directory's name, run_<run_ID>: give a number, or a word.")
     log_dir = os.fspath(log_dir)
     if override_prefix or os.path.isabs(log_dir) or _is_under_log_dir(log_dir):
-        log_dir = inside(os.getcwd(), os.path.abspath(log_dir), "log_dir")
-    else:
-        log_dir = get_log_dir(log_dir)
-    return os.path.abspath(os.path.join(log_dir, name))
+        return os.path.join(inside(os.getcwd(), os.path.abspath(log_dir), "log_dir"), name), iter(())
+    now = datetime.now()
+    times = (now + timedelta(seconds=seconds) for seconds in count())
+    run_dirs = (os.path.abspath(os.path.join(_log_dir_at(time, log_dir), name)) for time in times)
+    return next(run_dirs), run_dirs
+
+
+def _make_first_new(directory: str, others: Iterable[str]) -> str:
+    """Make the first of these directories that is not there yet, and return its path: `directory`, if all are."""
+    for candidate in chain([directory], others):
+        with suppress(FileExistsError):
+            os.makedirs(candidate)
+            return candidate
+    return directory
 
 
 def _is_under_log_dir(log_dir: str) -> bool:

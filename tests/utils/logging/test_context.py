@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -54,6 +56,20 @@ def test_a_relative_directory_is_put_under_data_with_the_time(tmp_path, monkeypa
         assert under_data == str(tmp_path / "data/local/here/run_0")
     with logger_context("here", 0, "x", override_prefix=True) as overridden:
         assert overridden == str(tmp_path / "here/run_0")
+
+
+def test_runs_of_the_same_second_get_directories_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(context, "LOG_DIR", str(tmp_path))
+    monkeypatch.setattr(context, "datetime", SimpleNamespace(now=lambda: datetime(2026, 12, 31, 23, 59, 59)))
+    with logger_context("exp", 0, "x") as first:
+        log_row(a=1)
+        with logger_context("exp", 0, "x") as second, logger_context("exp", 1, "x") as of_another_number:
+            log_row(a=2)
+    with logger_context("exp", 0, "x") as third:
+        log_row(a=3)
+    run_dirs = ["20261231/235959/exp/run_0", "20270101/000000/exp/run_0", "20261231/235959/exp/run_1", "20270101/000001/exp/run_0"]
+    assert [os.path.relpath(run_dir, tmp_path / "local") for run_dir in (first, second, of_another_number, third)] == run_dirs
+    assert [read(f"{run_dir}/progress.csv") for run_dir in (first, third)] == [[{"a": "1"}], [{"a": "3"}]]
 
 
 def test_get_log_dir_has_its_root_and_date_optional(tmp_path, monkeypatch):

@@ -1,10 +1,14 @@
 """Lets tests, and the processes they spawn, import what lies directly under tests/ (``import envs``), and functions of test modules."""
 
+import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # Threads of several tests at a time would wait for each other on the same processors.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
@@ -17,16 +21,13 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 # ---------------------------------------------------------------------------------------------------------------------
 # Tiers: tests marked `full` run with --all, or when their file is named
 # ---------------------------------------------------------------------------------------------------------------------
-SEES_THE_MACHINE = {"running_cluster", "nothing_is_left_behind"}  # Fixtures.
-
-
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run all tests, not only the quick ones")
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Run two tests at a time, as many of them wait for processes; one, in this very process, where files are named."""
-    return 0 if _named_files(config) or config.option.usepdb else 2
+    """Run three tests at a time, since many of them wait for processes; one, in this very process, where files are named."""
+    return 0 if _named_files(config) or config.option.usepdb else 3
 
 
 def _named_files(config):
@@ -36,9 +37,9 @@ def _named_files(config):
 
 def pytest_collection_modifyitems(config, items):
     """Leave out the tests marked `full`, except those of files that the command line names."""
-    for item in items:  # Never two at a time that need the whole machine, or look at it.
-        if SEES_THE_MACHINE.intersection(item.fixturenames):
-            item.add_marker(pytest.mark.xdist_group("machine"))
+    for item in items:  # One cluster for all tests with Ray.
+        if "running_cluster" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("ray"))
     if config.option.all:
         return
     named = _named_files(config)
@@ -74,11 +75,11 @@ def ray_address(running_cluster):
 
 
 @pytest.fixture
-def nothing_is_left_behind():
-    """Fails if processes or shared memory outlive the test, or a process group."""
+def nothing_is_left_behind(tmp_path):
+    """Fails if anything outlives the test that `leftovers.nothing_is_left` looks for, or a process group."""
     from leftovers import nothing_is_left
 
-    with nothing_is_left():
+    with nothing_is_left(tmp_path):
         yield
     distributed = sys.modules.get("torch.distributed")
     assert distributed is None or not distributed.is_initialized()

@@ -1,6 +1,9 @@
 """What a test may not leave behind: importable as ``leftovers`` here. Tests use the fixture `nothing_is_left_behind`."""
 
 import contextlib
+import gc
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
 import shutil
@@ -44,28 +47,31 @@ def _is_helper(process):
 
 
 @contextlib.contextmanager
-def nothing_is_left(seconds=15):
-    """Fail if, so many seconds after the block, something that it made is there: a process, a thread, a file in $TMPDIR or in /dev/shm.
+def nothing_is_left(run_dir, seconds=15):
+    """Fail if something that the block made is still there some seconds later.
 
-    Some seconds are needed: processes may be about to end, and other programs have files in /dev/shm for a moment. $TMPDIR is another
-    directory meanwhile, since several tests run at a time. (Descriptors are counted where samplers come and go many times.)
+    That is a process, a thread, a descriptor of this process, a half-written file below `run_dir`, or any file in $TMPDIR or /dev/shm.
+    The seconds are for processes that are about to end, and for files that other programs have in /dev/shm for a moment. $TMPDIR is
+    another directory meanwhile, since several tests run at a time.
     """
     home = multiprocessing.util.get_temp_dir()  # Made before, since what this process keeps there, such as a fork server, stays.
-    threads, shm, at_home = set(threading.enumerate()), _in_shm(), set(os.listdir(home))
+    threads, shm, at_home, descriptors = set(threading.enumerate()), _in_shm(), set(os.listdir(home)), _descriptors()
     temporary, before = tempfile.mkdtemp(prefix="t-"), (os.environ.get("TMPDIR"), tempfile.tempdir)
     os.environ["TMPDIR"] = tempfile.tempdir = temporary
 
     def left():
         found = [thread for thread in threading.enumerate() if thread not in threads and thread.name not in _KEPT_THREADS]
         files = [name for name in (*os.listdir(temporary), *(set(os.listdir(home)) - at_home)) if not name.startswith(_KEPT_FILES)]
-        return [*living_children(), *found, *sorted(_in_shm() - shm), *files]
+        opened = [f"descriptor {number} of {target}" for number, target in sorted(_descriptors() - descriptors)]
+        return [*living_children(), *found, *sorted(_in_shm() - shm), *files, *opened, *run_dir.rglob("*.atomic_tmp*")]
 
     try:
         yield
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and left():
+        while remains := left():
+            assert time.monotonic() < deadline, f"{remains} are left behind"
             time.sleep(0.05)
-        assert not left()
+            gc.collect()
     finally:
         os.environ.pop("TMPDIR")
         if before[0] is not None:
@@ -76,3 +82,13 @@ def nothing_is_left(seconds=15):
 
 def _in_shm():
     return {name for name in os.listdir("/dev/shm") if not name.startswith("pymp-")}
+
+
+def _descriptors():
+    """Return the open descriptors of this process and what they are of, without those by which it holds the helpers of multiprocessing."""
+    helpers = {multiprocessing.forkserver._forkserver._forkserver_alive_fd, multiprocessing.resource_tracker._resource_tracker._fd}
+    found = set()
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(FileNotFoundError):  # That of the listing itself.
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+    return {(number, target) for number, target in found if number not in helpers}

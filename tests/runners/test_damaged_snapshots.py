@@ -67,8 +67,8 @@ def started(trained):
         return runner, file, read_snapshot(file)
 
     yield start
-    for runner in runners:
-        runner.sampler.shutdown()
+    while runners:
+        runners.pop().sampler.shutdown()
 
 
 def put_back(runner, file, snapshot):
@@ -238,14 +238,11 @@ def test_the_last_snapshot_is_found_whatever_a_damaged_one_says(trained, tmp_pat
         (lambda worker: worker["collector"]["rng"].update(python=("generator", '{"bit_generator": "test"}')), "bit generator 'test'"),
     ],
 )
-def test_what_is_wrong_in_a_worker_is_named(change, said, started, nothing_is_left_behind):
+def test_what_is_wrong_in_a_worker_is_named(change, said, nothing_is_left_behind, started):
     runner, file, snapshot = started("dqn_uniform", "cpu")
-    try:
-        change(snapshot["run"]["sampler"]["workers"][1])
-        with pytest.raises(ValueError, match=rf"(?s)run\['sampler'\] of .* cannot be put back: .*{said}"):
-            put_back(runner, file, snapshot)
-    finally:
-        runner.sampler.shutdown()
+    change(snapshot["run"]["sampler"]["workers"][1])
+    with pytest.raises(ValueError, match=rf"(?s)run\['sampler'\] of .* cannot be put back: .*{said}"):
+        put_back(runner, file, snapshot)
 
 
 def test_a_field_of_an_episode_does_not_take_the_place_of_a_method(started):

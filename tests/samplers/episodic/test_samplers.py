@@ -67,8 +67,8 @@ def make():
         return made[-1]
 
     yield make
-    for sampler in made:
-        sampler.shutdown_worker()
+    while made:
+        made.pop().shutdown_worker()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

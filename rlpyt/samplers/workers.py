@@ -41,7 +41,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -291,7 +291,9 @@ class WorkerPool:
         # The system takes the end of the thread that starts a process for that of its parent.
         dies_with_parent = not is_child or threading.current_thread() is threading.main_thread()
         if not forks:
-            resource_tracker.ensure_running()  # It would let the signals through that are held back next.
+            resource_tracker.ensure_running()  # It would let the signals through that are held back next,
+        if not is_child:
+            forkserver.ensure_running()  # and this would hold them back, in all processes that the program starts by it later.
         try:
             with _signals_held():
                 # Within that of the pool which this process is in, if it is in one.

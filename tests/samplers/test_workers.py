@@ -498,6 +498,22 @@ def test_workers_of_every_sampler_end_when_their_master_is_killed(run_master, st
     assert len(workers) == 2 * len(SAMPLERS) and gone(workers)
 
 
+@full
+@pytest.mark.timeout(120)
+def test_other_processes_of_the_program_can_be_terminated(run_master):
+    then = """
+import multiprocessing
+sampler = start("CPU")
+other = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(1000,))
+other.start()
+other.terminate()
+other.join(20)
+say("exit", other.exitcode)
+sampler.shutdown()"""
+    out, err = run_master("forkserver", then).communicate(timeout=100)
+    assert f"exit {-signal.SIGTERM}" in out, err
+
+
 STARTING = """
 import sys, time
 sys.path[:0] = [{tests!r}]

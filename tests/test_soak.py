@@ -35,7 +35,7 @@ def test_what_grows_is_not_flat():
 @full
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ["cpu", "async"])
-def test_a_run_is_watched_and_told_to_end(kind, capfd, nothing_is_left_behind):
+def test_a_run_is_watched_and_told_to_end(kind, nothing_is_left_behind, capfd):
     """Too short for anything to be flat."""
     soak.main(["--minutes", "0.05", "--interval", "0.3", "--only", kind, "--log_interval_steps", "500"])
     out = capfd.readouterr().out

@@ -22,7 +22,6 @@ A snapshot holds data, and no code: what `setup` is given must be made again. It
 from __future__ import annotations
 
 import dataclasses
-import numbers
 import os
 import time
 from collections.abc import Iterator
@@ -279,10 +278,6 @@ class Trainer:
         return self._train(dataclasses.replace(self._train_args, **{name: value for name, value in given.items() if value is not None}))
 
     def _train(self, args: TrainArgs) -> Any:
-        if not isinstance(args.n_epochs, numbers.Integral) or args.n_epochs < 0:
-            raise ValueError(f"n_epochs={args.n_epochs!r} must be an integer of at least 0.")
-        if args.batch_size is not None and not args.batch_size >= 1:
-            raise ValueError(f"batch_size={args.batch_size!r} must be at least 1 environment step.")
         if args.plot or args.pause_for_plot:
             logger.warn("There is no window to plot in: plot=True is ignored. `rlpyt video` records what an agent does.")
         self._train_args = args

@@ -2,7 +2,8 @@
 
 A *policy* has ``get_action(observation)`` and ``get_actions(observations)``, which return the action and a dictionary of whatever else
 there is to say (all with leading dimension B in the latter case; actions that are structures, such as dictionaries, as a list of B),
-``reset(do_resets=None)`` with a list of B bools, ``get_param_values()`` and ``set_param_values(params)``.
+``reset(do_resets=None)`` with a list of B bools, ``get_param_values()`` and ``set_param_values(params)``. It may have
+``for_envs(actions)``, which returns what environments get in place of actions that it returned and that are recorded.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 from agents_for_tests import RecordingAgent, StructuredAgent
-from collecting import FORKED, ONE_OF_EACH, assert_same, collect, kinds
+from collecting import ASYNC_KINDS, FORKED, ONE_OF_EACH, assert_same, collect, collect_in_parts, kinds
 from envs import CountingEnv, StructuredGymEnv, make_structured
 
 from rlpyt.agents.pg.composite import MlpCompositeFfAgent
@@ -139,9 +139,10 @@ FAR = dict(model_kwargs=dict(init_log_std=1.0))  # With this standard deviation,
 
 
 @pytest.mark.parametrize("wait_reset", [False, True])
-@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "async serial", "async CPU", "async GPU"]))
 def test_environments_get_actions_within_their_bounds_and_the_batch_keeps_what_was_chosen(kind, wait_reset):
-    collected = collect(kind, MlpGaussianFfAgent(**FAR), wait_reset=wait_reset, **CONTINUOUS)
+    run = collect_in_parts if kind in ASYNC_KINDS else collect
+    collected = run(kind, agent=MlpGaussianFfAgent(**FAR), wait_reset=wait_reset, **CONTINUOUS)
     for batch in collected.batches:
         chosen, got = batch.agent.action[..., 0], batch.env.env_info.action
         np.testing.assert_array_equal(np.clip(chosen, -1, 1), got)  # Where an environment stands still, both are 0.

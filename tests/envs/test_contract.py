@@ -30,10 +30,12 @@ from rlpyt.spaces.int_box import IntBox
         (envs.make_structured, {}),
     ],
 )
+@pytest.mark.filterwarnings("ignore:info has keys")
 def test_every_environment_keeps_the_contract(make, kwargs):
     check_env(make, kwargs, n_steps=220)
 
 
+@pytest.mark.filterwarnings("ignore:info has keys")
 def test_the_structured_environment_keeps_the_contract_with_schemas():
     check_env(lambda: gym_schema.GymEnvWrapper(envs.StructuredGymEnv()))
 

@@ -69,13 +69,15 @@ class BaseAgent(Recorded):
 
     Attributes: `model`; `shared_model` (the one in shared memory, or None); `distribution`; `device` (of training);
     `parameters_version` (in asynchronous training: how often parameters were sent to samplers; in a sampler, which of them it has);
-    `env_spaces`; `env_model_kwargs`; `acts_on_device` (set by samplers that copy what `step` and `value` return to where
+    `env_spaces`; `env_model_kwargs`; `clip_actions` (whether environments get the actions clipped to the bounds of their space: for
+    agents whose distribution goes beyond them); `acts_on_device` (set by samplers that copy what `step` and `value` return to where
     they need it: outputs then stay on the agent's device, where also the random numbers come from).
     """
 
     recurrent = False
     alternating = False
     acts_on_device = False
+    clip_actions = False
 
     # Name in the state dict -> attribute which holds the model.
     model_names: Mapping[str, str] = {"model": "model"}

@@ -2,7 +2,8 @@
 
 A *policy* has ``get_action(observation)`` and ``get_actions(observations)``, which return the action and a dictionary of whatever else
 there is to say (all with leading dimension B in the latter case; actions that are structures, such as dictionaries, as a list of B),
-``reset(do_resets=None)`` with a list of B bools, ``get_param_values()`` and ``set_param_values(params)``.
+``reset(do_resets=None)`` with a list of B bools, ``get_param_values()`` and ``set_param_values(params)``. It may have
+``for_envs(actions)``, which returns what environments get in place of actions that it returned and that are recorded.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rlpyt.envs.base import EnvSpaces
 from rlpyt.episodes.adapters import from_dict
 from rlpyt.episodes.trees import as_dictionaries, from_structure, leaves, map_structure, numeric, stack, to_structure, tree_map
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.samplers.actors import for_envs
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.settings import checked
@@ -103,6 +105,13 @@ class AgentPolicy:
         action, agent_info = numpify_buffer(tuple(self.agent.step(*inputs)))
         self._prev_action = buffer_func(action, np.array)
         return self._reverted(action), from_structure(agent_info)
+
+    def for_envs(self, actions: Any) -> Any:
+        """Return what environments get of the actions that `get_actions`, or `get_action`, returned: the same, or clipped copies."""
+        if not self.agent.clip_actions:
+            return actions
+        clip = for_envs(self._spaces.action, clip=True)
+        return [clip(action) for action in actions] if isinstance(actions, list) else clip(actions)
 
     def take_rewards(self, rewards: np.ndarray) -> None:
         """Take in the rewards ``[B]`` of the last actions."""

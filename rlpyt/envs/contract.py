@@ -11,38 +11,57 @@ Nothing here needs a test framework.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import fast_reset, fast_step, horizon_of
+from rlpyt.envs.base import fast_reset, fast_step, horizon_of, write_observation
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
 
 SENTINEL_BYTE = 0xA5  # what memory holds that must not be written, and that must be overwritten
+SEED_ADVICE = (
+    "Draw all random numbers from a generator that seed() makes anew; in an environment of Gymnasium from self.np_random, which "
+    "super().reset(seed=seed) makes. np.random, random and sample() of a space of the environment do not follow the seed."
+)
 
 
 def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_steps: int = 200, seed: int = 0) -> None:
-    """Make environments with ``EnvCls(**env_kwargs)``, play `n_steps` random steps, and check that the contract is kept.
+    """Make environments with ``EnvCls(**env_kwargs)``, twice play `n_steps` random steps, and check that the contract is kept.
 
     Checked are: spaces; form and constancy of observation, reward, done and env_info; timeouts and horizon; that equal seeds give equal
     episodes whatever happened before; that `step_into` and `reset_into` do the same as `step` and `reset` and write nothing else; that
     stepping leaves the action alone; and that `close` can be called twice. Choose `n_steps` so that some episodes end.
 
+    Half of the actions are extreme: as a wide Gaussian would draw them, and clipped to the bounds of their space, as samplers do it.
+
     Raises:
         AssertionError: with a sentence that says which rule is broken, and how.
+
+    Warns:
+        UserWarning: an environment of Gymnasium has keys in info that are not there at the first step, and therefore not in env_info.
     """
     env_kwargs = {} if env_kwargs is None else env_kwargs
     env, twin = EnvCls(**env_kwargs), EnvCls(**env_kwargs)
+    left_out = env.watch_info() if hasattr(env, "watch_info") else set()
     try:
         _check_spaces(env)
-        for _ in range(2):  # The second time, the environments have a past.
+        for plain in (True, False):  # The second time, the environments have a past.
             env.seed(seed)
             twin.seed(seed)
             _check_equal_samples(env, twin)
-            _check_steps(env, twin, n_steps)
+            _check_steps(env, twin, n_steps, plain)
     finally:
         for each in (env, twin, env):
             each.close()
+    if left_out:
+        warnings.warn(
+            f"info has keys that are not there at the first step, so that env_info leaves them out: {', '.join(sorted(left_out))}. "
+            "To have them, give the value that they have at other steps: rlpyt.envs.gym.make(..., info_example=dict(key=0.0)), or "
+            "GymEnvWrapper(EnvInfoWrapper(env, dict(key=0.0))).",
+            stacklevel=2,
+        )
 
 
 def _check_spaces(env: Any) -> None:
@@ -62,18 +81,19 @@ def _check_equal_samples(env: Any, twin: Any) -> None:
         assert _equal(samples, twin_samples), f"After seed(), the {name} spaces of two environments must sample alike."
 
 
-def _check_steps(env: Any, twin: Any, n_steps: int) -> None:
-    """Play `env` with the plain and `twin` with the writing methods, on the same actions."""
-    step_into, reset_into = fast_step(twin), fast_reset(twin)
+def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool) -> None:
+    """Play `env` with the plain methods and `twin` with these as well, if `plain`, or the writing ones, on the same actions."""
+    step_into, reset_into = _plain_methods(twin) if plain else (fast_step(twin), fast_reset(twin))
+    check_equal = _check_seed if plain else _check_written
     reset_observation = observation = env.reset()
     _check_observation(env, "reset()", observation, reset_observation)
     out, around = _rows_like(observation)
     reset_into(out)
-    _check_written("reset", observation, out, around)
+    check_equal("reset", observation, out, around)
     first_info = None
     t_episode = 0
     for t in range(n_steps):
-        action = env.action_space.sample()
+        action = _extreme_action(env.action_space) if t % 2 else env.action_space.sample()
         action_before = _copy(action)
         before = f"at step {t}"
         outcome = env.step(action)
@@ -106,11 +126,12 @@ def _check_steps(env: Any, twin: Any, n_steps: int) -> None:
         assert isinstance(twin_outcome, tuple) and len(twin_outcome) == 3, (
             f"step_into() must return (reward, done, env_info), got {twin_outcome!r}."
         )
+        rule, name, advice = ("", "step()", f" {SEED_ADVICE}") if plain else (", and step_into() those of step()", "step_into()", "")
         assert _equal(tuple(twin_outcome), (reward, done, info)), (
-            f"Equal seeds and actions must give equal results, and step_into() those of step(): {before} step() returned "
-            f"{(reward, done, info)} and step_into() in a second environment {tuple(twin_outcome)}."
+            f"Equal seeds and actions must give equal results{rule}: {before} step() returned {(reward, done, info)} and {name} in a "
+            f"second environment {tuple(twin_outcome)}.{advice}"
         )
-        _check_written(f"step {before}", observation, out, around)
+        check_equal(f"step {before}", observation, out, around)
 
         if traj_done:
             t_episode = 0
@@ -118,7 +139,35 @@ def _check_steps(env: Any, twin: Any, n_steps: int) -> None:
             _check_observation(env, f"reset() after step {t}", observation, reset_observation)
             out, around = _rows_like(observation)
             reset_into(out)
-            _check_written(f"reset after step {t}", observation, out, around)
+            check_equal(f"reset after step {t}", observation, out, around)
+
+
+def _plain_methods(env: Any) -> tuple[Callable, Callable]:
+    """Return `step` and `reset` of an environment with the arguments of `step_into` and `reset_into`."""
+
+    def step_into(action: Any, observation_out: Any) -> tuple:
+        observation, *outcome = env.step(action)
+        write_observation(observation, observation_out)
+        return tuple(outcome)
+
+    return step_into, lambda observation_out: write_observation(env.reset(), observation_out)
+
+
+def _extreme_action(space: Any) -> Any:
+    """Return an action like those of a policy without bounds, as environments get them: its numbers are often on the bounds of their space.
+
+    Discrete parts are as drawn by the space. So is all of the action if the space cannot clip.
+    """
+    sample, other = space.sample(), iter(buffer_leaves(space.sample()))
+
+    def beyond(x: Any) -> Any:
+        y = next(other)
+        return x + 4 * (x - y) if np.asarray(x).dtype.kind == "f" else x
+
+    with np.errstate(over="ignore"):
+        action = buffer_func(sample, beyond)
+    action = space.clip(action) if hasattr(space, "clip") else action
+    return action if space.contains(action) else sample
 
 
 def _check_observation(env: Any, where: str, observation: Any, first: Any) -> None:
@@ -149,9 +198,20 @@ def _check_same_form(name: str, value: Any, example: Any) -> None:
     assert len(form) == len(expected), f"{name} must have {len(expected)} fields, has {len(form)}."
 
 
+def _check_seed(what: str, observation: Any, twin_observation: Any, around: Any) -> None:
+    """Assert that two environments with the same seed and actions have shown the same."""
+    assert _equal(observation, twin_observation), (
+        f"Equal seeds and actions must give equal episodes, but two environments differ in {what}: "
+        f"{_difference(observation, twin_observation)}. {SEED_ADVICE}"
+    )
+
+
 def _check_written(what: str, observation: Any, out: Any, around: Any) -> None:
     """Assert that the row holds `observation`, and that its neighbours were not touched."""
-    assert _equal(observation, out), f"{what}: the writing method wrote {out!r}, the plain one returned {observation!r}."
+    assert _equal(observation, out), (
+        f"{what}: the writing method wrote something else than the plain one returned, in a second environment with the same seed and "
+        f"actions: {_difference(out, observation)}."
+    )
     for path, rows in _leaves(around, "observation"):
         bytes_ = np.ascontiguousarray(rows[::2]).view(np.uint8)
         assert (bytes_ == SENTINEL_BYTE).all(), f"{what}: the writing method wrote beyond the row it was given, in {path}."
@@ -170,6 +230,15 @@ def _rows_like(observation: Any) -> tuple[Any, Any]:
     rows = np.frombuffer(bytearray([SENTINEL_BYTE]) * (3 * max(array.nbytes, 1)), dtype=array.dtype, count=3 * array.size)
     rows = rows.reshape(3, *array.shape)
     return rows[1, ...], rows
+
+
+def _difference(x: Any, y: Any) -> str:
+    """Return the first number in which two structures of one form differ, such as "observation[2] is 0.5 and 0.7"."""
+    for (path, a), (_, b) in zip(_leaves(x, "observation"), _leaves(y, "observation")):
+        for index in np.argwhere(np.atleast_1d(a != b)):
+            where = path + "".join(f"[{i}]" for i in index) if a.ndim else path
+            return f"{where} is {np.atleast_1d(a)[tuple(index)]} and {np.atleast_1d(b)[tuple(index)]}"
+    return "they have another form"
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:

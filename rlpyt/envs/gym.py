@@ -23,6 +23,8 @@ from rlpyt.utils.collections import dynamic_namedtuple
 from rlpyt.utils.extras import extra_with, import_error
 from rlpyt.utils.plain import check_form
 
+CLASSIC_TIMEOUT = "TimeLimit.truncated"  # Key in info by which classic gym tells that time ran out.
+
 
 class Wrapper:
     """Holds an environment and forwards to it the public attributes it does not define itself."""
@@ -50,7 +52,7 @@ class GymEnvWrapper(Wrapper, Env):
 
     - Keys that are no valid field names are changed, dots for instance to underscores. Nested dictionaries become nested namedtuples.
     - Values must be numbers or arrays of numbers; others are dropped, with one warning that names them.
-    - Keys that appear only later are ignored. Where a key is missing, or None, the value is 0.
+    - Keys that appear only later are ignored; `rlpyt.envs.contract.check_env` names them. Where a key is missing, or None, the value is 0.
     - The boolean field ``timeout`` is always there: truncated and not terminated. A key of that name becomes ``timeout_``.
 
     Args:
@@ -131,7 +133,7 @@ class GymEnvWrapper(Wrapper, Env):
         if self._is_classic:
             observation, reward, done, info = self.env.step(self.action_space.revert(action))
             done = as_flag(done)
-            timeout = done and bool(info.get("TimeLimit.truncated", False))
+            timeout = done and bool(info.get(CLASSIC_TIMEOUT, False))
         else:
             observation, reward, terminated, truncated, info = self.env.step(self.action_space.revert(action))
             if type(terminated) is not bool or type(truncated) is not bool:
@@ -150,6 +152,17 @@ class GymEnvWrapper(Wrapper, Env):
             seed, self._seed = self._seed, None
             result = self.env.reset(seed=seed)
         return result[0] if self._resets_with_info else result
+
+    def watch_info(self) -> set[str]:
+        """Return a set to which names of info keys will be added that hold numbers, but for which env_info has no field."""
+        left_out, convert = set(), self._to_env_info
+
+        def convert_and_watch(info: Mapping | None, timeout: bool | None = None) -> Any:
+            left_out.update(convert.left_out(info or {}))
+            return convert(info, timeout)
+
+        self._to_env_info = convert_and_watch
+        return left_out
 
     def _write(self, observation: Any, out: Any) -> None:
         if type(observation) is np.ndarray and observation.dtype == self._obs_dtype and observation.shape == self._obs_shape:
@@ -212,7 +225,7 @@ class InfoConverter:
 
     def __init__(self, example: Mapping, name: str = "info", tuple_type: Callable = dynamic_namedtuple, has_timeout: bool = False) -> None:
         leaves = {key: value for key, value in example.items() if isinstance(value, Mapping) or _is_numeric(value)}
-        dropped = [key for key in example if key not in leaves]
+        self._dropped = dropped = [key for key in example if key not in leaves]
         if dropped:
             warnings.warn(
                 f"Not numbers or arrays of numbers, and therefore left out of env_info: {name} keys {', '.join(map(repr, dropped))}.",
@@ -244,6 +257,16 @@ class InfoConverter:
         if timeout is not None:
             values.append(timeout)
         return self._make(values)
+
+    def left_out(self, info: Mapping) -> Iterator[str]:
+        """Yield the names of keys that hold numbers, such as ``episode['r']`` of a nested dictionary, and have no field."""
+        fields = {key: convert for key, _, convert in self._parts}
+        for key, value in info.items():
+            if key in fields:
+                if isinstance(fields[key], InfoConverter) and isinstance(value, Mapping):
+                    yield from (f"{key}[{name!r}]" for name in fields[key].left_out(value))
+            elif key not in self._dropped and key != CLASSIC_TIMEOUT and (isinstance(value, Mapping) or _is_numeric(value)):
+                yield str(key)
 
 
 class _InfoLeaf:

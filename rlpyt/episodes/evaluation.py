@@ -107,7 +107,10 @@ def _rollout(
         agent_info = from_structure(agent_info)
         if by_mean and "mean" in agent_info:
             action = agent_info["mean"]
-        env_steps.append(checked_step(env.step(action), env))
+        for_env = policy.for_envs(action) if hasattr(policy, "for_envs") else action
+        env_steps.append(checked_step(env.step(for_env), env))
+        if for_env is not action:
+            env_steps[-1].action = action  # What the policy has chosen.
         observations.append(env_steps[-1].observation)
         agent_infos.append(agent_info)
         if hasattr(policy, "take_rewards"):

@@ -63,10 +63,10 @@ def make_partial(id: str, components: Sequence[int], render_mode: str | None = N
 
 
 def make_scaled(id: str, discount: float | None = None, render_mode: str | None = None) -> GymEnvWrapper:
-    """Make the environment `id` for a Gaussian policy, whose actions it clips to their bounds, with rewards of about size 1.
+    """Make the environment `id` with rewards of about size 1.
 
     So a value function has targets of the same size in every environment, see `ScaledReward`. With discount None, for evaluation,
     rewards are as they are.
     """
-    env = gymnasium.wrappers.ClipAction(make_gym(id, render_mode=render_mode))
+    env = make_gym(id, render_mode=render_mode)
     return GymEnvWrapper(env if discount is None else ScaledReward(env, discount))

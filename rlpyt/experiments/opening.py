@@ -276,7 +276,7 @@ class TrainedPolicy:
         import numpy as np
 
         self._policy.take_rewards(np.array([reward], np.float32))
-        return self._policy.get_action(observation)[0]
+        return self._policy.for_envs(self._policy.get_action(observation)[0])
 
     def reset(self) -> None:
         """Forget the episode so far; to be called when the environment is reset."""

@@ -4,7 +4,7 @@
 
     begin(itr)     once per batch or evaluation
     request(t)     observation `t`, and what the actions of step ``t - 1`` led to, are in place
-    receive(t)     returns the actions for step `t`, which by then are recorded; a copy, with which environments may do as they please
+    receive(t)     returns the actions for step `t`, which by then are recorded, as environments get them (see `for_envs`)
     finish()       returns when the last request of a batch has been dealt with
     leave()        no further request will follow in this evaluation
 
@@ -13,7 +13,7 @@ A batch of T steps takes T + 1 requests: the last one is answered by the value t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,21 @@ import numpy as np
 from rlpyt.samplers.signals import WorkerSignals
 from rlpyt.samplers.workers import Abandoned
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves, numpify_buffer, torchify_buffer
+
+
+def copied(action: Any) -> Any:
+    """Return a copy of a structure of arrays."""
+    return buffer_func(action, np.copy)
+
+
+def for_envs(space: Any, clip: bool) -> Callable[[Any], Any]:
+    """Return what makes, of recorded actions ``[B,...]``, those that environments get: copies, with which they may do as they please.
+
+    Args:
+        space: of the actions.
+        clip: bring them within the bounds of the space.
+    """
+    return getattr(space, "clip", copied) if clip else copied
 
 
 class ActorRow(NamedTuple):
@@ -99,9 +114,11 @@ class LocalActor:
 
     Attributes:
         first_env: number of the environment of the first column, for messages.
+        for_envs: makes, of recorded actions, those that environments get.
     """
 
     first_env = 0
+    for_envs: Callable[[Any], Any] = staticmethod(copied)
 
     def __init__(
         self,
@@ -142,9 +159,9 @@ class LocalActor:
             self._end_episodes(t - 1, row)
 
     def receive(self, t: int) -> Any:
-        """Choose the actions for step `t` and record them; return them as a numpy structure ``[B,...]``."""
+        """Choose the actions for step `t` and record them; return what environments get, a numpy structure ``[B,...]``."""
         self.act(t, agent_info_too=True)
-        return buffer_func(self.rows[t].action, np.copy)
+        return self.for_envs(self.rows[t].action)
 
     def act(self, t: int, agent_info_too: bool) -> None:
         """Choose the actions for step `t` and write them into its row; agent_info as well, or else it is kept for `record`."""
@@ -289,7 +306,12 @@ class RemoteActor:
     Args:
         signals: this worker's ends of the signals.
         actions: for each step, where the server writes its actions: numpy structures ``[B,...]``.
+
+    Attributes:
+        for_envs: makes, of recorded actions, those that environments get.
     """
+
+    for_envs: Callable[[Any], Any] = staticmethod(copied)
 
     def __init__(self, signals: WorkerSignals, actions: Sequence | EveryStep) -> None:
         self.signals = signals
@@ -304,9 +326,9 @@ class RemoteActor:
         self.signals.to_server.release()
 
     def receive(self, t: int) -> Any:
-        """Wait for the actions of step `t`, and return a copy."""
+        """Wait for the actions of step `t`, and return what environments get, a numpy structure ``[B,...]``."""
         self._acquire()
-        return buffer_func(self.actions[t], np.copy)
+        return self.for_envs(self.actions[t])
 
     def _acquire(self) -> None:
         self.signals.from_server.acquire()

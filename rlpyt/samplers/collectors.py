@@ -14,7 +14,7 @@ import numpy as np
 
 from rlpyt.envs.base import as_flag, as_number, fast_reset, fast_step, write_observation
 from rlpyt.envs.state import get_state, set_state
-from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
+from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor, for_envs
 from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np, check_same_form, max_timeouts
 from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer, info_from_plain
@@ -29,6 +29,11 @@ from rlpyt.utils.seed import env_seed, rng, rng_states, seed_env, set_rng_states
 def env_rows(buffer_: Any, B: int) -> list:
     """Return the `B` rows of a structure ``[B,...]`` as writable structures of views, also where a row is a single number."""
     return [buffer_func(buffer_, lambda x, b=b: x[b, ...]) for b in range(B)]
+
+
+def _clips_actions(collector: BaseCollector | BaseEvalCollector) -> bool:
+    """Return whether the agent wants environments to get its actions clipped to their space."""
+    return collector.clip_actions or getattr(collector.agent, "clip_actions", False)
 
 
 def _at(buffer_: Any, loc: Any) -> Any:
@@ -56,6 +61,7 @@ class BaseCollector:
     gpu: bool | None = None  # Whether an action server chooses the actions; the sampler's must be the same. None: for either.
     _replaced: frozenset | set = frozenset()  # Environments that are not those which this was made with.
     _given: frozenset | set = frozenset()  # Those that came by an ExistingEnvUpdate.
+    clip_actions = False  # Whether an agent in another process wants its actions clipped; set by the sampler.
     seed: int | None = None  # Of the run, for decorrelation; set by the sampler. None draws from numpy's global state.
     progress: np.ndarray = np.zeros(1)  # [1], counts time steps as a sign of life; set by samplers that watch it.
 
@@ -387,12 +393,14 @@ class TrainingCollector(DecorrelatingStartCollector):
 
     def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor:
         """Return who chooses the actions: the agent in this process, or an action server."""
+        space = self.envs[0].action_space
         if self.gpu:
-            return RemoteActor(self.sync, [self.samples_np.agent.action[t] for t in range(self.batch_T)])
-        null_action = self.envs[0].action_space.null_value()
-        inputs = agent_inputs.prev_action, agent_inputs.prev_reward
-        actor = BatchActor(self.agent, self.samples_np, *inputs, null_action, self.mid_batch_reset)
-        actor.first_env = self._calls.env_ranks[0]
+            actor = RemoteActor(self.sync, [self.samples_np.agent.action[t] for t in range(self.batch_T)])
+        else:
+            inputs = agent_inputs.prev_action, agent_inputs.prev_reward
+            actor = BatchActor(self.agent, self.samples_np, *inputs, space.null_value(), self.mid_batch_reset)
+            actor.first_env = self._calls.env_ranks[0]
+        actor.for_envs = for_envs(space, _clips_actions(self))
         return actor
 
     def collect_batch(self, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> tuple[AgentInputs, list, list]:
@@ -709,6 +717,7 @@ class BaseEvalCollector:
     stop: np.ndarray = np.zeros(1, bool)  # [1], set by the sampler to end an evaluation early.
     examples: dict = {}  # Of what the agent returns, where it is in this process; set by the sampler, or made by the first evaluation.
     max_episodes: list | None = None  # Per environment, set by the sampler; None: as many as fit into max_T steps.
+    clip_actions = False  # Whether an agent in another process wants its actions clipped; set by the sampler.
     env_ranks: Any = None  # Numbers of these environments among all evaluation environments, for messages.
 
     def __init__(
@@ -806,10 +815,13 @@ class EvalCollector(BaseEvalCollector):
 
     def _make_actor(self, buffer_: StepBuffer) -> EvalActor | RemoteActor:
         """Return who chooses the actions: the agent in this process, or an action server."""
+        space = self.envs[0].action_space
         if self.gpu:
-            return RemoteActor(self.sync, EveryStep(buffer_.action))
-        actor = EvalActor(self.agent, buffer_, self.envs[0].action_space.null_value())
-        actor.first_env = 0 if self.env_ranks is None else int(self.env_ranks[0])
+            actor = RemoteActor(self.sync, EveryStep(buffer_.action))
+        else:
+            actor = EvalActor(self.agent, buffer_, space.null_value())
+            actor.first_env = 0 if self.env_ranks is None else int(self.env_ranks[0])
+        actor.for_envs = for_envs(space, _clips_actions(self))
         return actor
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.utils.buffer import buffer_func
+
 
 class Space:
     """Common definitions for observations and actions: which values are possible, one at random, and one for "nothing"."""
@@ -26,6 +28,13 @@ class Space:
     def contains(self, x: Any) -> bool:
         """Say whether `x` is an element of this space."""
         raise NotImplementedError(f"{type(self).__name__} does not define contains().")
+
+    def clip(self, value: Any) -> Any:
+        """Return a copy of one element, or of many ``[*lead,...]``, in which what is beyond the bounds of the space is on them.
+
+        Spaces of real numbers have bounds in this sense. What a policy draws for the others is in them; of that it is a plain copy.
+        """
+        return buffer_func(value, lambda x: np.array(x)[()])
 
     def seed(self, seed: int | None = None) -> None:
         """Let `sample` draw from an own generator started with `seed`; None returns to numpy's global random state."""

@@ -44,6 +44,10 @@ class Composite(Space):
         same = isinstance(x, tuple) and len(x) == len(self._spaces)
         return same and all(space.contains(part) for space, part in zip(self._spaces, tuple(x)))
 
+    def clip(self, value: Any) -> Any:
+        """Return a namedtuple like `value`, ``[*lead,...]``, of what the sub-spaces clip."""
+        return value._make(space.clip(part) for space, part in zip(self._spaces, tuple(value)))
+
     def seed(self, seed: int | None = None) -> None:
         """Seed every sub-space with a number of its own derived from `seed`."""
         for space, sub_seed in zip(self._spaces, child_seeds(seed, len(self._spaces))):

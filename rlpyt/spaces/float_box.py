@@ -72,6 +72,10 @@ class FloatBox(Space):
         in_form = x.shape == self.shape and x.dtype.kind in "fiu"
         return in_form and bool(((x >= self.low) & (x <= self.high)).all())
 
+    def clip(self, value: Any) -> np.ndarray:
+        """Return an array ``[*lead,*shape]`` with the numbers of `value` that are between the bounds, and the bound in place of others."""
+        return np.minimum(np.maximum(value, self.low), self.high)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array."""

@@ -245,6 +245,23 @@ class GymSpaceWrapper(Space):
             return self.space.contains(x)
         return bool(self._gym_space.contains(self.revert(x)))
 
+    def clip(self, value: Any) -> Any:
+        """Return a copy of `value`, ``[*lead,...]``, with the parts that are of a Box between its bounds.
+
+        They are the bounds of the gym space, in its dtype: 0.1 as float32 is more than as float64.
+
+        Args:
+            value: in its rlpyt form, or in that of the gym environment.
+        """
+        if isinstance(value, Mapping):
+            return {key: part.clip(value[key]) for key, part in self._parts}
+        if self.is_structured:
+            parts = [part.clip(v) for (_, part), v in zip(self._parts, tuple(value))]
+            return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+        if self._kind != "Box":
+            return super().clip(value)
+        return np.minimum(np.maximum(value, self._gym_space.low), self._gym_space.high)
+
     def seed(self, seed: int | None = None) -> None:
         """Seed the gym space, and with it the parts of a structure."""
         self._gym_space.seed(seed)

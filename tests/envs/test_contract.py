@@ -1,4 +1,7 @@
+import warnings
+
 import envs
+import gymnasium
 import numpy as np
 import pytest
 from envs import CountingEnv, FailingEnv
@@ -27,10 +30,12 @@ from rlpyt.spaces.int_box import IntBox
         (envs.make_structured, {}),
     ],
 )
+@pytest.mark.filterwarnings("ignore:info has keys")
 def test_every_environment_keeps_the_contract(make, kwargs):
     check_env(make, kwargs, n_steps=220)
 
 
+@pytest.mark.filterwarnings("ignore:info has keys")
 def test_the_structured_environment_keeps_the_contract_with_schemas():
     check_env(lambda: gym_schema.GymEnvWrapper(envs.StructuredGymEnv()))
 
@@ -87,6 +92,32 @@ class ForgetsTheSeed(CountingEnv):
     def _begin(self):
         super()._begin()
         self._rng = np.random.default_rng()
+
+
+class NoiseWithoutSeed(CountingEnv):
+    """Only its steps do not follow the seed."""
+
+    def step(self, action):
+        step = super().step(action)
+        step.observation[3] = np.random.random()
+        return step
+
+
+class ContinuousEnv(CountingEnv):
+    def __init__(self):
+        super().__init__(n_actions=0)
+
+
+class RefusesBounds(ContinuousEnv):
+    def step(self, action):
+        assert np.abs(action).max() < 1, "the action is on a bound"
+        return super().step(action)
+
+
+class InfiniteAtBounds(ContinuousEnv):
+    def step(self, action):
+        with np.errstate(divide="ignore"):
+            return super().step(action)._replace(reward=float(np.log(1 - action[0] ** 2)))
 
 
 class SpacesForgetTheSeed(CountingEnv):
@@ -150,7 +181,10 @@ class ActionOutsideItsSpace(CountingEnv):
         (RewardIsAnArray, "must be one number"),
         (FarAway, r"The observation of reset\(\) must be finite"),
         (DoneIsANumber, "done at step 0 must be True or False"),
-        (ForgetsTheSeed, "the writing method wrote"),
+        (ForgetsTheSeed, r"Equal seeds .* differ in reset: observation\[3\] is 0\.\d+ and 0\.\d+\. Draw all random numbers from"),
+        (NoiseWithoutSeed, r"Equal seeds .* differ in step at step 0: observation\[3\] .* Draw all random numbers from"),
+        (RefusesBounds, "the action is on a bound"),
+        (InfiniteAtBounds, r"The reward at step \d+ must be finite"),
         (SpacesForgetTheSeed, "spaces of two environments must sample alike"),
         (WritesTooMuch, "wrote beyond the row"),
         (WritesTooLittle, "the plain one returned"),
@@ -162,6 +196,48 @@ class ActionOutsideItsSpace(CountingEnv):
 def test_broken_rules_are_told_in_sentences(EnvCls, message):
     with pytest.raises(AssertionError, match=message):
         check_env(EnvCls)
+
+
+def test_actions_are_often_on_the_bounds_and_never_beyond_them():
+    played = []
+
+    class Watching(ContinuousEnv):
+        def step(self, action):
+            assert self.action_space.contains(action)
+            played.append(np.array(action))
+            return super().step(action)
+
+    check_env(Watching)
+    actions = np.array(played)
+    for share in ((actions == -1).mean(), (actions == 1).mean()):
+        assert 0.1 < share < 0.25
+    assert ((-1 < actions) & (actions < 1)).mean() > 0.5
+
+
+class SucceedsAtTheEnd(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        info = {"speed": 0.0, "text": "no number", "parts": {"left": 1}}
+        if self.t == 3:
+            info.update(success=1.0, also="no number", parts={"left": 1, "right": 2})
+        return np.zeros(2, np.float32), 0.0, self.t == 3, False, info
+
+
+@pytest.mark.filterwarnings("ignore:Not numbers or arrays of numbers")
+def test_info_that_appears_only_at_the_end_of_an_episode_is_told_with_what_to_do():
+    with pytest.warns(UserWarning, match=r"env_info leaves them out: parts\['right'\], success\. To have them, .* info_example="):
+        check_env(lambda: gym.GymEnvWrapper(SucceedsAtTheEnd()))
+    example = dict(success=0.0, parts=dict(right=0))
+    with warnings.catch_warnings(record=True) as warned:
+        check_env(lambda: gym.GymEnvWrapper(gym.EnvInfoWrapper(SucceedsAtTheEnd(), example)))
+    assert not warned
 
 
 def test_environments_that_remember_the_past_after_seeding_are_caught():

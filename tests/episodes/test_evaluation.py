@@ -80,6 +80,15 @@ def test_a_deterministic_agent_acts_by_its_means_and_explores_again_afterwards(k
     assert np.abs(path["actions"] - oracle(path["agent_infos"])).min() > 0
 
 
+@pytest.mark.parametrize("clip", [True, False])
+def test_environments_get_actions_within_their_bounds_unless_the_agent_says_otherwise(clip):
+    agent = MlpGaussianFfAgent(model_kwargs=dict(init_log_std=1.0), clip_actions=clip)
+    path = rollout(as_environment(CountingEnv(20, n_actions=0)), agent)
+    chosen = path["actions"][:, 0]
+    assert np.abs(chosen).max() > 1
+    assert np.array_equal(np.clip(chosen, -1, 1) if clip else chosen, path["env_infos"]["action"])
+
+
 def test_a_deterministic_agent_of_q_values_is_greedy():
     torch.manual_seed(0)
     agent = MlpDqnAgent(model_kwargs=dict(hidden_sizes=[4]), eps_eval=0.0)

@@ -14,13 +14,14 @@ import torch
 
 import rlpyt
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
-from rlpyt.agents.pg.mlp import MlpFfAgent, MlpLstmAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.gym import make as gym_make
+from rlpyt.episodes.adapters import original
 from rlpyt.experiments.build import build
 from rlpyt.experiments.configs import classes_of, config_modules, load
-from rlpyt.experiments.opening import OpenedRun
+from rlpyt.experiments.opening import OpenedRun, TrainedPolicy
 from rlpyt.experiments.trust import Names, names_in
 from rlpyt.runners.checkpoint import settings_of
 from rlpyt.runners.minibatch_rl import MinibatchRl
@@ -134,6 +135,17 @@ def test_a_policy_speaks_the_language_of_the_gymnasium_environment(tmp_path):
     policy, env = rlpyt.load_policy(train(tmp_path, EnvCls=Shifted, env={})), Shifted()
     observation, _ = env.reset()
     assert {int(policy(observation)) for _ in range(50)} == {5, 6}
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_a_policy_gives_actions_within_their_bounds_unless_the_agent_says_otherwise(clip):
+    env = gym_make("Pendulum-v1")
+    agent = MlpGaussianFfAgent(model_kwargs=dict(init_log_std=2.0), clip_actions=clip)
+    agent.initialize(env.spaces)
+    policy = TrainedPolicy(agent, original(env))
+    actions = [policy(env.observation_space.sample()) for _ in range(30)]
+    assert all(action.shape == (1,) and action.dtype == np.float32 for action in actions)
+    assert all(map(env.env.action_space.contains, actions)) == clip
 
 
 # --- A run is made again as it was ------------------------------------------------------------------------------------

@@ -5,10 +5,13 @@ import functools
 import numpy as np
 import pytest
 from agents_for_tests import RecordingAgent, StructuredAgent
-from collecting import FORKED, ONE_OF_EACH, assert_same, collect, kinds
+from collecting import ASYNC_KINDS, FORKED, ONE_OF_EACH, assert_same, collect, collect_in_parts, kinds
 from envs import CountingEnv, StructuredGymEnv, make_structured
 
+from rlpyt.agents.pg.composite import MlpCompositeFfAgent
+from rlpyt.agents.pg.mlp import MlpGaussianFfAgent
 from rlpyt.envs.base import Env, EnvStep
+from rlpyt.samplers.collections import TrajInfo
 from rlpyt.spaces.int_box import IntBox
 from rlpyt.utils.buffer import buffer_leaves
 
@@ -116,3 +119,49 @@ def test_actions_may_be_continuous(kind, wait_reset):
     ours, serial = (collect(k, StructuredAgent(), **settings) for k in (kind, "serial"))
     assert_same(ours, serial)
     assert ours.batches[0].agent.action.shape == (6, 6, 2) and ours.batches[0].agent.action.dtype == np.float32
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+class BoundsTrajInfo(TrajInfo):
+    """The largest number that was chosen, and that the environment got, in the first component of the action."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.Chosen = self.Got = 0.0
+
+    def step(self, observation, action, reward, done, agent_info, env_info):
+        super().step(observation, action, reward, done, agent_info, env_info)
+        self.Chosen, self.Got = max(self.Chosen, float(action[0])), max(self.Got, float(env_info.action))
+
+
+CONTINUOUS = dict(EnvCls=CountingEnv, env=dict(n_actions=0, episode_length=[4, 2]), TrajInfoCls=BoundsTrajInfo)
+FAR = dict(model_kwargs=dict(init_log_std=1.0))  # With this standard deviation, most actions are beyond the bounds -1 and 1.
+
+
+@pytest.mark.parametrize("wait_reset", [False, True])
+@pytest.mark.parametrize("kind", kinds([*ONE_OF_EACH, "async serial", "async CPU", "async GPU"]))
+def test_environments_get_actions_within_their_bounds_and_the_batch_keeps_what_was_chosen(kind, wait_reset):
+    run = collect_in_parts if kind in ASYNC_KINDS else collect
+    collected = run(kind, agent=MlpGaussianFfAgent(**FAR), wait_reset=wait_reset, **CONTINUOUS)
+    for batch in collected.batches:
+        chosen, got = batch.agent.action[..., 0], batch.env.env_info.action
+        np.testing.assert_array_equal(np.clip(chosen, -1, 1), got)  # Where an environment stands still, both are 0.
+        assert (chosen < -1).any() and (chosen > 1).any()
+        np.testing.assert_array_equal(batch.agent.prev_action[1:], batch.agent.action[:-1])
+    evaluated = collected.evals[0]
+    assert all(info.Got == min(info.Chosen, 1) for info in evaluated) and any(info.Chosen > 1 for info in evaluated)
+
+
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+def test_a_setting_gives_environments_what_was_chosen(kind):
+    for batch in collect(kind, MlpGaussianFfAgent(clip_actions=False, **FAR), **CONTINUOUS).batches:
+        np.testing.assert_array_equal(batch.agent.action[..., 0], batch.env.env_info.action)
+        assert (np.abs(batch.agent.action) > 1).any()
+
+
+@pytest.mark.parametrize("kind", kinds(ONE_OF_EACH))
+def test_structured_actions_are_clipped_part_by_part(kind):
+    """The environment refuses actions that are not in its space, of which one part is a Box of float64."""
+    settings = {key: SETTINGS[key] for key in ("EnvCls", "env", "T", "B", "eval_max_steps")}
+    for batch in collect(kind, MlpCompositeFfAgent(**FAR), **settings).batches:
+        assert (np.abs(batch.agent.action.move) > 1).any()

@@ -18,7 +18,7 @@ from envs import CountingEnv, FailingEnv, SlowEnv
 from ray_clusters import lose
 from tiers import full, processes, ray, thinned
 
-from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.policy import PolicyAgent
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.episodes import EpisodeBatch
@@ -121,6 +121,14 @@ def test_columns_have_environments_of_their_own_which_can_be_changed(ray_address
     ahead = make(ray_address, in_flight=1)
     with pytest.raises(NotImplementedError, match="in_flight=0 to change"):
         ahead.update_envs(changes)
+
+
+@full
+def test_environments_get_actions_within_their_bounds(ray_address):
+    agent = MlpGaussianFfAgent(model_kwargs=dict(init_log_std=1.0))
+    for batch in run(make(ray_address, env=dict(n_actions=0)), agent).batches:
+        assert (np.abs(batch.agent.action) > 1).any()
+        np.testing.assert_array_equal(np.clip(batch.agent.action[..., 0], -1, 1), batch.env.env_info.action)
 
 
 class Always:

@@ -60,3 +60,11 @@ def test_a_composite_can_be_pickled():
     space = make_space()
     space.seed(5)
     assert flat(pickle.loads(pickle.dumps(space)).sample()) == flat(space.sample())
+
+
+def test_clipping_clips_every_sub_space():
+    space = make_space()
+    sample = space.sample()
+    beyond = sample._replace(inner=Inner(sample.inner.x * 0 - 5, sample.inner.y * 0 + 5))
+    clipped = space.clip(beyond)
+    assert type(clipped) is Outer and flat(clipped) == [sample.k.tolist(), [-1, -1], [1, 1, 1]] and space.contains(clipped)

@@ -75,3 +75,12 @@ def test_contradicting_bounds_and_shapes_are_refused():
 
 def test_null_value_may_be_given():
     assert (FloatBox(-1, 1, shape=(2,), null_value=0.5).null_value() == 0.5).all()
+
+
+def test_clipping_puts_on_the_bounds_what_is_beyond_them_and_copies():
+    space = FloatBox(np.array([-1.0, 0.0, -np.inf]), np.array([1.0, np.inf, np.inf]))
+    value = np.array([[-3.0, -3.0, -3.0], [0.5, 0.25, 0.0], [3.0, 3.0, 3.0]], np.float32)
+    clipped = space.clip(value)
+    assert clipped.tolist() == [[-1.0, 0.0, -3.0], [0.5, 0.25, 0.0], [1.0, 3.0, 3.0]] and clipped.dtype == np.float32
+    clipped[:] = 7
+    assert value.max() == 3 and space.high[0] == 1

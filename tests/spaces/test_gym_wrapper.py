@@ -220,3 +220,23 @@ def test_the_schema_wrapper_collects_its_schemas():
     schemas = {}
     gym_wrapper_schema.GymSpaceWrapper(StructuredGymEnv.observation_space, name="observation", schemas=schemas)
     assert set(schemas) == {"observation", "observation_joints", "observation_goal"}
+
+
+@BOTH
+@EVERY_SPACE
+def test_clipping_leaves_alone_what_is_in_the_space_in_either_form(wrapper, space):
+    wrapped = wrapper(space, force_float32=False)
+    value = space.sample()
+    converted = wrapped.convert(value)
+    assert equal(wrapped.clip(value), value)
+    assert equal(wrapped.clip(converted), converted) and type(wrapped.clip(converted)) is type(converted)
+
+
+def test_what_was_clipped_is_in_a_space_of_float64_whose_bounds_are_no_float32():
+    space = spaces.Dict({"move": spaces.Box(-0.1, 0.1, (2,), np.float64), "tool": spaces.Discrete(3, start=1)})
+    assert float(np.float32(0.1)) > 0.1
+    wrapped = gym_wrapper.GymSpaceWrapper(space, name="action")
+    beyond = wrapped.null_value()._replace(move=np.array([0.7, -0.7], np.float32))
+    reverted = wrapped.revert(wrapped.clip(beyond))
+    assert reverted["move"].tolist() == [0.1, -0.1] and space.contains(reverted)
+    assert space.contains(wrapped.clip({"move": np.array([9.0, 0.0]), "tool": np.int64(1)}))

@@ -21,7 +21,8 @@ class CompositeMixin(CategoricalMixin, GaussianMixin):
     """The distribution over actions that fits their space: Categorical, Gaussian, or the product of such for a composite one.
 
     The model is made for the distribution. It returns the fields of its dist_info and value [*lead], and receives the previous
-    action as a vector, one-hot where it is discrete.
+    action as a vector, one-hot where it is discrete. Environments get the continuous parts clipped to their bounds, unless clip_actions is
+    False (see `GaussianMixin`).
     """
 
     @property

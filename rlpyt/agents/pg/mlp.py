@@ -20,7 +20,8 @@ class MlpFfAgent(MlpMixin, CategoricalPgAgent):
 class MlpGaussianFfAgent(MujocoMixin, GaussianPgAgent):
     """Feedforward agent for vector observations and continuous actions of any range, e.g. Pendulum.
 
-    Its recurrent counterpart is rlpyt.agents.pg.mujoco.MujocoLstmAgent.
+    The environment gets actions clipped to its bounds, unless clip_actions is False (see `GaussianMixin`). Its recurrent counterpart is
+    rlpyt.agents.pg.mujoco.MujocoLstmAgent.
     """
 
     def __init__(self, ModelCls: type[torch.nn.Module] = MlpGaussianFfModel, **kwargs):

@@ -14,6 +14,8 @@ from rlpyt.utils.settings import checked
 class MujocoMixin:
     """Gives the model the observation's shape and the action's size, and observations to normalize by.
 
+    Environments get actions clipped to their bounds, unless clip_actions is False (see `rlpyt.agents.pg.gaussian.GaussianMixin`).
+
     deterministic_eval: in evaluation take the mean of the distribution as the action, instead of a sample.
     """
 

@@ -269,6 +269,8 @@ class DefaultWorker(Worker):
             raise RuntimeError("No episode is in progress: call start_episode() before step_episode().")
         actions, agent_infos = self._act(recorder.observation)
         recorder.act(actions, agent_infos)
+        if hasattr(self.agent, "for_envs"):
+            actions = self.agent.for_envs(actions)
         drivers, outputs, actions = self._drivers, recorder.outputs, copy_of(actions)
         self.progress[0] += 1
         for b in running:

@@ -220,6 +220,7 @@ class ParallelSamplerBase(BaseSampler):
             EnvCls=self.EnvCls,
             env_kwargs=self.env_kwargs,
             agent=self.agent,
+            clip_actions=getattr(self.agent, "clip_actions", False),
             batch_T=self.batch_spec.T,
             CollectorCls=self.CollectorCls,
             TrajInfoCls=self.TrajInfoCls,

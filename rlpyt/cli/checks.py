@@ -37,6 +37,7 @@ TIMEOUT = 120.0  # Seconds a check may take: many times what it does, for machin
 GRACE = 5.0  # Seconds after that until it is killed, if it could not end itself.
 LONGEST_REASON = 400  # characters
 LONGEST_OUTPUT = 20_000
+AFFINITY = dict(workers_cpus=[0], set_affinity=False)  # One worker, on any processor.
 _RESULT, _OUTPUT = "result.json", "output.txt"
 _SCRIPT = "import sys; from rlpyt.cli.checks import main; main(*sys.argv[1:])"
 
@@ -240,25 +241,35 @@ def _fill(array: Any, lock: Any) -> None:
 
 
 def fork(directory: Path) -> str:
-    """Train with a worker process that is forked."""
-    return _with_worker(directory, "fork")
+    """Sample with a worker process that is forked."""
+    return _sample("fork")
 
 
 def spawn(directory: Path) -> str:
-    """Train with a worker process that is spawned."""
-    return _with_worker(directory, "spawn")
+    """Sample with a worker process that is spawned."""
+    return _sample("spawn")
 
 
 def forkserver(directory: Path) -> str:
-    """Train with a worker process that a fork server starts."""
-    return _with_worker(directory, "forkserver")
+    """Sample with a worker process that a fork server starts."""
+    return _sample("forkserver")
 
 
-def _with_worker(directory: Path, start_method: str) -> str:
+def _sample(start_method: str) -> str:
+    from rlpyt.agents.pg.mlp import MlpFfAgent
+    from rlpyt.envs.gym import make
     from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 
-    _train(directory, SamplerCls=CpuSampler, start_method=start_method)
-    return "a training run with a worker process"
+    env_kwargs = dict(id="CartPole-v1")
+    sampler = CpuSampler(EnvCls=make, env_kwargs=env_kwargs, batch_T=8, batch_B=2, max_decorrelation_steps=0, start_method=start_method)
+    try:
+        sampler.initialize(MlpFfAgent(), AFFINITY, seed=0)
+        samples, _ = sampler.obtain_samples(0)
+    finally:
+        sampler.shutdown()
+    if not (samples.env.reward == 1).all():
+        raise RuntimeError("What the worker wrote is not seen here.")
+    return "a batch from a worker process"
 
 
 def numba(directory: Path) -> str:
@@ -341,7 +352,8 @@ def plot(directory: Path) -> str:
     """Draw a learning curve."""
     from rlpyt.utils.plotting import plot_learning_curve
 
-    plot_learning_curve(_train(directory))
+    (directory / "progress.csv").write_text("CumSteps,ReturnAverage\n100,20\n200,30\n")
+    plot_learning_curve(directory)
     return "a learning curve"
 
 
@@ -357,17 +369,27 @@ def video(directory: Path) -> str:
 
 def tensorboard(directory: Path) -> str:
     """Write a log for TensorBoard."""
-    if not list(Path(_train(directory, log=dict(use_summary_writer=True))).glob("events.out.*")):
+    if not list(Path(_log(directory, use_summary_writer=True)).glob("events.out.*")):
         raise RuntimeError("No event file was written.")
-    return "a training run with use_summary_writer=True"
+    return "a log with use_summary_writer=True"
 
 
 def wandb(directory: Path) -> str:
     """Write a log of Weights & Biases that is not sent."""
     for name in ("CACHE", "CONFIG", "DATA"):
         os.environ[f"WANDB_{name}_DIR"] = str(directory)
-    _train(directory, log=dict(use_wandb=dict(project="check", mode="offline")))
-    return "a training run, offline"
+    _log(directory, use_wandb=dict(project="check", mode="offline"))
+    return "a log that is not sent"
+
+
+def _log(directory: Path, **settings: Any) -> str:
+    from rlpyt.utils.logging import logger
+    from rlpyt.utils.logging.context import logger_context
+
+    with logger_context(str(directory), 0, name="check", **settings) as run_dir:
+        logger.record_tabular("ReturnAverage", 1.0)
+        logger.dump_tabular()
+    return run_dir
 
 
 def minari(directory: Path) -> str:
@@ -380,7 +402,7 @@ def minari(directory: Path) -> str:
     from rlpyt.episodes.minari import from_minari, to_minari
 
     spec = EnvSpec(Box(0, 9, (2,), np.float32), Discrete(2))
-    steps = dict(observations=np.ones((4, 2), np.float32), actions=np.array([0, 1, 1]), rewards=np.ones(3), dones=[False, False, True])
+    steps = dict(observations=np.ones((4, 2), np.float32), actions=np.array([0, 1, 1]), rewards=np.ones(3), step_types=[0, 1, 2])
     episodes = EpisodeBatch.from_list(spec, [steps])
     if from_minari(to_minari(episodes, "rlpyt/check-v0")) != episodes:
         raise RuntimeError("What was read is not what was written.")
@@ -392,7 +414,6 @@ def _train(
     AgentCls: Any = None,
     SamplerCls: Any = None,
     affinity: dict | None = None,
-    log: dict | None = None,
     **kwargs: Any,
 ) -> str:
     """Train by PPO for a moment, by default on CartPole in one process, and return the directory of the run.
@@ -402,7 +423,6 @@ def _train(
         AgentCls: default `MlpFfAgent`.
         SamplerCls: default `SerialSampler`.
         affinity: of the runner.
-        log: further arguments of `logger_context`.
         kwargs: further arguments of the sampler.
     """
     from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -419,10 +439,10 @@ def _train(
         sampler=(SamplerCls or SerialSampler)(batch_T=16, batch_B=2, **settings),
         n_steps=64,
         log_interval_steps=32,
-        affinity=dict(workers_cpus=[0], set_affinity=False, **(affinity or {})),
+        affinity={**AFFINITY, **(affinity or {})},
         seed=0,
     )
-    with logger_context(str(directory), 0, name="check", **(log or {})) as run_dir:
+    with logger_context(str(directory), 0, name="check") as run_dir:
         runner.train()
     return run_dir
 

@@ -6,8 +6,8 @@ settings with their values, those that were left at their defaults in brackets. 
 Of the machine: what this process may use. The affinity code is the one that quick_affinity_code
 suggests for experiments on this machine.
 
-With --check: whether rlpyt works here. About 20 seconds, of short training runs with each start method,
-with each extra that is installed, and on the GPU if there is one. Nothing is left of them. The exit code
+With --check: whether rlpyt works here. It tries shared memory, each start method, compiled functions, the
+GPU if there is one, and each extra that is installed, in about 20 seconds. Nothing is left of it. The exit code
 is 0 if nothing failed; docs/installing.md says what helps.
 
 examples:

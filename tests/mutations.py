@@ -585,18 +585,23 @@ MUTANTS = [
 ]
 
 
+def copy_tree(tree: Path, directory: Path) -> None:
+    """Copy the files of a working tree, but for those that git ignores."""
+    names = subprocess.run(
+        ["git", "-C", str(tree), "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=True
+    )
+    for name in names.stdout.decode().split("\0"):
+        if name and (tree / name).is_file():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(tree / name, directory / name)
+
+
 class Copy:
     """A copy of a tree, in which errors are made one after the other."""
 
     def __init__(self, tree: Path) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="mutations-"))
-        names = subprocess.run(
-            ["git", "-C", str(tree), "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=True
-        )
-        for name in names.stdout.decode().split("\0"):
-            if name and (tree / name).is_file():
-                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(tree / name, self.path / name)
+        copy_tree(tree, self.path)
         self._time = int(time.time())
 
     def write(self, file: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Show versions and this machine; or, of the directory of a run, how it was made.
+"""Show versions and this machine; check them; or, of the directory of a run, how it was made.
 
 Of a run: its state, when and by which script, command, versions and commit it was started, and all
 settings with their values, those that were left at their defaults in brackets. Nothing of it is imported.
@@ -6,17 +6,26 @@ settings with their values, those that were left at their defaults in brackets. 
 Of the machine: what this process may use. The affinity code is the one that quick_affinity_code
 suggests for experiments on this machine.
 
+With --check: whether rlpyt works here. It tries shared memory, each start method, compiled functions, the
+GPU if there is one, and each extra that is installed, in about 20 seconds. Nothing is left of it. The
+exit code is 0 if nothing failed; docs/installing.md says what helps.
+
 examples:
   rlpyt info
+  rlpyt info --check
   rlpyt info data/local/20260101/120000/cartpole_ppo/run_0
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import platform
 import shlex
+import sys
+import time
+from collections import Counter
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,11 +38,16 @@ PACKAGES = ("rlpyt", "torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba",
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("dir", metavar="RUN_DIR", nargs="?", help="directory of a run; default: versions and this machine")
+    parser.add_argument("--check", action="store_true", help="try whether all that is installed works on this machine")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what there is."""
+    if args.check:
+        if args.dir is not None:
+            raise ValueError(f"--check looks at this machine, not at a run: leave out {args.dir}.")
+        return print_checks(args.json)
     facts = facts_of_this_machine() if args.dir is None else facts_of_run(Path(args.dir))
     if args.json:
         print(json.dumps(facts, indent=2))
@@ -45,6 +59,28 @@ def run(args: argparse.Namespace) -> int:
         for i, each in enumerate(values or ["none"]):
             show(f"{name if i == 0 else '':{width}}{printable(each)}")
     return 0
+
+
+def print_checks(as_json: bool) -> int:
+    """Check this installation; print each result as soon as it is there, and return 1 if something failed, else 0."""
+    from rlpyt.cli import checks
+
+    start, ended = time.monotonic(), []
+    width = max(len(check.name) for check in checks.CHECKS) + 2
+    for result in checks.results(checks.CHECKS):
+        ended.append(result)
+        if not as_json:
+            read_on = f" Read on in {checks.where_to_read_on()}" if result.status == checks.FAILED else ""
+            show(f"{result.name:{width}}{result.status:9}{printable(result.detail)}{read_on}")
+            sys.stdout.flush()
+    counts = Counter(result.status for result in ended)
+    if as_json:
+        print(json.dumps([dataclasses.asdict(result) for result in ended], indent=2))
+    else:
+        parts = {checks.OK: "ok", checks.MISSING: "not installed", checks.NONE: "not there", checks.FAILED: "FAILED"}
+        counted = ", ".join(f"{counts[status]} {words}" for status, words in parts.items() if counts[status])
+        show(f"\n{counted}, in {time.monotonic() - start:.0f} s.")
+    return int(counts[checks.FAILED] > 0)
 
 
 def facts_of_this_machine() -> dict[str, Any]:

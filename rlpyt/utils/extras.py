@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib.util import find_spec
+from pathlib import Path
 
 # Extra of setup.py -> the modules that come with it; None: those of every installation that are imported only where they are used.
 EXTRAS: dict[str | None, tuple[str, ...]] = {
@@ -18,9 +20,26 @@ EXTRAS: dict[str | None, tuple[str, ...]] = {
 }
 
 
+def clone_directory() -> Path | None:
+    """Return the directory of the clone that this code is in, or None if it is a copy that pip has made."""
+    directory = Path(__file__).resolve().parents[2]
+    return directory if all((directory / name).is_file() for name in ("setup.py", "constraints.txt")) else None
+
+
 def install_command(extra: str | None = None) -> str:
-    """Return the command that installs an extra, in the directory that rlpyt was cloned into: with the versions that are tested."""
-    return f'pip install -c constraints.txt -e ".[{extra}]"' if extra else "pip install -c constraints.txt -e ."
+    """Return the command that installs an extra (None: rlpyt alone) with the tested versions, from the current directory.
+
+    It names the clone that this code is in, unless that is the current directory. Without a clone, it is the command for the directory of
+    one. It never names the package itself: what the Python Package Index has under the name rlpyt is not this project.
+    """
+    clone = clone_directory()
+    if clone is None or clone == _current_directory():
+        return f'pip install -c constraints.txt -e ".[{extra}]"' if extra else "pip install -c constraints.txt -e ."
+    constraints, target = shlex.quote(str(clone / "constraints.txt")), str(clone)
+    if not extra:
+        return f"pip install -c {constraints} -e {shlex.quote(target)}"
+    target = f'"{target}[{extra}]"' if shlex.quote(target) == target else shlex.quote(f"{target}[{extra}]")
+    return f"pip install -c {constraints} -e {target}"
 
 
 def missing_modules(extra: str | None = None) -> list[str]:
@@ -45,7 +64,8 @@ def import_error(who: str, extra: str | None, error: BaseException) -> ImportErr
     """
     missing = missing_modules(extra)
     if missing:
-        return ImportError(f"{who} packages that are not installed ({', '.join(missing)}). In the clone of rlpyt: {install_command(extra)}")
+        where = "In the clone of rlpyt" if clone_directory() is None else "To install them"
+        return ImportError(f"{who} packages that are not installed ({', '.join(missing)}). {where}: {install_command(extra)}")
     return ImportError(f"{who} packages that are installed but cannot be imported: {error}")
 
 
@@ -54,3 +74,10 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except (ImportError, ValueError):  # ValueError: a module without a specification is in its place.
         return False
+
+
+def _current_directory() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:  # It has been removed.
+        return None

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from absent import make_absent
 
-from rlpyt.utils.extras import EXTRAS, extra_with, import_error, install_command, missing_modules
+from rlpyt.utils import extras
+from rlpyt.utils.extras import EXTRAS, clone_directory, extra_with, import_error, install_command, missing_modules
 
 ROOT = Path(__file__).parents[2]
 FOR_DEVELOPERS = {"test", "docs"}
@@ -49,25 +50,56 @@ def test_type_checkers_find_the_hints_of_an_installed_package(settings):
     assert settings["package_data"] == {"rlpyt": ["py.typed"]} and (ROOT / "rlpyt" / "py.typed").is_file()
 
 
-def test_what_to_install_is_said_in_one_way():
+def test_what_to_install_is_said_in_one_way(monkeypatch):
+    monkeypatch.chdir(ROOT)
     command = re.compile(r"pip install [^`\n]*\[[^`\n]*?\]\"?")
     files = [path for pattern in ("*.md", "*.py", "*.txt", "rlpyt/**/*.py", "docs/*.md", "examples/*") for path in ROOT.glob(pattern)]
     found = [(path, line) for path in files if path.is_file() for line in command.findall(path.read_text())]
     assert len(found) > 5
     for path, line in found:
-        extras = re.search(r"\[(.*?)\]", line)[1]
-        assert line == install_command(extras), path
+        assert line == install_command(re.search(r"\[(.*?)\]", line)[1]), path
+
+
+@pytest.mark.parametrize(
+    "clone, video, nothing",
+    [
+        ("/a/clone", 'pip install -c /a/clone/constraints.txt -e "/a/clone[video]"', "pip install -c /a/clone/constraints.txt -e /a/clone"),
+        (
+            "/my clone",
+            "pip install -c '/my clone/constraints.txt' -e '/my clone[video]'",
+            "pip install -c '/my clone/constraints.txt' -e '/my clone'",
+        ),
+        (None, 'pip install -c constraints.txt -e ".[video]"', "pip install -c constraints.txt -e ."),
+    ],
+)
+def test_away_from_the_clone_the_command_says_where_it_is(monkeypatch, tmp_path, clone, video, nothing):
+    monkeypatch.setattr(extras, "clone_directory", lambda: clone and Path(clone))
+    monkeypatch.chdir(tmp_path)
+    assert (install_command("video"), install_command()) == (video, nothing)
+
+
+def test_the_command_is_short_in_the_clone_and_complete_elsewhere(monkeypatch, tmp_path):
+    assert clone_directory() == ROOT
+    monkeypatch.chdir(ROOT)
+    assert install_command("plot") == 'pip install -c constraints.txt -e ".[plot]"'
+    monkeypatch.chdir(tmp_path)
+    assert str(ROOT / "constraints.txt") in install_command("plot")
+    tmp_path.rmdir()  # A directory that is gone is not the clone.
+    assert str(ROOT / "constraints.txt") in install_command("plot")
 
 
 def test_missing_packages_are_named_with_the_command_that_installs_them(monkeypatch):
+    monkeypatch.chdir(ROOT)
     make_absent(monkeypatch, "PIL", "pygame")
     assert missing_modules("video")[0] == "PIL" and "pygame" in missing_modules("video")
     error = import_error("Filming needs", "video", ImportError("No module named 'PIL'"))
     assert re.fullmatch(
         r"Filming needs packages that are not installed \(PIL, .*pygame\)\. "
-        r'In the clone of rlpyt: pip install -c constraints\.txt -e "\.\[video\]"',
+        r'To install them: pip install -c constraints\.txt -e "\.\[video\]"',
         str(error),
     )
+    monkeypatch.setattr(extras, "clone_directory", lambda: None)  # Installed without -e.
+    assert "In the clone of rlpyt: pip install" in str(import_error("Filming needs", "video", ImportError()))
 
 
 def test_what_is_installed_and_broken_is_not_proposed_to_be_installed():

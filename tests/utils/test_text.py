@@ -2,7 +2,7 @@
 
 import io
 
-from rlpyt.utils.text import LINES, encodable, printable, shortened, show, table
+from rlpyt.utils.text import LINES, encodable, printable, shortened, show, table, traceback_of
 
 ROWS = [("run", "steps", "log"), ("a", "1,000", "data"), ("longest", "2", "")]
 
@@ -42,3 +42,12 @@ def test_lines_are_shown_whatever_the_stream_can_encode():
 def test_of_long_texts_both_ends_are_kept():
     assert shortened("abc", 4) == "abc"
     assert shortened("a" * 50 + "b" * 50, 10) == "aaaaa\n... 90 characters left out ...\nbbbbb"
+
+
+def test_a_traceback_has_the_notes_of_the_exception_in_every_python():
+    try:
+        raise ValueError("too large")
+    except ValueError as error:
+        error.__notes__ = ["In environment 3."]
+        text = traceback_of(error)
+    assert text.endswith("ValueError: too large\nIn environment 3.\n") and text.count("In environment 3.") == 1

@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 from itertools import chain, count
 from pathlib import Path
 
+from rlpyt.utils.extras import clone_directory
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.writers import WandbWriter, Writers, import_wandb
 from rlpyt.utils.misc import atomic_write, is_file_name
 from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, FLAG, PATH, Kind, checked, one_of
 from rlpyt.utils.text import printable, show, traceback_of
 
-_CODE_ROOT = Path(__file__).resolve().parents[3]
 # In a clone beside the code, where git ignores data/local/; otherwise in the directory one works in.
-LOG_DIR = str((_CODE_ROOT if (_CODE_ROOT / "setup.py").is_file() else Path.cwd()) / "data")
+LOG_DIR = str((clone_directory() or Path.cwd()) / "data")
 EXITS_BY_SIGNAL = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes of runs that were told to end
 _NO_NEW_RUNS: ContextVar[str | None] = ContextVar("no_new_runs", default=None)
 COMPLETE = "Training complete."  # The last word of a runner,

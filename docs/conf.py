@@ -1,5 +1,6 @@
 """Settings of the documentation: sphinx-build -W docs docs/_build"""
 
+import inspect
 import io
 import os
 import sys
@@ -11,6 +12,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 import docstrings  # noqa: E402
 from docutils import nodes  # noqa: E402
 from sphinx.util.docutils import SphinxDirective  # noqa: E402
+from sphinx.util.inspect import stringify_signature  # noqa: E402
 
 project = "rlpyt"
 copyright = author = "the rlpyt authors"
@@ -81,8 +83,55 @@ def name_bases(app, name, obj, options, bases):
         bases[:] = [":doc:`named array tuple </api/namedarraytuple>`"]
 
 
+class Name:
+    """What stands for a default value that is no number or text."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return self.name
+
+
+def shown_default(default):
+    """Return a default value as the reference shows it: classes by their names, and objects that only mark what was not given by dots."""
+    if default is inspect.Parameter.empty:
+        return default
+    return Name("...") if type(default) is object else Name(default.__name__) if callable(default) else default
+
+
+def constructor(cls):
+    """Return the signature of a class, with the arguments that its constructor hands on to those of its bases."""
+    parameters, collected = [], (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            own = list(inspect.signature(base.__init__).parameters.values())[1:]
+            parameters.append([parameter for parameter in own if parameter.kind not in collected])
+            if len(parameters[-1]) == len(own):
+                break
+    by_name = {parameter.name: parameter for own in reversed(parameters) for parameter in own}  # In the order of the bases.
+    shown = [
+        parameter.replace(
+            kind=inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=shown_default(parameter.default),
+        )
+        for parameter in by_name.values()
+    ]
+    return inspect.Signature(sorted(shown, key=lambda parameter: parameter.default is not parameter.empty))
+
+
+def show_constructor(app, what, name, obj, options, signature, return_annotation):
+    """Give classes that record their arguments the signature of their constructor: Sphinx finds that of the recorder."""
+    from rlpyt.utils.recipes import Recorded
+
+    if what == "class" and isinstance(obj, type) and issubclass(obj, Recorded) and obj is not Recorded:
+        return stringify_signature(constructor(obj), unqualified_typehints=True), None
+    return None
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("autodoc-process-signature", show_constructor)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-bases", name_bases)
     app.connect("autodoc-process-docstring", shorten_record, priority=50)

@@ -1,4 +1,4 @@
-"""Show the state of all runs in a directory at a glance, be they of experiments, of wrap_experiment, or neither.
+"""Show the state of all runs in a directory: those of experiments, of wrap_experiment, and single ones.
 
 Of every run: whether it is pending, running, finished, failed or interrupted, how many environment
 steps it has taken of how many, and its last mean return.

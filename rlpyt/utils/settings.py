@@ -91,11 +91,13 @@ class Kind(NamedTuple):
         words: what they are, for "it must be ...".
         test: whether a value is one.
         optional: None is allowed as well.
+        hint: a further sentence about a value that is none, or "".
     """
 
     words: str
     test: Callable[[Any], bool]
     optional: bool = False
+    hint: Callable[[Any], str] = lambda value: ""
 
     def allows(self, value: Any) -> bool:
         """Whether it may be this value."""
@@ -196,7 +198,14 @@ def one_of(*values: Any) -> Kind:
 
 def has(words: str, *names: str) -> Kind:
     """An object with all of these methods, and not its class."""
-    return Kind(words, lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names))
+
+    def hint(value: Any) -> str:
+        if not isinstance(value, type) or not all(hasattr(value, name) for name in names):
+            return ""
+        needs = any(p.default is p.empty and p.kind not in _COLLECTED for p in arguments_of(value).values())
+        return f"Make an object of it: {value.__name__}({'...' if needs else ''})."
+
+    return Kind(words, lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names), hint=hint)
 
 
 def or_array(number: Number) -> Kind:
@@ -446,7 +455,8 @@ def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], o
             continue
         value = given[name]
         if not kind.allows(value):
-            raise ValueError(f"{who}: {name}={shown(value)} is not possible; it must be {kind}.")
+            hint = kind.hint(value) if isinstance(kind, Kind) else ""
+            raise ValueError(" ".join([f"{who}: {name}={shown(value)} is not possible; it must be {kind}.", hint]).rstrip())
         if isinstance(kind, ArgumentsFor):
             kind.check_keys(who, name, value, {**defaults, **given, **getattr(owner, "__dict__", {})}, owner)
         stored = kind.stored(value)

@@ -111,6 +111,17 @@ def test_a_missing_setting_is_an_error_of_the_class_that_was_called(make, given,
     assert str(error.value) == says
 
 
+@pytest.mark.parametrize("given,hint", [
+    (dict(agent=MlpDqnAgent), "Make an object of it: MlpDqnAgent()."),
+    (dict(algo=PPO), "Make an object of it: PPO()."),
+    (dict(sampler=SerialSampler), "Make an object of it: SerialSampler(...)."),
+])
+def test_a_class_in_the_place_of_an_object_is_an_error_that_makes_one_of_it(given, hint):
+    with pytest.raises(ValueError) as error:
+        runner(**given)
+    assert str(error.value).endswith(f", or None. {hint}")
+
+
 def test_environments_need_no_keyword_arguments():
     assert SerialSampler(EnvCls=PointEnv, batch_T=2, batch_B=2).env_kwargs == {}
 

@@ -525,7 +525,7 @@ class WorkerPool:
         """Raise for a worker that ended, with its own report if it left one."""
         message = self.last_words(rank)
         self.kill()
-        raise WorkerError(message)
+        raise WorkerError(message) from None  # How its end was noticed does not matter.
 
     def last_words(self, rank: int) -> str:
         """Return the report of a worker that ended, or else how it did."""

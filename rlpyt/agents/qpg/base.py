@@ -171,7 +171,8 @@ def check_spaces(agent: BaseAgent, env_spaces) -> None:
     """ValueError for spaces that agents of this family cannot serve, with what to do."""
     name, observation = type(agent).__name__, env_spaces.observation
     check_action_space(agent, env_spaces.action, BOUNDED_VECTOR)
-    if images_in(observation) == [observation] and isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls):
+    has_perceptrons = isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls)
+    if has_perceptrons and images_in(observation) == [observation]:
         raise ValueError(
             f"{name} has perceptrons for models, but observations are images ({observation!r} of uint8): give it models for them "
             "(ModelCls, QModelCls), or turn images into vectors of features in the environment."

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.agents.exchange import ParameterExchange
 from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
-from rlpyt.agents.spaces import ONE_NUMBER, check_action_space
+from rlpyt.agents.spaces import ONE_NUMBER, check_action_space, check_flattened
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
 from rlpyt.samplers.collections import AgentInputs
@@ -116,6 +116,7 @@ class BaseAgent(Recorded):
         self.env_spaces = env_spaces
         self.env_model_kwargs = self.make_env_to_model_kwargs(env_spaces)
         self.make_models()
+        check_flattened(self, env_spaces.observation)
         if self.initial_model_state_dict is not None:
             self.load_state_dict(self.initial_model_state_dict)
         if share_memory:

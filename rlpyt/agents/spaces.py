@@ -1,4 +1,4 @@
-"""Which action spaces agents take, and what to do about one that an agent does not take."""
+"""Which action spaces agents take, and what to do about one that an agent does not take; and about images that it has no eyes for."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlpyt.models.mlp import ObservationVector
 from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
+from rlpyt.utils.logging import logger
 
 # Kinds of action spaces for which there are agents.
 DISCRETE = "one of 0 to n - 1"
@@ -61,6 +63,16 @@ _AGENTS = {
     UNBOUNDED: (f"{_PG}.mlp.MlpGaussianFfAgent with A2C or PPO", f"{_PG}.mujoco.MujocoLstmAgent with A2C or PPO"),
     COMPOSITE: (f"{_PG}.composite.MlpCompositeFfAgent with A2C or PPO", f"{_PG}.composite.MlpCompositeLstmAgent with A2C or PPO"),
 }
+_WITH_CONVOLUTIONS = {  # Agents with perceptrons -> those for images that are the same otherwise.
+    "MlpFfAgent": f"{_PG}.atari.AtariFfAgent",
+    "MlpLstmAgent": f"{_PG}.atari.AtariLstmAgent",
+    "AlternatingMlpLstmAgent": f"{_PG}.atari.AlternatingAtariLstmAgent",
+    "MlpDqnAgent": f"{_DQN}.atari.atari_dqn_agent.AtariDqnAgent",
+    "MlpCatDqnAgent": f"{_DQN}.atari.atari_catdqn_agent.AtariCatDqnAgent",
+    "MlpR2d1Agent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1Agent",
+    "MlpR2d1AlternatingAgent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1AlternatingAgent",
+}
+_FEWEST_PIXELS = 32 * 32  # Grids of fewer cells are left to perceptrons.
 _MOST_PARTS = 100  # An action of more discrete parts than that is not proposed.
 
 
@@ -82,6 +94,34 @@ def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
     if kind == UNBOUNDED and BOUNDED in demand.kinds:
         sentences.append(f"Or {_declared_vector(space, 'rescale actions')}.")
     raise ValueError(" ".join(sentences))
+
+
+def images_in(space: Any) -> list[Any]:
+    """Return the spaces of images, which are uint8 [C,H,W] or [H,W,C], in an observation space."""
+    composite = composite_of(space)
+    if composite is not None:
+        return [image for part in composite.spaces for image in images_in(part)]
+    return [space] if getattr(space, "dtype", None) == np.uint8 and len(space.shape) == 3 else []
+
+
+def check_flattened(agent: Any, space: Any) -> None:
+    """Log which agent to take, or what to do, if the model of this one flattens images among its observations into a vector.
+
+    Args:
+        agent: its models have been made.
+        space: of observations.
+    """
+    images = [image for image in images_in(space) if math.prod(image.shape) >= _FEWEST_PIXELS]
+    flattens = any(isinstance(module, ObservationVector) and module.observation_shape == space.shape for module in agent.model.modules())
+    if not images or not flattens:
+        return
+    path = next((_WITH_CONVOLUTIONS[cls.__name__] for cls in type(agent).__mro__ if cls.__name__ in _WITH_CONVOLUTIONS), None)
+    advice = "Give it a model with convolutions, as ModelCls."
+    if path is not None and composite_of(space) is None:
+        advice = f"Use {path}, which has convolutions"
+        advice += "." if space.shape[0] <= space.shape[2] else ", and let the environment put channels first: [C,H,W]."
+    shapes = " and ".join(str(image.shape) for image in images)
+    logger.log(f"Warning: {type(agent).__name__} flattens images of shape {shapes} into a vector, and hardly learns from them. {advice}")
 
 
 def composite_of(space: Any) -> Composite | None:

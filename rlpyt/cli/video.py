@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     if takes(without_task(entry(EnvCls, 0)), "render_mode"):
         env_kwargs.setdefault("render_mode", "rgb_array")
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        os.environ.setdefault("MUJOCO_GL", "egl")  # Its default needs a screen.
+        os.environ.setdefault("MUJOCO_GL", "egl")  # Its default needs a screen,
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # and that of pygame complains that there is none, though it needs none.
     video = Video(path, Writer, args.fps, args.scale)
     try:
         infos = playing.play(

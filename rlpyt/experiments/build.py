@@ -7,11 +7,11 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlpyt.experiments.configs import look_up
 from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
 from rlpyt.utils.quick_args import arguments_of, takes
+from rlpyt.utils.settings import which_setting
 
 SAMPLERS = dict(
     serial="rlpyt.samplers.serial.sampler.SerialSampler",
@@ -100,7 +100,8 @@ def check_names(config: Mapping[str, Any], section: str, make: Callable) -> None
     """Raise ValueError, with the nearest name, if a setting of a section is none of the class or function that the section is for."""
     for name in config.get(section, {}):
         if not takes(make, name):
-            look_up(name, arguments_of(make), f"setting of {make.__name__} (section {section}) named")
+            hint = which_setting(name, arguments_of(make))
+            raise ValueError(f"There is no setting of {make.__name__} (section {section}) named {name!r}. {hint}")
 
 
 def load_class(path: str) -> Any:

@@ -171,10 +171,12 @@ class OpenedRun:
             cuda_idx: GPU that acts; None for none.
 
         Raises:
-            ValueError: the snapshot does not fit the agent.
+            ValueError: the snapshot does not fit the agent, or there is no such GPU.
         """
         from rlpyt.samplers.buffer import checked_spaces
+        from rlpyt.samplers.workers import check_gpus
 
+        check_gpus([dict(cuda_idx=cuda_idx)])
         agent = self.agent
         agent.initialize(checked_spaces(env))
         try:

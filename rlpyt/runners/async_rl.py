@@ -39,6 +39,7 @@ from rlpyt.samplers.workers import (
     WorkerPool,
     bind_master,
     check_forked_torch_threads,
+    check_gpus,
     default_start_method,
     send_by_value,
     share_processors,
@@ -79,6 +80,7 @@ class AsyncRlMixin:
     def __init__(self, algo: Any, agent: Any, sampler: Any, n_steps: int | float, affinity: Any = None, **kwargs: Any) -> None:
         affinity = for_runner(affinity, sampler, async_sample=True)
         self.optimizer_affinities, self.sampler_affinities = split_async_affinity(affinity)
+        check_gpus([*self.optimizer_affinities, *self.sampler_affinities])
         if not getattr(sampler, "async_", False):
             raise ValueError(
                 f"{type(self).__name__} needs a sampler from rlpyt.samplers.async_, such as AsyncCpuSampler; "

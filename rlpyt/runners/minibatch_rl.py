@@ -27,7 +27,7 @@ from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.runners.record import record_run
-from rlpyt.samplers.workers import bind_master, check_affinity
+from rlpyt.samplers.workers import bind_master, check_affinity, check_gpus
 from rlpyt.utils.buffer import cloned
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
@@ -123,6 +123,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
     ) -> None:
         affinity = for_runner(affinity, sampler)
         check_affinity(affinity)
+        check_gpus([affinity])
         if self._eval and not getattr(sampler, "eval_n_envs", 0):
             raise ValueError(f"{type(self).__name__} evaluates the agent: give the sampler eval_n_envs and eval_max_steps.")
         self.algo = algo

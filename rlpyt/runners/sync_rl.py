@@ -36,6 +36,7 @@ from rlpyt.samplers.workers import (
     WorkerPool,
     check_affinity,
     check_forked_torch_threads,
+    check_gpus,
     default_start_method,
 )
 from rlpyt.utils.launching.affinity import for_runner
@@ -75,6 +76,7 @@ class SyncRlMixin:
             )
         for each in affinities:
             check_affinity(each)
+        check_gpus(affinities)
         rank, world_size, local_rank = 0, len(affinities), 0
         if self._launched:
             rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))

@@ -26,9 +26,9 @@ class BaseSampler(Recorded):
     Args:
         EnvCls: class or function that makes an environment: of rlpyt, of gymnasium, or an `rlpyt.episodes.Environment`. Or a list of
             `batch_B` of them, one for each column of the batch, such as different tasks; their spaces must be alike.
-        env_kwargs: its keyword arguments; or a list of `batch_B` dictionaries.
-        batch_T: time steps per batch.
-        batch_B: environments, and columns of the batch.
+        env_kwargs: its keyword arguments, by default none; or a list of `batch_B` dictionaries.
+        batch_T: time steps per batch; has to be given.
+        batch_B: environments, and columns of the batch; has to be given.
         CollectorCls: makes the collector, which runs the loop of agent and environments.
         max_decorrelation_steps: each environment first takes up to this many random actions (env steps; 0 for none).
         TrajInfoCls: makes the statistics of an episode.
@@ -49,7 +49,7 @@ class BaseSampler(Recorded):
         mid_batch_reset: whether environments are reset within a batch; from the collector.
 
     Raises:
-        TypeError: what makes environments cannot be called. ValueError: another argument is not possible.
+        TypeError: what makes environments cannot be called, or an argument is missing. ValueError: another argument is not possible.
     """
 
     alternating = False  # Whether two halves of the environments take turns.
@@ -78,10 +78,10 @@ class BaseSampler(Recorded):
     def __init__(
         self,
         EnvCls: Callable | Sequence[Callable],
-        env_kwargs: dict | Sequence[dict],
-        batch_T: int,
-        batch_B: int,
-        CollectorCls: Callable,
+        env_kwargs: dict | Sequence[dict] | None = None,
+        batch_T: int = None,
+        batch_B: int = None,
+        CollectorCls: Callable = None,
         max_decorrelation_steps: int = 100,
         TrajInfoCls: Callable = TrajInfo,
         eval_n_envs: int = 0,
@@ -94,6 +94,11 @@ class BaseSampler(Recorded):
         keep_terminal_observations: bool = False,
         eval_EnvCls: Callable | Sequence[Callable] | None = None,
     ) -> None:
+        # They come after `env_kwargs`, which need not be given, and are checked where they are.
+        required = dict(batch_T=batch_T, batch_B=batch_B, CollectorCls=CollectorCls)
+        missing = [name for name, value in required.items() if value is None]
+        if missing:
+            raise TypeError(f"{type(self).__name__} needs {' and '.join(missing)}.")
         if eval_n_envs:
             if eval_max_steps is None:
                 raise ValueError(f"eval_n_envs={eval_n_envs} needs eval_max_steps: env steps of one evaluation at the most.")

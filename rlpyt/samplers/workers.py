@@ -48,6 +48,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.buffer import SharedMap, copying_private_tensors
+from rlpyt.utils.logging.context import IMPORTS_MAIN, leave_if_importing_main, runs_may_start
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.text import encodable, notes_of, said, traceback_of
@@ -60,6 +61,11 @@ _STACK_BYTES = 64 * 1024
 _HELD = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
 _TRIAL_SECONDS = 5.0
+
+
+_UNGUARDED = (
+    "A new process imports the script, which must not start a run then: put what it does below `if __name__ == \"__main__\":`."
+)
 
 
 class WorkerError(RuntimeError):
@@ -268,6 +274,7 @@ class WorkerPool:
         progress: np.ndarray | None = None,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
+        leave_if_importing_main()
         self.names = names
         self._on_failure = on_failure
         self.timeout = timeout
@@ -309,7 +316,8 @@ class WorkerPool:
                     self.pipes.append(mine)
                     self.processes.append(process)
                     self._stacks.append(stack)
-                    process.start()
+                    with _explaining_start(name, context.get_start_method()):
+                        process.start()
                     theirs.close()
             with _signals_held():
                 # That of multiprocessing may be that of the parent, if there is one, which will delete it.
@@ -519,7 +527,7 @@ class WorkerPool:
         """Raise for a worker that ended, with its own report if it left one."""
         message = self.last_words(rank)
         self.kill()
-        raise WorkerError(message)
+        raise WorkerError(message) from None  # How its end was noticed does not matter.
 
     def last_words(self, rank: int) -> str:
         """Return the report of a worker that ended, or else how it did."""
@@ -539,6 +547,8 @@ class WorkerPool:
             how = f"ended with exit code {code}"
         message = f"{self.names[rank]}, pid {process.pid}, {how} while {self.doing}."
         message = message[0].upper() + message[1:]
+        if code == IMPORTS_MAIN:
+            message += f" {_UNGUARDED}"
         if code == -signal.SIGKILL:
             message += " If nobody killed it, the system may have run out of memory."
         return message
@@ -555,6 +565,23 @@ class WorkerPool:
             lines.append(f"{self.names[rank]}, pid {self.processes[rank].pid}, is at\n{stack}")
         self.kill()
         raise WorkerError("\n".join(lines))
+
+
+@contextmanager
+def _explaining_start(name: str, start_method: str) -> Iterator[None]:
+    """Say of what may go wrong when a process starts what to do about it."""
+    try:
+        yield
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        if start_method == "fork":
+            raise
+        raise ValueError(
+            f"{name[0].upper()}{name[1:]} cannot be given what it needs: {said(error).rstrip('.')}. With start_method={start_method!r}, "
+            "classes and functions such as EnvCls must be found by name in a module: define them at its top level, not by lambda or in a "
+            "function."
+        ) from error
+    except (EOFError, ConnectionError) as error:  # The fork server, which imports the script before it forks.
+        raise WorkerError(f"{name[0].upper()}{name[1:]} could not be started, since the fork server has ended. {_UNGUARDED}") from error
 
 
 class _Patience:
@@ -620,7 +647,10 @@ AFFINITY_KEYS = (
 
 
 def check_affinity(affinity: Any) -> None:
-    """Raise ValueError, in a sentence, for what cannot be the `affinity` of a run in one process and its sampler's workers."""
+    """Raise ValueError, in a sentence, for what cannot be the `affinity` of a run in one process and its sampler's workers.
+
+    Whether its GPU is there, `check_gpus` asks.
+    """
     if affinity is None:
         return
     if not isinstance(affinity, dict):
@@ -640,6 +670,26 @@ def check_affinity(affinity: Any) -> None:
         elif not _is_count(value) or value < (0 if key == "cuda_idx" else 1):
             lowest = "a GPU number from 0" if key == "cuda_idx" else "a number of threads, at least 1"
             raise ValueError(f"affinity[{key!r}]={value!r} must be {lowest}, or None.")
+
+
+def check_gpus(affinities: Iterable[dict | None]) -> None:
+    """Raise ValueError, in a sentence, if processes of a run are to use a GPU that is not there; nothing has been started by then.
+
+    Code that only looks at a run, on a computer that may be another one, is not told.
+
+    Args:
+        affinities: of the processes, in the form that `check_affinity` describes.
+    """
+    wanted = [each["cuda_idx"] for each in affinities if each and each.get("cuda_idx") is not None]
+    if not wanted or not runs_may_start():
+        return
+    import torch  # Here, because environment workers use this module without torch.
+
+    n = torch.cuda.device_count()
+    if max(wanted) >= n:
+        why = "CUDA_VISIBLE_DEVICES may hide some" if torch.backends.cuda.is_built() else "this torch was installed without CUDA"
+        seen = {0: "no GPU is", 1: "only GPU 0 is"}.get(n, f"only GPUs 0 to {n - 1} are")
+        raise ValueError(f"cuda_idx={max(wanted)} is not possible: {seen} visible to this process ({why}). None is for the CPU.")
 
 
 _OF_OPTIMIZER = dict(cpus="master_cpus", torch_threads="master_torch_threads", cuda_idx="cuda_idx", set_affinity="set_affinity")

@@ -91,11 +91,13 @@ class Kind(NamedTuple):
         words: what they are, for "it must be ...".
         test: whether a value is one.
         optional: None is allowed as well.
+        hint: a further sentence about a value that is none, or "".
     """
 
     words: str
     test: Callable[[Any], bool]
     optional: bool = False
+    hint: Callable[[Any], str] = lambda value: ""
 
     def allows(self, value: Any) -> bool:
         """Whether it may be this value."""
@@ -155,7 +157,7 @@ class ArgumentsFor(NamedTuple):
                 if key in self.given:
                     raise ValueError(f"{who}: {name} has {key!r}, which {self.given[key]} says: leave it out.")
                 if key not in known:
-                    hint = did_you_mean(key, [each for each in known if each not in self.given])
+                    hint = which_setting(key, [each for each in known if each not in self.given], anywhere=False)
                     raise ValueError(f"{who}: {name} has {key!r}, which is no argument of {_name_of(make)}, its {of}. {hint}")
 
 
@@ -196,7 +198,14 @@ def one_of(*values: Any) -> Kind:
 
 def has(words: str, *names: str) -> Kind:
     """An object with all of these methods, and not its class."""
-    return Kind(words, lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names))
+
+    def hint(value: Any) -> str:
+        if not isinstance(value, type) or not all(hasattr(value, name) for name in names):
+            return ""
+        needs = any(p.default is p.empty and p.kind not in _COLLECTED for p in arguments_of(value).values())
+        return f"Make an object of it: {value.__name__}({'...' if needs else ''})."
+
+    return Kind(words, lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names), hint=hint)
 
 
 def or_array(number: Number) -> Kind:
@@ -256,6 +265,99 @@ BY_ANNOTATION = {
     "ndarray": ARRAY,
 }
 
+class Ours(NamedTuple):
+    """What a setting of other frameworks is here.
+
+    Attributes:
+        name: what it is called here.
+        of: which object has it.
+        note: what else is different.
+        or_else: what it is called in objects that have no `name`.
+    """
+
+    name: str
+    of: str
+    note: str = ""
+    or_else: str = ""
+
+
+_ALGO, _SAMPLER, _AGENT, _RUNNER = "the algorithm", "the sampler", "the agent", "the runner"
+_MINIBATCHES = Ours("minibatches", _ALGO, "their number instead of their size")
+_REPLAY_RATIO = Ours("replay_ratio", _ALGO, "samples replayed per sample taken")
+_WORKERS = Ours("workers_cpus", f"the affinity of {_RUNNER}", "an entry for each worker process")
+NAMES_ELSEWHERE = {  # What users of Stable-Baselines3 and CleanRL call it.
+    "lr": Ours("learning_rate", _ALGO),
+    "policy_lr": Ours("learning_rate", _ALGO),
+    "q_lr": Ours("q_learning_rate", _ALGO, or_else="learning_rate"),
+    "anneal_lr": Ours("linear_lr_schedule", _ALGO),
+    "gamma": Ours("discount", _ALGO),
+    "n_epochs": Ours("epochs", _ALGO),
+    "update_epochs": Ours("epochs", _ALGO),
+    "num_minibatches": Ours("minibatches", _ALGO),
+    "minibatch_size": _MINIBATCHES,
+    "batch_size": _MINIBATCHES,
+    "clip_range": Ours("ratio_clip", _ALGO),
+    "clip_coef": Ours("ratio_clip", _ALGO),
+    "ent_coef": Ours("entropy_loss_coeff", _ALGO, or_else="fixed_alpha"),
+    "alpha": Ours("fixed_alpha", _ALGO),
+    "vf_coef": Ours("value_loss_coeff", _ALGO),
+    "max_grad_norm": Ours("clip_grad_norm", _ALGO),
+    "norm_adv": Ours("normalize_advantage", _ALGO),
+    "buffer_size": Ours("replay_size", _ALGO),
+    "learning_starts": Ours("min_steps_learn", _ALGO),
+    "gradient_steps": _REPLAY_RATIO,
+    "train_freq": _REPLAY_RATIO,
+    "train_frequency": _REPLAY_RATIO,
+    "tau": Ours("target_update_tau", _ALGO),
+    "target_network_frequency": Ours("target_update_interval", _ALGO, "in gradient updates"),
+    "policy_delay": Ours("policy_update_interval", _ALGO),
+    "policy_frequency": Ours("policy_update_interval", _ALGO),
+    "replay_buffer_class": Ours("ReplayBufferCls", _ALGO),
+    "exploration_fraction": Ours("eps_steps", _ALGO, "in environment steps"),
+    "exploration_initial_eps": Ours("eps_init", _AGENT),
+    "start_e": Ours("eps_init", _AGENT),
+    "exploration_final_eps": Ours("eps_final", _AGENT),
+    "end_e": Ours("eps_final", _AGENT),
+    "action_noise": Ours("action_std", _AGENT),
+    "exploration_noise": Ours("action_std", _AGENT),
+    "target_policy_noise": Ours("target_noise_std", _AGENT),
+    "policy_noise": Ours("target_noise_std", _AGENT),
+    "noise_clip": Ours("target_noise_clip", _AGENT),
+    "policy": Ours("agent", _RUNNER),
+    "policy_kwargs": Ours("model_kwargs", _AGENT),
+    "net_arch": Ours("hidden_sizes", f"model_kwargs of {_AGENT}"),
+    "env": Ours("EnvCls", _SAMPLER, "a class or function, to be called with env_kwargs"),
+    "env_id": Ours("env_kwargs", _SAMPLER, "dict(id=...), with rlpyt.envs.gym.make as EnvCls"),
+    "n_envs": Ours("batch_B", _SAMPLER),
+    "num_envs": Ours("batch_B", _SAMPLER),
+    "n_steps": Ours("batch_T", _SAMPLER),
+    "num_steps": Ours("batch_T", _SAMPLER),
+    "n_eval_episodes": Ours("eval_max_trajectories", _SAMPLER),
+    "eval_freq": Ours("log_interval_steps", f"{_RUNNER}, which evaluates if it is called ...Eval"),
+    "total_timesteps": Ours("n_steps", _RUNNER),
+    "log_interval": Ours("log_interval_steps", _RUNNER, "in environment steps"),
+    "seed": Ours("seed", _RUNNER),
+    "device": Ours("cuda_idx", f"the affinity of {_RUNNER}"),
+    "n_workers": _WORKERS,
+    "num_workers": _WORKERS,
+    "tensorboard_log": Ours("use_summary_writer", "logger_context"),
+}
+
+
+def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str:
+    """Return the sentence that ends the error about a setting with an unknown `name`: what it is called here, or else which are like it.
+
+    Args:
+        names: the settings that there are.
+        anywhere: whether it may also be one of another object.
+    """
+    names, ours = list(names), NAMES_ELSEWHERE.get(name)
+    called = next((each for each in (ours.name, ours.or_else) if each in names), None) if ours is not None else None
+    if called is None and (ours is None or not anywhere):
+        return did_you_mean(name, names)
+    what = f"Here it is called {called!r}" if called is not None else f"Here that is {ours.name!r} of {ours.of}"
+    return f"{what}, {ours.note}." if ours.note else f"{what}."
+
 
 # --- Checking ---------------------------------------------------------------------------------------------------------
 def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor) -> Callable:
@@ -269,7 +371,7 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
         declared: what arguments may be, by name; others are checked by their annotations.
 
     Raises:
-        TypeError: when called: there is no such argument; the message has the nearest name.
+        TypeError: when called: there is no such argument; the message has the nearest name. Or one is missing.
         ValueError: when called: an argument is not what it may be; the message has its name, its value, and what is possible. Or a
             dictionary has a key that is no argument of what it is for; the message has the nearest one.
     """
@@ -284,6 +386,7 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
             kinds = {**{name: kind._replace(optional=True) for name, kind in known.items()}, **kinds}
         places = {p.name: i for i, p in enumerate(parameters.values()) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
         defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
+        required = [name for name, p in parameters.items() if p.default is p.empty and p.kind not in _COLLECTED]
         is_method = next(iter(parameters), None) == "self"
 
         @functools.wraps(function)
@@ -291,7 +394,11 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
             owner = args[0] if is_method and args else None
             check_names(function, owner, kwargs)
             given = {**{name: args[i] for name, i in places.items() if i < len(args)}, **kwargs}
-            stored = check_values(_who(function, None) if owner is None else type(owner).__name__, given, kinds, owner, defaults)
+            who = _who(function, None) if owner is None else type(owner).__name__
+            missing = [name for name in required if name not in given]
+            if missing:
+                raise TypeError(f"{who} needs {' and '.join(missing)}.")
+            stored = check_values(who, given, kinds, owner, defaults)
             args = tuple(stored.pop(name, args[i]) for name, i in places.items() if i < len(args)) + args[len(places) :]
             return function(*args, **{**kwargs, **stored})
 
@@ -326,7 +433,7 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
     if unknown[0] in known:  # A subclass hands on what is its own.
         cls, known = function.__qualname__.split(".")[-2], own
     name = cls if isinstance(cls, str) else cls.__name__
-    raise TypeError(f"{name} has no setting {unknown[0]!r}. {did_you_mean(unknown[0], known)}")
+    raise TypeError(f"{name} has no setting {unknown[0]!r}. {which_setting(unknown[0], known)}")
 
 
 def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], owner: Any = None, defaults: Mapping = {}) -> dict[str, Any]:
@@ -348,7 +455,8 @@ def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], o
             continue
         value = given[name]
         if not kind.allows(value):
-            raise ValueError(f"{who}: {name}={shown(value)} is not possible; it must be {kind}.")
+            hint = kind.hint(value) if isinstance(kind, Kind) else ""
+            raise ValueError(" ".join([f"{who}: {name}={shown(value)} is not possible; it must be {kind}.", hint]).rstrip())
         if isinstance(kind, ArgumentsFor):
             kind.check_keys(who, name, value, {**defaults, **given, **getattr(owner, "__dict__", {})}, owner)
         stored = kind.stored(value)

@@ -163,3 +163,29 @@ def test_every_agent_that_takes_actions_samples_some_of_the_space(code):
 )
 def test_the_advice_is_for_the_kind_of_space(AgentCls, code, sentence):
     assert re.search(re.escape(sentence).replace("…", ".*"), refusal(AgentCls, VECTORS, declared(code)))
+
+
+# --- Images for perceptrons -------------------------------------------------------------------------------------------
+def warning(AgentCls, observation, capsys, code="Discrete(3)"):
+    capsys.readouterr()
+    AgentCls().initialize(EnvSpaces(observation, declared(code)))
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("AgentCls", FOR_VECTORS[:2] + [MlpDqnAgent, MlpCatDqnAgent, MlpR2d1Agent], ids=lambda AgentCls: AgentCls.__name__)
+def test_an_agent_that_flattens_images_names_one_that_takes_them(AgentCls, capsys):
+    says = warning(AgentCls, IMAGES, capsys)
+    assert f"Warning: {AgentCls.__name__} flattens images of shape (2, 36, 36) into a vector" in says
+    module, _, name = re.search(r"Use ([\w.]+), which has convolutions\.$", says.strip())[1].rpartition(".")
+    better = getattr(importlib.import_module(module), name)
+    assert better.recurrent == AgentCls.recurrent and warning(better, IMAGES, capsys) == ""
+    assert warning(AgentCls, VECTORS, capsys) == ""
+
+
+def test_channels_that_are_last_and_images_in_a_structure_are_told_of(capsys):
+    last = IntBox(0, 256, (36, 36, 3), dtype="uint8")
+    assert warning(MlpFfAgent, last, capsys).strip().endswith("let the environment put channels first: [C,H,W].")
+    of_gym = GymSpaceWrapper(gymnasium.spaces.Dict(eye=NAMES["Box"](0, 255, (36, 36, 3), np.uint8), v=NAMES["Box"](-1, 1, (2,))))
+    says = warning(MlpFfAgent, of_gym, capsys)
+    assert "images of shape (36, 36, 3)" in says and says.strip().endswith("Give it a model with convolutions, as ModelCls.")
+    assert "Give it a model" in warning(MlpGaussianFfAgent, IMAGES, capsys, "Box(-1, 1, (2,))")

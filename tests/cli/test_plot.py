@@ -121,6 +121,7 @@ def test_runs_that_have_just_begun_are_left_out_and_named(sweep, tmp_path, rlpyt
     "args, message",
     [
         (["--key", "Score"], "no column Score: choose among Diagnostics/CumSteps, ReturnAverage"),
+        (["--key", "Return"], "no column Return: did you mean 'ReturnAverage'?"),
         (["--group-by", "learning_rat"], "no setting 'learning_rat'. Did you mean 'learning_rate' or 'algo.learning_rate'?"),
         (["--group-by", "zzz"], "There are: directory, run, algo.learning_rate"),
         (["--out", "a.pgn"], "a.pgn is no picture. Did you mean '.png'?"),

@@ -16,14 +16,21 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 from agents_for_tests import RecordingAgent
 from collecting import GPU_SAMPLERS, SAMPLERS, assert_signals_are_empty
 from envs import ClosingEnv, CountingEnv, FailingEnv, ModulesEnv, SlowEnv
 from leftovers import is_alive, living_children, workers_of
 from tiers import full, processes, start_methods, thinned
 
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.runners.async_rl import AsyncRl
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.runners.sync_rl import SyncRl
+from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.samplers.workers import WorkerError, allowed_cpus, check_affinity, set_cpu_affinity, share_processors, split_evenly
+from rlpyt.utils.logging.context import no_new_runs
 
 TESTS = Path(__file__).parents[1]
 
@@ -719,6 +726,78 @@ def test_impossible_affinities_are_refused_by_name(bad, said):
 )
 def test_possible_affinities_are_accepted(good):
     check_affinity(good)
+
+
+def runner(RunnerCls, cuda_idx):
+    """Make a runner whose only process, or one of whose processes, uses that GPU."""
+    SamplerCls = AsyncSerialSampler if RunnerCls is AsyncRl else SerialSampler
+    affinity = {
+        MinibatchRl: dict(cuda_idx=cuda_idx),
+        SyncRl: [dict(cuda_idx=0), dict(cuda_idx=cuda_idx)],
+        AsyncRl: dict(optimizer=[dict(cuda_idx=0)], sampler=dict(cuda_idx=cuda_idx)),
+    }[RunnerCls]
+    sampler = SamplerCls(EnvCls=CountingEnv, batch_T=2, batch_B=2)
+    return RunnerCls(algo=DQN(), agent=RecordingAgent(), sampler=sampler, n_steps=10, affinity=affinity)
+
+
+@pytest.mark.parametrize("RunnerCls", [MinibatchRl, SyncRl, AsyncRl])
+def test_a_gpu_that_is_not_there_is_an_error_of_the_runner_before_anything_starts(RunnerCls, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert runner(RunnerCls, 1)
+    with pytest.raises(ValueError, match=r"^cuda_idx=2 is not possible: only GPUs 0 to 1 are visible to this process \("):
+        runner(RunnerCls, 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    says = r"no GPU is visible to this process \(this torch was installed without CUDA\)\. None is for the CPU\.$"
+    with pytest.raises(ValueError, match=says):
+        runner(RunnerCls, 1)
+    with no_new_runs("This is only looked at."):
+        assert runner(RunnerCls, 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What new processes import
+# ---------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+@pytest.mark.timeout(60)
+def test_what_a_worker_cannot_import_is_said_before_it_starts(start_method):
+    with pytest.raises(ValueError) as error:
+        start("CPU", EnvCls=lambda: CountingEnv(), start_method=start_method)
+    says = str(error.value)
+    assert says.startswith("Sampler worker 0 (environments 0 to 1) cannot be given what it needs: Can't pickle local object")
+    assert says.endswith("such as EnvCls must be found by name in a module: define them at its top level, not by lambda or in a function.")
+    assert not living_children()
+
+
+UNGUARDED = """
+import sys
+from agents_for_tests import RecordingAgent
+from envs import CountingEnv
+from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.utils.logging.context import logger_context
+
+sampler = CpuSampler(EnvCls=CountingEnv, batch_T=2, batch_B=2, start_method=sys.argv[1])
+if sys.argv[2] == "with a log":
+    with logger_context(sys.argv[3], 0, "mine"):
+        sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 0], set_affinity=False), seed=0)
+else:
+    sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=[0, 0], set_affinity=False), seed=0)
+"""
+
+
+@full
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("log", ["with a log", "without"])
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_a_script_without_main_guard_is_told_so_in_the_last_line_and_is_run_once(start_method, log, tmp_path):
+    (tmp_path / "mine.py").write_text(UNGUARDED)
+    command = [sys.executable, str(tmp_path / "mine.py"), start_method, log, str(tmp_path / "log")]
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(TESTS), *sys.path]))
+    result = subprocess.run(command, capture_output=True, text=True, timeout=180, env=env)
+    assert result.returncode == 1 and result.stderr.count("Traceback") == 1
+    assert result.stderr.splitlines()[-1].endswith('put what it does below `if __name__ == "__main__":`.')
+    if log == "with a log":
+        assert [file.name for file in tmp_path.glob("log/*/*.log")] == ["debug.log"]  # None that was moved aside for another.
 
 
 def test_what_is_split_evenly_differs_by_one_at_most():

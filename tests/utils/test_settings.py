@@ -1,5 +1,6 @@
 """Wrong settings are errors with the setting's name, when an object is made: one by one, and all of them as in `fuzz_settings`."""
 
+import inspect
 import math
 from collections import Counter, OrderedDict
 from fractions import Fraction
@@ -18,6 +19,7 @@ from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.algos.qpg.sac import SAC
+from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.envs.gym import make as make_gym
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
@@ -29,13 +31,14 @@ from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.episodic.factory import WorkerFactory
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.samplers.workers import AFFINITY_KEYS
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.launching.affinity import auto_affinity, encode_affinity
 from rlpyt.utils.launching.exp_launcher import run_experiments
 from rlpyt.utils.launching.variant import update_config
 from rlpyt.utils.logging.context import logger_context
-from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import COUNT, FLAG, FRACTION, ArgumentsFor, Number, checked, or_array
+from rlpyt.utils.quick_args import arguments_of, save__init__args
+from rlpyt.utils.settings import COUNT, FLAG, FRACTION, NAMES_ELSEWHERE, ArgumentsFor, Number, checked, or_array
 
 SAMPLER = dict(EnvCls=PointEnv, env_kwargs=dict(arena_size=2.0), batch_T=2, batch_B=2)
 
@@ -66,6 +69,61 @@ def test_an_unknown_setting_is_an_error_with_the_nearest_one(make, wrong, says):
     with pytest.raises(TypeError) as error:
         make(**wrong)
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "make,wrong,says",
+    [
+        (PPO, dict(lr=1e-3), "PPO has no setting 'lr'. Here it is called 'learning_rate'."),
+        (PPO, dict(clip_range=0.2), "Here it is called 'ratio_clip'."),
+        (PPO, dict(ent_coef=0.0), "Here it is called 'entropy_loss_coeff'."),
+        (SAC, dict(ent_coef=0.1), "Here it is called 'fixed_alpha'."),
+        (PPO, dict(batch_size=64), "Here it is called 'minibatches', their number instead of their size."),
+        (PPO, dict(n_steps=2048), "PPO has no setting 'n_steps'. Here that is 'batch_T' of the sampler."),
+        (PPO, dict(n_envs=8), "Here that is 'batch_B' of the sampler."),
+        (SerialSampler, dict(SAMPLER, n_envs=8), "SerialSampler has no setting 'n_envs'. Here it is called 'batch_B'."),
+        (MinibatchRl, dict(total_timesteps=10), "Here it is called 'n_steps'."),
+        (PPO, dict(seed=1), "Here that is 'seed' of the runner."),
+    ],
+)
+def test_a_name_that_other_frameworks_have_for_a_setting_is_translated(make, wrong, says):
+    with pytest.raises(TypeError) as error:
+        make(**wrong)
+    assert str(error.value).endswith(says)
+
+
+def test_every_translation_is_the_name_of_a_setting_and_no_setting_has_one():
+    makes = (PPO, DQN, TD3, SAC, SerialSampler, MinibatchRl, MlpDqnAgent, Td3Agent, MlpDqnModel)
+    known = [list(arguments_of(make)) for make in makes] + [AFFINITY_KEYS, list(inspect.signature(logger_context).parameters)]
+    for name, ours in NAMES_ELSEWHERE.items():
+        assert {ours.name, ours.or_else or ours.name} <= {each for names in known for each in names}
+        assert not [names for names in known if name in names and ours.name in names and name != ours.name]
+
+
+@pytest.mark.parametrize("make,given,says", [
+    (SerialSampler, dict(EnvCls=PointEnv, batch_B=1), "SerialSampler needs batch_T."),
+    (SerialSampler, dict(batch_T=1, batch_B=1), "SerialSampler needs EnvCls."),
+    (MinibatchRl, dict(sampler=None, agent=None), "MinibatchRl needs algo and n_steps."),
+])
+def test_a_missing_setting_is_an_error_of_the_class_that_was_called(make, given, says):
+    with pytest.raises(TypeError) as error:
+        make(**given)
+    assert str(error.value) == says
+
+
+@pytest.mark.parametrize("given,hint", [
+    (dict(agent=MlpDqnAgent), "Make an object of it: MlpDqnAgent()."),
+    (dict(algo=PPO), "Make an object of it: PPO()."),
+    (dict(sampler=SerialSampler), "Make an object of it: SerialSampler(...)."),
+])
+def test_a_class_in_the_place_of_an_object_is_an_error_that_makes_one_of_it(given, hint):
+    with pytest.raises(ValueError) as error:
+        runner(**given)
+    assert str(error.value).endswith(f", or None. {hint}")
+
+
+def test_environments_need_no_keyword_arguments():
+    assert SerialSampler(EnvCls=PointEnv, batch_T=2, batch_B=2).env_kwargs == {}
 
 
 class MyDqn(DQN):

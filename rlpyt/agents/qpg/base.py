@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 
 from rlpyt.agents.base import BaseAgent, set_training
-from rlpyt.agents.spaces import BOUNDED_VECTOR, check_action_space
+from rlpyt.agents.spaces import BOUNDED_VECTOR, check_action_space, images_in
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import frozen, unwrap_ddp, update_state_dict
@@ -172,8 +171,8 @@ def check_spaces(agent: BaseAgent, env_spaces) -> None:
     """ValueError for spaces that agents of this family cannot serve, with what to do."""
     name, observation = type(agent).__name__, env_spaces.observation
     check_action_space(agent, env_spaces.action, BOUNDED_VECTOR)
-    is_image = getattr(observation, "dtype", None) == np.uint8 and len(observation.shape) == 3
-    if is_image and isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls):
+    has_perceptrons = isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls)
+    if has_perceptrons and images_in(observation) == [observation]:
         raise ValueError(
             f"{name} has perceptrons for models, but observations are images ({observation!r} of uint8): give it models for them "
             "(ModelCls, QModelCls), or turn images into vectors of features in the environment."

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import MODEL_METHODS
-from rlpyt.agents.qpg.sac_base import MAX_LOG_STD, MIN_LOG_STD, AgentInfo, BaseSacAgent, Models
+from rlpyt.agents.qpg.sac_base import MAX_LOG_STD, MIN_LOG_STD, SQUASH, AgentInfo, BaseSacAgent, Models
 from rlpyt.models.qpg.mlp import PiMlpModel, QofMuMlpModel
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import RATE, ArgumentsFor, Number, checked, or_array
+from rlpyt.utils.settings import RATE, ArgumentsFor, checked, or_array
 
 __all__ = ["MAX_LOG_STD", "MIN_LOG_STD", "AgentInfo", "Models", "SacAgent"]
 
@@ -28,7 +28,8 @@ class SacAgent(BaseSacAgent):
             hidden_sizes=[256, 256].
         v_model_kwargs: not used.
         initial_model_state_dict: of the whole agent.
-        action_squash: largest absolute action: actions are ``action_squash * tanh(x)``, x Gaussian; None for no squashing.
+        action_squash: largest absolute action: actions are ``action_squash * tanh(x)``, x Gaussian; "auto" is what the
+            environment's action space says, None is no squashing.
         pretrain_std: standard deviation of x before learning begins; None means the policy's.
     """
 
@@ -45,7 +46,7 @@ class SacAgent(BaseSacAgent):
     @checked(
         model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS),
         q_model_kwargs=ArgumentsFor("QModelCls", by=MODEL_METHODS),
-        action_squash=Number(0, above=True, finite=True),
+        action_squash=SQUASH,
         pretrain_std=or_array(RATE),
     )
     def __init__(
@@ -56,7 +57,7 @@ class SacAgent(BaseSacAgent):
         q_model_kwargs: dict[str, Any] | None = None,
         v_model_kwargs: dict[str, Any] | None = None,
         initial_model_state_dict: Mapping[str, Any] | None = None,
-        action_squash: float | None = 1.0,
+        action_squash: float | str | None = 1.0,
         pretrain_std: float | None = 0.75,
     ):
         save__init__args(locals())

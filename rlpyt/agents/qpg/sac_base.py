@@ -15,9 +15,13 @@ from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
+from rlpyt.utils.settings import Kind, Number
 
 MIN_LOG_STD = -20
 MAX_LOG_STD = 2
+AUTO = "auto"  # As `action_squash`: the bounds of the action space.
+_NUMBER = Number(0, above=True, finite=True)
+SQUASH = Kind(f"{_NUMBER}, or {AUTO!r}", lambda value: _NUMBER.allows(value) or isinstance(value, str) and value == AUTO)
 
 AgentInfo = namedarraytuple("AgentInfo", ["dist_info"])
 Models = namedtuple("Models", ["pi", "q1", "q2", "v"], defaults=(None,))
@@ -34,14 +38,16 @@ class BaseSacAgent(QpgAgent):
 
     def make_distribution(self, action_space) -> None:
         """A Gaussian, squashed to `action_squash`."""
-        if self.action_squash is not None and not math.isclose(self.action_squash, action_space.high[0], rel_tol=1e-5):
+        largest = float(action_space.high[0])
+        squash = largest if self.action_squash == AUTO else self.action_squash
+        if squash is not None and not math.isclose(squash, largest, rel_tol=1e-5):
             logger.log(
-                f"{type(self).__name__} takes actions between -{self.action_squash} and {self.action_squash} (its action_squash), but "
-                f"those of the environment go to {action_space.high[0]}."
+                f"Warning: {type(self).__name__} takes actions between -{squash} and {squash} (its action_squash), but those of the "
+                f"environment go to {largest}: action_squash={AUTO!r} takes as many as there are."
             )
         self.distribution = Gaussian(
             dim=action_space.shape[0],
-            squash=self.action_squash,
+            squash=squash,
             min_std=math.exp(MIN_LOG_STD),
             max_std=math.exp(MAX_LOG_STD),
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numbers
+import re
 from collections import namedtuple
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -68,7 +70,8 @@ class AtariEnv(Env):
     `_life_reset`. They are called by the constructor, too. One that adds attributes which change adds them to `get_state` and `set_state`.
 
     Args:
-        game: name of the game in snake case, as in ``ale_py.roms``.
+        game: name of the game in snake case, as in ``ale_py.roms``; or as in Gymnasium's ids: "space_invaders", "SpaceInvaders" and
+            "ALE/SpaceInvaders-v5" are one game, which is played as the other arguments say, whatever the version.
         frame_skip: frames per step (>= 1).
         num_img_obs: number of frames in an observation (>= 1).
         clip_reward: make the reward the sign of the score.
@@ -349,6 +352,8 @@ def _is_frame_shape(shape: Any) -> bool:
 def _find_rom(game: str) -> Any:
     """Return the path of the game's ROM, or say which names are near."""
     names = ale_py.roms.get_all_rom_ids()
+    if isinstance(game, str) and game not in names:
+        game = _snake_case(game, names)
     if game not in names:
         hint = did_you_mean(game, names, otherwise="See ale_py.roms.get_all_rom_ids().")
         raise ValueError(f"There is no Atari game called {game!r}. {hint}")
@@ -356,6 +361,12 @@ def _find_rom(game: str) -> Any:
     if rom is None or ale_py.ALEInterface.isSupportedROM(rom) is None:
         raise ValueError(f"The game {game!r} is known to ale-py but cannot be played with it (it needs two players).")
     return rom
+
+
+def _snake_case(game: str, names: Iterable[str]) -> str:
+    """Return the name of a game that is written as in Gymnasium's ids: as it is in `names`, or `game` itself if it is not there."""
+    camel = re.fullmatch(r"(?:ALE/)?([A-Za-z0-9]+?)(?:NoFrameskip|Deterministic)?(?:-v\d+)?", game)
+    return next((name for name in names if camel is not None and name.replace("_", "") == camel[1].lower()), game)
 
 
 ACTION_MEANING = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
 from rlpyt.samplers.workers import WorkerPool, allowed_cpus, check_affinity, split_evenly
 from rlpyt.utils.buffer import np_mp_array
+from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import check_form
 
 EVAL_TRAJ_CHECK = 0.1  # Unused: episodes of an evaluation are shared out beforehand, so nobody polls for them.
@@ -201,7 +201,7 @@ class ParallelSamplerBase(BaseSampler):
             )
         if len(cpus) > B:
             if given is not None:
-                warnings.warn(f"{len(cpus)} workers for batch_B={B} environments: only {B} are started.", stacklevel=3)
+                logger.log(f"{len(cpus)} workers for batch_B={B} environments: only {B} are started.")
             each = len(cpus) // n_groups
             cpus = [cpu for group in range(n_groups) for cpu in cpus[group * each :][: B // n_groups]]
         return cpus

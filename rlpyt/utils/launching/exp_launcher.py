@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -333,7 +334,7 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
     if number or any(state.state != "finished" for state in states):
         if sweep.stopped_because:
             say(f"Stopped: {printable(sweep.stopped_because)}\n", sys.stdout)
-        say(f"To go on with what has not finished: rerun_experiments({str(exp_dir)!r})\n", sys.stdout)
+        say(f"To go on with what has not finished: rlpyt resume {printable(shlex.quote(str(exp_dir)))}\n", sys.stdout)
         raise SystemExit(128 + number if number else 1)
     return states
 

@@ -445,7 +445,11 @@ def format_status(runs: Iterable[RunStatus]) -> str:
     shown = [i for i in range(len(header)) if any(row[i] for row in rows)]
     right = [column for column, i in enumerate(shown) if header[i] in ("exit code", "steps", "return", "time", "last row")]
     lines = [table([[row[i] for i in shown] for row in (header, *rows)], right, rule=True), "", f"{count_states(runs)}."]
-    lines += [printable(f"{run.name}: {run.error}") for run in runs if run.state == "failed" and run.error]
+    errors: dict[str, list[str]] = {}
+    for run in runs:
+        if run.state == "failed" and run.error:
+            errors.setdefault(run.error, []).append(run.name)
+    lines += [printable(f"{', '.join(names)}: {error}") for error, names in errors.items()]
     return "\n".join(lines)
 
 

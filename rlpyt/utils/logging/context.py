@@ -1,9 +1,11 @@
 """The directory of a run, and what is done to many of them."""
 
 import json
+import multiprocessing
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -21,6 +23,7 @@ from rlpyt.utils.text import printable, show, traceback_of
 # In a clone beside the code, where git ignores data/local/; otherwise in the directory one works in.
 LOG_DIR = str((clone_directory() or Path.cwd()) / "data")
 EXITS_BY_SIGNAL = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes of runs that were told to end
+IMPORTS_MAIN = 76  # exit code of a process that would have started a run in its turn, see `leave_if_importing_main`
 _NO_NEW_RUNS: ContextVar[str | None] = ContextVar("no_new_runs", default=None)
 COMPLETE = "Training complete."  # The last word of a runner,
 RUN_COMPLETE = "Run complete."  # and of a log that is closed in good order. Whoever says neither has not come to the end.
@@ -192,11 +195,28 @@ def no_new_runs(message: str) -> Iterator[None]:
         _NO_NEW_RUNS.reset(token)
 
 
+def runs_may_start() -> bool:
+    """Whether this is outside of `no_new_runs`."""
+    return _NO_NEW_RUNS.get() is None
+
+
 def check_runs_may_start() -> None:
-    """Raise ValueError inside `no_new_runs`."""
+    """Raise ValueError inside `no_new_runs`, and `leave_if_importing_main`."""
+    leave_if_importing_main()
     message = _NO_NEW_RUNS.get()
     if message is not None:
         raise ValueError(message)
+
+
+def leave_if_importing_main() -> None:
+    """End this process, with the exit code IMPORTS_MAIN, if it is a new one of multiprocessing, which imports the script that started it.
+
+    Whatever starts a run or processes calls it: a script that does so when it is imported would do it again in each of its processes.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # What multiprocessing itself asks before it starts a process.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(IMPORTS_MAIN)  # The message is for whoever started it.
 
 
 def torchrun_rank() -> int:

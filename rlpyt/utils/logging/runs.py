@@ -12,6 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.recipes import readable
 
 RETURN_COLUMNS = ("GameScoreAverage", "ReturnAverage", "AverageReturn")  # for Atari: the score, not the sum of clipped rewards
@@ -157,15 +158,20 @@ def find_column(columns: Iterable[str], *names: str) -> str:
     "ReturnAverage" that of "Return/Average".
 
     Raises:
-        ValueError: none is; the message lists the columns.
+        ValueError: none is; the message proposes those that are like it, or lists them all.
     """
     for name in (same for each in names for same in (STEPS_COLUMNS if each == STEPS_COLUMN else (each,))):
         for column in columns:
             last = column.rpartition("/")[2]
             if name in (column, column.replace("/", ""), last, last.partition(" (")[0]):
                 return column
-    available = ", ".join(columns) or "(it is empty)"
-    raise ValueError(f"progress.csv has no column {' or '.join(names)}: choose among {available}.")
+    columns = list(columns)
+    # Mean, median and so on of what was logged together have columns of their own.
+    statistics = [column for column in columns if column.replace("/", "") == f"{names[0]}Average"]
+    hint = f"choose among {', '.join(columns) or '(it is empty)'}."
+    if len(names) == 1:
+        hint = did_you_mean(names[0], statistics or columns, otherwise=hint)
+    raise ValueError(f"progress.csv has no column {' or '.join(names)}: {hint[0].lower()}{hint[1:]}")
 
 
 def has_column(columns: Iterable[str], *names: str) -> bool:

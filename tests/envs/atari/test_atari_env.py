@@ -344,6 +344,11 @@ def test_constructor_arguments_can_be_read_back():
     assert env.observation_space.contains(np.full((3, 84, 84), 255, np.uint8)) and env.observation_space.dtype == np.uint8
 
 
+@pytest.mark.parametrize("game", ["SpaceInvaders", "ALE/SpaceInvaders-v5", "SpaceInvadersNoFrameskip-v4", "spaceinvaders"])
+def test_a_game_may_be_written_as_in_gymnasium(game):
+    assert AtariEnv(game)._rom == AtariEnv("space_invaders")._rom
+
+
 def test_a_misspelt_game_gives_the_nearest_names():
     with pytest.raises(ValueError, match="no Atari game called 'pnog'. Did you mean 'pong'"):
         AtariEnv("pnog")

@@ -48,6 +48,7 @@ def a_runner(affinity, RunnerCls=MinibatchRl, SamplerCls=SerialSampler, batch_B=
 @pytest.fixture
 def on_eight_cores(monkeypatch):
     monkeypatch.setattr(affinity_module, "read_machine", lambda **kwargs: EIGHT)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: EIGHT.n_gpu)
 
 
 @pytest.mark.parametrize(

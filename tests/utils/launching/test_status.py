@@ -287,6 +287,12 @@ def test_the_table_shows_what_there_is():
     ]
 
 
+def test_an_error_of_several_runs_is_shown_once():
+    errors = dict(run_0="ValueError: a reason", run_1="another", run_2="ValueError: a reason")
+    runs = [RunStatus(name, Path("/x") / name, "failed", 1, error=error) for name, error in errors.items()]
+    assert format_status(runs).splitlines()[-2:] == ["run_0, run_2: ValueError: a reason", "run_1: another"]
+
+
 @pytest.mark.parametrize(
     "seconds, text", [(None, ""), (0.04, "0.0 s"), (59.9, "59.9 s"), (60, "1 min 0 s"), (3600, "1 h 0 min"), (90_000, "1 d 1 h")]
 )

@@ -10,6 +10,7 @@ import rlpyt
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "docs")]
 import docstrings  # noqa: E402
+import reference  # noqa: E402
 
 INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.agents.exchange",
@@ -92,3 +93,34 @@ def test_indented_paragraphs_are_literal():
 def test_characters_outside_backticks_are_text():
     assert processed("`a_` is ``|b|``, |x|, return_ [*lead], **kwargs.") == [r"`a_` is ``|b|``, \|x\|, return\_ [\*lead], \*\*kwargs."]
     assert processed("* item\n- a * b") == ["* item", r"- a \* b"]
+
+
+def test_a_class_is_shown_with_the_arguments_that_it_hands_on():
+    class Base:
+        def __init__(self, size, kind=dict, *, shift=0):
+            pass
+
+    class Derived(Base):
+        def __init__(self, *args, kind=list, limit, **kwargs):
+            super().__init__(*args, kind=kind, **kwargs)
+
+    class Same(Derived):
+        pass
+
+    for cls in (Derived, Same):
+        assert str(reference.constructor(cls)) == "(size, limit, kind=list, shift=0)"
+    assert str(reference.constructor(Base)) == "(size, kind=dict, shift=0)"
+
+
+def test_members_of_named_tuples_are_left_out():
+    from collections import namedtuple
+
+    from rlpyt.utils.collections import namedarraytuple
+
+    Plain, Arrays = namedtuple("Plain", "a b"), namedarraytuple("Arrays", "a b")
+    for name in ("a", "b"):
+        assert reference.skip_member(None, "class", name, vars(Plain)[name], False, None)
+    for name in ("get", "items"):
+        assert reference.skip_member(None, "class", name, getattr(Arrays, name), False, None)
+    assert reference.skip_member(None, "module", "Plain", Plain, False, None)
+    assert reference.skip_member(None, "class", "get", dict.get, False, None) is None

@@ -1,0 +1,67 @@
+"""What the API reference shows of classes: which members, which bases, and which arguments."""
+
+from __future__ import annotations
+
+import inspect
+
+# Modules whose named tuples are shown; others are filled and read by their module only.
+RECORDS = ("rlpyt.agents.base", "rlpyt.envs.base", "rlpyt.models.lstm", "rlpyt.samplers.collections")
+
+
+def is_record(obj):
+    """Whether an object is a type of named tuples without a docstring of its own."""
+    return isinstance(obj, type) and issubclass(obj, tuple) and (obj.__doc__ or "").startswith(f"{obj.__name__}(")
+
+
+def skip_member(app, what, name, obj, skip, options):
+    """Leave out fields and methods that every named tuple has, and named tuples that only the module itself fills and reads."""
+    is_field = type(obj).__name__ == "_tuplegetter"
+    is_method = name in ("get", "items") and getattr(obj, "__qualname__", "").startswith("_NamedArrayTupleMethods")
+    is_inner = what == "module" and is_record(obj) and obj.__module__ not in RECORDS
+    return True if is_field or is_method or is_inner else None
+
+
+def shorten_record(app, what, name, obj, options, lines):
+    """Leave out the first words of a named tuple's docstring, which repeat its signature."""
+    if is_record(obj):
+        lines[:] = [line.partition("): ")[2].capitalize() for line in lines[:1]]
+
+
+def name_bases(app, name, obj, options, bases):
+    """Call the base of a named array tuple what it is: the real one has the same name as the class."""
+    if any(getattr(base, "__name__", None) == obj.__name__ and issubclass(base, tuple) for base in bases):
+        bases[:] = [":doc:`named array tuple </api/namedarraytuple>`"]
+
+
+class Name:
+    """What stands for a default value that is no number or text."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return self.name
+
+
+def shown_default(default):
+    """Return a default value as the reference shows it: classes by their names, and objects that only mark what was not given by dots."""
+    if default is inspect.Parameter.empty:
+        return default
+    return Name("...") if type(default) is object else Name(default.__name__) if callable(default) else default
+
+
+def constructor(cls):
+    """Return the signature of a class, with the arguments that its constructor hands on to those of its bases."""
+    parameters, collected = [], (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            own = list(inspect.signature(base.__init__).parameters.values())[1:]
+            parameters.append([parameter for parameter in own if parameter.kind not in collected])
+            if len(parameters[-1]) == len(own):
+                break
+    by_name = {parameter.name: parameter for own in reversed(parameters) for parameter in own}  # In the order of the bases.
+    shown = [
+        parameter.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD, default=shown_default(parameter.default))
+        for parameter in by_name.values()
+    ]
+    return inspect.Signature(sorted(shown, key=lambda parameter: parameter.default is not parameter.empty))

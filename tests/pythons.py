@@ -5,8 +5,8 @@
 Of each version that rlpyt is made for, the newest interpreter is taken that is found on PATH, among the versions of pyenv, or among those
 of uv. With each, a copy of the working tree is installed into a virtual environment of its own, with the versions of constraints.txt.
 Then follow ``rlpyt info --check``, ``examples/example_0.py --smoke`` and the quick tests. What comes after a step that fails is left
-out. A table says how it went, and the exit code is 1 if anything failed. An environment takes 2 GB or more, and is removed before the
-next one is made, unless --keep is given. It takes too long for CI.
+out. A table says how it went, and the exit code is 1 if anything failed. An environment takes 2 GB, or 6 GB where torch comes with CUDA,
+and is removed before the next one is made, unless --keep is given. It takes too long for CI.
 """
 
 from __future__ import annotations

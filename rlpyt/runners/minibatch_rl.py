@@ -433,7 +433,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
     def save_itr_snapshot(self, itr: int) -> None:
         """Hand the snapshot to the logger, which saves it according to its snapshot mode."""
         force = self.stop_reason is not None
-        is_due = self.snapshots.is_snapshot_due(itr, force)
+        is_due = self.rank == 0 and self.snapshots.is_snapshot_due(itr, force)
         if is_due:
             logger.log("saving snapshot...", level=2)
         self._save(itr, force)

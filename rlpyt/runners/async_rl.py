@@ -32,6 +32,7 @@ from rlpyt.runners.checkpoint import find_snapshot, load_training, read_snapshot
 from rlpyt.runners.interrupt import CLOSING, Overdue
 from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, end_replayed_episodes
 from rlpyt.runners.record import record_run
+from rlpyt.runners.screen import tell_settings
 from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import (
@@ -48,7 +49,6 @@ from rlpyt.samplers.workers import (
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
-from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.seed import env_seed, make_seed, set_seed
 from rlpyt.utils.settings import checked
@@ -105,7 +105,7 @@ class AsyncRlMixin:
         """Optimize as often as the replay ratio allows while other processes sample, logging at the specified interval of samples."""
         self._forget_earlier_training()
         self._lines, self._ended = None, False
-        with self._interruptible() as interrupt, ExitStack() as stack:
+        with logger.verbosity(self.verbose), self._interruptible() as interrupt, ExitStack() as stack:
             stack.callback(self._shutdown_in_time)
             try:
                 with interrupt.abandonable(patience=0):
@@ -126,9 +126,7 @@ class AsyncRlMixin:
                     raise_first_failure(self._pool, error)
                 raise
             self._finish(self.sampler_itr, interrupt)
-        if interrupt.signal is not None:
-            raise SystemExit(interrupt.exit_code)
-        logger.log(COMPLETE)
+        self._say_end(interrupt)
 
     def _shutdown_in_time(self) -> None:
         with self._interruptible().abandonable(at_least=CLOSING):
@@ -141,7 +139,7 @@ class AsyncRlMixin:
         if self.seed is None:
             self.seed = make_seed()
         set_seed(self.seed)
-        logger.log(f"Runner {type(self).__name__}: seed {self.seed}.")
+        tell_settings(self)
         record_run(self)
         sampling_seed = self.seed + 1
         if self.resume_from is not None:
@@ -242,6 +240,7 @@ class AsyncRlMixin:
         self.agent.send_shared_memory()
         self._pool.receive()
         self._pool.send(self.first_itr, "training")
+        self.progress.update(self.diagnostics.cum_steps)
         self._last_logged = time.monotonic(), 0.0
         self._next_check = 0.0
 
@@ -303,8 +302,8 @@ class AsyncRlMixin:
 
     def shutdown(self) -> None:
         """End all processes."""
-        if hasattr(self, "pbar"):
-            self.pbar.stop()
+        self.pbar.stop()
+        self._end_progress()
         try:
             if self._pool is not None and self._ended:
                 self._pool.stop()
@@ -372,7 +371,7 @@ class AsyncRlMixin:
             ("OptThrottle", 1 - (throttled - last_throttled) / seconds),
             ("ParametersVersion", self.sampler_parameters_version),
         ):
-            logger.record_tabular(name, value)
+            logger.record_tabular(name, value, detail=True)
         self._last_logged = now, throttled
 
     def _iteration(self, itr: int) -> int:

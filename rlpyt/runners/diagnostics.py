@@ -14,6 +14,12 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.stopwatch import Stopwatch
 
+# What the table on the screen leaves out, unless it is to show everything: columns, and fields of trajectories and of algorithms.
+_DETAILS = frozenset(
+    "Iteration CumUpdates UpdatesPerSecond ReplayRatio CumReplayRatio "
+    "NonzeroRewards DiscountedReturn gradNorm perplexity tdAbsErr priority muGradNorm qGradNorm q1GradNorm q2GradNorm vGradNorm piGradNorm "
+    "piMu piLogStd qMeanDiff".split()
+)
 _COUNTERS = ("cum_steps", "cum_completed_trajs", "cum_eval_time", "_last_steps", "_last_updates", "cum_time")  # In snapshots.
 
 
@@ -105,7 +111,7 @@ class Diagnostics:
             ("ReplayRatio", new_updates * samples_per_update / new_steps if new_steps else math.nan),
             ("CumReplayRatio", updates * samples_per_update / self.cum_steps if self.cum_steps else math.nan),
         ):
-            logger.record_tabular(name, value)
+            logger.record_tabular(name, value, detail=name in _DETAILS)
         self._last_time, self._last_steps, self._last_updates = now, self.cum_steps, updates
         self.new_completed_trajs = 0
 
@@ -127,15 +133,15 @@ class Diagnostics:
             ("OptimizationTime (s)", optimization - replay),
             ("EvaluationTime (s)", eval_time),
         ):
-            logger.record_tabular(name, seconds)
+            logger.record_tabular(name, seconds, detail=True)
 
     def record_infos(self, traj_infos: list) -> None:
         """Record statistics of the TrajInfos and of what the algorithm reported since the last row, and forget the latter."""
         fields = sorted({name for info in traj_infos for name in info if not name.startswith("_")}, key=_first_seen(traj_infos))
         for name in fields:
-            logger.record_tabular_misc_stat(name, [info[name] for info in traj_infos if name in info])
+            logger.record_tabular_misc_stat(name, [info[name] for info in traj_infos if name in info], detail=name in _DETAILS)
         for name, values in self.opt_infos.items():
-            logger.record_tabular_misc_stat(name, values)
+            logger.record_tabular_misc_stat(name, values, detail=name in _DETAILS)
             self.opt_infos[name] = []
 
     @property

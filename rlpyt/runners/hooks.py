@@ -71,7 +71,7 @@ def _stops(hook: Hook, runner: Any, row: dict[str, float]) -> bool:
     try:
         answer = hook(runner, row)
     except (Exception, SystemExit) as error:
-        logger.log(f"ERROR: the run ends, because the hook {name_of(hook)} raised {type(error).__name__}: {said(error)}")
+        logger.log(f"ERROR: the run ends, because the hook {name_of(hook)} raised {type(error).__name__}: {said(error)}", level=0)
         raise
     return isinstance(answer, (bool, np.bool_)) and bool(answer)
 

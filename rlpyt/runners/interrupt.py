@@ -166,7 +166,8 @@ class Interrupt:
             self._deadline = max(self._since + self._patience, self._earliest)
         if self.says is not None:
             message = f"{signal.Signals(number).name}: {self.says}"
-            _thread.start_new_thread(logger.log, (message,))  # Not here: what was interrupted may be writing, and hold what that needs.
+            # Not here: what was interrupted may be writing, and hold what that needs.
+            _thread.start_new_thread(logger.log, (message,), dict(level=0))
         _thread.start_new_thread(self._watch, ())
         self.on_first()
         if self._deadline is not None and self._patience == 0:

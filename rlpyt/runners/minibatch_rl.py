@@ -27,13 +27,15 @@ from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.runners.record import record_run
+from rlpyt.runners.screen import tell_next, tell_settings
 from rlpyt.samplers.workers import bind_master, check_affinity, check_gpus
 from rlpyt.utils.buffer import cloned
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import COMPLETE
+from rlpyt.utils.logging.runs import RETURN_COLUMNS, value
 from rlpyt.utils.plain import NATURAL, check_form
-from rlpyt.utils.prog_bar import ProgBarCounter
+from rlpyt.utils.prog_bar import NoBar, ProgBarCounter, Progress
 from rlpyt.utils.recipes import Recorded, Script
 from rlpyt.utils.seed import make_seed, set_seed
 from rlpyt.utils.settings import COUNT, PATH, SEED, Number, check_attributes, check_values, checked, has
@@ -50,6 +52,7 @@ OF_RUNNERS = dict(
     log_interval_steps=Number(1, finite=True),
     resume_from=PATH._replace(optional=True),
     stop_return=Number(finite=True, optional=True),  # the mean return at which the run stops
+    verbose=logger.VERBOSE._replace(optional=True),
 )
 
 
@@ -66,13 +69,16 @@ class MinibatchRlBase(Recorded, BaseRunner):
             ``worker_torch_threads``, ``set_affinity``; all optional. "auto" is what suits a run that has the machine for itself.
         log_interval_steps: environment steps between two rows of the log.
         resume_from: directory of a run, or a snapshot, from which to go on; None starts a new run. All other settings must be the same as
-            then, but for `n_steps`, `log_interval_steps`, `affinity`, `stop_return` and `hooks`.
+            then, but for `n_steps`, `log_interval_steps`, `affinity`, `stop_return`, `hooks` and `verbose`.
         save_replay: keep what is replayed beside each snapshot, so that a resumed run has it. Each time what is new is written, at first
             everything; it takes as much space as it does in memory.
         stop_return: the run stops at the first row of the log whose mean return (`ReturnAverage`) is at least this, if it is the mean over
             enough trajectories: over a full window of `log_traj_window`, or in an evaluation over at least one for each evaluation
             environment. None: the run takes all of `n_steps`.
         hooks: called as ``hook(runner, row)`` after each row of the log, in this order; see `rlpyt.runners.hooks.Hook`.
+        verbose: what is shown on the screen. 0: warnings, how far the run is, and why it ends; 1: also its settings, and short tables;
+            2: all lines, and tables with all columns. None: as `rlpyt.utils.logging.logger.set_verbose` says, which is 1 at first. The
+            files of the log do not depend on it, but for the tables in debug.log.
 
     Attributes:
         stop_reason: a sentence that says why the run stops before `n_steps`; None while it goes on.
@@ -89,7 +95,10 @@ class MinibatchRlBase(Recorded, BaseRunner):
     snapshots: Any = logger  # Decides which snapshots are kept, and writes them, by three functions that the logger has.
     script: Script | None = None  # What made the run, where it is another file than that of this process.
     also_recorded: dict = {}  # Further entries of the record in params.json, plain data.
-    is_recorded = False  # Whether params.json says how this run was made.
+    is_recorded = False  # Whether params.json says how this run was made,
+    unrecorded: dict[str, str] = {}  # and what it cannot say, see `write_record`.
+    verbose: int | None = None
+    pbar: Any = NoBar()  # A subclass that counts by itself may have a `ProgBarCounter`, which is then shown in the place of `progress`.
     rank = 0
     _itr = -1  # The last complete iteration,
     _row_itr = -1  # and the one with the last row of the log.
@@ -120,6 +129,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         save_replay: bool = False,
         stop_return: float | None = None,
         hooks: Sequence[Hook] | None = None,
+        verbose: int | None = None,
     ) -> None:
         affinity = for_runner(affinity, sampler)
         check_affinity(affinity)
@@ -137,6 +147,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.save_replay = save_replay
         self.stop_return = checked_stop_return(stop_return)
         self.hooks = checked_hooks(hooks)
+        self.verbose = verbose
         self.rank = 0
         self.world_size = 1
         self.first_itr, self._is_resumed = 0, False
@@ -154,7 +165,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         if self.seed is None:
             self.seed = make_seed()
         set_seed(self.process_seed)
-        logger.log(f"Runner {type(self).__name__}: seed {self.seed}, {torch.get_num_threads()} torch threads in the master process.")
+        tell_settings(self)
         record_run(self)
         examples = self.sampler.initialize(
             agent=self.agent,
@@ -208,14 +219,18 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.log_interval_itrs = max(self.log_interval_steps // self.itr_batch_size, 1)
         n_itr = -(-self.n_steps // self.itr_batch_size)
         self.n_itr = -(-n_itr // self.log_interval_itrs) * self.log_interval_itrs
-        logger.log(f"Running {self.n_itr} iterations of {self.itr_batch_size} environment steps.")
+        logger.log(
+            f"Running {self.n_itr:,} iterations of {self.itr_batch_size:,} environment steps, with a row of the log after every "
+            f"{self.log_interval_itrs:,}."
+        )
         return self.n_itr
 
     def initialize_logging(self) -> None:
         """Start counting."""
         self.diagnostics = self._new_diagnostics()
-        self.pbar = ProgBarCounter(self.log_interval_itrs)
         self.stop_reason = None
+        self._end_progress()
+        logger.log("Training begins.", level=2)
 
     def _new_diagnostics(self) -> Diagnostics:
         return Diagnostics(
@@ -226,14 +241,28 @@ class MinibatchRlBase(Recorded, BaseRunner):
         )
 
     @cached_property
+    def progress(self) -> Progress:
+        """How far this run is, which counts from its first use: when the state of a run that is resumed has been put back."""
+        return Progress(
+            self.n_itr * self.itr_batch_size,
+            self.diagnostics.cum_steps,
+            stop_return=self.stop_return,
+            is_shown=self.rank == 0 and isinstance(self.pbar, NoBar),
+        )
+
+    def _end_progress(self) -> None:
+        if "progress" in vars(self):
+            vars(self).pop("progress").stop()
+
+    @cached_property
     def diagnostics(self) -> Diagnostics:
         """The counters of this run, which begin with `initialize_logging`; or with their first use, where that is overridden."""
         return self._new_diagnostics()
 
     def shutdown(self) -> None:
         """End the progress bar and the sampler; wait until the last snapshot is safe."""
-        if hasattr(self, "pbar"):
-            self.pbar.stop()
+        self.pbar.stop()
+        self._end_progress()
         try:
             self.sampler.shutdown()
         finally:
@@ -247,7 +276,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
     @contextmanager
     def _iterations(self) -> Iterator[Iterator[int]]:
         """Start up, give the numbers of the iterations to run, fewer if the run is to stop, and end with everything shut down."""
-        with self._interruptible() as interrupt:
+        with logger.verbosity(self.verbose), self._interruptible() as interrupt:
             try:
                 self._forget_earlier_training()
                 with interrupt.abandonable(patience=0):
@@ -263,9 +292,16 @@ class MinibatchRlBase(Recorded, BaseRunner):
             finally:
                 with interrupt.abandonable(at_least=CLOSING):
                     self.shutdown()
+        self._say_end(interrupt)
+
+    def _say_end(self, interrupt: Interrupt) -> None:
+        """Say that the run has come to its end, and what can be done next; SystemExit if it has ended by a signal."""
+        with logger.verbosity(self.verbose):
+            if interrupt.signal is None:
+                logger.log(COMPLETE)
+            tell_next(self)
         if interrupt.signal is not None:
             raise SystemExit(interrupt.exit_code)
-        logger.log(COMPLETE)
 
     def _forget_earlier_training(self) -> None:
         """Begin `train` as if it were the first time."""
@@ -290,12 +326,13 @@ class MinibatchRlBase(Recorded, BaseRunner):
     def _abandon_sampling(self) -> None:
         """Go on to the end of the run without the sampler, which has not come to the end of a batch or an evaluation."""
         self._sampling_is_lost = True
-        logger.log(
-            "WARNING: the sampler has not come to an end in time, and is abandoned: what it has collected since the last complete "
+        logger.warn(
+            "the sampler has not come to an end in time, and is abandoned: what it has collected since the last complete "
             "iteration is lost. A resumed run begins new episodes."
         )
 
     def _until_stopped(self, n_itr: int, interrupt: Interrupt) -> Iterator[int]:
+        self.progress.update(self.diagnostics.cum_steps)
         while not self._stops(interrupt) and self._itr < n_itr - 1:
             itr = self._itr + 1
             logger.set_iteration(itr)
@@ -339,7 +376,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         """Save, if that has not been done with the row of the log that stops the run, and say why the run stops."""
         if itr < max(self.first_itr, self.min_itr_learn - 1):
             self._save(max(itr, 0), force=True)
-        logger.log(self.stop_reason)
+        logger.log(self.stop_reason, level=0)
 
     def finish_interrupted(self, itr: int) -> None:
         """Log the iterations since the last row, if `itr`, the last complete one, is not in it, and save.
@@ -351,7 +388,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         if itr != self._row_itr and (self._sampling_is_lost or (itr + 1) % self.log_interval_itrs != 0):
             self.log_unfinished_interval(itr)
         self._save(itr, force=True)
-        logger.log(f"Stopped after iteration {itr}.")
+        logger.log(f"Stopped after iteration {itr}.", level=0)
 
     def log_unfinished_interval(self, itr: int) -> None:
         """Write a row of the log in the middle of an interval."""
@@ -396,10 +433,13 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def save_itr_snapshot(self, itr: int) -> None:
         """Hand the snapshot to the logger, which saves it according to its snapshot mode."""
-        logger.log("saving snapshot...")
-        self._save(itr, force=self.stop_reason is not None)
-        if self._is_saved:
-            logger.log("saved")
+        force = self.stop_reason is not None
+        is_due = self.rank == 0 and self.snapshots.is_snapshot_due(itr, force)
+        if is_due:
+            logger.log("saving snapshot...", level=2)
+        self._save(itr, force)
+        if is_due and self._is_saved:
+            logger.log("saved", level=2)
 
     def _save(self, itr: int, force: bool = False) -> None:
         if not self.snapshots.is_snapshot_due(itr, force):
@@ -451,7 +491,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
     def store_batch(self, itr: int, traj_infos: list) -> None:
         """Keep what the sampler's batch `itr` yielded until the next row is logged."""
         self.diagnostics.count_batch(len(traj_infos))
-        self.pbar.update((itr + 1) % self.log_interval_itrs)
+        self.progress.update(self.diagnostics.cum_steps)
 
     def _count_steps(self, itr: int) -> None:
         """After batch `itr`: count the environment steps of all batches, should an overridden `store_diagnostics` not have done so."""
@@ -470,13 +510,13 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self, itr: int, traj_infos: list | None = None, eval_time: float = 0, prefix: str = "Diagnostics/"
     ) -> None:
         """Write a row of the log, and a snapshot if the algorithm has begun to learn."""
-        self.pbar.stop()
+        self._clear_progress()
         if itr > 0:  # At 0 training may not have begun.
             self._count_steps(itr)
         with logger.tabular_prefix(prefix):
             if self._eval:
                 evaluation = (self.diagnostics.cum_eval_time + eval_time) * self._eval_pauses_training
-                logger.record_tabular("CumTrainTime", self.diagnostics.cum_time - evaluation)
+                logger.record_tabular("CumTrainTime", self.diagnostics.cum_time - evaluation, detail=True)
             self.diagnostics.record(self._iteration(itr), self.algo.update_counter, eval_time, self._eval_pauses_training)
             self.diagnostics.record_times(eval_time, getattr(self.algo, "replay_seconds", 0.0), self.waiting_seconds)
         self._log_infos(traj_infos)
@@ -487,14 +527,17 @@ class MinibatchRlBase(Recorded, BaseRunner):
         finally:
             if itr >= self.min_itr_learn - 1:
                 self.save_itr_snapshot(itr)
-        if itr < self.n_itr - 1 and self.stop_reason is None:
-            logger.log(f"Optimizing over {self.log_interval_itrs} iterations.")
+        if itr < self.n_itr - 1 and self.stop_reason is None and isinstance(self.pbar, ProgBarCounter):
             self.pbar = ProgBarCounter(self.log_interval_itrs)
+
+    def _clear_progress(self) -> None:
+        self.pbar.stop()
+        self.progress.clear()
 
     def after_row(self, row: dict[str, float]) -> None:
         """Decide whether the run stops, by the mean return that `_log_infos` has recorded and by the hooks, which are called.
 
-        `log_diagnostics` calls this between a row and its snapshot.
+        If it goes on, it says how far it is. `log_diagnostics` calls this between a row and its snapshot.
 
         Args:
             row: the values of the row by column, as `logger.dump_tabular` returns them.
@@ -504,6 +547,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
         stopping = call_hooks(self.hooks, self, row)
         if stopping is not None and self.stop_reason is None:
             self.stop_reason = f"Stopped by the hook {stopping}, after {steps:,} steps."
+        is_told = self._interrupt is not None and self._interrupt.signal is not None
+        self.progress.row(steps, value(row, *RETURN_COLUMNS), is_going_on=self.stop_reason is None and not is_told)
 
     def reason_to_stop(self, score: float | None, n_trajs: int, cum_steps: int) -> str | None:
         """Return the sentence that says that a run is solved; None if it is not.
@@ -562,7 +607,6 @@ class MinibatchRl(MinibatchRlBase):
         """Start counting, and averaging over the last trajectories."""
         super().initialize_logging()
         self._traj_infos: deque = deque(maxlen=self.log_traj_window)
-        logger.log(f"Optimizing over {self.log_interval_itrs} iterations.")
 
     def counters(self) -> dict:
         """Extend the base class by the last trajectories."""
@@ -582,8 +626,8 @@ class MinibatchRl(MinibatchRlBase):
     def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:
         """Write a row of the log."""
         with logger.tabular_prefix(prefix):
-            logger.record_tabular("NewCompletedTrajs", self.diagnostics.new_completed_trajs)
-            logger.record_tabular("StepsInTrajWindow", sum(info["Length"] for info in self._traj_infos))
+            logger.record_tabular("NewCompletedTrajs", self.diagnostics.new_completed_trajs, detail=True)
+            logger.record_tabular("StepsInTrajWindow", sum(info["Length"] for info in self._traj_infos), detail=True)
         super().log_diagnostics(itr, prefix=prefix)
 
     def _log_infos(self, traj_infos: list | None = None) -> None:
@@ -617,14 +661,14 @@ class MinibatchRlEval(MinibatchRlBase):
         """Play evaluation episodes, once learning has begun; return their TrajInfos and the seconds it took."""
         if 0 < itr < self.min_itr_learn - 1:
             return [], 0.0
-        self.pbar.stop()
-        logger.log("Evaluating agent...")
+        self._clear_progress()
+        logger.log("Evaluating agent...", level=2)
         start = time.monotonic()
         self.agent.eval_mode(itr)  # Might be for epsilon-greedy.
         with self._interruptible().abandonable():
             traj_infos = self.sampler.evaluate_agent(itr)
         self.agent.sample_mode(itr)
-        logger.log("Evaluation runs complete.")
+        logger.log("Evaluation runs complete.", level=2)
         return traj_infos, time.monotonic() - start
 
     def log_unfinished_interval(self, itr: int) -> None:
@@ -634,11 +678,11 @@ class MinibatchRlEval(MinibatchRlBase):
     def log_diagnostics(self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/") -> None:
         """Write a row of the log."""
         if eval_time > 0 and not eval_traj_infos:
-            logger.log("WARNING: no evaluation episode was completed within eval_max_steps; raise it.")
+            logger.warn("no evaluation episode was completed within eval_max_steps; raise it.")
         with logger.tabular_prefix(prefix):
-            logger.record_tabular("StepsInEval", sum(info["Length"] for info in eval_traj_infos))
-            logger.record_tabular("TrajsInEval", len(eval_traj_infos))
-            logger.record_tabular("CumEvalTime", self.diagnostics.cum_eval_time + eval_time)
+            logger.record_tabular("StepsInEval", sum(info["Length"] for info in eval_traj_infos), detail=True)
+            logger.record_tabular("TrajsInEval", len(eval_traj_infos), detail=True)
+            logger.record_tabular("CumEvalTime", self.diagnostics.cum_eval_time + eval_time, detail=True)
         super().log_diagnostics(itr, eval_traj_infos, eval_time, prefix=prefix)
 
 

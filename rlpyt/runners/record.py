@@ -58,7 +58,7 @@ def record_run(runner: Any) -> None:
     runner.is_recorded = True
     algo = runner.algo
     accelerate = {name: getattr(algo, name) for name in ("bf16", "compile_models", "cuda_graphs") if getattr(algo, name, False)}
-    write_record(
+    runner.unrecorded = write_record(
         directory,
         runner.script or running_script(),
         parts=dict(runner=runner, algo=algo, agent=runner.agent, sampler=runner.sampler),
@@ -70,7 +70,7 @@ def record_run(runner: Any) -> None:
     )
 
 
-def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts: Any) -> None:
+def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts: Any) -> dict[str, str]:
     """Write a record into params.json of a directory; what cannot be written as data is named in a sentence of the log.
 
     Args:
@@ -78,6 +78,9 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
         script: what was run.
         parts: the objects of the run by name.
         facts: further entries of the record, plain data.
+
+    Returns:
+        What cannot be written, by the name of its part and argument, such as "sampler.EnvCls".
     """
     calls, unknown = {}, {}
     for name, part in parts.items():
@@ -100,12 +103,17 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
         writer.add_settings(recorded_settings(record))
     if unknown:
         what = ", ".join(f"{where} ({text})" for where, text in unknown.items())
-        plays = any(where.partition(".")[0] in ("agent", "sampler") for where in unknown)
-        commands = "rlpyt eval, video and resume" if plays else "rlpyt resume"
+        commands = "rlpyt resume" if may_play(unknown) else "rlpyt eval, video and resume"
         logger.log(
             f"params.json cannot hold {what}: to open this run, {commands} will need --script FILE.py:FUNCTION. "
             "What is importable, such as a class or function at the top of a file, can be held."
         )
+    return unknown
+
+
+def may_play(unrecorded: dict[str, str]) -> bool:
+    """Whether a record tells agent and environments in full, given what `write_record` could not write."""
+    return not any(where.partition(".")[0] in ("agent", "sampler") for where in unrecorded)
 
 
 def _add_record(path: str, record: dict) -> None:

@@ -220,7 +220,7 @@ class SyncRlMixin:
             with interrupt.abandonable(PATIENCE + _ANSWER):
                 _interruptibly(dist.all_reduce, flags, op=dist.ReduceOp.MAX, group=self._control)
         except Overdue:
-            logger.log("WARNING: another rank does not answer: the run ends, with the snapshot before as the last one.")
+            logger.warn("another rank does not answer: the run ends, with the snapshot before as the last one.")
             if self._pool is not None:
                 self._pool.kill(grace=0)
             raise SystemExit(interrupt.exit_code) from None
@@ -438,7 +438,7 @@ def watching(pool: WorkerPool):
         while not done.wait(WATCH_INTERVAL):
             dead = [i for i, process in enumerate(list(pool.processes)) if process.exitcode not in (None, 0)]
             if dead and not done.wait(2 * _GRACE):
-                logger.log(f"ERROR: the run ends. {pool.last_words(dead[0])}")
+                logger.log(f"ERROR: the run ends. {pool.last_words(dead[0])}", level=0)
                 pool.kill(grace=0)
                 sys.stdout.flush()
                 sys.stderr.flush()

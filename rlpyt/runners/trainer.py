@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -36,10 +37,13 @@ from rlpyt.runners.checkpoint import FORMAT, beside, check_format, reading
 from rlpyt.runners.interrupt import CLOSING, HURRY, Interrupt
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, snapshot_is_missing
 from rlpyt.runners.record import write_record
+from rlpyt.runners.screen import show_commands
 from rlpyt.runners.sync_rl import SyncRlMixin
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import check_runs_may_start
+from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, value
 from rlpyt.utils.plain import NATURAL, NotPlain, check_form, from_plain, to_plain
+from rlpyt.utils.prog_bar import Progress
 from rlpyt.utils.recipes import Script, running_script
 from rlpyt.utils.seed import get_seed, rng_states, seed_env, set_rng_states
 from rlpyt.utils.settings import COUNT, SEED, STEPS, checked
@@ -80,6 +84,7 @@ class Trainer:
         snapshot_config: has `snapshot_dir`, `snapshot_mode` and `snapshot_gap`, as the context of an experiment has; see
             `rlpyt.experiment.snapshotter.Snapshotter`. Or the directory alone, for the last snapshot. None takes those of the log that is
             open, or else the defaults.
+        verbose: what is shown on the screen, from 0 to 2, as of runners; None: as `rlpyt.utils.logging.logger.set_verbose` says.
 
     Raises:
         TypeError: `snapshot_config` is something else.
@@ -91,14 +96,16 @@ class Trainer:
         enable_logging: whether a row is logged after each epoch; such an algorithm may log by itself instead.
     """
 
-    @checked()
-    def __init__(self, snapshot_config: Any = None) -> None:
+    @checked(verbose=logger.VERBOSE)
+    def __init__(self, snapshot_config: Any = None, verbose: int | None = None) -> None:
         config = _config_of_log() if snapshot_config is None else _as_config(snapshot_config)
         self._snapshotter = Snapshotter(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap)
         self.script: Script | None = None  # What made the run, where it is another file than that of this process.
         self.step_itr = 0
         self.step_episode: Any = None
         self.enable_logging = True
+        self.verbose = verbose
+        self._progress: Progress | None = None
         self._algo: Any = None
         self._env: Any = None
         self._sampler: Any = None
@@ -209,6 +216,8 @@ class Trainer:
         with nullcontext() if self._interrupt is None else self._interrupt.abandonable():
             episodes = self._sampler.obtain_samples(itr, batch_size, agent_update=agent_update, env_update=env_update)
         self._total_env_steps += int(sum(episodes.lengths))
+        if self._progress is not None:
+            self._progress.update(self._progress.done, self.total_env_steps)
         return episodes
 
     def obtain_samples(self, itr: int, batch_size: int | None = None, agent_update: Any = None, env_update: Any = None) -> list[dict]:
@@ -282,7 +291,8 @@ class Trainer:
             logger.warn("There is no window to plot in: plot=True is ignored. `rlpyt video` records what an agent does.")
         self._train_args = args
         try:
-            return self._train_by_algorithm() if self._runner_settings is None else self._train_by_runner()
+            with logger.verbosity(self.verbose):
+                return self._train_by_algorithm() if self._runner_settings is None else self._train_by_runner()
         finally:
             self._restored = None  # From where one training goes on, not the next one.
 
@@ -297,6 +307,7 @@ class Trainer:
         if self._snapshotter.snapshot_mode != "none":
             _check_has_state(self._algo, "train it with snapshot_mode='none'")
         self._describe()
+        self._tell_settings()
         if self._snapshotter.is_writer:
             parts = dict(algo=self._algo) if self._env is None else dict(algo=self._algo, env=self._env)
             n_steps = None if args.batch_size is None else args.n_epochs * args.batch_size
@@ -314,12 +325,29 @@ class Trainer:
                     self._sampler_state = self._state_of_sampler()  # For save() afterwards.
             finally:
                 self._cum_time = self._seconds()
+                self._end_progress()
                 if hasattr(self._sampler, "shutdown_worker"):
                     with self._interrupt.abandonable(at_least=CLOSING):
                         self._sampler.shutdown_worker()
+        directory = self._snapshotter.snapshot_dir
+        if self._snapshotter.is_writer and os.path.exists(os.path.join(directory, PROGRESS)):
+            show_commands([f"rlpyt plot {shlex.quote(os.fspath(directory))}"])
         if self._interrupt.signal is not None:
             raise SystemExit(self._interrupt.exit_code)
         return value
+
+    def _tell_settings(self) -> None:
+        """Log in one line what an algorithm with a loop of its own is about to do."""
+        args = self._train_args
+        parts = [type(self._algo).__name__]
+        parts += [f"{type(part).__name__}" for part in (self._sampler, self._env) if part is not None]
+        size = "" if args.batch_size is None else f" of {args.batch_size:,} environment steps"
+        logger.log(f"{', '.join(parts)}: seed {get_seed()}, epochs {args.start_epoch:,} to {args.n_epochs:,}{size}.")
+
+    def _end_progress(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
 
     def step_epochs(self) -> Iterator[int]:
         """Yield the number of each epoch, and log and save after it; what ``train(trainer)`` of an algorithm loops over.
@@ -334,17 +362,21 @@ class Trainer:
             raise NotSetupError("step_epochs() is for the algorithm's train(trainer), which train() calls.")
         self._continue()
         args, self.step_episode = self._train_args, None
+        self._end_progress()
+        self._progress = Progress(args.n_epochs, args.start_epoch, "epochs", steps=self.total_env_steps)
         for epoch in range(args.start_epoch, args.n_epochs):
             self._epoch_time = time.monotonic()
             with logger.prefix(f"epoch #{epoch} "):
                 yield epoch
-                is_last = self._interrupt is not None and self._interrupt.signal is not None
+                is_last, row = self._interrupt is not None and self._interrupt.signal is not None, {}
+                self._progress.clear()
                 if self.enable_logging:
                     self.log_diagnostics(args.pause_for_plot)
                     logger.record_tabular("Epoch", epoch)
                     logger.set_iteration(self.step_itr)
-                    logger.dump_tabular()
+                    row = logger.dump_tabular()
                 self._save(epoch, force=is_last)
+                self._progress.row(epoch + 1, value(row, *RETURN_COLUMNS), self.total_env_steps, is_going_on=not is_last)
             if is_last:
                 return
 

@@ -78,6 +78,23 @@ def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
     return text if len(text) <= longest else f"{text[:half]}\n... {left_out:,} characters left out ...\n{text[-half:]}"
 
 
+def plural(n: int, noun: str) -> str:
+    """"1 run", "2 runs"."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """A duration in the two units that fit it; "" for None."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86400
+    if minutes < 60:
+        return f"{int(minutes)} min {int(seconds % 60)} s"
+    return f"{int(hours)} h {int(minutes % 60)} min" if days < 1 else f"{int(days)} d {int(hours % 24)} h"
+
+
 def table(rows: Sequence[Sequence[str]], right: Collection[int], rule: bool = False) -> str:
     """Return lines of text in columns two spaces apart, the first row being the header.
 

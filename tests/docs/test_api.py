@@ -27,6 +27,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.replays.selectors",
     "rlpyt.runners.checkpoint",
     "rlpyt.runners.interrupt",
+    "rlpyt.runners.screen",
     "rlpyt.samplers.episodes",
     "rlpyt.samplers.episodic.drivers",
     "rlpyt.samplers.episodic.parameters",

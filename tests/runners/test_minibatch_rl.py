@@ -124,7 +124,7 @@ def test_evaluations_and_snapshots_are_left_out_until_the_iteration_before_learn
 def test_seconds_of_an_evaluation_count_as_training_unless_training_pauses(monkeypatch, training_pauses, seconds):
     recorded, now = {}, [100.0]
     monkeypatch.setattr("rlpyt.runners.diagnostics.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("rlpyt.runners.diagnostics.logger.record_tabular", recorded.__setitem__)
+    monkeypatch.setattr("rlpyt.runners.diagnostics.logger.record_tabular", lambda name, value, detail=False: recorded.update({name: value}))
     diagnostics = Diagnostics([], batch_size=10, train_batch_size=4)
     for _ in range(6):
         diagnostics.count_batch(0)
@@ -136,7 +136,7 @@ def test_seconds_of_an_evaluation_count_as_training_unless_training_pauses(monke
 
 def test_seconds_of_replay_are_told_apart_from_those_of_optimization(monkeypatch):
     recorded = {}
-    monkeypatch.setattr("rlpyt.runners.diagnostics.logger.record_tabular", recorded.__setitem__)
+    monkeypatch.setattr("rlpyt.runners.diagnostics.logger.record_tabular", lambda name, value, detail=False: recorded.update({name: value}))
     diagnostics = Diagnostics([], batch_size=10, train_batch_size=4)
     for sampling, replay, optimization in ((3.0, 1.0, 5.0), (7.0, 4.0, 11.0)):
         diagnostics.sampling.seconds, diagnostics.optimization.seconds = sampling, optimization
@@ -252,7 +252,7 @@ def endless_runs_end():
         STARTED.pop().communicate()
 
 
-def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval_max_steps=100, until="Optimizing over"):
+def start_endless_run(tmp_path, runner="MinibatchRl", sampler="CpuSampler", eval_max_steps=100, until="Training begins"):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(runner=runner, sampler=sampler, eval_max_steps=eval_max_steps, log_dir=str(tmp_path)))
     process = subprocess.Popen(
@@ -297,7 +297,7 @@ def test_a_signal_cuts_a_long_evaluation_short(tmp_path, sampler):
     os.killpg(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 143 and "Traceback" not in err, err
-    assert "Evaluation runs complete" in out
+    assert "Evaluation runs complete" in (tmp_path / "run_0" / "debug.log").read_text(), out
 
 
 @processes

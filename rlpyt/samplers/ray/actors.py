@@ -371,7 +371,7 @@ class ActorPool:
             self.kill()
             raise WorkerError(f"{what}; {self.n_restarts} of max_restarts={self.max_restarts} have been used up before.\n{error}")
         self.n_restarts += 1
-        logger.log(f"WARNING: {what}. Another one replaces it ({self.n_restarts} of max_restarts={self.max_restarts}).")
+        logger.warn(f"{what}. Another one replaces it ({self.n_restarts} of max_restarts={self.max_restarts}).")
         with suppress(Exception):
             self._ray.kill(self.actors[rank])
         self.actors[rank] = actor = self._make(self._worker_kwargs[rank])

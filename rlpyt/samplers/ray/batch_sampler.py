@@ -124,8 +124,8 @@ class RayBatchSampler(ParallelSamplerBase):
         first_batch = next((call for call in calls if call.name == "collect"), None)
         (self._begin_anew_next if first_batch is None else first_batch.begun_anew).update(columns)
         if changed := sorted(self._changed.intersection(columns)):
-            logger.log(
-                f"WARNING: Environments are those of EnvCls again in columns {changed} of the batch, where update_envs had changed them: "
+            logger.warn(
+                f"Environments are those of EnvCls again in columns {changed} of the batch, where update_envs had changed them: "
                 "call it again for others."
             )
             self._changed.difference_update(changed)

@@ -103,8 +103,8 @@ class Cluster:
         deadline = time.monotonic() + _FREE_SECONDS
         while (free := self._free_cpus()) < n * num_cpus:
             if time.monotonic() > deadline:
-                logger.log(
-                    f"WARNING: {n} actors with num_cpus={num_cpus:g} wait until others leave them room: {free:g} of the "
+                logger.warn(
+                    f"{n} actors with num_cpus={num_cpus:g} wait until others leave them room: {free:g} of the "
                     f"{self.resource('CPU'):g} CPUs of the Ray cluster are free. If that will not be, give the sampler less {fewer}; or, "
                     "where the CPUs are held for this very run, actor_options=dict(num_cpus=0)."
                 )
@@ -162,7 +162,7 @@ def _init(address: str, kwargs: dict) -> None:
             _end_rays_processes(before)
             if attempt == _ATTEMPTS or "timed out during startup" not in str(error):
                 raise
-            logger.log(f"WARNING: Ray did not start in time; trying again ({attempt} of {_ATTEMPTS} attempts have failed).")
+            logger.warn(f"Ray did not start in time; trying again ({attempt} of {_ATTEMPTS} attempts have failed).")
 
 
 def _end_rays_processes(others: set[int]) -> None:

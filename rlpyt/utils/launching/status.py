@@ -39,9 +39,9 @@ import psutil
 
 from rlpyt.utils.logging.context import COMPLETE, EXITS_BY_SIGNAL, RUN_COMPLETE
 from rlpyt.utils.logging.logger import try_to_write
-from rlpyt.utils.logging.runs import RECORD, RETURN_COLUMNS, STEPS_COLUMN, find_column, has_column, natural
+from rlpyt.utils.logging.runs import RECORD, RETURN_COLUMNS, STEPS_COLUMN, TIME_COLUMN, natural, value
 from rlpyt.utils.misc import atomic_write
-from rlpyt.utils.text import printable, show, table, traceback_of
+from rlpyt.utils.text import format_seconds, plural, printable, show, table, traceback_of
 
 EXPERIMENT = "experiment.json"
 STATES = ("pending", "running", "finished", "failed", "interrupted")
@@ -67,7 +67,8 @@ class RunStatus:
         steps: environment steps in the last row of its log, or None.
         n_steps: environment steps that it is to have in the end, or None if it does not say.
         return_: average return (for Atari, game score) in the last row of its log that has one, or None.
-        seconds: how long it has run, in its last attempt, or None.
+        seconds: how long it has run, or None: as its log counts, which goes on where a run is resumed; or its last attempt, if that took
+            longer.
         age: seconds since the last row of its log, or None.
         error: last line of what it said when it failed, or None.
     """
@@ -214,6 +215,7 @@ def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = N
     seconds, started = _number(facts, "seconds"), _number(facts, "started")
     if state == "running" and started is not None:
         seconds = max(time.time() - started, 0.0)
+    seconds = max((each for each in (seconds, value(row, TIME_COLUMN)) if each is not None), default=None)
     steps = value(row, STEPS_COLUMN)
     return RunStatus(
         name=os.path.relpath(run_dir, exp_dir or run_dir.parent),
@@ -227,11 +229,6 @@ def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = N
         age=age,
         error=facts.get("error") or (error_in(last_lines(run_dir / "debug.log", 100)) if state == "failed" else None),
     )
-
-
-def value(row: Mapping[str, float], *names: str) -> float | None:
-    """Return the first of some columns that a row has, see `find_column`; None if it has none."""
-    return row[find_column(row, *names)] if has_column(row, *names) else None
 
 
 def last_row(run_dir: str | os.PathLike) -> tuple[dict[str, float], float | None]:
@@ -460,26 +457,9 @@ def count_states(runs: Iterable[RunStatus]) -> str:
     return f"{plural(len(states), 'run')}: {counts or 'none'}"
 
 
-def plural(n: int, noun: str) -> str:
-    """"1 run", "2 runs"."""
-    return f"{n} {noun}{'' if n == 1 else 's'}"
-
-
 def format_progress(run: RunStatus, unit: str = "") -> str:
     """"20,000 steps (40%)": environment steps with their unit, and their part of those planned, if there is more to come."""
     if run.steps is None:
         return ""
     part = f" ({100 * run.steps // run.n_steps}%)" if run.n_steps and run.state != "finished" else ""
     return f"{run.steps:,}{unit}{part}"
-
-
-def format_seconds(seconds: float | None) -> str:
-    """A duration in the two units that fit it; "" for None."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86400
-    if minutes < 60:
-        return f"{int(minutes)} min {int(seconds % 60)} s"
-    return f"{int(hours)} h {int(minutes % 60)} min" if days < 1 else f"{int(days)} d {int(hours % 24)} h"

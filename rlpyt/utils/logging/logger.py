@@ -4,6 +4,7 @@ A module, so that any part of a program logs by importing it:
 
     logger.log("Starting")                               # 'time | prefixes Starting' to stdout and debug.log
     logger.record_tabular("Diagnostics/CumSteps", 1000)  # one value of the next row
+    logger.set_verbose(2)                                # show all lines and columns; files have them anyway
     logger.record_tabular_misc_stat("Return", returns)   # five values: ReturnAverage, ReturnStd, ...
     logger.dump_tabular()                                # the row to progress.csv, stdout and TensorBoard
     logger.save_itr_params(itr, params)                  # params.pkl and/or itr_N.pkl
@@ -30,11 +31,12 @@ from rlpyt.utils.logging import console
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
-from rlpyt.utils.settings import COUNT, check_values
+from rlpyt.utils.settings import COUNT, Number, check_values
 from rlpyt.utils.text import encodable, printable
 
 SNAPSHOT_MODES = ("none", "last", "all", "gap", "last+gap", "best")
 TF_STEPS = ("itr", "env_steps")
+VERBOSE = Number(0, 2, whole=True)  # see `set_verbose`
 _LARGEST_ARRAY_IN_JSON = 100  # elements; weights in a configuration are not for reading
 
 
@@ -46,11 +48,13 @@ class _State:
     disabled: bool = False
     tabular_disabled: bool = False
     log_tabular_only: bool = False
+    verbose: int = 1
     disable_prefix: bool = False
     iteration: int = 0
     prefixes: list[str] = field(default_factory=list)
     tabular_prefixes: list[str] = field(default_factory=list)
     row: dict[str, object] = field(default_factory=dict)  # recorded since the last dump
+    details: set[str] = field(default_factory=set)  # those of its columns that the short table leaves out
     text_outputs: list[str] = field(default_factory=list)  # absolute paths
     tabular_outputs: dict[str, CsvTable] = field(default_factory=dict)  # by absolute path
     held_outputs: dict[str, CsvTable] = field(default_factory=dict)
@@ -71,7 +75,7 @@ class _State:
         """Settings carry over, and outputs added by hand, but nothing that belongs to an enclosing run."""
         state = _State(
             in_run=True, disabled=self.disabled, tabular_disabled=self.tabular_disabled,
-            log_tabular_only=self.log_tabular_only, disable_prefix=self.disable_prefix,
+            log_tabular_only=self.log_tabular_only, verbose=self.verbose, disable_prefix=self.disable_prefix,
             prefixes=list(self.prefixes), tabular_prefixes=list(self.tabular_prefixes),
             snapshot_gap=self.snapshot_gap, tf_step=self.tf_step, tf_columns=self.tf_columns,
         )
@@ -146,6 +150,43 @@ def get_log_tabular_only() -> bool:
     return _state.log_tabular_only
 
 
+def set_verbose(verbose: int) -> None:
+    """Choose how much is shown on stdout.
+
+    0: warnings, how far the run is, and why it ends; 1: also what happens, and short tables (the default); 2: all lines and all columns.
+    Text files get all lines, and at least the short tables; CSV files, TensorBoard and Weights & Biases get all columns anyway.
+    """
+    check_values("set_verbose()", dict(verbose=verbose), dict(verbose=VERBOSE))
+    _state.verbose = int(verbose)
+
+
+def get_verbose() -> int:
+    return _state.verbose
+
+
+@contextmanager
+def verbosity(verbose: int | None) -> Iterator[None]:
+    """`set_verbose` for the block; None changes nothing."""
+    state = _state
+    before = state.verbose
+    if verbose is not None:
+        set_verbose(verbose)
+    try:
+        yield
+    finally:
+        state.verbose = before
+
+
+def shows(level: int) -> bool:
+    """Whether stdout gets lines of this level, see `log`."""
+    return level <= _state.verbose and not _state.disabled and not _state.log_tabular_only
+
+
+def keeps_nothing() -> bool:
+    """Whether nothing of what is logged or saved goes to a file."""
+    return not (_state.text_outputs or _state.tabular_outputs or _state.snapshot_dir)
+
+
 def set_disable_prefix(disable_prefix: bool) -> None:
     """True: text lines come without the pushed prefixes."""
     _state.disable_prefix = disable_prefix
@@ -162,10 +203,11 @@ def set_iteration(iteration: int) -> None:
 
 # ---------------------------------------------------------------- text
 
-def log(s, with_prefix: bool = True, with_timestamp: bool = True, color: str | None = None) -> None:
+def log(s, with_prefix: bool = True, with_timestamp: bool = True, color: str | None = None, level: int = 1) -> None:
     """Print the line 'timestamp | prefixes s' and append it to the text outputs.
 
     color: of the line on a terminal, a key of `console.color2num`.
+    level: the least `set_verbose` with which it is printed; text outputs get every line.
     """
     if _state.disabled:
         return
@@ -174,15 +216,21 @@ def log(s, with_prefix: bool = True, with_timestamp: bool = True, color: str | N
         line = "".join(_state.prefixes) + line
     if with_timestamp:
         line = f"{datetime.now().isoformat(sep=' ', timespec='milliseconds')} | {line}"
-    if not _state.log_tabular_only:
+    if shows(level):
         shown = console.colorize(line, color) if color is not None and sys.stdout.isatty() else line
         try_to_write("stdout", lambda: console.log(shown))
     write_text(line)
 
 
+def show(s) -> None:
+    """Print a line as it is, without writing it to the text outputs: for what is of use at the screen only."""
+    if shows(1):
+        try_to_write("stdout", lambda: console.log(s))
+
+
 def warn(s) -> None:
     """Log a line which should not be overlooked."""
-    log(f"WARNING: {s}", color="yellow")
+    log(f"WARNING: {s}", color="yellow", level=0)
 
 
 def _warn_once(trouble: str, s) -> None:
@@ -242,29 +290,32 @@ def prefix(key: str) -> Iterator[None]:
 
 # ---------------------------------------------------------------- tables
 
-def record_tabular(key: str, val, *args, **kwargs) -> None:
+def record_tabular(key: str, val, *args, detail: bool = False, **kwargs) -> None:
     """Set one value of the next row, under the tabular prefixes + key; a later value replaces an earlier one.
 
     val: a number (of Python, numpy or torch), a string, or None for "not available". Other arguments are
         ignored.
+    detail: whether the short table, which is shown unless `set_verbose` is 2, leaves it out.
     """
     key = "".join(_state.tabular_prefixes) + key
     _state.row[key] = _plain(key, val)
+    (_state.details.add if detail else _state.details.discard)(key)
 
 
-def record_tabular_misc_stat(key: str, values, placement: str = "back") -> None:
+def record_tabular_misc_stat(key: str, values, placement: str = "back", detail: bool = False) -> None:
     """Record average, standard deviation, median, minimum and maximum of `values`; all NaN if it is empty.
 
     Columns are called ReturnAverage, ... (or AverageReturn, ... with placement="front"), and while a
     TensorBoard writer is set Return/Average, ... (Average/Return, ...), which TensorBoard shows as one group.
 
     values: a number, an array, or a list of numbers or arrays (each entry counts).
+    detail: as of `record_tabular`.
     """
     if placement not in ("back", "front"):
         raise ValueError(f"placement={placement!r} must be 'back' or 'front'.")
     slash = "/" if _state.tf_summary_writer is not None else ""
     for stat, value in zip(STATS, _statistics(values), strict=True):
-        record_tabular(f"{key}{slash}{stat}" if placement == "back" else f"{stat}{slash}{key}", value)
+        record_tabular(f"{key}{slash}{stat}" if placement == "back" else f"{stat}{slash}{key}", value, detail=detail)
 
 
 def _statistics(values) -> tuple[float, ...]:
@@ -290,14 +341,16 @@ def _plain(key: str, value):
 def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color: str | None = None) -> dict[str, object]:
     """End the row: append it to the tabular outputs, log it as a table, send its numbers to TensorBoard; return it.
 
-    The arguments are passed on to `log` for every line of the table.
+    The arguments are passed on to `log` for every line of the table, which has the details only if `set_verbose` is 2.
     """
     row, _state.row = _state.row, {}
+    details, _state.details = _state.details, set()
     if not row or _state.tabular_disabled:
         return row
     for path, table in list(_state.tabular_outputs.items()):
         try_to_write(path, lambda table=table: table.write(row))
-    for line in format_tabular(row):
+    shown = {key: value for key, value in row.items() if _state.verbose >= 2 or key not in details}
+    for line in format_tabular(shown) if shown else ():
         log(line, with_prefix, with_timestamp, color)
     if _state.log_tabular_only and not _state.disabled:
         try_to_write("stdout", lambda: _state.table_printer.print_tabular(row))

@@ -17,6 +17,7 @@ from rlpyt.utils.recipes import readable
 
 RETURN_COLUMNS = ("GameScoreAverage", "ReturnAverage", "AverageReturn")  # for Atari: the score, not the sum of clipped rewards
 STEPS_COLUMN = "CumSteps"  # env steps
+TIME_COLUMN = "CumTime"  # seconds
 STEPS_COLUMNS = (STEPS_COLUMN, "TotalEnvSteps")  # runners, and Trainer, count the same
 PROGRESS = "progress.csv"
 RECORD = "rlpyt"  # The key of params.json under which a runner writes how the run was made, see `rlpyt.runners.record`.
@@ -172,6 +173,11 @@ def find_column(columns: Iterable[str], *names: str) -> str:
     if len(names) == 1:
         hint = did_you_mean(names[0], statistics or columns, otherwise=hint)
     raise ValueError(f"progress.csv has no column {' or '.join(names)}: {hint[0].lower()}{hint[1:]}")
+
+
+def value(row: Mapping[str, float], *names: str) -> float | None:
+    """Return the first of some columns that a row has, as `find_column` finds them; None if it has none."""
+    return row[find_column(row, *names)] if has_column(row, *names) else None
 
 
 def has_column(columns: Iterable[str], *names: str) -> bool:

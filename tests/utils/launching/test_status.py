@@ -303,3 +303,17 @@ def test_durations_are_in_units_that_fit(seconds, text):
 def test_the_duration_of_a_running_run_is_up_to_now(run_dir):
     mark(run_dir, "running", **identity(os.getpid()), started=time.time() - 100, seconds=0)
     assert 100 <= run_status(run_dir).seconds < 160
+
+
+@pytest.mark.parametrize("state", ["running", "finished"])
+@pytest.mark.parametrize("cum_time, expected", [(120, 120), (10, 34)])
+def test_the_duration_of_a_resumed_run_has_the_time_before_in_it(run_dir, state, cum_time, expected):
+    """The mark tells the last attempt only, with the time that it took to start."""
+    mark(run_dir, state, **identity(os.getpid()), started=time.time() - 34, seconds=34)
+    (run_dir / "progress.csv").write_text(f"Diagnostics/CumSteps,Diagnostics/CumTime (s)\n100,{cum_time}\n")
+    assert expected <= run_status(run_dir).seconds < expected + 10
+
+
+def test_a_run_that_nobody_launched_has_the_duration_in_its_log(run_dir):
+    (run_dir / "progress.csv").write_text("TotalEnvSteps,CumTime (s)\n100,7.5\n")
+    assert run_status(run_dir).seconds == 7.5

@@ -528,3 +528,58 @@ def test_the_table_of_others_may_have_any_bytes(tmp_path):
     logger.record_tabular("a", 5)
     logger.dump_tabular()
     assert (tmp_path / "progress.csv").read_text() == "a,b\\xff\n1,2\n5,nan\n"
+
+
+# ---------------------------------------------------------------- how much is shown
+
+@pytest.mark.parametrize("verbose, expected", [(0, ["careful"]), (1, ["careful", "what happens"]), (2, ["careful", "what happens", "all"])])
+def test_the_screen_shows_as_much_as_was_chosen_and_files_get_every_line(verbose, expected, tmp_path, capsys):
+    logger.add_text_output(tmp_path / "debug.log")
+    logger.set_verbose(verbose)
+    logger.warn("careful")
+    logger.log("what happens")
+    logger.log("all", level=2)
+    shown = [line.split(" | ")[1].removeprefix("WARNING: ") for line in capsys.readouterr().out.splitlines()]
+    assert shown == expected and logger.get_verbose() == verbose
+    assert (tmp_path / "debug.log").read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize("verbose", [0, 1, 2])
+def test_the_table_leaves_out_details_unless_all_is_shown_and_the_csv_file_has_everything(verbose, tmp_path, capsys):
+    logger.add_tabular_output(tmp_path / "progress.csv")
+    logger.set_verbose(verbose)
+    with logger.tabular_prefix("Diagnostics/"):
+        logger.record_tabular("CumSteps", 100)
+        logger.record_tabular("WaitingTime (s)", 1.5, detail=True)
+    logger.record_tabular_misc_stat("gradNorm", [1, 2], detail=True)
+    logger.record_tabular_misc_stat("mine", [1, 2])
+    row = logger.dump_tabular()
+    shown = capsys.readouterr().out
+    assert [name in shown for name in ("CumSteps", "mine", "WaitingTime", "gradNorm")] == [verbose >= 1] * 2 + [verbose == 2] * 2
+    assert len(row) == len(read(tmp_path / "progress.csv")[0]) == 12
+
+
+def test_a_column_is_what_it_was_recorded_as_last_and_for_one_row(capsys):
+    logger.record_tabular("a", 1, detail=True)
+    logger.dump_tabular()
+    assert capsys.readouterr().out == "", "A table of details only is none."
+    logger.record_tabular("a", 2)
+    logger.record_tabular("b", 1, detail=True)
+    logger.record_tabular("b", 2)
+    logger.dump_tabular()
+    shown = capsys.readouterr().out
+    assert "a  2" in shown and "b  2" in shown
+
+
+def test_verbosity_is_for_a_block_and_reaches_the_runs_inside(capsys):
+    with logger.verbosity(0):
+        with logger.new_run():
+            assert logger.get_verbose() == 0
+        logger.log("not shown")
+        with logger.verbosity(None):
+            logger.show("neither")
+    logger.show("as it is")
+    assert logger.get_verbose() == 1 and capsys.readouterr().out == "as it is\n"
+    for wrong in (3, -1, True, "2", 1.5):
+        with pytest.raises(ValueError, match="verbose="):
+            logger.set_verbose(wrong)

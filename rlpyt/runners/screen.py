@@ -1,0 +1,114 @@
+"""What a run says of itself on the screen: its settings at the start, and at the end the commands that go on with what it has left."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlpyt.runners.record import may_play
+from rlpyt.utils.logging import logger
+from rlpyt.utils.text import plural, printable, shortened
+
+LONG = 50_000  # env steps; a run of so many that keeps nothing says so at its start
+_LONGEST_NAME = 100  # characters
+
+
+def tell_settings(runner: Any) -> None:
+    """Log in two lines what a runner is about to train, with which seed and affinity; warn if a long run keeps nothing of it.
+
+    Args:
+        runner: whose seed is known. Parts of it may be anybody's.
+    """
+    algo, agent, sampler = (type(part).__name__ for part in (runner.algo, runner.agent, runner.sampler))
+    spec = getattr(runner.sampler, "batch_spec", None)
+    size = "" if spec is None else f", T x B = {spec.T} x {spec.B}"
+    logger.log(f"{algo} with {agent}, {sampler} of {env_name(runner.sampler)}{size}.")
+    sampling = getattr(runner, "sampler_affinities", None)
+    if sampling is not None:
+        affinity = f"{said_affinity(runner.optimizer_affinities)}; of sampling: {said_affinity(sampling)}"
+    else:
+        affinity = said_affinity(getattr(runner, "affinities", [runner.affinity]))
+    logger.log(
+        f"{type(runner).__name__}: seed {runner.seed}, n_steps {runner.n_steps:,}, "
+        f"{plural(torch.get_num_threads(), 'torch thread')} in this process, affinity {affinity}."
+    )
+    if runner.n_steps >= LONG and runner.rank == 0 and logger.keeps_nothing() and runner.snapshots.get_snapshot_dir() is None:
+        logger.warn(
+            "No log is open, so nothing of this run will be kept, neither its agent nor its table: train inside "
+            "`with logger_context(log_dir, run_ID, name):`, of rlpyt.utils.logging.context."
+        )
+
+
+def env_name(sampler: Any) -> str:
+    """The environment of a sampler in few words: its id or game, or else the name of what makes it."""
+    makes, kwargs = getattr(sampler, "EnvCls", None), getattr(sampler, "env_kwargs", None)
+    many = max((len(each) for each in (makes, kwargs) if isinstance(each, (list, tuple))), default=1)
+    make, kwargs = (each[0] if isinstance(each, (list, tuple)) and each else each for each in (makes, kwargs))
+    kwargs = kwargs if isinstance(kwargs, Mapping) else {}
+    names = [kwargs[key] for key in ("id", "game") if isinstance(kwargs.get(key), str)]
+    name = names[0] if names else _name_of(make)
+    return printable(shortened(name, _LONGEST_NAME)) + (f" and others (a list of {many})" if many > 1 else "")
+
+
+def _name_of(make: Callable | None) -> str:
+    while isinstance(make, functools.partial):
+        make = make.func
+    return "an environment" if make is None else getattr(make, "__qualname__", type(make).__qualname__)
+
+
+def said_affinity(affinities: Any) -> str:
+    """Affinities of processes in few words, equal ones once."""
+    said = {", ".join(f"{key}={_compact(value)}" for key, value in each.items()) or "{}": None for each in affinities}
+    return " | ".join(said)
+
+
+def _compact(value: Any) -> str:
+    """A value of an affinity; consecutive numbers of a list of processors by the first and the last of them."""
+    if not isinstance(value, (list, tuple)) or not all(isinstance(cpu, int) for cpu in value):
+        return f"[{' '.join(map(_compact, value))}]" if isinstance(value, (list, tuple)) else str(value)
+    ends: list[list[int]] = []
+    for cpu in value:
+        if ends and cpu == ends[-1][1] + 1:
+            ends[-1][1] = cpu
+        else:
+            ends.append([cpu, cpu])
+    return f"[{' '.join(str(first) if first == last else f'{first}-{last}' for first, last in ends)}]"
+
+
+def tell_next(runner: Any) -> None:
+    """Show the commands that go on with what a run has left, if it has saved a snapshot; those that would not work are left out.
+
+    Args:
+        runner: a runner, after its training.
+    """
+    directory = runner.snapshots.get_snapshot_dir()
+    if directory is None or runner.rank > 0 or not runner._is_saved:
+        return
+    path = shlex.quote(str(directory))
+    commands = [f"rlpyt plot {path}"] * (logger.n_rows() > 0)
+    if runner.is_recorded and may_play(runner.unrecorded):
+        commands.append(f"rlpyt video {path}")
+    is_named = re.fullmatch(r"run_\w+", Path(directory).name) is not None  # The command resumes no other directories.
+    if runner.is_recorded and not runner.unrecorded and is_named and not getattr(runner, "_launched", False):
+        commands.append(f"rlpyt resume {path}{_options(runner)}")
+    show_commands(commands)
+
+
+def show_commands(commands: Sequence[str]) -> None:
+    """Show commands, if there are any, as what can be done next."""
+    if commands:
+        logger.show("\n".join(["Next:", *(f"  {printable(command)}" for command in commands)]))
+
+
+def _options(runner: Any) -> str:
+    """What makes a run go on that has come to its end."""
+    steps = runner.diagnostics.cum_steps
+    if runner.reason_to_stop(runner._score, runner._n_scored, steps) is not None:
+        return " --stop_return none"
+    return f" --n_steps {2 * runner.n_steps}" if steps >= runner.n_steps else ""

@@ -15,7 +15,7 @@ As a run of an experiment (see launch.py), it is told its hardware, directory an
 import argparse
 import sys
 
-from rlpyt.cli import train
+from rlpyt.cli import main_of_script, train
 from rlpyt.experiments.train import build_and_train  # noqa: F401  For scripts that train a configuration with an affinity of their own.
 from rlpyt.utils.quick_args import arguments_of
 
@@ -44,4 +44,4 @@ def command_line(function, description):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     train.add_arguments(parser)
-    sys.exit(train.run(parser.parse_args()))
+    sys.exit(main_of_script(lambda: train.run(parser.parse_args())))

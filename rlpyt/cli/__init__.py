@@ -7,21 +7,28 @@ Every command is a module of this package, whose docstring is its help, with
 
 These modules import what takes time (torch, matplotlib) only when they run. What they print for people, they print by `show`, because
 directories, and the files in them, may have been made by others.
+
+Errors that say what to do end a command, or a script that calls `main_of_script`, without a traceback; ``--traceback`` shows it.
 """
 
 from __future__ import annotations
 
 import argparse
+import dis
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from rlpyt.utils.text import show
+from rlpyt.utils.text import notes_of, said, show
 
 COMMANDS = ("train", "plot", "eval", "video", "resume", "status", "info")
 USAGE_ERROR = 2  # also argparse's
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
+TRACEBACK = "--traceback"
+_RAISE = dis.opmap["RAISE_VARARGS"]
+Result = TypeVar("Result")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,9 +45,64 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # Whoever read the output, such as head, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, ImportError, OSError, RecursionError) as error:
-        show(f"rlpyt {args.command}: {error}", sys.stderr)
+    except Exception as error:
+        if args.traceback or not (isinstance(error, (ValueError, RecursionError)) or is_expected(error)):
+            raise
+        show(_sentence(f"rlpyt {args.command}", error), sys.stderr)
         return USAGE_ERROR
+
+
+def main_of_script(function: Callable[[], Result]) -> Result:
+    """Call the main function of a script, and return what it returns. An expected error ends the script with a sentence, and exit code 2.
+
+        if __name__ == "__main__":
+            main_of_script(main)
+
+    The option ``--traceback`` of the script shows the traceback as well. It is removed from `sys.argv` before the function is called, so
+    that no parser of options has to know it.
+
+    Args:
+        function: called without arguments.
+
+    Raises:
+        SystemExit: the function has raised an error that `is_expected`, or KeyboardInterrupt.
+        Exception: it has raised another error, or the script was called with ``--traceback``.
+    """
+    shows_traceback = TRACEBACK in sys.argv[1:]
+    sys.argv[1:] = [word for word in sys.argv[1:] if word != TRACEBACK]
+    try:
+        return function()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if shows_traceback or not is_expected(error):
+            raise
+        show(_sentence(os.path.basename(sys.argv[0]), error), sys.stderr)
+        if sys.stderr.isatty():  # Not in files, whose last line launchers show.
+            show(f"({TRACEBACK} shows where this was raised.)", sys.stderr)
+        sys.exit(USAGE_ERROR)
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether an error is a message for users, so that nobody needs its traceback.
+
+    That is what a ``raise`` statement of this package has raised, not what happened inside of what it called; and what is missing on this
+    computer: files, modules.
+    """
+    if isinstance(error, (ImportError, OSError)):
+        return True
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if at is None or isinstance(error, AssertionError):
+        return False
+    is_ours = at.tb_frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]
+    return is_ours and at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
+
+
+def _sentence(who: str, error: Exception) -> str:
+    """What an error says, and where that was, if it tells."""
+    return "\n".join([f"{who}: {said(error)}", *notes_of(error)])
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -61,5 +123,6 @@ def make_parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         module.add_arguments(command)
+        command.add_argument(TRACEBACK, help="show where an error was raised, not only what it says", action="store_true")
         command.set_defaults(run=module.run)
     return parser

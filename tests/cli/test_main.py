@@ -6,7 +6,9 @@ import sys
 import pytest
 from tiers import processes
 
-from rlpyt.cli import COMMANDS
+from rlpyt.cli import COMMANDS, main_of_script
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.misc import iterate_mb_idxs
 
 HEAVY = {"torch", "numpy", "matplotlib", "gymnasium", "numba", "cv2", "psutil"}
 
@@ -58,3 +60,67 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     process.stdout.close()
     assert process.stderr.read() == b"" and process.wait(120) == 0
     process.stderr.close()
+
+
+def sampler_with_a_misspelt_setting():
+    SerialSampler(EnvCls=dict, batch_t=1)
+
+
+def environment_with_an_error():
+    raise ValueError("not one of ours")
+
+
+def error_of_python_in_our_code():
+    iterate_mb_idxs(10, "a")
+
+
+def script(monkeypatch, function, *options):
+    """Return exit code and stderr of a script with that main function."""
+    monkeypatch.setattr(sys, "argv", ["/somewhere/mine.py", *options])
+    with pytest.raises(SystemExit) as end:
+        main_of_script(function)
+    return end.value.code
+
+
+@pytest.mark.parametrize("function, sentence", [
+    (sampler_with_a_misspelt_setting, "mine.py: SerialSampler has no setting 'batch_t'. Did you mean 'batch_T' or 'batch_B'?\n"),
+    (lambda: open("/nowhere/at/all"), "mine.py: [Errno 2] No such file or directory: '/nowhere/at/all'\n"),
+])
+def test_an_expected_error_ends_a_script_with_a_sentence(function, sentence, monkeypatch, capsys):
+    assert script(monkeypatch, function) == 2
+    assert capsys.readouterr().err == sentence
+
+
+def test_a_script_shows_the_traceback_of_an_expected_error_if_asked(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["mine.py", "--traceback", "--game", "pong"])
+    with pytest.raises(TypeError, match="has no setting 'batch_t'"):
+        main_of_script(sampler_with_a_misspelt_setting)
+    assert sys.argv == ["mine.py", "--game", "pong"]
+
+
+@pytest.mark.parametrize("function", [environment_with_an_error, error_of_python_in_our_code])
+def test_a_script_shows_the_traceback_of_errors_that_are_not_expected(function):
+    with pytest.raises((ValueError, TypeError)):
+        main_of_script(function)
+
+
+def test_a_script_hands_on_what_its_main_function_returns_and_how_it_ends(monkeypatch):
+    assert main_of_script(lambda: "run_0") == "run_0"
+    assert script(monkeypatch, lambda: sys.exit(3)) == 3
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    assert script(monkeypatch, interrupted) == 130
+
+
+def test_a_command_shows_the_traceback_of_an_error_if_asked(rlpyt, tmp_path):
+    code, _, err = rlpyt("plot", tmp_path)
+    assert code == 2 and err.startswith("rlpyt plot: There is no run in") and err.count("\n") == 1
+    with pytest.raises(FileNotFoundError, match="There is no run in"):
+        rlpyt("plot", tmp_path, "--traceback")
+
+
+def test_a_misspelt_setting_of_a_command_is_a_sentence(rlpyt, tmp_path):
+    code, _, err = rlpyt("train", "cartpole", "ppo", "--log_dir", tmp_path, "--set", "algo.learning_rat=1")
+    assert code == 2 and err.startswith("rlpyt train: ") and "Did you mean 'learning_rate'?" in err and err.count("\n") == 1

@@ -6,11 +6,30 @@ environments out among two processes that act on the others; without GPUs, it al
     python examples/atari_dqn_async_gpu.py --game pong --n_parallel 2
 """
 
-import train
+from collections.abc import Sequence
+
+from rlpyt.cli.scripts import command_line
+from rlpyt.experiments.smoke import tiny
+from rlpyt.experiments.train import build_runner
+from rlpyt.utils.logging.context import logger_context
 
 
-def build_and_train(game="pong", run_ID=0, cuda_idx=None, sample_cuda_idxs=(), n_parallel=2, seed=None, smoke=False):
-    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+def build(
+    game: str = "pong",
+    cuda_idx: int | None = None,
+    sample_cuda_idxs: Sequence[int] = (),
+    n_parallel: int = 2,
+    seed: int | None = None,
+):
+    """Return the runner, with which nothing has been started yet.
+
+    Args:
+        game: Atari game.
+        cuda_idx: GPU that trains; default: none.
+        sample_cuda_idxs: GPUs that act, each with a process and workers of its own; default: none, one process.
+        n_parallel: worker processes of each sampling process.
+        seed: the same seed gives the same environments and first parameters; default: a new one.
+    """
     affinity = dict(
         optimizer=[dict(cuda_idx=cuda_idx)],  # One dictionary for each process that trains; several share each update.
         sampler=[  # One dictionary for each process that acts, on its own GPU, for its own workers and its share of the environments.
@@ -18,18 +37,25 @@ def build_and_train(game="pong", run_ID=0, cuda_idx=None, sample_cuda_idxs=(), n
         ],
         set_affinity=False,  # True binds processes to the processors listed.
     )
-    return train.build_and_train(
+    return build_runner(
         "atari_dqn",
         "double_pri_duel",
-        log_dir="atari_dqn_async_gpu",
-        run_ID=run_ID,
         seed=seed,
         sampler="async_gpu",
         settings=[f"env.game={game}", "sampler.batch_T=4", "sampler.batch_B=32"],
         affinity=affinity,
-        smoke=smoke,
     )
 
 
+def build_and_train(game: str = "pong", run_ID: int = 0, *, log_dir: str = "atari_dqn_async_gpu", smoke: bool = False, **settings):
+    """Train, and return the directory of the run. Further settings are those of `build`."""
+    runner = build(game, **settings)
+    if smoke:
+        runner = tiny(runner)
+    with logger_context(log_dir, run_ID, name=f"dqn_{game}", log_params=dict(game=game)) as run_dir:
+        runner.train()
+    return run_dir
+
+
 if __name__ == "__main__":
-    train.command_line(build_and_train, __doc__)
+    command_line(build_and_train, __doc__, build)

@@ -6,13 +6,32 @@ into the replay buffer. `--sample_mode alternating` has it act for one half of t
     python examples/atari_r2d1_async.py --game pong --sample_mode alternating
 """
 
-import train
+from collections.abc import Sequence
+
+from rlpyt.cli.scripts import command_line
+from rlpyt.experiments.smoke import tiny
+from rlpyt.experiments.train import build_runner
+from rlpyt.utils.logging.context import logger_context
 
 
-def build_and_train(
-    game="pong", run_ID=0, cuda_idx=None, sample_cuda_idxs=(), sample_mode="gpu", n_parallel=2, seed=None, smoke=False
+def build(
+    game: str = "pong",
+    cuda_idx: int | None = None,
+    sample_cuda_idxs: Sequence[int] = (),
+    sample_mode: str = "gpu",
+    n_parallel: int = 2,
+    seed: int | None = None,
 ):
-    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+    """Return the runner, with which nothing has been started yet.
+
+    Args:
+        game: Atari game.
+        cuda_idx: GPU that trains; default: none.
+        sample_cuda_idxs: GPUs that act, each with a process and workers of its own; default: none, one process.
+        sample_mode: gpu, or alternating: two groups of workers in turn.
+        n_parallel: worker processes of each sampling process.
+        seed: the same seed gives the same environments and first parameters; default: a new one.
+    """
     affinity = dict(
         optimizer=[dict(cuda_idx=cuda_idx)],  # One dictionary for each process that trains; several share each update.
         sampler=[  # One dictionary for each process that acts, on its own GPU, for its own workers and its share of the environments.
@@ -20,18 +39,25 @@ def build_and_train(
         ],
         set_affinity=False,  # True binds processes to the processors listed.
     )
-    return train.build_and_train(
+    return build_runner(
         "atari_r2d1",
         "r2d1",
-        log_dir="atari_r2d1_async",
-        run_ID=run_ID,
         seed=seed,
         sampler=f"async_{sample_mode}",
         settings=[f"env.game={game}"],
         affinity=affinity,
-        smoke=smoke,
     )
 
 
+def build_and_train(game: str = "pong", run_ID: int = 0, *, log_dir: str = "atari_r2d1_async", smoke: bool = False, **settings):
+    """Train, and return the directory of the run. Further settings are those of `build`."""
+    runner = build(game, **settings)
+    if smoke:
+        runner = tiny(runner)
+    with logger_context(log_dir, run_ID, name=f"r2d1_{game}", log_params=dict(game=game)) as run_dir:
+        runner.train()
+    return run_dir
+
+
 if __name__ == "__main__":
-    train.command_line(build_and_train, __doc__)
+    command_line(build_and_train, __doc__, build, sample_mode=("gpu", "alternating"))

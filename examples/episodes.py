@@ -7,7 +7,6 @@ file, for later. The algorithm that trains from them, behaviour cloning, has a l
     python examples/episodes.py --recorded data/local/.../run_0/episodes.pt
 """
 
-import argparse
 import os
 from functools import partial
 
@@ -15,8 +14,10 @@ import torch
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.cli.scripts import command_line
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.episodes import Trainer, log_performance, make_optimizer
+from rlpyt.experiments.smoke import tiny
 from rlpyt.replays.episode import EpisodeReplayBuffer
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.episodic import LocalSampler, VecWorker
@@ -28,6 +29,8 @@ from rlpyt.utils.seed import make_seed, set_seed
 
 ENV = dict(id="CartPole-v1")
 OBSERVATION_SIZE, N_ACTIONS, MAX_LENGTH = 4, 2, 500
+SIZES = dict(n_episodes=40, updates_per_epoch=200, n_epochs=10, steps_per_epoch=4000)
+SMOKE = dict(n_episodes=8, updates_per_epoch=5, n_epochs=2, steps_per_epoch=100)  # for a tiny run
 
 
 def play_in(policy, n_envs=8):
@@ -36,16 +39,19 @@ def play_in(policy, n_envs=8):
     return LocalSampler(policy, partial(gym_make, **ENV), max_episode_length=MAX_LENGTH, n_workers=1, **worker)
 
 
-def demonstrator(run_dir, seed, smoke):
-    """Train an agent as in example 0, with a log of its own."""
+def demonstrator(seed):
+    """Return the runner of an agent like that of example 0."""
     sampler = SerialSampler(EnvCls=gym_make, env_kwargs=ENV, batch_T=32, batch_B=8)
     algo = PPO(discount=0.98, learning_rate=1e-3, gae_lambda=0.8, minibatches=1, epochs=20, ratio_clip=0.2, normalize_advantage=True)
-    agent = MlpFfAgent()
-    steps = dict(n_steps=512, log_interval_steps=256) if smoke else dict(n_steps=40_000, log_interval_steps=10_000)
-    runner = MinibatchRl(algo=algo, agent=agent, sampler=sampler, seed=seed, affinity=dict(master_torch_threads=1), **steps)
-    with logger_context(os.path.join(run_dir, "demonstrator"), 0, name="ppo"):
-        runner.train()
-    return agent
+    return MinibatchRl(
+        algo=algo,
+        agent=MlpFfAgent(),
+        sampler=sampler,
+        n_steps=40_000,
+        log_interval_steps=10_000,
+        affinity=dict(master_torch_threads=1),
+        seed=seed,
+    )
 
 
 def record(agent, n_episodes):
@@ -133,30 +139,46 @@ class BehaviourCloning(Recorded):  # So params.json says how it was made, and `r
         self.replay.load_state_dict(state["replay"])
 
 
-def build_and_train(recorded=None, run_ID=0, seed=None, log_dir="episodes", smoke=False):
-    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+def build(replay, sizes=SIZES):
+    """Return the algorithm, which is trained on a buffer of episodes."""
+    return BehaviourCloning(Policy(), replay, sizes["updates_per_epoch"])
+
+
+def recorded_by(runner, run_dir, n_episodes):
+    """Train a demonstrator, with a log of its own; return a buffer of episodes that it plays, which are also kept in a file."""
+    with logger_context(os.path.join(run_dir, "demonstrator"), 0, name="ppo"):
+        runner.train()
+    replay = record(runner.agent, n_episodes)
+    torch.save(replay.state_dict(), os.path.join(run_dir, "episodes.pt"))
+    return replay
+
+
+def build_and_train(
+    recorded: str | None = None, run_ID: int = 0, seed: int | None = None, log_dir: str = "episodes", smoke: bool = False
+):
+    """Train, and return the directory of the run.
+
+    Args:
+        recorded: file of episodes of an earlier run; default: train a demonstrator, and record.
+    """
     seed = make_seed() if seed is None else seed
     set_seed(seed)
+    sizes, runner = SIZES, demonstrator(seed)
+    if smoke:
+        sizes, runner = SMOKE, tiny(runner)
     config = dict(env=ENV, recorded=recorded, seed=seed)
     with logger_context(log_dir, run_ID, name="cloning_cartpole", log_params=config, snapshot_mode="last") as run_dir:
         if recorded is None:
-            replay = record(demonstrator(run_dir, seed, smoke), n_episodes=8 if smoke else 40)
-            torch.save(replay.state_dict(), os.path.join(run_dir, "episodes.pt"))
+            replay = recorded_by(runner, run_dir, sizes["n_episodes"])
         else:
             replay = new_replay()
             replay.load_state_dict(torch.load(recorded, weights_only=True))
         trainer = Trainer()  # Logs and saves where the log is open.
-        trainer.setup(BehaviourCloning(Policy(), replay, updates_per_epoch=5 if smoke else 200))
-        mean_return = trainer.train(n_epochs=2 if smoke else 10, batch_size=100 if smoke else 4000)
+        trainer.setup(build(replay, sizes))
+        mean_return = trainer.train(n_epochs=sizes["n_epochs"], batch_size=sizes["steps_per_epoch"])
     print(f"Mean return {mean_return:.1f}, learned from {replay.n_episodes} episodes.")
     return run_dir
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recorded", help="file of episodes of an earlier run; default: train a demonstrator, and record", default=None)
-    parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
-    parser.add_argument("--seed", help="the same seed gives the same run; default: a new one", type=int, default=None)
-    parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
-    args = parser.parse_args()
-    build_and_train(recorded=args.recorded, run_ID=args.run_ID, seed=args.seed, smoke=args.smoke)
+    command_line(build_and_train, __doc__)

@@ -6,13 +6,14 @@ agent and environments run) and a *runner* (the loop, and the log). Each is made
     python examples/example_0.py
 """
 
-import argparse
 import csv
 import time
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.cli.scripts import command_line
 from rlpyt.envs.gym import make as gym_make
+from rlpyt.experiments.smoke import tiny
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.utils.logging.context import logger_context
@@ -21,32 +22,43 @@ from rlpyt.utils.plotting import plot_learning_curve
 SOLVED = 475  # mean return over the last 100 episodes, by the definition of CartPole-v1
 
 
-def build_and_train(run_ID=0, seed=None, n_steps=200_000, log_dir="example_0", smoke=False):
-    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+def build(seed: int | None = None, n_steps: int = 200_000):
+    """Return the runner, with which nothing has been started yet.
+
+    Args:
+        n_steps: environment steps to train for, unless it is solved before.
+    """
     sampler = CpuSampler(  # One worker process for each processor that may be used; each runs its share of the 8 environments.
         EnvCls=gym_make,
         env_kwargs=dict(id="CartPole-v1"),
-        batch_T=32 if smoke else 128,  # time steps per batch
+        batch_T=128,  # time steps per batch
         batch_B=8,  # environments
     )
     algo = PPO(
         learning_rate=1e-3,
         gae_lambda=0.95,
-        epochs=2 if smoke else 10,
+        epochs=10,
         ratio_clip=0.2,
         value_loss_coeff=0.5,
         normalize_advantage=True,
     )
-    runner = MinibatchRl(
+    return MinibatchRl(
         algo=algo,
         agent=MlpFfAgent(),
         sampler=sampler,
-        n_steps=1024 if smoke else n_steps,  # environment steps, at the most
-        log_interval_steps=512 if smoke else 10_000,
+        n_steps=n_steps,
+        log_interval_steps=10_000,
         stop_return=SOLVED,  # It stops when solved, at the next row of the log.
         affinity=dict(master_torch_threads=1),  # Networks this small are faster on one thread.
         seed=seed,
     )
+
+
+def build_and_train(run_ID: int = 0, *, log_dir: str = "example_0", smoke: bool = False, **settings):
+    """Train, and return the directory of the run. Further settings are those of `build`."""
+    runner = build(**settings)
+    if smoke:
+        runner = tiny(runner)
     with logger_context(log_dir, run_ID, name="ppo_cartpole", log_params=dict(env="CartPole-v1"), snapshot_mode="last") as run_dir:
         runner.train()
     return run_dir
@@ -67,12 +79,6 @@ def report(run_dir, seconds):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
-    parser.add_argument("--seed", help="the same seed gives the same run; default: a new one", type=int, default=None)
-    parser.add_argument("--n_steps", help="environment steps to train for, unless it is solved before", type=int, default=200_000)
-    parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
-    args = parser.parse_args()
     start = time.time()
-    run_dir = build_and_train(run_ID=args.run_ID, seed=args.seed, n_steps=args.n_steps, smoke=args.smoke)
+    run_dir = command_line(build_and_train, __doc__, build)
     report(run_dir, time.time() - start)

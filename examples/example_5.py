@@ -8,14 +8,14 @@ in worker processes; the agent, on a GPU if there is one, acts for all of them a
     python examples/example_5.py --game pong --config dqn --n_parallel 2
 """
 
-import argparse
-
 from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.cli.scripts import command_line
 from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
 from rlpyt.experiments.configs import variant
+from rlpyt.experiments.smoke import tiny
 from rlpyt.runners.minibatch_rl import MinibatchRlEval
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 from rlpyt.utils.logging.context import logger_context
@@ -67,24 +67,22 @@ VARIANTS = dict(
     ),
 )
 
-SMOKE = dict(
-    algo=dict(min_steps_learn=128, replay_size=1000, replay_ratio=1, batch_size=16),
-    eval_env=dict(horizon=200),
-    sampler=dict(batch_B=8, max_decorrelation_steps=10, eval_n_envs=2, eval_max_steps=500, eval_max_trajectories=2),
-    runner=dict(n_steps=256, log_interval_steps=128),
-)
+def settings_of(game: str, config: str) -> dict:
+    """Return the settings of a variant in a game."""
+    _, _, changes = VARIANTS[config]
+    return variant(variant(CONFIG, **changes), env=dict(game=game), eval_env=dict(game=game))
 
 
-def build_and_train(
-    game="pong", run_ID=0, cuda_idx=None, config="dqn", n_parallel=2, seed=None, log_dir="example_5", smoke=False
-):
-    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
-    AgentCls, AlgoCls, changes = VARIANTS[config]
-    settings = variant(CONFIG, **changes)
-    settings = variant(settings, env=dict(game=game), eval_env=dict(game=game))
-    if smoke:
-        settings = variant(settings, **SMOKE)
+def build(game: str = "pong", cuda_idx: int | None = None, config: str = "dqn", n_parallel: int = 2, seed: int | None = None):
+    """Return the runner, with which nothing has been started yet.
 
+    Args:
+        game: Atari game.
+        config: which variant of DQN.
+        n_parallel: worker processes.
+    """
+    AgentCls, AlgoCls, _ = VARIANTS[config]
+    settings = settings_of(game, config)
     sampler = GpuSampler(
         EnvCls=AtariEnv,
         TrajInfoCls=AtariTrajInfo,
@@ -92,7 +90,7 @@ def build_and_train(
         eval_env_kwargs=settings["eval_env"],
         **settings["sampler"],
     )
-    runner = MinibatchRlEval(
+    return MinibatchRlEval(
         algo=AlgoCls(**settings["algo"]),
         agent=AgentCls(model_kwargs=settings["model"], **settings["agent"]),
         sampler=sampler,
@@ -100,20 +98,20 @@ def build_and_train(
         seed=seed,
         **settings["runner"],
     )
-    name = f"{config}_{game}"
-    with logger_context(log_dir, run_ID, name, log_params=settings, snapshot_mode="last") as run_dir:
+
+
+def build_and_train(
+    game: str = "pong", run_ID: int = 0, *, config: str = "dqn", log_dir: str = "example_5", smoke: bool = False, **settings
+):
+    """Train, and return the directory of the run. Further settings are those of `build`."""
+    runner = build(game, config=config, **settings)
+    if smoke:
+        runner = tiny(runner)
+    log_params = settings_of(game, config)
+    with logger_context(log_dir, run_ID, name=f"{config}_{game}", log_params=log_params, snapshot_mode="last") as run_dir:
         runner.train()
     return run_dir
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--game", help="Atari game", default="pong")
-    parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
-    parser.add_argument("--cuda_idx", help="GPU to use; default: none", type=int, default=None)
-    parser.add_argument("--config", help="which variant of DQN", choices=list(VARIANTS), default="dqn")
-    parser.add_argument("--n_parallel", help="worker processes", type=int, default=2)
-    parser.add_argument("--seed", help="the same seed gives the same run; default: a new one", type=int, default=None)
-    parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
-    args = parser.parse_args()
-    build_and_train(**vars(args))
+    command_line(build_and_train, __doc__, build, config=VARIANTS)

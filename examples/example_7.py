@@ -9,28 +9,35 @@ process: two of them sample, and train on, twice as much. torchrun may start the
     torchrun --nproc-per-node 2 examples/example_7.py --game pong
 """
 
-import argparse
+from collections.abc import Sequence
 
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.cli.scripts import command_line
 from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
+from rlpyt.experiments.smoke import tiny
 from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.utils.logging.context import logger_context
 
 
-def build_and_train(
-    game="pong",
-    run_ID=0,
-    cuda_idxs=(),
-    n_processes=2,
-    n_parallel=1,
-    seed=None,
-    n_steps=50_000_000,
-    log_dir="example_7",
-    smoke=False,
+def build(
+    game: str = "pong",
+    cuda_idxs: Sequence[int] = (),
+    n_processes: int = 2,
+    n_parallel: int = 1,
+    seed: int | None = None,
+    n_steps: int = 50_000_000,
 ):
-    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+    """Return the runner, with which nothing has been started yet.
+
+    Args:
+        game: Atari game.
+        cuda_idxs: GPUs to train on, a process for each; default: none.
+        n_processes: processes, where no GPUs are given.
+        n_parallel: worker processes of each sampler.
+        n_steps: environment steps to train for.
+    """
     affinity = [
         dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), master_torch_threads=1, set_affinity=False)
         for cuda_idx in cuda_idxs or [None] * n_processes
@@ -40,31 +47,29 @@ def build_and_train(
         TrajInfoCls=AtariTrajInfo,
         env_kwargs=dict(game=game),
         batch_T=5,
-        batch_B=4 if smoke else 16,
-        max_decorrelation_steps=10 if smoke else 400,
+        batch_B=16,
+        max_decorrelation_steps=400,
     )
-    runner = SyncRl(
+    return SyncRl(
         algo=A2C(learning_rate=3e-4),
         agent=AtariFfAgent(),
         sampler=sampler,
-        n_steps=400 if smoke else n_steps,  # Of all processes together.
-        log_interval_steps=200 if smoke else 100_000,
+        n_steps=n_steps,  # Of all processes together.
+        log_interval_steps=100_000,
         affinity=affinity,
         seed=seed,
     )
+
+
+def build_and_train(game: str = "pong", run_ID: int = 0, *, log_dir: str = "example_7", smoke: bool = False, **settings):
+    """Train, and return the directory of the run. Further settings are those of `build`."""
+    runner = build(game, **settings)
+    if smoke:
+        runner = tiny(runner)
     with logger_context(log_dir, run_ID, name=f"a2c_{game}", log_params=dict(game=game), snapshot_mode="last") as run_dir:
         runner.train()
     return run_dir
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--game", help="Atari game", default="pong")
-    parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
-    parser.add_argument("--cuda_idxs", help="GPUs to train on, a process for each; default: none", type=int, nargs="*", default=())
-    parser.add_argument("--n_processes", help="processes, where no GPUs are given", type=int, default=2)
-    parser.add_argument("--n_parallel", help="worker processes of each sampler", type=int, default=1)
-    parser.add_argument("--seed", help="the same seed gives the same run; default: a new one", type=int, default=None)
-    parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
-    args = parser.parse_args()
-    build_and_train(**vars(args))
+    command_line(build_and_train, __doc__, build)

@@ -12,13 +12,13 @@ finished are skipped, and the others go on where they stopped (or: rlpyt resume 
     rlpyt plot /data/cartpole --out cartpole
 """
 
-import argparse
 from pathlib import Path
 
+from rlpyt.cli.scripts import command_line
+from rlpyt.experiments.configs import look_up
 from rlpyt.utils.launching.affinity import encode_affinity
 from rlpyt.utils.launching.exp_launcher import run_experiments
 from rlpyt.utils.launching.variant import VariantLevel, make_variants
-from rlpyt.utils.misc import did_you_mean
 
 TRAIN = Path(__file__).with_name("train.py")
 
@@ -56,13 +56,30 @@ EXPERIMENTS = {  # name: (configuration of train.py, levels of variants)
 }
 
 
-def launch(name, affinity_code, runs_per_setting=2, log_dir=None, smoke=False):
-    """Launch all runs of an experiment, and wait for them."""
-    config_key, levels = EXPERIMENTS[name]
+def launch(
+    name: str,
+    affinity_code: str | None = None,
+    runs_per_setting: int = 2,
+    log_dir: str | None = None,
+    smoke: bool = False,
+    n_cpu_core: int = 2,
+    n_gpu: int = 0,
+):
+    """Launch all runs of an experiment, and wait for them.
+
+    Args:
+        name: of the experiment.
+        affinity_code: instead of n_cpu_core and n_gpu: code from encode_affinity, e.g. 8cpu_2gpu.
+        runs_per_setting: runs of each variant, with different seeds.
+        log_dir: directory of the experiment.
+        n_cpu_core: physical cores to use.
+        n_gpu: GPUs to use, each for one run at a time; without any, cores are.
+    """
+    config_key, levels = EXPERIMENTS[look_up(name, EXPERIMENTS, "experiment")]
     variants, log_dirs = make_variants(*levels)
     run_experiments(
         script=TRAIN,
-        affinity_code=affinity_code,
+        affinity_code=affinity_code or encode_affinity(n_cpu_core=n_cpu_core, n_gpu=n_gpu),
         experiment_title=log_dir or name,
         runs_per_setting=runs_per_setting,
         variants=variants,
@@ -72,16 +89,4 @@ def launch(name, affinity_code, runs_per_setting=2, log_dir=None, smoke=False):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", help=f"experiment: {', '.join(EXPERIMENTS)}")
-    parser.add_argument("--n_cpu_core", help="physical cores to use", type=int, default=2)
-    parser.add_argument("--n_gpu", help="GPUs to use, each for one run at a time; without any, cores are", type=int, default=0)
-    parser.add_argument("--affinity_code", help="instead of these: code from encode_affinity, e.g. 8cpu_2gpu", default=None)
-    parser.add_argument("--runs_per_setting", help="runs of each variant, with different seeds", type=int, default=2)
-    parser.add_argument("--log_dir", help="directory of the experiment", default=None)
-    parser.add_argument("--smoke", help="tiny runs, to see whether everything works", action="store_true")
-    args = parser.parse_args()
-    if args.name not in EXPERIMENTS:
-        parser.error(f"there is no experiment {args.name!r}. {did_you_mean(args.name, EXPERIMENTS)}")
-    code = args.affinity_code or encode_affinity(n_cpu_core=args.n_cpu_core, n_gpu=args.n_gpu)
-    launch(args.name, code, args.runs_per_setting, args.log_dir, args.smoke)
+    command_line(launch, f"{__doc__}\nExperiments: {', '.join(EXPERIMENTS)}.")

@@ -6,13 +6,14 @@ each. A one-hot in the observation tells one agent which task it is; the log has
     python examples/multi_task.py
 """
 
-import argparse
 from functools import partial
 
 from rlpyt.agents.pg.mlp import MlpGaussianFfAgent
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.cli.scripts import command_line
 from rlpyt.envs.multitask import TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
+from rlpyt.experiments.smoke import tiny
 from rlpyt.runners.minibatch_rl import MinibatchRlEval
 from rlpyt.samplers.collections import TaskTrajInfo
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -28,8 +29,12 @@ class GoalTrajInfo(TaskTrajInfo):
     task_names = tuple(GOALS)
 
 
-def build_and_train(n_parallel=None, run_ID=0, seed=None, log_dir="multi_task", smoke=False):
-    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+def build(n_parallel: int | None = None, seed: int | None = None):
+    """Return the runner, with which nothing has been started yet.
+
+    Args:
+        n_parallel: worker processes; default: none, everything in one process.
+    """
     tasks = TaskOnehotWrapper.wrap_env_cons_list([partial(PointEnv, goal=goal, max_episode_length=30) for goal in GOALS.values()])
     SamplerCls = CpuSampler if n_parallel else SerialSampler
     sampler = SamplerCls(
@@ -44,26 +49,26 @@ def build_and_train(n_parallel=None, run_ID=0, seed=None, log_dir="multi_task", 
     )
     agent = MlpGaussianFfAgent(model_kwargs=dict(hidden_sizes=[64, 64], init_log_std=-2.5), deterministic_eval=True)
     algo = PPO(discount=0.95, learning_rate=1e-3, entropy_loss_coeff=0.0, epochs=8, normalize_advantage=True)
-    runner = MinibatchRlEval(
+    return MinibatchRlEval(
         algo=algo,
         agent=agent,
         sampler=sampler,
-        n_steps=4_000 if smoke else 200_000,
-        log_interval_steps=2_000 if smoke else 20_000,
+        n_steps=200_000,
+        log_interval_steps=20_000,
         affinity=dict(workers_cpus=list(range(n_parallel or 1)), set_affinity=False),
         seed=seed,
     )
-    config = dict(goals=GOALS)
-    with logger_context(log_dir, run_ID, name="ppo_goals", log_params=config, snapshot_mode="last") as run_dir:
+
+
+def build_and_train(n_parallel: int | None = None, run_ID: int = 0, *, log_dir: str = "multi_task", smoke: bool = False, **settings):
+    """Train, and return the directory of the run. Further settings are those of `build`."""
+    runner = build(n_parallel, **settings)
+    if smoke:
+        runner = tiny(runner)
+    with logger_context(log_dir, run_ID, name="ppo_goals", log_params=dict(goals=GOALS), snapshot_mode="last") as run_dir:
         runner.train()
     return run_dir
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n_parallel", help="worker processes; default: none, everything in one process", type=int, default=None)
-    parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
-    parser.add_argument("--seed", help="the same seed gives the same run; default: a new one", type=int, default=None)
-    parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
-    args = parser.parse_args()
-    build_and_train(n_parallel=args.n_parallel, run_ID=args.run_ID, seed=args.seed, smoke=args.smoke)
+    command_line(build_and_train, __doc__, build)

@@ -12,50 +12,66 @@ What it teaches, compared with example 3: the machines that sample need not be t
     python examples/ray_ppo.py --game pong --in_flight 1
 """
 
-import argparse
-
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.cli.scripts import command_line
 from rlpyt.envs.atari.atari_env import AtariEnv, AtariTrajInfo
+from rlpyt.experiments.smoke import tiny
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
 from rlpyt.utils.logging.context import logger_context
 
 
-def build_and_train(
-    game="pong",
-    run_ID=0,
-    address=None,
-    n_actors=None,
-    in_flight=0,
-    cuda_idx=None,
-    seed=None,
-    n_steps=50_000_000,
-    log_dir="ray_ppo",
-    smoke=False,
+def build(
+    game: str = "pong",
+    address: str | None = None,
+    n_actors: int | None = None,
+    in_flight: int = 0,
+    cuda_idx: int | None = None,
+    seed: int | None = None,
+    n_steps: int = 50_000_000,
+    object_store_memory: int | None = None,
 ):
-    """Train, and return the directory of the run. `smoke` makes it tiny, to see whether everything works."""
+    """Return the runner, with which nothing has been started yet.
+
+    Args:
+        game: Atari game.
+        address: of a running Ray cluster, or 'auto'; default: RAY_ADDRESS, or one is started.
+        n_actors: actors that sample; default: one for each CPU of the cluster.
+        in_flight: batches that are collected ahead.
+        n_steps: environment steps to train for.
+        object_store_memory: bytes of shared memory for a cluster that is started; default: Ray's, a third of the memory.
+    """
     sampler = RayBatchSampler(
         EnvCls=AtariEnv,
         TrajInfoCls=AtariTrajInfo,
         env_kwargs=dict(game=game),
-        batch_T=16 if smoke else 128,
-        batch_B=4 if smoke else 16,
-        max_decorrelation_steps=10 if smoke else 400,
+        batch_T=128,
+        batch_B=16,
+        max_decorrelation_steps=400,
         n_actors=n_actors,  # One for each CPU of the cluster, if it is None; each has its share of the environments.
         in_flight=in_flight,
         address=address,
-        init_kwargs=dict(object_store_memory=200_000_000) if smoke else None,
+        init_kwargs=dict(object_store_memory=object_store_memory),
     )
-    runner = MinibatchRl(
+    return MinibatchRl(
         algo=PPO(learning_rate=2.5e-4, gae_lambda=0.95, normalize_advantage=True),
         agent=AtariFfAgent(),
         sampler=sampler,
-        n_steps=256 if smoke else n_steps,
-        log_interval_steps=128 if smoke else 100_000,
+        n_steps=n_steps,
+        log_interval_steps=100_000,
         affinity=dict(cuda_idx=cuda_idx),
         seed=seed,
     )
+
+
+def build_and_train(
+    game: str = "pong", run_ID: int = 0, *, in_flight: int = 0, log_dir: str = "ray_ppo", smoke: bool = False, **settings
+):
+    """Train, and return the directory of the run. Further settings are those of `build`."""
+    runner = build(game, in_flight=in_flight, **settings)
+    if smoke:
+        runner = tiny(runner)
     config = dict(game=game, in_flight=in_flight)
     with logger_context(log_dir, run_ID, name=f"ppo_{game}", log_params=config, snapshot_mode="last") as run_dir:
         runner.train()
@@ -63,15 +79,4 @@ def build_and_train(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--game", help="Atari game", default="pong")
-    parser.add_argument("--run_ID", help="number of the run, part of its directory", type=int, default=0)
-    parser.add_argument("--address", help="of a running Ray cluster, or 'auto'; default: RAY_ADDRESS, or one is started", default=None)
-    parser.add_argument("--n_actors", help="actors that sample; default: one for each CPU of the cluster", type=int, default=None)
-    parser.add_argument("--in_flight", help="batches that are collected ahead", type=int, default=0)
-    parser.add_argument("--cuda_idx", help="GPU to train on; default: none", type=int, default=None)
-    parser.add_argument("--n_steps", help="environment steps to train for", type=int, default=50_000_000)
-    parser.add_argument("--seed", help="the same seed gives the same run; default: a new one", type=int, default=None)
-    parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
-    args = parser.parse_args()
-    build_and_train(**vars(args))
+    command_line(build_and_train, __doc__, build)

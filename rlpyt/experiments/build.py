@@ -78,7 +78,8 @@ def build(
     evaluates = sampler.eval_n_envs > 0
     RunnerCls = RunnerCls or (SYNC_RUNNERS[evaluates] if isinstance(affinity, list) else RUNNERS[sampler.async_, evaluates])
     check_names(config, "runner", RunnerCls)
-    settings = {**config["runner"], "affinity": with_defaults(affinity, config["runner"].get("affinity", {}))}
+    left_open = {**config["runner"].get("affinity", {}), **config.get("affinity", {})}
+    settings = {**config["runner"], "affinity": with_defaults(affinity, left_open)}
     return RunnerCls(algo=algo, agent=agent, sampler=sampler, seed=seed, **settings)
 
 

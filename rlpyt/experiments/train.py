@@ -7,19 +7,14 @@ from typing import Any
 
 from rlpyt.experiments.build import SAMPLERS, build, load_class, read_value
 from rlpyt.experiments.configs import classes_of, load, look_up, variant
+from rlpyt.experiments.smoke import limited
 from rlpyt.runners.minibatch_rl import MinibatchRlBase
 from rlpyt.utils.launching.affinity import affinity_from_code
 from rlpyt.utils.launching.exp_launcher import resume_from
 from rlpyt.utils.launching.variant import load_variant
 from rlpyt.utils.logging.context import logger_context
-from rlpyt.utils.quick_args import arguments_of
 
 OPTIONAL_CLASSES = ("traj_info", "optim", "replay_buffer", "collector", "alternating_agent")
-SMOKE = dict(  # No setting is larger than this in a tiny run.
-    algo=dict(batch_T=8, warmup_T=4, store_rnn_state_interval=4, epochs=2, minibatches=4, min_steps_learn=128, replay_size=2048),
-    runner=dict(n_steps=512, log_interval_steps=256),
-    sampler=dict(batch_T=32, batch_B=4, max_decorrelation_steps=10, eval_n_envs=2, eval_max_steps=100),
-)
 
 
 def build_and_train(
@@ -57,20 +52,7 @@ def build_and_train(
     Raises:
         ValueError: a name does not exist; before anything starts.
     """
-    config_module = load(module)
-    config = config_module.configs[look_up(key, config_module.configs, f"configuration in {module}")]
-    paths = classes_of(config_module, key)
-    sections = dict(sections or {})
-    for part, path in sections.pop("classes", {}).items():
-        paths[look_up(part, [*paths, *OPTIONAL_CLASSES], "part of a run named")] = path
-    if sampler is not None:
-        paths["sampler"] = sampler
-    paths["sampler"] = SAMPLERS.get(paths["sampler"], paths["sampler"])
-    config = {"accelerate": {}, **config}
-    config = variant(config, **sections)
-    config = variant(config, **changes(config, settings))
-    if smoke:
-        config = limited(config, dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase, sampler=load_class(paths["sampler"])))
+    config, paths = configuration(module, key, sampler, settings, sections, smoke)
     if affinity is None:
         affinity = dict(cuda_idx=cuda_idx, workers_cpus=list(range(n_parallel)), set_affinity=False)
     runner = build(config, paths, affinity, seed)
@@ -80,6 +62,40 @@ def build_and_train(
     with logger_context(log_dir, run_ID, name=f"{module}_{key}", log_params=params) as run_dir:
         runner.train()
     return run_dir
+
+
+def build_runner(
+    module: str, key: str, affinity: Any, seed: int | None = 0, sampler: str | None = None, settings: Sequence[str] = ()
+) -> MinibatchRlBase:
+    """Return the runner of a configuration, with which nothing has been started yet. Arguments and errors: see `build_and_train`."""
+    config, paths = configuration(module, key, sampler, settings)
+    return build(config, paths, affinity, seed)
+
+
+def configuration(
+    module: str,
+    key: str,
+    sampler: str | None = None,
+    settings: Sequence[str] = (),
+    sections: Mapping[str, Mapping] | None = None,
+    smoke: bool = False,
+) -> tuple[dict[str, dict], dict[str, str]]:
+    """Return a configuration with changes, and the import paths of its classes; arguments and errors are those of `build_and_train`."""
+    config_module = load(module)
+    config = config_module.configs[look_up(key, config_module.configs, f"configuration in {module}")]
+    paths = classes_of(config_module, key)
+    sections = dict(sections or {})
+    for part, path in sections.pop("classes", {}).items():
+        paths[look_up(part, [*paths, *OPTIONAL_CLASSES], "part of a run named")] = path
+    if sampler is not None:
+        paths["sampler"] = sampler
+    paths["sampler"] = SAMPLERS.get(paths["sampler"], paths["sampler"])
+    config = {"accelerate": {}, "affinity": {}, **config}
+    config = variant(config, **sections)
+    config = variant(config, **changes(config, settings))
+    if smoke:
+        config = limited(config, dict(algo=load_class(paths["algo"]), runner=MinibatchRlBase, sampler=load_class(paths["sampler"])))
+    return config, paths
 
 
 def build_and_train_in_slot(slot_affinity_code: str, log_dir: Any, run_ID: int | str, config_key: str, **settings: Any) -> str:
@@ -116,13 +132,3 @@ def changes(config: Mapping[str, Any], settings: Sequence[str]) -> dict[str, dic
             raise ValueError(f"--set {setting} must be of the form section.name=value, e.g. algo.learning_rate=1e-3.")
         sections.setdefault(look_up(section, config, "section"), {})[name] = read_value(text)
     return sections
-
-
-def limited(config: Mapping[str, Any], classes: Mapping[str, Any]) -> dict[str, dict]:
-    """Return the configuration with no setting above SMOKE, also where it is a default of the section's class."""
-    sections = {}
-    for section, limits in SMOKE.items():
-        defaults = {name: a.default for name, a in arguments_of(classes[section]).items() if a.default is not a.empty}
-        values = {**defaults, **config[section]}
-        sections[section] = {name: min(values[name], limit) for name, limit in limits.items() if values.get(name)}
-    return variant(config, **sections)

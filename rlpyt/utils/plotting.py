@@ -40,7 +40,8 @@ _FIGURE_CHARACTERS = 88  # About so many characters of a legend are as wide as t
 def plot_learning_curve(run_dir: Any, y: str | None = None, x: str = STEPS_COLUMN, path: Any = None) -> str:
     """Draw a column of a run's progress.csv over another one; returns the path of the PNG.
 
-    Around an average, a band shows one standard deviation (or minimum to maximum where there is none).
+    Around an average, a band shows minimum to maximum, or one standard deviation where these are not there. (A band of standard deviations
+    may show returns that no episode can have.)
 
     Args:
         run_dir: the directory with progress.csv.
@@ -312,12 +313,12 @@ def _band(columns: dict[str, list[float]], y: str) -> tuple[str, list[float], li
     """What there is to show around the average y: (label, low, high), with an empty label if nothing."""
     if y.endswith("Average"):
         base = y.removesuffix("Average")
+        if f"{base}Min" in columns and f"{base}Max" in columns:
+            return "minimum to maximum", columns[f"{base}Min"], columns[f"{base}Max"]
         if f"{base}Std" in columns:
             pairs = list(zip(columns[y], columns[f"{base}Std"], strict=True))
             low, high = [mean - std for mean, std in pairs], [mean + std for mean, std in pairs]
             return "± one standard deviation", low, high
-        if f"{base}Min" in columns and f"{base}Max" in columns:
-            return "minimum to maximum", columns[f"{base}Min"], columns[f"{base}Max"]
     return "", [], []
 
 

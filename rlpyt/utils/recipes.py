@@ -221,6 +221,17 @@ class _Writer:
         return {"$unknown": what}
 
 
+def arguments_given(made: Any) -> dict[str, Any]:
+    """Return the arguments by name that an object was made with, as far as they have names."""
+    return _given(made)[1]
+
+
+def made_again(made: Any, **changes: Any) -> Any:
+    """Return a new object of the same class, made with the same arguments but for `changes`."""
+    positional, given = _given(made)
+    return type(made)(*positional, **{**given, **changes})
+
+
 def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
     """The arguments that an object was made with: those that can only be given by position, and the others by name.
 

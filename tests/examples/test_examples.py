@@ -1,5 +1,6 @@
 """Every example runs, as a user would run it."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -34,10 +35,16 @@ RUNS = {
     "example_5": [],
     "example_5 rainbow": ["--config", "rainbow"],
     "example_7": [],
-    "ray_ppo": ["--in_flight", "1"],
+    "ray_ppo": ["--in_flight", "1", "--object_store_memory", "200000000"],
     "multi_task": [],
     "episodes": [],
     "multi_task cpu": ["--n_parallel", "2"],
+    "resume": [],
+    "own_env": [],
+    "continuous_ppo": ["--env_id", "Pendulum-v1"],
+    "continuous_ppo MuJoCo": ["--env_id", "HalfCheetah-v5"],
+    "tensorboard_wandb": [],
+    "tensorboard_wandb offline": ["--wandb", "offline"],
     "atari_dqn_async_serial": [],
     "atari_dqn_async_cpu": [],
     "atari_dqn_async_gpu": [],
@@ -70,6 +77,12 @@ def test_examples_run_in_smoke_size_and_leave_a_run_directory(name):
     if name == "example_0":
         assert (run_dir / "learning_curve.png").stat().st_size > 1000
         assert "Not solved yet: mean return" in out.stdout and str(run_dir) in out.stdout.splitlines()[-1]
+        watched = run("watch", str(run_dir), "--smoke")
+        assert watched.returncode == 0 and watched.stdout.startswith("Returns: "), watched.stderr
+    if name == "resume":
+        assert "Resumed after" in out.stdout and {"progress.csv", "progress.1.csv"} <= set(os.listdir(run_dir))
+    if name.startswith("tensorboard_wandb"):
+        assert list(run_dir.glob("events.out.tfevents*")) and (run_dir / "wandb").is_dir() == name.endswith("offline")
     if name == "episodes":
         assert {"episodes.pt", "demonstrator"} <= set(os.listdir(run_dir)) and "learned from 8 episodes" in out.stdout
     if name.startswith("example_4"):
@@ -99,7 +112,7 @@ def opens_again(run_dir, every_command):
 
 
 @full
-@pytest.mark.parametrize("name, args", [("example_0", []), ("example_3", ["--sample_mode", "cpu"]), ("example_4", [])])
+@pytest.mark.parametrize("name, args", [("example_0", []), ("example_3", ["--sample_mode", "cpu"]), ("example_4", []), ("own_env", [])])
 def test_examples_are_safe_under_spawn(name, args, tmp_path):
     script = tmp_path / f"{name}.py"
     spawn = "import multiprocessing\n\nmultiprocessing.set_start_method('spawn', force=True)\n\n"
@@ -108,7 +121,7 @@ def test_examples_are_safe_under_spawn(name, args, tmp_path):
     assert out.returncode == 0 and "Training complete" in out.stdout, out.stderr
 
 
-@pytest.mark.parametrize("name", sorted({name.split()[0] for name in RUNS}))
+@pytest.mark.parametrize("name", sorted({name.split()[0] for name in RUNS} | {"watch"}))
 def test_examples_explain_themselves(name):
     out = run(name, "--help")
     assert out.returncode == 0 and "What it teaches" in out.stdout and "--smoke" in out.stdout
@@ -116,7 +129,19 @@ def test_examples_explain_themselves(name):
 
 def test_a_misspelt_game_is_answered_with_the_nearest_names():
     out = run("example_1", "--smoke", "--game", "pomg")
-    assert out.returncode != 0 and "pong" in out.stderr.splitlines()[-1]
+    assert out.returncode == 2 and "pong" in out.stderr.splitlines()[-1] and "Traceback" not in out.stderr
+
+
+BUILT = ["example_0", "example_1", "example_2", "example_3", "example_4", "example_5", "example_7", "multi_task"]
+BUILT += ["resume", "own_env", "continuous_ppo", "tensorboard_wandb"]
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_build_returns_a_runner_of_full_size_with_which_nothing_has_been_started(name, monkeypatch, nothing_is_left_behind):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    runner = importlib.import_module(name).build(seed=3)
+    assert runner.seed == 3 and runner.n_steps >= 40_000
+    assert "smoke" not in (EXAMPLES / f"{name}.py").read_text().partition("def build(")[2].partition("\ndef ")[0]
 
 
 def test_what_is_neither_true_nor_false_is_refused():

@@ -68,7 +68,7 @@ def test_a_run_of_an_experiment_has_its_variant_and_its_number_as_seed(tmp_path)
 def test_wrong_names_are_answered_with_the_nearest(variant, config_key, message, tmp_path):
     save_variant(variant, tmp_path)
     code, _, err = run(EXAMPLES / "train.py", f"0slt_{TWO_SLOTS}", tmp_path, 0, config_key)
-    assert code == 1 and message in err.splitlines()[-1]
+    assert code == 2 and message in err.splitlines()[-1] and "Traceback" not in err
 
 
 def test_other_numbers_of_arguments_are_refused():
@@ -124,6 +124,24 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path):
 
 @full
 def test_example_6_launches_example_6a(tmp_path):
+    args = ["--runs_per_setting", "1", "--n_cpu_core", "1", "--log_dir", tmp_path, "--smoke"]
+    code, out, err = run(EXAMPLES / "example_6.py", *args)
+    assert code == 0 and "4 runs: 4 finished." in out, out + err
+    params = [json.loads((run.run_dir / "params.json").read_text()) for run in experiment_status(tmp_path)]
+    assert [each["env"]["id"] for each in params] == ["CartPole-v1", "Acrobot-v1"] * 2
+    assert [each["algo"]["learning_rate"] for each in params] == [1e-3, 1e-3, 2e-3, 2e-3]
+
+
+def test_example_6a_does_what_the_variant_says(tmp_path):
+    save_variant(dict(algo=dict(learning_rate=0.0125)), tmp_path)
+    code, out, err = run(EXAMPLES / "example_6a.py", f"0slt_{TWO_SLOTS}", tmp_path, 3, "--smoke")
+    assert code == 0 and "Training complete" in out, err
+    params = json.loads((tmp_path / "run_3" / "params.json").read_text())
+    assert params["algo"]["learning_rate"] == 0.0125 and params["rlpyt"]["seed"] == 3
+
+
+@full
+def test_example_6_launches_games_too(tmp_path):
     args = ["--games", "pong", "--runs_per_setting", "1", "--n_cpu_core", "1", "--log_dir", tmp_path, "--smoke"]
     code, out, err = run(EXAMPLES / "example_6.py", *args)
     assert code == 0 and "2 runs: 2 finished." in out, out + err

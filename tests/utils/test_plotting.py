@@ -57,10 +57,20 @@ def test_columns_with_slashes_and_the_game_score_are_found(tmp_path, drawn):
     assert (tmp_path / "other.png").read_bytes()[:4] == PNG
 
 
-def test_minimum_and_maximum_make_the_band_where_there_is_no_deviation(tmp_path, drawn):
-    write_run(tmp_path, [{"x": i, "lossAverage": i, "lossMin": i - 1, "lossMax": i + 1} for i in range(5)])
+@pytest.mark.parametrize("others", [{}, {"lossStd": 5.0}])
+def test_the_band_goes_from_minimum_to_maximum(others, tmp_path, drawn):
+    write_run(tmp_path, [{"x": i, "lossAverage": i, "lossMin": i - 1, "lossMax": i + 1, **others} for i in range(5)])
     plot_learning_curve(tmp_path, y="lossAverage", x="x")
-    assert drawn[0].axes[0].get_legend().get_texts()[1].get_text() == "minimum to maximum"
+    axes = drawn[0].axes[0]
+    assert axes.get_legend().get_texts()[1].get_text() == "minimum to maximum"
+    (band,) = axes.collections
+    assert band.get_datalim(axes.transData).intervaly.tolist() == [-1, 5]
+
+
+def test_the_band_is_a_standard_deviation_where_there_is_no_minimum_and_maximum(tmp_path, drawn):
+    write_run(tmp_path, rows())
+    plot_learning_curve(tmp_path)
+    assert drawn[0].axes[0].get_legend().get_texts()[1].get_text() == "± one standard deviation"
 
 
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):

@@ -3,8 +3,8 @@
 A configuration module has
 
 - ``configs``: configurations by key. Each is a dictionary of sections: ``agent``, ``algo``, ``accelerate`` (of the algorithm, optional),
-  ``env``, ``eval_env`` (where evaluation is different), ``model``, ``optim``, ``runner`` and ``sampler``, the keyword arguments of each
-  part; no two configurations share a section, which a user may change;
+  ``affinity`` (what the runner's leaves open, optional), ``env``, ``eval_env`` (where evaluation is different), ``model``, ``optim``,
+  ``runner`` and ``sampler``, the keyword arguments of each part; no two configurations share a section, which a user may change;
 - ``classes``: the import path of each part's class: ``agent``, ``algo``, ``env`` and ``sampler``, and, where they are not the default,
   ``traj_info``, ``optim``, ``replay_buffer``, ``collector`` and ``alternating_agent`` (the agent for alternating samplers);
 - ``classes_by_key``, optional: where the configuration of a key has other classes.
@@ -23,7 +23,7 @@ from typing import Any
 
 from rlpyt.utils.misc import did_you_mean
 
-SECTIONS = ("agent", "algo", "accelerate", "env", "eval_env", "model", "optim", "runner", "sampler")
+SECTIONS = ("agent", "algo", "accelerate", "affinity", "env", "eval_env", "model", "optim", "runner", "sampler")
 
 
 def variant(base: Mapping[str, Mapping], **sections: Mapping) -> dict[str, dict]:

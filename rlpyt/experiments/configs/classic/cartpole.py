@@ -10,15 +10,14 @@ classes_by_key = dict(
     catdqn=dict(agent="rlpyt.agents.dqn.mlp_catdqn_agent.MlpCatDqnAgent", algo="rlpyt.algos.dqn.cat_dqn.CategoricalDQN"),
 )
 
-one_thread = dict(master_torch_threads=1)  # Networks this small are faster on one thread.
-
 on_policy = dict(
     agent=dict(),
     algo=dict(),
+    affinity=dict(master_torch_threads=1),  # Networks this small are faster on one thread.
     env=dict(id="CartPole-v1"),
     model=dict(),
     optim=dict(),
-    runner=dict(log_interval_steps=5e3, affinity=one_thread),
+    runner=dict(log_interval_steps=5e3),
     sampler=dict(max_decorrelation_steps=0, eval_n_envs=10, eval_max_steps=10_000, eval_max_trajectories=20),
 )
 

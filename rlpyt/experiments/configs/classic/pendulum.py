@@ -18,9 +18,10 @@ def networks(*hidden_sizes: int) -> dict:
 base = dict(
     agent=networks(64, 64),
     algo=dict(min_steps_learn=1000, replay_size=50_000, batch_size=128, replay_ratio=128),
+    affinity=dict(master_torch_threads=1),
     env=dict(id="Pendulum-v1"),
     optim=dict(),
-    runner=dict(n_steps=20e3, log_interval_steps=1e3, affinity=dict(master_torch_threads=1)),
+    runner=dict(n_steps=20e3, log_interval_steps=1e3),
     sampler=dict(batch_T=1, batch_B=1, max_decorrelation_steps=0, eval_n_envs=10, eval_max_steps=4000, eval_max_trajectories=20),
 )
 

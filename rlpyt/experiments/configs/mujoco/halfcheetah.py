@@ -46,6 +46,7 @@ configs = dict(
             linear_lr_schedule=False,
             normalize_advantage=True,
         ),
+        affinity=dict(master_torch_threads=1),
         env=dict(id="HalfCheetah-v5", discount=0.98),
         eval_env=dict(discount=None),
         model=dict(
@@ -56,7 +57,7 @@ configs = dict(
             normalize_observation=True,
         ),
         optim=dict(eps=1e-5),
-        runner=dict(n_steps=300e3, log_interval_steps=20_480, affinity=dict(master_torch_threads=1)),
+        runner=dict(n_steps=300e3, log_interval_steps=20_480),
         sampler=dict(
             batch_T=512,
             batch_B=1,

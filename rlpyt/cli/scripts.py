@@ -1,0 +1,110 @@
+"""Command lines of scripts: the arguments of a function are the options, and its docstring explains them."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from rlpyt.cli import TRACEBACK, Result, main_of_script
+
+COMMON = dict(  # What arguments are for that most scripts have, where no docstring says it.
+    run_ID="number of the run, part of its directory",
+    log_dir="directory of the experiment: absolute, or a name, which is put below data/local/<date>/<time>/",
+    seed="the same seed gives the same run; default: a new one",
+    cuda_idx="GPU to use; default: none",
+    smoke="a tiny run, to see whether everything works",
+)
+
+
+def command_line(function: Callable[..., Result], description: str, *others: Callable, **choices: Collection[str]) -> Result:
+    """Call the main function of a script with what the command line says. Expected errors end the script by a sentence.
+
+        def build(game: str = "pong", seed: int | None = None):
+            '''Return the runner.
+
+            Args:
+                game: Atari game.
+            '''
+
+        def build_and_train(run_ID: int = 0, **settings):
+            '''Train; the other settings are those of `build`.'''
+            ...
+
+        if __name__ == "__main__":
+            command_line(build_and_train, __doc__, build)
+
+    Options have the names of arguments, their defaults, and the types of their annotations: ``str``, ``int``, ``float``, ``bool``, a
+    sequence of one of these, or one of these or None. (Without an annotation, the type of the default; int, if that is None.) They are
+    explained by the ``Args`` of the docstrings, or by COMMON. Arguments without a default come first, in their order, without a name.
+
+    Args:
+        function: the main function.
+        description: of the script, usually its docstring.
+        others: functions to which the main function hands its ``**settings``.
+        choices: the texts that an option may have, by its name.
+
+    Returns:
+        What the function returns.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.epilog = f"With {TRACEBACK}, errors show where they were raised."
+    functions = (function, *others)
+    helps = {name: text for each in reversed(functions) for name, text in _helps(each).items()}
+    arguments = _arguments(functions)
+    has_places = any(parameter.default is parameter.empty for parameter, _ in arguments.values())
+    for name, (parameter, kind) in arguments.items():
+        settings = _reading(kind, parameter.default, has_places)
+        if name in choices:
+            settings["choices"] = list(choices[name])
+        names = [name] if parameter.default is parameter.empty else [f"--{name}"]
+        if names != [name]:
+            settings["default"] = parameter.default
+        parser.add_argument(*names, help=helps.get(name, COMMON.get(name, "")).replace("%", "%%"), **settings)
+    return main_of_script(lambda: function(**vars(parser.parse_args())))
+
+
+def true_or_false(text: str) -> bool:
+    """Read a truth value, where `bool` would take every text for true, "false" too."""
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _arguments(functions: Sequence[Callable]) -> dict[str, tuple[inspect.Parameter, Any]]:
+    """Arguments of the functions by name, each as the first one that has it declares it, and its annotation, or None."""
+    found: dict[str, tuple[inspect.Parameter, Any]] = {}
+    for each in functions:
+        annotations = typing.get_type_hints(each)
+        for name, parameter in inspect.signature(each).parameters.items():
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                found.setdefault(name, (parameter, annotations.get(name)))
+    return found
+
+
+def _reading(kind: Any, default: Any, has_places: bool) -> dict[str, Any]:
+    """How the parser reads an argument of that type. A flag has no value where it might be taken from an argument without a name."""
+    if kind is None:
+        kind = Sequence[int] if isinstance(default, (list, tuple)) else int if default is None else type(default)
+    if kind is type:  # The type of a default that there is not.
+        kind = str
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        (kind,) = (each for each in typing.get_args(kind) if each is not type(None))
+    if kind is bool and has_places:
+        return dict(action="store_true")
+    if kind is bool:
+        return dict(nargs="?", const=True, type=true_or_false, metavar="true|false")
+    if typing.get_origin(kind) is not None:
+        return dict(nargs="*", type=typing.get_args(kind)[0])
+    return dict(type=kind)
+
+
+def _helps(function: Callable) -> dict[str, str]:
+    """The texts in the ``Args`` section of a docstring by the names of the arguments."""
+    section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^    (\w+(?:, \w+)*): (.*(?:\n {5,}.*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}

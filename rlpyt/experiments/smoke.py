@@ -1,0 +1,50 @@
+"""Tiny runs, to see whether everything works: what ``--smoke`` does in examples and in ``rlpyt train``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlpyt.experiments.configs import variant
+from rlpyt.utils.quick_args import arguments_of
+from rlpyt.utils.recipes import arguments_given, made_again
+
+SMOKE = dict(  # No setting is larger than this in a tiny run.
+    algo=dict(batch_T=8, warmup_T=4, store_rnn_state_interval=4, epochs=2, minibatches=4, min_steps_learn=128, replay_size=2048),
+    runner=dict(n_steps=512, log_interval_steps=256),
+    sampler=dict(batch_T=32, batch_B=4, max_decorrelation_steps=10, eval_n_envs=2, eval_max_steps=100),
+)
+
+
+def tiny(runner: Any) -> Any:
+    """Return a runner of the same agent, environments and classes, whose run takes seconds: no setting is above SMOKE.
+
+    Algorithm, sampler and runner are made again by their constructors. Where lists give each column an environment of its own, their
+    number stays.
+
+    Args:
+        runner: which is not used any more, since the new one takes over its agent.
+    """
+    algo, sampler = (made_again(part, **_limits(name, part)) for name, part in (("algo", runner.algo), ("sampler", runner.sampler)))
+    algo.accelerate(**{name: getattr(runner.algo, name) for name in arguments_of(algo.accelerate)})
+    return made_again(runner, algo=algo, sampler=sampler, **_limits("runner", runner))
+
+
+def _limits(section: str, made: Any) -> dict[str, Any]:
+    given = arguments_given(made)
+    changes = limits(section, type(made), given)
+    envs = (given.get(name) for name in ("EnvCls", "env_kwargs", "eval_EnvCls", "eval_env_kwargs"))
+    fixed = ("batch_B", "eval_n_envs") if any(isinstance(value, (list, tuple)) for value in envs) else ()
+    return {name: value for name, value in changes.items() if name not in fixed}
+
+
+def limits(section: str, cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a section that SMOKE limits: those in `values`, and defaults of the section's class."""
+    defaults = {name: a.default for name, a in arguments_of(cls).items() if a.default is not a.empty}
+    values = {**defaults, **values}
+    return {name: min(values[name], limit) for name, limit in SMOKE[section].items() if values.get(name)}
+
+
+def limited(config: Mapping[str, Any], classes: Mapping[str, Any]) -> dict[str, dict]:
+    """Return the configuration with no setting above SMOKE, also where it is a default of the section's class."""
+    return variant(config, **{section: limits(section, classes[section], config[section]) for section in SMOKE})

@@ -90,10 +90,11 @@ def facts_of_this_machine() -> dict[str, Any]:
     from rlpyt.utils.launching.affinity import quick_affinity_code
     from rlpyt.utils.launching.machine import read_machine
 
-    machine = read_machine()
+    machine, versions = read_machine(), {package: version_of(package) for package in PACKAGES}
+    versions["torch"] = str(torch.__version__)  # It tells for which CUDA it was built, too.
     return dict(
         python=f"{platform.python_version()} ({platform.python_implementation()})",
-        **{package: version_of(package) for package in PACKAGES},
+        **versions,
         system=platform.platform(),
         processor=processor_name(),
         machine=machine.describe().splitlines(),

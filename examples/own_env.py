@@ -22,24 +22,23 @@ from rlpyt.utils.logging.context import logger_context
 
 
 class Catch(gymnasium.Env):
-    """A ball falls, drifting to the left or right. The return is 1 if the paddle is below it in the end, otherwise -1."""
+    """A ball falls straight down. The return is 1 if the paddle is below it in the end, otherwise -1."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, size: int = 9, render_mode: str | None = None):
         self.size, self.render_mode = size, render_mode
-        self.observation_space = gymnasium.spaces.Box(0, 1, shape=(4,), dtype=np.float32)  # column and row of the ball, its drift, paddle
+        self.observation_space = gymnasium.spaces.Box(0, 1, shape=(3,), dtype=np.float32)  # column and row of the ball, paddle
         self.action_space = gymnasium.spaces.Discrete(3)  # left, stay, right
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)  # Makes self.np_random: draw all random numbers from it, so that equal seeds give equal episodes.
         self.column, self.paddle = self.np_random.integers(self.size, size=2)
-        self.row, self.drift = 0, self.np_random.integers(-1, 2)
+        self.row = 0
         return self._observe(), {}
 
     def step(self, action):
         self.row += 1
-        self.column = (self.column + self.drift) % self.size
         self.paddle = np.clip(self.paddle + action - 1, 0, self.size - 1)
         has_fallen = self.row == self.size - 1
         reward = 0.0 if not has_fallen else 1.0 if self.column == self.paddle else -1.0
@@ -52,7 +51,7 @@ class Catch(gymnasium.Env):
 
     def _observe(self):
         end = self.size - 1
-        return np.array([self.column / end, self.row / end, (self.drift + 1) / 2, self.paddle / end], np.float32)
+        return np.array([self.column / end, self.row / end, self.paddle / end], np.float32)
 
 
 def build(size: int = 9, n_steps: int = 200_000, seed: int | None = None):

@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from rlpyt.models.mlp import ObservationVector
 from rlpyt.spaces.composite import Composite
@@ -112,8 +113,8 @@ def check_flattened(agent: Any, space: Any) -> None:
         space: of observations.
     """
     images = [image for image in images_in(space) if math.prod(image.shape) >= _FEWEST_PIXELS]
-    flattens = any(isinstance(module, ObservationVector) and module.observation_shape == space.shape for module in agent.model.modules())
-    if not images or not flattens:
+    modules = agent.model.modules() if images and isinstance(agent.model, torch.nn.Module) else ()
+    if not any(isinstance(module, ObservationVector) and module.observation_shape == space.shape for module in modules):
         return
     path = next((_WITH_CONVOLUTIONS[cls.__name__] for cls in type(agent).__mro__ if cls.__name__ in _WITH_CONVOLUTIONS), None)
     advice = "Give it a model with convolutions, as ModelCls."
@@ -121,7 +122,7 @@ def check_flattened(agent: Any, space: Any) -> None:
         advice = f"Use {path}, which has convolutions"
         advice += "." if space.shape[0] <= space.shape[2] else ", and let the environment put channels first: [C,H,W]."
     shapes = " and ".join(str(image.shape) for image in images)
-    logger.log(f"Warning: {type(agent).__name__} flattens images of shape {shapes} into a vector, and hardly learns from them. {advice}")
+    logger.warn(f"{type(agent).__name__} flattens images of shape {shapes} into a vector, and hardly learns from them. {advice}")
 
 
 def composite_of(space: Any) -> Composite | None:

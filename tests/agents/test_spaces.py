@@ -175,7 +175,7 @@ def warning(AgentCls, observation, capsys, code="Discrete(3)"):
 @pytest.mark.parametrize("AgentCls", FOR_VECTORS[:2] + [MlpDqnAgent, MlpCatDqnAgent, MlpR2d1Agent], ids=lambda AgentCls: AgentCls.__name__)
 def test_an_agent_that_flattens_images_names_one_that_takes_them(AgentCls, capsys):
     says = warning(AgentCls, IMAGES, capsys)
-    assert f"Warning: {AgentCls.__name__} flattens images of shape (2, 36, 36) into a vector" in says
+    assert f"WARNING: {AgentCls.__name__} flattens images of shape (2, 36, 36) into a vector" in says
     module, _, name = re.search(r"Use ([\w.]+), which has convolutions\.$", says.strip())[1].rpartition(".")
     better = getattr(importlib.import_module(module), name)
     assert better.recurrent == AgentCls.recurrent and warning(better, IMAGES, capsys) == ""

@@ -445,7 +445,7 @@ def format_status(runs: Iterable[RunStatus]) -> str:
     errors: dict[str, list[str]] = {}
     for run in runs:
         if run.state == "failed" and run.error:
-            errors.setdefault(run.error, []).append(run.name)
+            errors.setdefault(str(run.error), []).append(run.name)
     lines += [printable(f"{', '.join(names)}: {error}") for error, names in errors.items()]
     return "\n".join(lines)
 

@@ -355,7 +355,7 @@ def test_a_signal_ends_all_runs_which_save_and_go_on_later(train, tmp_path, mark
     assert code == 128 + number
     assert [run.state for run in experiment_status(exp_dir)] == ["finished", "interrupted", "interrupted", "pending"]
     assert [run.exit_code for run in experiment_status(exp_dir)] == [0, 130, 130, None]
-    assert "4 runs: 1 pending, 1 finished, 2 interrupted." in out and "rerun_experiments" in out
+    assert "4 runs: 1 pending, 1 finished, 2 interrupted." in out and "rlpyt resume" in out
     assert not left_behind(mark)
     code, out, _ = Launcher(tmp_path, "rerun_experiments", exp_dir=exp_dir).wait()
     assert code == 0 and "4 runs: 4 finished." in out and "1 go on/run_0 resumed in slot" in out

@@ -146,9 +146,9 @@ def test_environments_get_actions_within_their_bounds_and_the_batch_keeps_what_w
     for batch in collected.batches:
         chosen, got = batch.agent.action[..., 0], batch.env.env_info.action
         np.testing.assert_array_equal(np.clip(chosen, -1, 1), got)  # Where an environment stands still, both are 0.
+        np.testing.assert_array_equal(batch.agent.prev_action[1:], batch.agent.action[:-1])
     chosen = np.concatenate([batch.agent.action for batch in collected.batches])
     assert (chosen < -1).any() and (chosen > 1).any()
-        np.testing.assert_array_equal(batch.agent.prev_action[1:], batch.agent.action[:-1])
     evaluated = collected.evals[0]
     assert all(info.Got == min(info.Chosen, 1) for info in evaluated) and any(info.Chosen > 1 for info in evaluated)
 

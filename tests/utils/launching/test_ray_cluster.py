@@ -57,7 +57,7 @@ def test_runs_are_placed_on_the_cluster_and_end_as_they_do_here(train, tmp_path,
     assert call["argv"][1:] == ["0slt_1cpu_0saf", str(tmp_path / "exp" / "succeed"), "0", "x y"] and call["resume"] == ""
     assert (tmp_path / "exp" / "succeed" / "run_0" / "stdout.log").read_text() == "to stdout of 0\n"
     out = capsys.readouterr().out
-    assert "4 runs, 2 at a time" in out and "rerun_experiments" in out
+    assert "4 runs, 2 at a time" in out and "rlpyt resume" in out
     with pytest.raises(SystemExit):
         rerun_experiments(tmp_path / "exp")
     assert [len(calls(tmp_path / "exp", do)) for do in ("succeed", "fail")] == [1, 2]

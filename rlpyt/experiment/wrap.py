@@ -28,13 +28,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from rlpyt.experiment.snapshotter import check_snapshot_mode
 from rlpyt.utils import provenance
 from rlpyt.utils.logging import logger
-from rlpyt.utils.logging.context import inside, run_context, torchrun_rank
+from rlpyt.utils.logging.context import inside, make_first_new, run_context, torchrun_rank
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.settings import ANYTHING, COUNT, PATH, checked, shown
@@ -225,7 +226,8 @@ def _run(options: _Options, name: str, passed: dict[str, Any], parameters: dict[
         if options.use_existing_dir:
             log_dir = _log_dir(options, name)
         elif is_writer:
-            log_dir = _make_new_dir(_log_dir(options, name))
+            log_dir = _log_dir(options, name)
+            log_dir = make_first_new(log_dir, (f"{log_dir}_{number}" for number in count(1)))  # No two processes get the same.
         else:  # Which number the first one's got is not known here, and what is there without one is of an earlier run.
             log_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlpyt_rank_"))
         stack.enter_context(_open_log(log_dir, name, parameters, options.snapshot_mode, options.snapshot_gap, options.x_axis))
@@ -258,19 +260,6 @@ def _log_dir(options: _Options, name: str) -> str:
         digest = hashlib.sha256(encoded).hexdigest()[:16]
         name = f"{encoded[: _LONGEST_NAME - 30].decode(errors='ignore')}_{digest}"
     return os.path.abspath(inside(str(_outputs()), os.path.join(options.prefix, name), "prefix/name of wrap_experiment"))
-
-
-def _make_new_dir(path: str) -> str:
-    """Make a directory, with a number appended if there is one already; return its path. No two processes get the same."""
-    number, candidate = 0, path
-    while True:
-        try:
-            os.makedirs(candidate)
-        except FileExistsError:
-            number += 1
-            candidate = f"{path}_{number}"
-        else:
-            return candidate
 
 
 def _record(log_dir: str, passed: list[str], with_archive: bool) -> None:

@@ -155,7 +155,7 @@ def run_context(
         SummaryWriter = logger.get_tf_summary_writer_class() if use_summary_writer else None
         if use_wandb:
             import_wandb()  # or an error, now that nothing has been made
-        run_dir = _make_first_new(run_dir, others)
+        run_dir = make_first_new(run_dir, others)
         message = f"Another run is writing to {run_dir}: {if_taken}"
         stack.enter_context(sole_writer(run_dir, message))
         logger.move_aside(_files_of_run(run_dir))
@@ -243,7 +243,7 @@ def _run_dirs(log_dir, run_ID, override_prefix: bool) -> tuple[str, Iterator[str
     return next(run_dirs), run_dirs
 
 
-def _make_first_new(directory: str, others: Iterable[str]) -> str:
+def make_first_new(directory: str, others: Iterable[str]) -> str:
     """Make the first of these directories that is not there yet, and return its path: `directory`, if all are."""
     for candidate in chain([directory], others):
         with suppress(FileExistsError):

@@ -58,7 +58,8 @@ FIRST_OF_EACH = {name.split()[0]: name for name in reversed(RUNS)}.values()
 def run(name, *args):
     script = EXAMPLES / f"{name.split()[0]}.py"
     if "async" in name and "--smoke" in args:  # With as many threads as a user has, where it mattered.
-        return subprocess.run([sys.executable, str(script), *args], capture_output=True, text=True, timeout=280)
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        return subprocess.run([sys.executable, str(script), *args], capture_output=True, text=True, timeout=280, env=environment)
     return preloaded.run(script, *args, OMP_NUM_THREADS="1")
 
 

@@ -340,7 +340,7 @@ class Trainer:
         """Log in one line what an algorithm with a loop of its own is about to do."""
         args = self._train_args
         parts = [type(self._algo).__name__]
-        parts += [f"{type(part).__name__}" for part in (self._sampler, self._env) if part is not None]
+        parts += [type(part).__name__ for part in (self._sampler, self._env) if part is not None]
         size = "" if args.batch_size is None else f" of {args.batch_size:,} environment steps"
         logger.log(f"{', '.join(parts)}: seed {get_seed()}, epochs {args.start_epoch:,} to {args.n_epochs:,}{size}.")
 
@@ -368,7 +368,8 @@ class Trainer:
             self._epoch_time = time.monotonic()
             with logger.prefix(f"epoch #{epoch} "):
                 yield epoch
-                is_last, row = self._interrupt is not None and self._interrupt.signal is not None, {}
+                is_last = self._interrupt is not None and self._interrupt.signal is not None
+                row = {}
                 self._progress.clear()
                 if self.enable_logging:
                     self.log_diagnostics(args.pause_for_plot)

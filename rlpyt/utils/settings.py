@@ -265,6 +265,7 @@ BY_ANNOTATION = {
     "ndarray": ARRAY,
 }
 
+
 class Ours(NamedTuple):
     """What a setting of other frameworks is here.
 

@@ -41,8 +41,8 @@ class BaseSacAgent(QpgAgent):
         largest = float(action_space.high[0])
         squash = largest if self.action_squash == AUTO else self.action_squash
         if squash is not None and not math.isclose(squash, largest, rel_tol=1e-5):
-            logger.log(
-                f"Warning: {type(self).__name__} takes actions between -{squash} and {squash} (its action_squash), but those of the "
+            logger.warn(
+                f"{type(self).__name__} takes actions between -{squash} and {squash} (its action_squash), but those of the "
                 f"environment go to {largest}: action_squash={AUTO!r} takes as many as there are."
             )
         self.distribution = Gaussian(

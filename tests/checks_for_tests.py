@@ -11,7 +11,9 @@ from pathlib import Path
 
 from rlpyt.cli.checks import NotHere
 
-SLEEP = [sys.executable, "-c", "import time; time.sleep(600)  # started by a check"]
+# The process that imports this first, in that process and in those it starts: several processes run tests at a time.
+_TESTS = os.environ.setdefault("RLPYT_PROCESS_OF_TESTS", str(os.getpid()))
+SLEEP = [sys.executable, "-c", f"import time; time.sleep(600)  # started by a check of the tests in process {_TESTS}"]
 
 
 def works(directory):

@@ -1,5 +1,6 @@
 """Lets tests, and the processes they spawn, import what lies directly under tests/ (``import envs``), and functions of test modules."""
 
+import gc
 import os
 import signal
 import sys
@@ -46,6 +47,11 @@ def pytest_collection_modifyitems(config, items):
     left_out = {item for item in items if item.get_closest_marker("full") and item.path.resolve() not in named}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_runtest_setup(item):
+    """Remove what libraries call in each garbage collection: Python drops the KeyboardInterrupt of a Ctrl-C that comes just then."""
+    gc.callbacks.clear()
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import namedtuple
@@ -335,8 +336,8 @@ class ClosingEnv(FailingEnv):
         self.directory = directory
 
     def close(self) -> None:
-        with open(os.path.join(self.directory, f"{os.getpid()} {id(self)}"), "w"):
-            pass
+        descriptor, _ = tempfile.mkstemp(prefix=f"{os.getpid()} ", dir=self.directory)
+        os.close(descriptor)
         super().close()
 
 

@@ -1,7 +1,7 @@
 """Asynchronous samplers: what they fill their two batches with, and with which parameters."""
 
 import copy
-import os
+import uuid
 
 import numpy as np
 import pytest
@@ -99,7 +99,7 @@ class ClosedEnv(CountingEnv):
         self.directory = directory
 
     def close(self):
-        (self.directory / f"{os.getpid()}-{id(self)}").touch()
+        (self.directory / uuid.uuid4().hex).touch()
 
 
 @pytest.mark.parametrize("kind", kinds(FORKED))

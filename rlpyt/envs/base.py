@@ -11,6 +11,7 @@ import numpy as np
 
 from rlpyt.spaces.base import Space
 from rlpyt.spaces.composite import child_seeds
+from rlpyt.utils.misc import attributes
 
 EnvStep = namedtuple("EnvStep", ["observation", "reward", "done", "env_info"])
 EnvInfo = namedtuple("EnvInfo", [])  # The env_info of an environment that has nothing to tell.
@@ -146,7 +147,7 @@ def fast_reset(env: Any) -> Callable[[Any], None]:
 
 def _defines(env: Any, fast: str, slow: str) -> bool:
     """Say whether method `fast` is defined at least as deep as `slow` in the object or its classes."""
-    for namespace in (getattr(env, "__dict__", {}), *map(vars, type(env).__mro__)):
+    for namespace in (attributes(env), *map(vars, type(env).__mro__)):
         if fast in namespace:
             return True
         if slow in namespace:

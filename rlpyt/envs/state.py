@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.utils.misc import attributes
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
 
 # Parts of a gymnasium environment that do not change while it runs, or that only show it, by the names of their classes.
@@ -63,12 +64,12 @@ def set_gym_state(env: Any, state: list) -> None:
     check_form(state, list, "The state of an environment")
     if len(state) != len(layers):
         raise ValueError(f"The state is of {len(state)} environments in one another, and there are {len(layers)}.")
-    for i, (layer, attributes) in enumerate(zip(layers, state)):
+    for i, (layer, saved) in enumerate(zip(layers, state)):
         if i > 0 and _has_own_state(layer):
-            layer.set_state(_content_of(attributes, "own", type(layer).__qualname__))
+            layer.set_state(_content_of(saved, "own", type(layer).__qualname__))
             continue
-        check_form(attributes, dict, type(layer).__qualname__)
-        for name, entry in attributes.items():
+        check_form(saved, dict, type(layer).__qualname__)
+        for name, entry in saved.items():
             _set_attribute(layer, name, entry)
 
 
@@ -85,7 +86,7 @@ def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
     of_class = getattr(type(layer), name, None) if isinstance(name, str) else None
     if not (isinstance(name, str) and name.isidentifier()) or callable(of_class) or isinstance(of_class, property):
         raise ValueError(f"{where} is no attribute that has a state.")
-    present = vars(layer).get(name)
+    present = attributes(layer).get(name)
     kind = _kind(name, present)
     content = _content_of(entry, kind or "plain", where)
     if kind == "mujoco":
@@ -94,7 +95,7 @@ def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
         generator = from_plain(content, where)
         if not isinstance(generator, np.random.Generator):
             raise ValueError(f"{where} is {shown(generator)}, and not random numbers.")
-        vars(present)["_np_random"] = generator
+        attributes(present)["_np_random"] = generator
     elif kind == "own":
         present.set_state(content)
     elif kind is None:
@@ -106,8 +107,8 @@ def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
 def _layers(env: Any) -> list:
     """Return `env`, what it wraps, and so on inwards, as far as the first that tells its own state, with all that is inside."""
     layers = [env]
-    while "env" in vars(layers[-1]) and (len(layers) == 1 or not _has_own_state(layers[-1])):
-        layers.append(vars(layers[-1])["env"])
+    while "env" in attributes(layers[-1]) and (len(layers) == 1 or not _has_own_state(layers[-1])):
+        layers.append(attributes(layers[-1])["env"])
     return layers
 
 
@@ -120,13 +121,13 @@ def _has_own_state(layer: Any) -> bool:
 def _attributes(layer: Any) -> dict[str, tuple[str, Any]]:
     """What can change of one wrapper, or of the environment itself."""
     state = {}
-    for name, value in vars(layer).items():
+    for name, value in attributes(layer).items():
         where = f"{type(layer).__qualname__}.{name}"
         kind = _kind(name, value)
         if kind == "mujoco":
             state[name] = kind, _mujoco_state(layer.model, value)
         elif kind == "space":
-            if isinstance(generator := vars(value).get("_np_random"), np.random.Generator):
+            if isinstance(generator := attributes(value).get("_np_random"), np.random.Generator):
                 state[name] = kind, to_plain(generator, where)
         elif kind == "own":
             state[name] = kind, value.get_state()
@@ -150,7 +151,7 @@ def _kind(name: str, value: Any) -> str | None:
 
 def _assign(layer: Any, name: str, value: Any) -> None:
     """Set an attribute; arrays in place, since there may be views of them."""
-    present = vars(layer).get(name)
+    present = attributes(layer).get(name)
     if isinstance(value, np.ndarray) and isinstance(present, np.ndarray) and present.flags.writeable:
         if (present.shape, present.dtype) == (value.shape, value.dtype):
             present[...] = value

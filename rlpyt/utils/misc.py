@@ -3,6 +3,8 @@
 import difflib
 import inspect
 import os
+import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -70,6 +72,26 @@ def is_of_rlpyt(*definitions: Any) -> bool:
     """Whether classes, functions and methods are all defined in this package, none of them by its users."""
     package = __package__.partition(".")[0]
     return all(getattr(definition, "__module__", "").partition(".")[0] == package for definition in definitions)
+
+
+_SHARES_KEYS_SLOWLY = (3, 11) <= sys.version_info < (3, 13)
+
+
+def attributes(thing: Any) -> dict[str, Any]:
+    """Return ``thing.__dict__``, an empty dictionary where there is none; methods that read attributes stay as fast as before.
+
+    Python 3.11 and 3.12 keep an object's attributes in a fast array until someone looks at its dictionary. The dictionary that is made
+    then shares its keys with those of other objects, and from then on reading an attribute takes twice as long. With a dictionary that
+    shares nothing it is fast again.
+    """
+    shared = getattr(thing, "__dict__", None)
+    if type(shared) is not dict:
+        return shared if isinstance(shared, dict) else {}
+    if _SHARES_KEYS_SLOWLY and sys.getrefcount(shared) == 3:  # Of the object, this function, and the call: nobody else's.
+        with suppress(TypeError, AttributeError):  # Some types written in C refuse.
+            # One call, during which no other thread sets an attribute.
+            deque(map(object.__setattr__, [thing], ["__dict__"], map(dict, [shared])), maxlen=0)
+    return thing.__dict__
 
 
 def zeros(shape, dtype):

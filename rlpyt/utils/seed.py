@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.utils.misc import attributes
 from rlpyt.utils.plain import check_form, from_plain, set_legacy_state, set_python_state, shown, to_plain
 
 # The codes are part of what a seed means: append to the table, never renumber it.
@@ -178,8 +179,7 @@ def _parts(value: Any) -> list:
     parts: list = []
     if isinstance(value, (list, tuple, deque, dict)) and len(value) <= _LONGEST:
         parts += value.values() if isinstance(value, dict) else value
-    attributes = getattr(value, "__dict__", None)
-    parts += attributes.values() if isinstance(attributes, dict) else []
+    parts += attributes(value).values()
     return parts + _in_slots(value)
 
 

@@ -1,4 +1,6 @@
+import dataclasses
 import os
+import sys
 from functools import partial
 
 import numpy as np
@@ -8,6 +10,7 @@ import torch
 from rlpyt.utils.misc import (
     atomic_link,
     atomic_write,
+    attributes,
     did_you_mean,
     empty,
     extract_sequences,
@@ -165,3 +168,54 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, names, sentence):
     assert did_you_mean(name, names) == sentence
     near = sentence.startswith("Did")
     assert did_you_mean(name, names, otherwise="Look it up.") == (sentence if near else "Look it up.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# attributes
+# ---------------------------------------------------------------------------------------------------------------------
+class WithAttributes:
+    def __init__(self):
+        self.first, self.second = 1, [2]
+
+
+@pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 13), reason="dictionaries of objects are slow in Python 3.11 and 3.12 only")
+def test_looking_at_attributes_leaves_a_dictionary_that_shares_no_keys():
+    looked_at, other = WithAttributes(), WithAttributes()
+    shares, shares_nothing = vars(other), dict(vars(other))
+    assert sys.getsizeof(shares) != sys.getsizeof(shares_nothing)
+    assert sys.getsizeof(attributes(looked_at)) == sys.getsizeof(shares_nothing)
+
+
+def test_attributes_are_those_of_the_object():
+    thing = WithAttributes()
+    found = attributes(thing)
+    assert list(found) == ["first", "second"] and found["second"] is thing.second and found is vars(thing)
+    found["first"] = 5
+    assert thing.first == 5
+    thing.second = 6
+    assert attributes(thing)["second"] == 6 and found["first"] == 5
+
+
+def test_a_dictionary_that_somebody_else_holds_stays_the_same():
+    shared, one, other = dict(x=1), WithAttributes(), WithAttributes()
+    one.__dict__ = other.__dict__ = shared
+    assert attributes(one) is shared and vars(one) is shared
+    one.x = 2
+    assert other.x == 2
+    names = iter(vars(thing := WithAttributes()))  # Whoever goes through them goes on to do so.
+    attributes(thing)["first"] = 7
+    assert list(names) == ["first", "second"] and thing.first == 7
+
+
+@pytest.mark.parametrize("thing", [5, "text", None, (1, 2), object()])
+def test_what_has_no_attributes_of_its_own(thing):
+    assert attributes(thing) == {}
+
+
+def test_attributes_of_a_frozen_one():
+    @dataclasses.dataclass(frozen=True)
+    class Frozen:
+        x: int
+
+    assert attributes(Frozen(3)) == dict(x=3)
+    assert attributes(torch.nn.Linear(1, 1))["in_features"] == 1

@@ -6,7 +6,11 @@ import signal
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("tests", deadline=None)  # Tests are right or wrong, not slow: other programs run as well.
+hypothesis.settings.load_profile("tests")
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # Threads of several tests at a time would wait for each other on the same processors.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -47,6 +51,12 @@ def pytest_collection_modifyitems(config, items):
     left_out = {item for item in items if item.get_closest_marker("full") and item.path.resolve() not in named}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish(session):
+    """Leave what has been imported out of all garbage collections to come: many tests collect, and look through their own objects only."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item):

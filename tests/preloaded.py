@@ -6,6 +6,7 @@ is needed, and ends with this process.
 """
 
 import functools
+import gc
 import json
 import os
 import runpy
@@ -95,6 +96,8 @@ def _serve():
     import numba  # noqa: F401
     import torch._dynamo  # noqa: F401  # As the first step of an optimizer does.
 
+    gc.collect()
+    gc.freeze()  # No process looks through what was imported here, which it would copy by that.
     reply("ready")
     with open(0, "rb", buffering=0, closefd=False) as requests:
         while line := requests.readline():

@@ -31,8 +31,8 @@ class Interrupt:
     """Context in which the first SIGINT or SIGTERM only sets a flag, and the second one raises KeyboardInterrupt.
 
     A training loop looks at the flag between iterations, so that what it saves is consistent. What may take long, or for ever, is done in a
-    block of `abandonable`. On leaving the context the signals do again what they did before, and what the signal has ended becomes a
-    SystemExit with `exit_code`. Outside the main thread, where signals cannot be handled, it does nothing with them. It may be entered
+    block of `abandonable`. On leaving the context the signals do again what they did before, and what the signal has ended becomes the
+    exception of `ended`. Outside the main thread, where signals cannot be handled, it does nothing with them. It may be entered
     again inside itself, which changes nothing.
 
     SystemExit that has not the code of a signal leaves the context as a RuntimeError: what calls sys.exit() while a run trains, such as a
@@ -91,7 +91,9 @@ class Interrupt:
             if isinstance(error, KeyboardInterrupt):
                 with suppress(Exception):  # Whoever reads may be gone by the same signal.
                     traceback.print_exception(error)
-            raise SystemExit(self.exit_code) from None
+            raise self.ended() from None
+        if isinstance(error, SystemExit) and self.signal is not None and error.code == self.exit_code:
+            raise self.ended() from None
         if isinstance(error, SystemExit) and error.code not in [128 + number for number in self.signals]:
             code = "" if error.code is None else repr(error.code)
             raise RuntimeError(f"sys.exit({code}) was called before the end of the run.") from error
@@ -105,6 +107,16 @@ class Interrupt:
     def exit_code(self) -> int:
         """What a shell expects of a process that ended because of the signal."""
         return 128 + (self.signal or 0)
+
+    def ended(self) -> BaseException:
+        """Return what to raise when the run has ended by the signal.
+
+        That is SystemExit with `exit_code`. After Ctrl-C in an interactive session or a notebook it is KeyboardInterrupt, since SystemExit
+        would end the session, too.
+        """
+        if self.signal == signal.SIGINT and _is_interactive():
+            return KeyboardInterrupt("The run has ended by Ctrl-C.")
+        return SystemExit(self.exit_code)
 
     @property
     def is_overdue(self) -> bool:

@@ -105,7 +105,7 @@ class SyncRlMixin:
             else:
                 self._launch_and_train()
         if interrupt.signal is not None:  # It came when the training was over.
-            raise SystemExit(interrupt.exit_code)
+            raise interrupt.ended()
 
     def _launch_and_train(self) -> None:
         """Start the other ranks, if there are any, which meet this one at a file."""

@@ -333,7 +333,7 @@ class Trainer:
         if self._snapshotter.is_writer and os.path.exists(os.path.join(directory, PROGRESS)):
             show_commands([f"rlpyt plot {shlex.quote(os.fspath(directory))}"])
         if self._interrupt.signal is not None:
-            raise SystemExit(self._interrupt.exit_code)
+            raise self._interrupt.ended()
         return value
 
     def _tell_settings(self) -> None:

@@ -216,6 +216,26 @@ def test_where_an_evaluation_hangs_the_iteration_before_it_is_the_last_one(tmp_p
     assert len(rows) == 1 + 2
 
 
+@pytest.mark.parametrize("number, ended", [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_session_goes_on_after_ctrl_c_in_a_run(number, ended, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # As in an interactive session, which SystemExit ends.
+    runner = build(SerialSampler, tmp_path / "never", n_steps=10**9, hooks=[lambda runner, row: os.kill(os.getpid(), number)])
+    runner.sampler.env_kwargs = dict(fail_in="nothing")
+    with logger_context(str(tmp_path), 0, "test", snapshot_mode="last") as run_dir, pytest.raises(ended):
+        runner.train()
+    assert torch.load(f"{run_dir}/params.pkl", weights_only=True)["cum_steps"] == 100
+    assert "finishing this iteration" in capsys.readouterr().out
+
+
+def test_a_session_goes_on_after_a_second_ctrl_c(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with pytest.raises(KeyboardInterrupt), Interrupt(lambda: None, says=None, hurry=30):
+        press()
+        press(after=0.6)
+        time.sleep(60)
+    assert "time.sleep(60)" in capsys.readouterr().err
+
+
 def wait_for(path):
     while not path.exists():
         time.sleep(0.05)

@@ -14,7 +14,6 @@ from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.cli.scripts import command_line
 from rlpyt.envs.contract import check_env
-from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.experiments.smoke import tiny
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -75,7 +74,7 @@ def build(size: int = 9, n_steps: int = 200_000, seed: int | None = None):
 
 def build_and_train(run_ID: int = 0, *, size: int = 9, log_dir: str = "own_env", smoke: bool = False, **settings):
     """Train, and return the directory of the run. Further settings are those of `build`."""
-    check_env(lambda **kwargs: GymEnvWrapper(Catch(**kwargs)), dict(size=size))  # Wrapped, as samplers do it by themselves.
+    check_env(Catch, dict(size=size))
     runner = build(size, **settings)
     if smoke:
         runner = tiny(runner)

@@ -11,6 +11,7 @@ Nothing here needs a test framework.
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import fast_reset, fast_step, horizon_of, write_observation
+from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 
 SENTINEL_BYTE = 0xA5  # what memory holds that must not be written, and that must be overwritten
@@ -34,6 +36,8 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
     episodes whatever happened before; that `step_into` and `reset_into` do the same as `step` and `reset` and write nothing else; that
     stepping leaves the action alone; and that `close` can be called twice. Choose `n_steps` so that some episodes end.
 
+    An environment of Gymnasium is wrapped first, as samplers do it by themselves.
+
     Half of the actions are extreme: as a wide Gaussian would draw them, and clipped to the bounds of their space, as samplers do it.
 
     Raises:
@@ -43,7 +47,7 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
         UserWarning: an environment of Gymnasium has keys in info that are not there at the first step, and therefore not in env_info.
     """
     env_kwargs = {} if env_kwargs is None else env_kwargs
-    env, twin = EnvCls(**env_kwargs), EnvCls(**env_kwargs)
+    env, twin = _steppable(EnvCls(**env_kwargs)), _steppable(EnvCls(**env_kwargs))
     left_out = env.watch_info() if hasattr(env, "watch_info") else set()
     try:
         _check_spaces(env)
@@ -62,6 +66,11 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
             "GymEnvWrapper(EnvInfoWrapper(env, dict(key=0.0))).",
             stacklevel=2,
         )
+
+
+def _steppable(env: Any) -> Any:
+    gymnasium = sys.modules.get("gymnasium")  # Without it, no environment is one of its.
+    return GymEnvWrapper(env) if gymnasium is not None and isinstance(env, gymnasium.Env) else env
 
 
 def _check_spaces(env: Any) -> None:

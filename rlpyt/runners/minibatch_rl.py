@@ -219,6 +219,11 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.log_interval_itrs = max(self.log_interval_steps // self.itr_batch_size, 1)
         n_itr = -(-self.n_steps // self.itr_batch_size)
         self.n_itr = -(-n_itr // self.log_interval_itrs) * self.log_interval_itrs
+        if self.log_interval_itrs > n_itr:
+            logger.warn(
+                f"log_interval_steps={int(self.log_interval_steps):,} is more than n_steps={int(self.n_steps):,}, which is rounded up to "
+                f"whole intervals: the run takes {self.n_itr * self.itr_batch_size:,} steps. For fewer, make the interval shorter."
+            )
         logger.log(
             f"Running {self.n_itr:,} iterations of {self.itr_batch_size:,} environment steps, with a row of the log after every "
             f"{self.log_interval_itrs:,}."
@@ -301,7 +306,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
                 logger.log(COMPLETE)
             tell_next(self)
         if interrupt.signal is not None:
-            raise SystemExit(interrupt.exit_code)
+            raise interrupt.ended()
 
     def _forget_earlier_training(self) -> None:
         """Begin `train` as if it were the first time."""

@@ -10,6 +10,7 @@ from pages import script
 from tiers import examples, processes, thinned
 
 from rlpyt.cli import COMMANDS, make_parser
+from rlpyt.utils.settings import NAMES_ELSEWHERE
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("docs/**/*.md")] if "_build" not in path.parts)
@@ -72,3 +73,25 @@ def test_command_lines_are_understood(where, line):
 
 def test_there_are_command_lines():
     assert {"docs/launching.md", "rlpyt plot --help"} <= {where for where, _ in command_lines()}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names of other frameworks
+# ---------------------------------------------------------------------------------------------------------------------
+COMING_FROM = (ROOT / "docs" / "coming_from.md").read_text()
+SETTING = re.compile(r"`([A-Za-z_]+)(?:=[^`]*)?`")
+TRANSLATED = [tuple(line.strip("|").split("|"))[:3] for line in COMING_FROM.splitlines() if line.startswith("| `") and line.count("|") == 5]
+
+
+@pytest.mark.parametrize("row", TRANSLATED, ids=lambda row: row[2].strip())
+def test_the_page_translates_names_as_error_messages_do(row):
+    *elsewhere, here = row
+    for setting in SETTING.findall(" ".join(elsewhere)):
+        ours = NAMES_ELSEWHERE.get(setting)
+        names = {setting} if ours is None else {setting, ours.name, ours.or_else}
+        assert names & set(re.findall(r"\w+", here)), setting
+
+
+def test_the_page_has_the_names_that_error_messages_translate():
+    variants = {"minibatch_size", "n_workers", "num_workers"}  # Of older versions, and of neither.
+    assert {setting for setting in NAMES_ELSEWHERE if not re.search(rf"\b{setting}\b", COMING_FROM)} == variants

@@ -164,6 +164,14 @@ def test_steps_are_rounded_up_to_whole_logging_intervals(tmp_path):
     assert train(tmp_path, n_steps=101)[1].n_itr == 10
 
 
+def test_that_a_logging_interval_is_longer_than_the_run_is_said(tmp_path, capsys):
+    assert train(tmp_path, n_steps=60)[1].n_itr == 5
+    said = "log_interval_steps=100 is more than n_steps=60, which is rounded up to whole intervals: the run takes 100 steps."
+    assert said in capsys.readouterr().out
+    train(tmp_path, n_steps=101)
+    assert "is more than n_steps" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "mode, files",
     [("none", []), ("all", ["itr_19.pkl", "itr_4.pkl", "itr_9.pkl"]), ("last", ["params.pkl", "params_previous.pkl"])],

@@ -31,8 +31,8 @@ def pytest_addoption(parser):
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Run three tests at a time, since many of them wait for processes; one, in this very process, where files are named."""
-    return 0 if _named_files(config) or config.option.usepdb else 3
+    """Run four tests at a time, since many of them wait for processes; one, in this very process, where files are named."""
+    return 0 if _named_files(config) or config.option.usepdb else 4
 
 
 def _named_files(config):

@@ -23,9 +23,12 @@ import dataclasses
 import json
 import platform
 import shlex
+import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -67,12 +70,13 @@ def print_checks(as_json: bool) -> int:
 
     start, ended = time.monotonic(), []
     width = max(len(check.name) for check in checks.CHECKS) + 2
-    for result in checks.results(checks.CHECKS):
-        ended.append(result)
-        if not as_json:
-            read_on = f" Read on in {checks.where_to_read_on()}" if result.status == checks.FAILED else ""
-            show(f"{result.name:{width}}{result.status:9}{printable(result.detail)}{read_on}")
-            sys.stdout.flush()
+    with ended_by_sigterm():
+        for result in checks.results(checks.CHECKS):
+            ended.append(result)
+            if not as_json:
+                read_on = f" Read on in {checks.where_to_read_on()}" if result.status == checks.FAILED else ""
+                show(f"{result.name:{width}}{result.status:9}{printable(result.detail)}{read_on}")
+                sys.stdout.flush()
     counts = Counter(result.status for result in ended)
     if as_json:
         print(json.dumps([dataclasses.asdict(result) for result in ended], indent=2))
@@ -81,6 +85,16 @@ def print_checks(as_json: bool) -> int:
         counted = ", ".join(f"{counts[status]} {words}" for status, words in parts.items() if counts[status])
         show(f"\n{counted}, in {time.monotonic() - start:.0f} s.")
     return int(counts[checks.FAILED] > 0)
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM raises SystemExit in this block, so that the checks in progress end, and their files are removed, as after Ctrl-C."""
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def facts_of_this_machine() -> dict[str, Any]:

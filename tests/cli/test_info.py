@@ -1,7 +1,10 @@
 """rlpyt info."""
 
 import json
+import os
 import platform
+import signal
+import threading
 
 import checks_for_tests
 import numpy
@@ -129,6 +132,15 @@ def test_what_a_check_leaves_is_ended_and_so_is_what_nobody_waits_for(no_process
     unfinished = results([Check("works", checks_for_tests.works), Check("hangs", checks_for_tests.hangs)], at_once=2)
     assert next(unfinished).status == OK
     unfinished.close()
+
+
+@processes
+@pytest.mark.timeout(120)
+def test_sigterm_ends_the_checks_in_progress(rlpyt, of_tests, no_process_is_left):
+    of_tests("works", "hangs")
+    timer = threading.Timer(2, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    assert rlpyt("info", "--check")[0] == 143 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_what_is_not_installed_is_not_tried(rlpyt, monkeypatch):

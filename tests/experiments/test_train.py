@@ -120,7 +120,7 @@ def test_settings_of_base_classes_are_taken():
 def test_tiny_runs_limit_the_defaults_of_base_classes_too():
     classes = dict(algo=train.load_class("rlpyt.algos.dqn.cat_dqn.CategoricalDQN"), runner=MinibatchRl, sampler=SerialSampler)
     tiny = train.limited(dict(algo={}, runner=dict(n_steps=1e6), sampler=dict(batch_T=5, batch_B=9)), classes)
-    assert tiny["algo"] == dict(min_steps_learn=128, replay_size=2048)
+    assert tiny["algo"] == dict(batch_size=32, replay_ratio=8, min_steps_learn=256, replay_size=2048)
     assert tiny["runner"] == dict(n_steps=512, log_interval_steps=256)
     assert tiny["sampler"] == dict(batch_T=5, batch_B=4, max_decorrelation_steps=10)
 

@@ -52,10 +52,10 @@ class Mutant(NamedTuple):
 MUTANTS = [
     # --- algos ---------------------------------------------------------------------------------------------------------
     Mutant(
-        "algos/utils.py",
+        "returns.py",
         "ended_before[1:] = torch.cumsum(flags[:-1], dim=0).clamp_(max=1)",
         "ended_before[:] = torch.cumsum(flags, dim=0).clamp_(max=1)",
-        "algos/test_utils.py",
+        "test_returns.py",
         "the last step of an episode is not valid",
     ),
     Mutant(
@@ -301,7 +301,7 @@ MUTANTS = [
         "utils/kernels.py",
         "y += zero if done[t, j] else discount * gae_lambda * following[j]",
         "y += zero if done[t, j] else gae_lambda * following[j]",
-        "algos/test_utils.py",
+        "test_returns.py",
         "advantages are not discounted",
     ),
     # --- samplers ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import torch
 from rlpyt.algos.base import RlAlgorithm, read_opt_info
 from rlpyt.algos.cuda_graph import GraphedUpdate
 from rlpyt.algos.hyperparameters import OF_REPLAY
-from rlpyt.algos.utils import valid_from_done
 from rlpyt.replays.async_ import has_priorities
 from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, unknown_fields
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
@@ -25,6 +24,7 @@ from rlpyt.replays.non_sequence.frame import (
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
+from rlpyt.returns import valid_from_done
 from rlpyt.samplers.collections import as_recorded
 from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.algos.utils import discount_return_n_step
 from rlpyt.replays.base import BESIDE_STEPS, EXAMPLE, BaseReplayBuffer, unknown_fields, without
 from rlpyt.replays.batches import BatchMemory, pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.draws import is_ours
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
+from rlpyt.returns import discount_return_n_step
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer, torchify_buffer
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.plain import NATURAL, check_form

@@ -232,7 +232,7 @@ def tree_draw(tree, levels, B, size, first, unique, u, ids, T_idxs, B_idxs, prio
 
 @kernel
 def discount_return(reward, done, bootstrap, discount, timeout, value, timeout_value, return_):
-    """Write the returns of `rlpyt.algos.utils.discount_return_tl`; `bootstrap` is [N].
+    """Write the returns of `rlpyt.returns.discount_return_tl`; `bootstrap` is [N].
 
     One of `value` and `timeout_value` is None, or all three are that have to do with timeouts.
     """
@@ -252,7 +252,7 @@ def discount_return(reward, done, bootstrap, discount, timeout, value, timeout_v
 def generalized_advantage_estimation(
     reward, value, done, bootstrap, discount, gae_lambda, timeout, timeout_value, advantage, return_
 ):
-    """Write what `rlpyt.algos.utils.generalized_advantage_estimation_tl` returns; `bootstrap` is [N], both timeouts may be None."""
+    """Write what `rlpyt.returns.generalized_advantage_estimation_tl` returns; `bootstrap` is [N], both timeouts may be None."""
     T, N = reward.shape
     zero = reward.dtype.type(0)
     following = np.zeros_like(bootstrap)  # A_{t+1}
@@ -273,7 +273,7 @@ def generalized_advantage_estimation(
 
 @kernel
 def discount_return_n_step(reward, done, n_step, discount, return_, done_n):
-    """Write the first ``len(return_)`` rows of what `rlpyt.algos.utils.discount_return_n_step` returns, from [T,N] of reward and done."""
+    """Write the first ``len(return_)`` rows of what `rlpyt.returns.discount_return_n_step` returns, from [T,N] of reward and done."""
     T, N = reward.shape
     for t in range(len(return_)):
         return_[t], done_n[t] = 0, False

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from common import median, ratio, rounds, seconds
 
-from rlpyt.algos.utils import (
+from rlpyt.returns import (
     discount_return,
     discount_return_n_step,
     discount_return_tl,

@@ -11,7 +11,6 @@ import torch
 
 from rlpyt.algos.dqn.dqn import DQN, OF_DQN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
 from rlpyt.algos.replay import is_frame_stack
-from rlpyt.algos.utils import discount_return_n_step, valid_from_done
 from rlpyt.replays.sequence.frame import (
     AsyncPrioritizedSequenceReplayFrameBuffer,
     AsyncUniformSequenceReplayFrameBuffer,
@@ -20,6 +19,7 @@ from rlpyt.replays.sequence.frame import (
 )
 from rlpyt.replays.sequence.prioritized import AsyncPrioritizedSequenceReplayBuffer, PrioritizedSequenceReplayBuffer
 from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
+from rlpyt.returns import discount_return_n_step, valid_from_done
 from rlpyt.samplers.collections import as_recorded
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import namedarraytuple

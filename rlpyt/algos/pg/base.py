@@ -10,9 +10,9 @@ import torch
 from rlpyt.agents.base import AgentInputs, null_after_done, uses_prev_action
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.optimizers import make_optimizer
-from rlpyt.algos.utils import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.returns import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
 from rlpyt.samplers.collections import as_recorded
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.tensor import valid_mean

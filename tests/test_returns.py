@@ -3,8 +3,8 @@ import oracles
 import pytest
 import torch
 
-from rlpyt.algos import utils
-from rlpyt.algos.utils import (
+from rlpyt import returns
+from rlpyt.returns import (
     discount_return,
     discount_return_n_step,
     discount_return_tl,
@@ -182,7 +182,7 @@ def tensors_of(result):
 def test_what_other_devices_compute_equals_the_kernels(name, monkeypatch):
     arguments = [torch.as_tensor(x) for x in random_batch(1)]
     expected = tensors_of(ALL_FUNCTIONS[name](*arguments))
-    monkeypatch.setattr(utils, "_in_cpu_memory", lambda x: False)
+    monkeypatch.setattr(returns, "_in_cpu_memory", lambda x: False)
     for result, right in zip(tensors_of(ALL_FUNCTIONS[name](*arguments)), expected):
         torch.testing.assert_close(result, right)
 
@@ -262,7 +262,7 @@ def test_no_gradient_is_asked_of_values_that_have_one():
 
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_what_does_not_have_the_shape_of_the_rewards_is_refused(monkeypatch, on_gpu):
-    monkeypatch.setattr(utils, "_in_cpu_memory", lambda x: not on_gpu)
+    monkeypatch.setattr(returns, "_in_cpu_memory", lambda x: not on_gpu)
     reward, done, last = torch.ones(4, 3), torch.zeros(4, 3, dtype=torch.bool), torch.zeros(3)
     for wrong in (done[:3], done[:, :1], done[:, 0]):
         with pytest.raises(ValueError, match=r"done has shape .* must have that of reward, \(4, 3\)"):
@@ -279,9 +279,16 @@ def test_what_does_not_have_the_shape_of_the_rewards_is_refused(monkeypatch, on_
 
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_the_bootstrap_value_is_not_even_looked_at_where_the_last_step_is_done(monkeypatch, on_gpu):
-    monkeypatch.setattr(utils, "_in_cpu_memory", lambda x: not on_gpu)
+    monkeypatch.setattr(returns, "_in_cpu_memory", lambda x: not on_gpu)
     reward, done = torch.ones(3, 2), torch.tensor([[False, False], [False, False], [True, False]])
     last = torch.tensor([float("nan"), 2.0])
     assert discount_return(reward, done, last, 0.5).tolist() == [[1.75, 2.0], [1.5, 2.0], [1.0, 2.0]]
     advantage, return_ = generalized_advantage_estimation(reward, torch.zeros(3, 2), done, last, 0.5, 1.0)
     assert return_.tolist() == [[1.75, 2.0], [1.5, 2.0], [1.0, 2.0]]
+
+
+def test_scripts_find_them_in_the_documented_place_too():
+    from rlpyt.algos import utils
+
+    public = {name for name, value in vars(returns).items() if getattr(value, "__module__", "") == "rlpyt.returns" and name[0] != "_"}
+    assert len(public) == 6 and all(getattr(utils, name) is getattr(returns, name) for name in public)

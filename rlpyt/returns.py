@@ -1,0 +1,362 @@
+"""Returns, advantages and validity of time-major batches: pure functions of arrays.
+
+All functions take torch tensors or numpy arrays with leading dimension ``[T]`` and any trailing dimensions,
+usually ``[T,B]``, and return the same kind. No gradient flows through any of them. The recursions run
+backwards over the rows: in memory of the CPU by a kernel, all at once, and in that of a GPU by operations of
+torch on one row after the other.
+
+In all of them an episode ends where `done` is True. Where the end is a truncation (`timeout`, which implies
+`done`) the sum of rewards still stops, but the value of what would have followed takes its place; where it is
+a termination nothing does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlpyt.utils.lazy import LazyModule
+
+kernels = LazyModule("rlpyt.utils.kernels")
+
+Array = Any  # A torch tensor or a numpy array.
+
+
+def discount_return(
+    reward: Array, done: Array, bootstrap_value: Array, discount: float, return_dest: Array | None = None
+) -> Array:
+    """Discounted sum of rewards until the episode's end, bootstrapped at the end of the batch.
+
+    ``G_t = r_t + γ (1 - d_t) G_{t+1}``, ``G_T = bootstrap_value``.
+
+    Args:
+        reward: [T,...].
+        done: [T,...], bool (or 0 and 1).
+        bootstrap_value: [1,...] or [...], the value of what follows the last row; ignored where that row is
+            done.
+        discount: γ.
+        return_dest: [T,...], written to and returned, if given.
+
+    Returns:
+        Returns [T,...].
+    """
+    return discount_return_tl(reward, done, bootstrap_value, discount, None, None, return_dest)
+
+
+def generalized_advantage_estimation(
+    reward: Array,
+    value: Array,
+    done: Array,
+    bootstrap_value: Array,
+    discount: float,
+    gae_lambda: float,
+    advantage_dest: Array | None = None,
+    return_dest: Array | None = None,
+) -> tuple[Array, Array]:
+    """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438).
+
+    ``δ_t = r_t + γ (1 - d_t) V_{t+1} - V_t`` and ``A_t = δ_t + γ λ (1 - d_t) A_{t+1}``, with ``V_T = bootstrap_value`` and
+    ``A_T = 0``.
+
+    Args:
+        value: [T,...], V(s_t).
+        gae_lambda: λ.
+        advantage_dest: [T,...], written to and returned, if given.
+        reward, done, bootstrap_value, discount, return_dest: as in `discount_return`.
+
+    Returns:
+        Advantages A and returns A + V, both [T,...].
+    """
+    return generalized_advantage_estimation_tl(
+        reward, value, done, bootstrap_value, discount, gae_lambda, None, advantage_dest, return_dest
+    )
+
+
+def discount_return_tl(
+    reward: Array,
+    done: Array,
+    bootstrap_value: Array,
+    discount: float,
+    timeout: Array | None,
+    value: Array | None,
+    return_dest: Array | None = None,
+    timeout_value: Array | None = None,
+) -> Array:
+    """Like `discount_return`, but the end of an episode by time limit is bootstrapped.
+
+    Where `timeout`, ``G_t = r_t + γ V(final observation)`` if that value is given as `timeout_value`. Otherwise the only
+    estimate there is takes the place of the return, ``G_t = V_t``, and the step itself teaches nothing: leave it out
+    of the loss.
+
+    Args:
+        timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well); None means nowhere.
+        value: [T,...], V(s_t); used only where `timeout` without `timeout_value`.
+        timeout_value: [T,...], value of the observation that ended the episode; used only where `timeout`.
+        reward, done, bootstrap_value, discount, return_dest: as in `discount_return`.
+
+    Returns:
+        Returns [T,...].
+
+    Raises:
+        ValueError: shapes differ, or `timeout` comes without either value.
+    """
+    _check_shapes(reward, done=done, timeout=timeout, value=value, timeout_value=timeout_value)
+    if timeout is not None and value is None and timeout_value is None:
+        raise ValueError("Where episodes were truncated (timeout), returns need timeout_value, or else value: give one of them.")
+    if not _in_cpu_memory(reward):
+        return_ = _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, value, timeout_value)
+        return _deliver(return_, reward, return_dest)
+    if timeout is None or timeout_value is not None:
+        value = None
+    if timeout is None:
+        timeout_value = None
+    dtype = _float_dtype(reward)
+    r = _rows(reward, dtype)
+    return_ = np.empty_like(r)
+    kernels.discount_return(
+        r,
+        _rows(done, bool),
+        _row(bootstrap_value, reward, dtype),
+        dtype.type(discount),
+        _rows(timeout, bool),
+        _rows(value, dtype),
+        _rows(timeout_value, dtype),
+        return_,
+    )
+    return _deliver(return_, reward, return_dest)
+
+
+def generalized_advantage_estimation_tl(
+    reward: Array,
+    value: Array,
+    done: Array,
+    bootstrap_value: Array,
+    discount: float,
+    gae_lambda: float,
+    timeout: Array | None,
+    advantage_dest: Array | None = None,
+    return_dest: Array | None = None,
+    timeout_value: Array | None = None,
+) -> tuple[Array, Array]:
+    """Like `generalized_advantage_estimation`, but the end of an episode by time limit is bootstrapped.
+
+    Where `timeout`, ``δ_t = r_t + γ V(final observation) - V_t`` if that value is given as `timeout_value`. Otherwise
+    ``δ_t = 0``, so that the return is V_t and the step itself teaches nothing: leave it out
+    of the loss.
+
+    Args:
+        timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well); None means nowhere.
+        timeout_value: [T,...], value of the observation that ended the episode; used only where `timeout`.
+        reward, value, done, bootstrap_value, discount, gae_lambda, advantage_dest, return_dest: as in
+            `generalized_advantage_estimation`.
+
+    Returns:
+        Advantages A and returns A + V, both [T,...].
+    """
+    _check_shapes(reward, value=value, done=done, timeout=timeout, timeout_value=timeout_value)
+    if not _in_cpu_memory(reward):
+        advantage, return_ = _generalized_advantage_estimation_by_torch(
+            reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value
+        )
+        return _deliver(advantage, reward, advantage_dest), _deliver(return_, reward, return_dest)
+    if timeout is None:
+        timeout_value = None
+    dtype = _float_dtype(reward)
+    r = _rows(reward, dtype)
+    advantage, return_ = np.empty_like(r), np.empty_like(r)
+    kernels.generalized_advantage_estimation(
+        r,
+        _rows(value, dtype),
+        _rows(done, bool),
+        _row(bootstrap_value, reward, dtype),
+        dtype.type(discount),
+        dtype.type(gae_lambda),
+        _rows(timeout, bool),
+        _rows(timeout_value, dtype),
+        advantage,
+        return_,
+    )
+    return _deliver(advantage, reward, advantage_dest), _deliver(return_, reward, return_dest)
+
+
+def discount_return_n_step(
+    reward: Array,
+    done: Array,
+    n_step: int,
+    discount: float,
+    return_dest: Array | None = None,
+    done_n_dest: Array | None = None,
+    do_truncated: bool = False,
+) -> tuple[Array, Array]:
+    """Discounted sum of the next n rewards of the episode, without bootstrapping.
+
+    ``R_t = Σ_{k<n} γ^k r_{t+k} Π_{j<k} (1 - d_{t+j})``; ``done_n_t`` says whether any of ``d_t .. d_{t+n-1}`` is True.
+
+    Args:
+        n_step: n.
+        do_truncated: if True, also return the last n-1 rows, whose sums stop at the end of the given rewards.
+        return_dest, done_n_dest: written to and returned, if given.
+        reward, done, discount: as in `discount_return`.
+
+    Returns:
+        Returns and done_n (of done's dtype), both [T,...] if `do_truncated`, else [T-n+1,...].
+
+    Raises:
+        ValueError: n_step < 1, or fewer than n_step rows and not `do_truncated`; or shapes differ.
+    """
+    _check_shapes(reward, done=done)
+    T = len(reward)
+    if n_step < 1 or (n_step > T and not do_truncated):
+        raise ValueError(f"n_step={n_step} must be at least 1 and, unless do_truncated, at most the {T} rows of reward.")
+    rows = T if do_truncated else T - n_step + 1
+    if not _in_cpu_memory(reward):
+        return_, done_n = _discount_return_n_step_by_torch(reward, done, n_step, discount, rows)
+        return _deliver(return_, reward, return_dest), _deliver(done_n, done, done_n_dest)
+    dtype = _float_dtype(reward)
+    r = _rows(reward, dtype)
+    return_, done_n = np.empty((rows, r.shape[1]), dtype), np.empty((rows, r.shape[1]), bool)
+    kernels.discount_return_n_step(r, _rows(done, bool), n_step, dtype.type(discount), return_, done_n)
+    return _deliver(return_, reward, return_dest), _deliver(done_n, done, done_n_dest)
+
+
+def valid_from_done(done: Array) -> Array:
+    """Return a float32 mask [T,...]: 1 up to and including the first `done` along the leading dimension, 0 after it."""
+    flags = torch.as_tensor(done).to(torch.float32)
+    ended_before = torch.zeros_like(flags)
+    ended_before[1:] = torch.cumsum(flags[:-1], dim=0).clamp_(max=1)
+    valid = 1 - ended_before
+    return valid if isinstance(done, torch.Tensor) else valid.numpy()
+
+
+def _check_shapes(reward: Array, **others: Array | None) -> None:
+    """Raise ValueError if one of the arrays that are given has not the shape of `reward`; kernels do not look where they read."""
+    for name, array in others.items():
+        if array is not None and tuple(array.shape) != tuple(reward.shape):
+            raise ValueError(f"{name} has shape {tuple(array.shape)}, and must have that of reward, {tuple(reward.shape)}.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory of the CPU
+# ---------------------------------------------------------------------------------------------------------------------
+def _in_cpu_memory(x: Array) -> bool:
+    return not isinstance(x, torch.Tensor) or x.is_cpu
+
+
+def _float_dtype(x: Array) -> np.dtype:
+    """Return the dtype that returns of rewards `x` are computed in."""
+    return np.dtype(np.float64 if x.dtype in (torch.float64, np.float64) else np.float32)
+
+
+def _numpy(x: Array, dtype: Any) -> np.ndarray:
+    """Return `x` as a contiguous numpy array of `dtype`, the same memory if it is one already."""
+    if isinstance(x, torch.Tensor):
+        x = (x.float() if x.dtype is torch.bfloat16 else x).numpy(force=True)  # numpy does not know bfloat16.
+    return np.asarray(x, dtype, order="C")
+
+
+def _rows(x: Array | None, dtype: Any) -> np.ndarray | None:
+    """Return `x` [T,...] as an array [T,N]."""
+    if x is None:
+        return None
+    x = _numpy(x, dtype)
+    return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
+def _row(bootstrap_value: Array, like: Array, dtype: Any) -> np.ndarray:
+    """Return the bootstrap value of rows ``like[t]`` as an array [N], whether given as [1,...], [...] or a number."""
+    value = _numpy(bootstrap_value, dtype)
+    if value.ndim == like.ndim and len(value) == 1:
+        value = value[0]
+    if value.shape != like.shape[1:]:
+        value = np.broadcast_to(value, like.shape[1:])
+    return value.reshape(-1)
+
+
+def _deliver(result: Array, like: Array, destination: Array | None) -> Array:
+    """Return a result [T,N], or [T,...], in the destination, or else as the kind of array that `like` [T',...] is.
+
+    Its dtype is that of `like`, except that what was computed from integers remains in a floating one.
+    """
+    if isinstance(like, torch.Tensor):
+        if isinstance(result, np.ndarray):
+            result = torch.from_numpy(result)
+        convert = like.is_floating_point() or result.dtype is torch.bool
+        result = result.to(like.dtype) if convert else result
+    elif like.dtype.kind == "f" or result.dtype == bool:
+        result = result.astype(like.dtype, copy=False)
+    result = result.reshape(result.shape[:1] + like.shape[1:])
+    if destination is None:
+        return result
+    destination[...] = result
+    return destination
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory of a GPU
+# ---------------------------------------------------------------------------------------------------------------------
+def _floating(x: Array, like: torch.Tensor) -> torch.Tensor:
+    """Return `x` as a tensor without gradient, in the dtype that returns are computed in."""
+    return torch.as_tensor(x, device=like.device).detach().to(torch.float64 if like.dtype is torch.float64 else torch.float32)
+
+
+def _bootstrap_row(bootstrap_value: Array, reward: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
+    """Return the bootstrap value as one row, ``[B]``, whether given as ``[1,B]``, ``[B]`` or a number; 0 where it does not count."""
+    value = _floating(bootstrap_value, like=reward)
+    if value.dim() == reward.dim() and len(value) == 1:
+        value = value[0]
+    return torch.where(done[-1].bool(), 0, value.expand(reward.shape[1:]))
+
+
+def _backward_sum(x: torch.Tensor, decay: torch.Tensor, last: torch.Tensor | float) -> torch.Tensor:
+    """Overwrite ``x[t]`` with ``y[t] = x[t] + decay[t] * y[t+1]``, where ``y[T] = last``."""
+    y = last
+    for row, factor in zip(reversed(x.unbind()), reversed(decay.unbind()), strict=True):
+        y = row.add_(factor * y)
+    return x
+
+
+def _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, value, timeout_value):
+    """`discount_return_tl` of tensors on a GPU."""
+    return_ = _floating(reward, like=reward).clone()
+    if timeout is not None:
+        timeout = timeout.bool()
+        if timeout_value is not None:
+            return_ += discount * torch.where(timeout, _floating(timeout_value, like=reward), 0)
+        else:
+            return_ = torch.where(timeout, _floating(value, like=reward), return_)
+    decay = discount * (~done.bool()).to(return_.dtype)
+    return _backward_sum(return_, decay, _bootstrap_row(bootstrap_value, return_, done))
+
+
+def _generalized_advantage_estimation_by_torch(
+    reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value
+):
+    """`generalized_advantage_estimation_tl` of tensors on a GPU."""
+    reward = _floating(reward, like=reward)
+    value = _floating(value, like=reward)
+    alive = (~done.bool()).to(reward.dtype)
+    next_value = torch.cat([value[1:], _bootstrap_row(bootstrap_value, reward, done)[None]]) * alive
+    if timeout is not None and timeout_value is not None:
+        next_value = torch.where(timeout.bool(), _floating(timeout_value, like=reward), next_value)
+    delta = reward + discount * next_value - value
+    if timeout is not None and timeout_value is None:
+        delta = torch.where(timeout.bool(), 0, delta)
+    advantage = _backward_sum(delta, discount * gae_lambda * alive, 0.0)
+    return advantage, advantage + value
+
+
+def _discount_return_n_step_by_torch(reward, done, n_step, discount, rows):
+    """The first `rows` of `discount_return_n_step` of tensors on a GPU."""
+    r = _floating(reward, like=reward)
+    return_ = torch.zeros((rows, *r.shape[1:]), dtype=r.dtype, device=r.device)
+    done_n = torch.zeros((rows, *done.shape[1:]), dtype=torch.bool, device=done.device)
+    for k in reversed(range(min(n_step, len(r)))):
+        d = done[k : k + rows].bool()  # [rows-k or rows,...]
+        m = len(d)  # Shorter than `rows` where the window reaches beyond the end.
+        return_[:m] *= discount * (~d).to(r.dtype)
+        return_[:m] += r[k : k + rows]
+        done_n[:m] |= d
+    return return_, done_n

@@ -69,8 +69,9 @@ def report(run_dir, seconds):
     with open(f"{run_dir}/progress.csv") as file:
         last = list(csv.DictReader(file))[-1]
     mean_return = float(last["ReturnAverage"])
+    n_episodes = min(100, int(float(last["Diagnostics/CumCompletedTrajs"])))
     verdict = "Solved" if mean_return >= SOLVED else "Not solved yet"
-    print(f"\n{verdict}: mean return {mean_return:.1f} over the last 100 episodes (solved means {SOLVED}), after {seconds:.0f} s.")
+    print(f"\n{verdict}: mean return {mean_return:.1f} over the last {n_episodes} episodes (solved means {SOLVED}), after {seconds:.0f} s.")
     try:
         print(f"Learning curve: {plot_learning_curve(run_dir)}")
     except ImportError as error:

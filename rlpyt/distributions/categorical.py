@@ -35,10 +35,13 @@ class Categorical(DiscreteMixin, Distribution):
         threshold = torch.rand_like(total).mul_(total)  # in [0, total), also after rounding
         drawn = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
         if drawn.device.type == "cpu" and drawn.numel() and int(drawn.max()) >= dist_info.prob.shape[-1]:
-            raise ValueError(
-                f"No action can be drawn from probabilities {dist_info.prob[drawn >= dist_info.prob.shape[-1]][0].tolist()}: if "
-                "training has diverged, lower the learning rate; otherwise check observations and rewards for NaN and infinity."
+            prob = dist_info.prob[drawn >= dist_info.prob.shape[-1]][0]
+            advice = (
+                "if training has diverged, lower the learning rate; otherwise check observations and rewards for NaN and infinity."
+                if not bool(prob.isfinite().all()) or bool((prob >= 0).all())
+                else "they are negative. If they are logits, let the model return torch.softmax(logits, dim=-1)."
             )
+            raise ValueError(f"No action can be drawn from probabilities {prob.tolist()}: {advice}")
         return drawn if self.dtype is torch.long else drawn.to(self.dtype)
 
     def entropy(self, dist_info: DistInfo) -> torch.Tensor:

@@ -50,7 +50,7 @@ from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import NATURAL, check_form
-from rlpyt.utils.seed import env_seed, make_seed, set_seed
+from rlpyt.utils.seed import env_seed, set_seed
 from rlpyt.utils.settings import checked
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.synchronize import ProcessLock
@@ -136,8 +136,7 @@ class AsyncRlMixin:
         """Initialize sampler and replay buffer in shared memory, and start all other processes; return the number of batches."""
         self.settings = settings_of(self)
         self._lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B)
-        if self.seed is None:
-            self.seed = make_seed()
+        self._settle_seed()
         set_seed(self.seed)
         tell_settings(self)
         record_run(self)

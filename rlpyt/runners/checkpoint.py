@@ -16,7 +16,7 @@ import time
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,10 +211,12 @@ def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[st
         FileNotFoundError: there is none.
         ValueError: none is readable.
     """
-    path = _put_aside(Path(path))
-    files = [path] if path.is_file() else sorted(snapshots_in(path), key=_recency, reverse=True)
+    path, files = _newest_first(path)
     if not files:
-        raise FileNotFoundError(f"There is no snapshot in {path}: give the directory of a run (run_<ID>), or a snapshot file.")
+        advice = "give the directory of a run (run_<ID>), or a snapshot file"
+        if (path / "params.json").exists():
+            advice = "the run has ended before its first one; start it again"
+        raise FileNotFoundError(f"There is no snapshot in {path}: {advice}.")
     problems = []
     for file in files:
         try:
@@ -226,6 +228,20 @@ def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[st
             problems.append(str(error))
             logger.warn(printable(f"{error} Trying the one before it." if file != files[-1] else error))
     raise ValueError(f"No snapshot in {path} is readable. {' '.join(problems)}")
+
+
+def seed_of(path: Any) -> int | None:
+    """Return the seed of the run whose newest readable snapshot this is, or is in this directory; None if there is none."""
+    for file in _newest_first(path)[1]:
+        with suppress(ValueError):  # Which is said when the run is resumed.
+            return run_in(file, read_snapshot(file))["seed"]
+    return None
+
+
+def _newest_first(path: Any) -> tuple[Path, list[Path]]:
+    """Return where the snapshots of a run are, and which there are."""
+    path = _put_aside(Path(path))
+    return path, [path] if path.is_file() else sorted(snapshots_in(path), key=_recency, reverse=True)
 
 
 def read_snapshot(file: Path) -> dict[str, Any]:

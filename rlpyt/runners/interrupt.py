@@ -23,6 +23,9 @@ _SAME = 0.2  # seconds in which the same signal may come twice, from the termina
 _AGAIN = 2.0  # seconds until `Overdue` is raised once more: Python drops what a handler raises inside some hooks, such as those of fork
 
 
+_STARTING = "the run ends while it starts. Nothing has been trained yet, and nothing is saved."
+
+
 class Overdue(BaseException):
     """Raised in what is abandoned, since it has not come to its end soon after a signal."""
 
@@ -177,7 +180,8 @@ class Interrupt:
         if self._deadline is not None:
             self._deadline = max(self._since + self._patience, self._earliest)
         if self.says is not None:
-            message = f"{signal.Signals(number).name}: {self.says}"
+            is_starting = self._deadline is not None and self._patience == 0
+            message = f"{signal.Signals(number).name}: {_STARTING if is_starting else self.says}"
             # Not here: what was interrupted may be writing, and hold what that needs.
             _thread.start_new_thread(logger.log, (message,), dict(level=0))
         _thread.start_new_thread(self._watch, ())

@@ -21,6 +21,7 @@ from rlpyt.runners.checkpoint import (
     plain_infos,
     resume,
     run_state,
+    seed_of,
     settings_of,
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
@@ -162,8 +163,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.settings = settings_of(self)  # Now: training changes some of them, such as PPO's ratio_clip.
         if affinity.get("master_torch_threads") is not None:
             torch.set_num_threads(int(affinity["master_torch_threads"]))
-        if self.seed is None:
-            self.seed = make_seed()
+        self._settle_seed()
         set_seed(self.process_seed)
         tell_settings(self)
         record_run(self)
@@ -192,9 +192,21 @@ class MinibatchRlBase(Recorded, BaseRunner):
             world_size=self.world_size,
             rank=self.rank,
         )
+        if self.min_itr_learn >= n_itr:
+            logger.warn(
+                f"nothing will be learned: learning begins after {self.min_itr_learn * self.itr_batch_size:,} environment steps "
+                f"(min_steps_learn), and the run ends after {n_itr * self.itr_batch_size:,}."
+            )
         self.initialize_logging()
         self._resume()
         return n_itr
+
+    def _settle_seed(self) -> None:
+        """Take the seed that was given; without one, that of the run which is resumed; without that, a new one."""
+        if self.seed is None and self.resume_from is not None:
+            self.seed = seed_of(self.resume_from)
+        if self.seed is None:
+            self.seed = make_seed()
 
     def _meet(self) -> None:
         """Wait for other processes that train together with this one: there are none."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rlpyt.runners.record import may_play
+from rlpyt.utils.extras import missing_modules
 from rlpyt.utils.logging import logger
 from rlpyt.utils.text import plural, printable, shortened
 
@@ -92,7 +93,7 @@ def tell_next(runner: Any) -> None:
         return
     path = shlex.quote(str(directory))
     commands = [f"rlpyt plot {path}"] * (logger.n_rows() > 0)
-    if runner.is_recorded and may_play(runner.unrecorded):
+    if runner.is_recorded and may_play(runner.unrecorded) and not missing_modules("video"):
         commands.append(f"rlpyt video {path}")
     is_named = re.fullmatch(r"run_\w+", Path(directory).name) is not None  # The command resumes no other directories.
     if runner.is_recorded and not runner.unrecorded and is_named and not getattr(runner, "_launched", False):
@@ -111,4 +112,4 @@ def _options(runner: Any) -> str:
     steps = runner.diagnostics.cum_steps
     if runner.reason_to_stop(runner._score, runner._n_scored, steps) is not None:
         return " --stop_return none"
-    return f" --n_steps {2 * runner.n_steps}" if steps >= runner.n_steps else ""
+    return f" --n_steps {2 * max(int(runner.n_steps), steps)}" if steps >= runner.n_steps else ""

@@ -1,6 +1,7 @@
 """A run that stops and is resumed is the run that never stopped, bit for bit."""
 
 import csv
+import json
 import os
 import shutil
 import subprocess
@@ -11,10 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from envs import CountingEnv
 from tiers import full, processes, thinned
 
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
@@ -23,6 +27,7 @@ from rlpyt.runners.checkpoint import _recency, load_snapshot
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers import collectors
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
+from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context, snapshots_in
 
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
@@ -196,6 +201,36 @@ def test_of_a_damaged_replay_the_one_before_is_taken(tmp_path, capsys):
     newest.write_bytes(data)
     assert run("dqn", tmp_path / "b", False, resume_from=directory).first_itr == 18
     assert f"{newest} is not a readable snapshot" in capsys.readouterr().out
+
+
+def test_a_run_without_a_seed_keeps_the_one_that_it_drew(tmp_path, capsys):
+    def run_without_seed(n_steps, **settings):
+        sampler = SerialSampler(CountingEnv, batch_T=5, batch_B=4)
+        settings = dict(settings, n_steps=n_steps, log_interval_steps=20, affinity=dict(master_torch_threads=1))
+        runner = MinibatchRl(algo=A2C(), agent=MlpFfAgent(), sampler=sampler, **settings)
+        with logger_context(str(tmp_path), 0, "test", snapshot_mode="last"):
+            runner.train()
+        return runner.seed, json.loads((tmp_path / "run_0" / "params.json").read_text())["rlpyt"]["seed"]
+
+    seed, recorded = run_without_seed(40)
+    capsys.readouterr()
+    assert recorded == seed
+    assert run_without_seed(80, resume_from=str(tmp_path / "run_0")) == (seed, seed)
+    assert f"seed {seed}" in capsys.readouterr().out
+
+
+def test_a_log_that_has_been_emptied_begins_anew(tmp_path):
+    with pytest.raises(Killed):
+        run("ppo_lstm", tmp_path, False, stop_at=15)
+    (tmp_path / "run_0" / "progress.csv").write_text("")
+    resumed = run("ppo_lstm", tmp_path, False, resume_from=tmp_path / "run_0")
+    assert len(rows(tmp_path)) == 2 and resumed.diagnostics.cum_steps == resumed.n_itr * resumed.itr_batch_size
+
+
+def test_a_run_that_ended_before_its_first_snapshot_is_told_from_other_directories(tmp_path):
+    (tmp_path / "params.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match="the run has ended before its first one; start it again"):
+        load_snapshot(tmp_path)
 
 
 def test_another_seed_is_refused(tmp_path):

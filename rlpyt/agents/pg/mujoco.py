@@ -29,8 +29,13 @@ class MujocoMixin:
         return dict(observation_shape=env_spaces.observation.shape, action_size=env_spaces.action.shape[0])
 
     def update_obs_rms(self, observation) -> None:
-        """Add observations [T,B,...] or [B,...] to the model's running statistics; in data-parallel training all ranks together."""
-        unwrap_ddp(self.model).update_obs_rms(self._to_device(observation))
+        """Add observations [T,B,...] or [B,...] to the model's running statistics; in data-parallel training all ranks together.
+
+        Nothing happens with a model of yours that has no ``update_obs_rms``.
+        """
+        model = unwrap_ddp(self.model)
+        if hasattr(model, "update_obs_rms"):
+            model.update_obs_rms(self._to_device(observation))
 
     def _set_mode(self, mode: str, training: bool) -> None:
         if self.deterministic_eval and (mode == "eval") != (self._mode == "eval"):

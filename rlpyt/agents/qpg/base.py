@@ -16,6 +16,7 @@ from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import frozen, unwrap_ddp, update_state_dict
 from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.quick_args import takes
 from rlpyt.utils.shared_int import SharedInt
 
 
@@ -29,7 +30,7 @@ class QpgAgent(BaseAgent):
         q_names: attributes of the Q-functions, in order.
         target_names: attribute of a model -> attribute of its target network.
         settings_names: attribute of each model besides the policy and targets -> attributes with its class and keyword arguments.
-        hidden_sizes: of models for which no keyword arguments are given.
+        hidden_sizes: of models for which no keyword arguments are given, where their classes take hidden_sizes.
     """
 
     q_names: Sequence[str]
@@ -41,8 +42,11 @@ class QpgAgent(BaseAgent):
 
     def __init__(self) -> None:
         """To be called at the end of a constructor that has saved its arguments."""
-        for name in [name for name, value in vars(self).items() if name.endswith("model_kwargs") and value is None]:
-            setattr(self, name, dict(hidden_sizes=list(self.hidden_sizes)))
+        classes = {"model_kwargs": "ModelCls", **{kwargs_name: cls_name for cls_name, kwargs_name in self.settings_names.values()}}
+        for kwargs_name, cls_name in classes.items():
+            if getattr(self, kwargs_name) is None:
+                takes_sizes = takes(getattr(self, cls_name), "hidden_sizes")
+                setattr(self, kwargs_name, dict(hidden_sizes=list(self.hidden_sizes)) if takes_sizes else {})
         super().__init__()
         self.min_itr_learn = 0
         self._q_frozen = self._q_joint = False

@@ -461,5 +461,5 @@ def format_progress(run: RunStatus, unit: str = "") -> str:
     """"20,000 steps (40%)": environment steps with their unit, and their part of those planned, if there is more to come."""
     if run.steps is None:
         return ""
-    part = f" ({100 * run.steps // run.n_steps}%)" if run.n_steps and run.state != "finished" else ""
+    part = f" ({min(100 * run.steps // run.n_steps, 100)}%)" if run.n_steps and run.state != "finished" else ""
     return f"{run.steps:,}{unit}{part}"

@@ -56,9 +56,9 @@ class CsvTable:
     def continue_from(self, path, n: int) -> None:
         """Begin this table, which has no rows yet, with the first `n` rows of another CSV file."""
         with open(path, newline="", **_ENCODING) as file:
-            columns, *rows = csv.reader(file)
+            columns, *rows = [*csv.reader(file)] or [[]]
         with atomic_write(self.path, "w", newline="", **_ENCODING) as new_file:
-            csv.writer(new_file, lineterminator="\n").writerows([columns, *rows[:n]])
+            csv.writer(new_file, lineterminator="\n").writerows([columns, *rows[:n]] if columns else [])
         self.columns, self.n_rows = columns, len(rows[:n])
 
     def _rewrite(self, columns: list[str], rows: Iterable[list]) -> None:

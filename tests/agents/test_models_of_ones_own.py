@@ -1,0 +1,87 @@
+"""Models that users bring, and what is said of those that do not fit."""
+
+import pytest
+import torch
+
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.pg.atari import AtariFfAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
+from rlpyt.agents.qpg.sac_agent import SacAgent
+from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.pg.ppo import PPO
+from rlpyt.distributions.categorical import Categorical, DistInfo
+from rlpyt.envs.base import EnvSpaces
+from rlpyt.envs.gym import make
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.spaces.float_box import FloatBox
+from rlpyt.spaces.int_box import IntBox
+
+ONE_THREAD = dict(master_torch_threads=1)
+
+
+class GaussianModel(torch.nn.Module):
+    """A policy without anything that normalizes observations."""
+
+    def __init__(self, observation_shape, action_size):
+        super().__init__()
+        self.mu = torch.nn.Linear(observation_shape[0], action_size)
+
+    def forward(self, observation, prev_action, prev_reward):
+        mu = self.mu(observation)
+        return mu, torch.zeros_like(mu), mu.sum(-1)
+
+
+class QModel(torch.nn.Module):
+    def __init__(self, observation_shape, action_size):
+        super().__init__()
+        self.q = torch.nn.Linear(observation_shape[0] + action_size, 1)
+
+    def forward(self, observation, prev_action, prev_reward, action):
+        return self.q(torch.cat([observation, action], -1)).squeeze(-1)
+
+
+class SacPolicy(GaussianModel):
+    def forward(self, observation, prev_action, prev_reward):
+        return super().forward(observation, prev_action, prev_reward)[:2]
+
+
+def train(algo, agent, env_id, n_steps=64, batch_T=8):
+    sampler = SerialSampler(make, dict(id=env_id), batch_T=batch_T, batch_B=2)
+    MinibatchRl(algo=algo, agent=agent, sampler=sampler, n_steps=n_steps, log_interval_steps=32, affinity=ONE_THREAD, seed=0).train()
+
+
+def test_a_gaussian_model_need_not_normalize_observations():
+    train(PPO(epochs=1), MlpGaussianFfAgent(ModelCls=GaussianModel), "Pendulum-v1")
+
+
+def test_models_of_sac_are_made_without_sizes_that_they_do_not_take():
+    agent = SacAgent(ModelCls=SacPolicy, QModelCls=QModel)
+    assert agent.model_kwargs == agent.q_model_kwargs == {}
+    assert SacAgent(QModelCls=QModel).model_kwargs == dict(hidden_sizes=[256, 256])
+    agent.initialize(EnvSpaces(observation=FloatBox(-1, 1, 3), action=FloatBox(-1, 1, 2)))
+    assert isinstance(agent.q2_model, QModel)
+
+
+def test_an_agent_without_values_is_refused_where_they_are_needed():
+    with pytest.raises(ValueError, match="needs an agent that estimates values, such as MlpFfAgent.*SacAgent has no method `value`"):
+        train(PPO(), SacAgent(action_squash=2.0), "Pendulum-v1")
+
+
+def test_logits_in_the_place_of_probabilities():
+    with pytest.raises(ValueError, match="they are negative. If they are logits, let the model return torch.softmax"):
+        Categorical(2).sample(DistInfo(prob=torch.tensor([[-1.0, -2.0]])))
+
+
+def test_images_with_channels_last_are_refused():
+    spaces = EnvSpaces(observation=IntBox(0, 256, (36, 36, 3), dtype="uint8"), action=IntBox(0, 2))
+    with pytest.raises(ValueError, match=r"\(36, 36, 3\), seem to be \(H,W,C\). Let it put channels first"):
+        AtariFfAgent().initialize(spaces)
+
+
+def test_a_run_that_ends_before_learning_begins_is_said(capsys):
+    train(DQN(min_steps_learn=1000, replay_size=200), MlpDqnAgent(), "CartPole-v1")
+    said = "nothing will be learned: learning begins after 992 environment steps (min_steps_learn), and the run ends after 64."
+    assert said in capsys.readouterr().out
+    train(PPO(epochs=1), MlpFfAgent(), "CartPole-v1")
+    assert "nothing will be learned" not in capsys.readouterr().out

@@ -288,7 +288,7 @@ def _script_of(record: Mapping[str, Any], params_file: Path) -> Script:
 
 def _received_with(params_file: Path) -> list[Path]:
     """Directories that may have come with a run: its own, and the one directly below the current directory that has the run in it."""
-    here, given = Path.cwd().resolve(), params_file.absolute().parent
+    here, given = Path.cwd().resolve(), Path(os.path.abspath(params_file)).parent
     directories = {given, given.resolve(), params_file.resolve().parent}
     for directory in list(directories):
         for base in (here, Path.cwd()):

@@ -237,8 +237,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
                 f"whole intervals: the run takes {self.n_itr * self.itr_batch_size:,} steps. For fewer, make the interval shorter."
             )
         logger.log(
-            f"Running {self.n_itr:,} iterations of {self.itr_batch_size:,} environment steps, with a row of the log after every "
-            f"{self.log_interval_itrs:,}."
+            f"Running {self.n_itr:,} iterations of {self.itr_batch_size:,} environment steps, {self.n_itr * self.itr_batch_size:,} in all, "
+            f"with a row of the log after every {self.log_interval_itrs:,}."
         )
         return self.n_itr
 

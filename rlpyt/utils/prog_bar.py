@@ -103,7 +103,7 @@ class Progress:
                 left = format_seconds((self.total - self.done) * seconds / new)
                 parts.append(f"{left} left" if self.stop_return is None else f"at most {left} left")
         if self.return_ is not None:
-            parts.append(f"return {self.return_:,.1f}")
+            parts.append(f"return {self.return_:,.1f}" if abs(self.return_) >= 10 else f"return {self.return_:.2f}")
         if self.stop_return is not None and not is_complete:
             parts[-1] += f" (stops at {self.stop_return:g})"
         return ", ".join(parts)

@@ -326,6 +326,7 @@ def test_modules_beside_a_script_below_the_current_directory_are_the_users(copie
     by_a_module_of(copied, tmp_path / "project" / "deep", "my_envs_a")
     monkeypatch.chdir(tmp_path / "project")
     assert type(rlpyt.load_agent(copied)) is MlpFfAgent
+    assert type(rlpyt.load_agent("../copied/run_0")) is MlpFfAgent
     monkeypatch.chdir(tmp_path / "copied")
     with pytest.raises(ValueError, match="my_envs_a:my_env"):
         rlpyt.load_agent(copied)

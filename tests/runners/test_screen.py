@@ -64,7 +64,7 @@ def test_a_run_tells_its_settings_once(tmp_path, capsys):
         "A2C with MlpFfAgent, SerialSampler of CountingEnv, T x B = 5 x 4.",
         "MinibatchRl: seed 7, n_steps 300, 1 torch thread in this process, affinity master_torch_threads=1, workers_cpus=[0], "
         "set_affinity=False.",
-        "Running 15 iterations of 20 environment steps, with a row of the log after every 5.",
+        "Running 15 iterations of 20 environment steps, 300 in all, with a row of the log after every 5.",
     ]
     assert sum("seed 7" in line for line in said) == 1
 
@@ -221,7 +221,7 @@ def test_a_trainer_counts_epochs(verbose, tmp_path, capsys):
         trainer.train(n_epochs=4, batch_size=50)
     said = capsys.readouterr().out
     how_far = [line.rpartition("| ")[2] for line in said.splitlines() if " of 4 epochs" in line]
-    assert [line.split()[2] for line in how_far] == ["25%", "50%", "75%", "100%"] and how_far[0].endswith("return 0.0")
+    assert [line.split()[2] for line in how_far] == ["25%", "50%", "75%", "100%"] and how_far[0].endswith("return 0.00")
     assert ("CountingAlgo: seed" in said) == ("TotalEnvSteps" in said) == (verbose is None)
     assert next_commands(said) == ([["rlpyt", "plot", str(tmp_path)]] if verbose is None else [])
 

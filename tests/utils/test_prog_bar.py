@@ -160,7 +160,7 @@ def test_a_terminal_shows_it_twice_a_second_below_the_log_and_the_log_has_its_li
     assert 15 <= stderr.getvalue().count("of 1,000 steps") <= 20 and "86% of 1,000 steps, 100 steps/s, 1.3 s left" in stderr.getvalue()
     progress.clear()
     progress.row(900, 7.0)
-    assert stdout.getvalue() == "" and "return 7.0" in stderr.getvalue() and log()[0].startswith("90% of 1,000 steps")
+    assert stdout.getvalue() == "" and "return 7.00" in stderr.getvalue() and log()[0].startswith("90% of 1,000 steps")
     progress.row(1000, 8.0)
     assert "100% of 1,000 steps" in stdout.getvalue(), "The last line stays on the screen."
     progress.stop()
@@ -215,4 +215,4 @@ def test_a_notebook_shows_it_by_what_tqdm_takes_for_notebooks(clock, log, stream
     finally:
         prog_bar._bar_class.cache_clear()
     text = "50% of 100 steps, 5.0 steps/s, 10.0 s left"
-    assert shown == [(50, text), (50, f"{text}, return 1.0"), "closed"] and log() == [f"{text}, return 1.0"]
+    assert shown == [(50, text), (50, f"{text}, return 1.00"), "closed"] and log() == [f"{text}, return 1.00"]

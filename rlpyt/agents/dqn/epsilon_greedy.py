@@ -29,6 +29,7 @@ class EpsilonGreedyAgentMixin:
 
     eps_itr_min = SharedInt()
     eps_itr_max = SharedInt()
+    _itr_told = -1  # The last iteration at which epsilon was logged: runner and collector both set the mode.
 
     @checked(
         eps_init=FRACTION, eps_final=FRACTION, eps_final_min=FRACTION, eps_itr_min=STEPS, eps_itr_max=STEPS, eps_eval=FRACTION
@@ -96,7 +97,9 @@ class EpsilonGreedyAgentMixin:
         progress = min(1.0, max(0.0, (itr - itr_min) / max(1, itr_max - itr_min)))
         self.eps_sample = progress * self._eps_final_value + (1 - progress) * self._eps_init_value
         self.set_sample_epsilon_greedy(self.eps_sample)
-        if itr <= itr_max and (itr % max(1, itr_max // 10) == 0 or itr == itr_max) and mp.parent_process() is None:
+        is_to_be_told = itr <= itr_max and (itr % max(1, itr_max // 10) == 0 or itr == itr_max) and itr != self._itr_told
+        if is_to_be_told and mp.parent_process() is None:
+            self._itr_told = itr
             logger.log(f"Sampling epsilon at iteration {itr}: {_describe(self.eps_sample)}.")
 
     def eval_mode(self, itr: int) -> None:

@@ -156,7 +156,7 @@ def find_column(columns: Iterable[str], *names: str) -> str:
     """Return the first of `names` which is a column.
 
     "CumSteps" is also the name of a column "Diagnostics/CumSteps" or "TotalEnvSteps", "CumTime" that of "Diagnostics/CumTime (s)", and
-    "ReturnAverage" that of "Return/Average".
+    "ReturnAverage" that of "Return/Average", and the other way round.
 
     Raises:
         ValueError: none is; the message proposes those that are like it, or lists them all.
@@ -164,7 +164,7 @@ def find_column(columns: Iterable[str], *names: str) -> str:
     for name in (same for each in names for same in (STEPS_COLUMNS if each == STEPS_COLUMN else (each,))):
         for column in columns:
             last = column.rpartition("/")[2]
-            if name in (column, column.replace("/", ""), last, last.partition(" (")[0]):
+            if name in (column, last, last.partition(" (")[0]) or name.replace("/", "") == column.replace("/", ""):
                 return column
     columns = list(columns)
     # Mean, median and so on of what was logged together have columns of their own.

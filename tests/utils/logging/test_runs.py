@@ -64,5 +64,6 @@ def test_columns_are_found_by_their_last_name_and_without_slashes():
     columns = ["Diagnostics/CumSteps", "Return/Average", "lossAverage", "Diagnostics/CumTime (s)"]
     assert find_column(columns, "CumTime") == find_column(columns, "CumTime (s)") == "Diagnostics/CumTime (s)"
     assert find_column(columns, "CumSteps") == "Diagnostics/CumSteps" and find_column(columns, "ReturnAverage") == "Return/Average"
+    assert find_column(["a", "ReturnAverage"], "Return/Average") == "ReturnAverage"
     assert find_column(columns, "GameScoreAverage", "lossAverage") == "lossAverage"
     assert has_column(columns, "CumSteps") and not has_column(columns, "Steps")

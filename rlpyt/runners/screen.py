@@ -13,6 +13,7 @@ import torch
 
 from rlpyt.runners.record import may_play
 from rlpyt.utils.extras import missing_modules
+from rlpyt.utils.launching.exp_launcher import resume_from
 from rlpyt.utils.logging import logger
 from rlpyt.utils.text import plural, printable, shortened
 
@@ -39,6 +40,11 @@ def tell_settings(runner: Any) -> None:
         f"{type(runner).__name__}: seed {runner.seed}, n_steps {runner.n_steps:,}, "
         f"{plural(torch.get_num_threads(), 'torch thread')} in this process, affinity {affinity}."
     )
+    if resume_from() is not None and getattr(runner, "resume_from", None) is None:
+        logger.warn(
+            f"an earlier launch of this run was interrupted, and it begins anew. It would go on from the snapshot in {resume_from()} if "
+            "the script gave the runner resume_from=resume_from(), of rlpyt.utils.launching.exp_launcher."
+        )
     if runner.n_steps >= LONG and runner.rank == 0 and logger.keeps_nothing() and runner.snapshots.get_snapshot_dir() is None:
         logger.warn(
             "No log is open, so nothing of this run will be kept, neither its agent nor its table: train inside "

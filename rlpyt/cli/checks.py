@@ -92,7 +92,7 @@ def results(checks: Sequence[Check], timeout: float = TIMEOUT, at_once: int | No
         at_once: how many run at a time; None: as many as this process may use processors.
     """
     if at_once is None:
-        from rlpyt.samplers.workers import allowed_cpus
+        from rlpyt.utils.processors import allowed_cpus
 
         at_once = len(allowed_cpus())
     known: dict[int, Result] = {}

@@ -174,7 +174,7 @@ class OpenedRun:
             ValueError: the snapshot does not fit the agent, or there is no such GPU.
         """
         from rlpyt.samplers.buffer import checked_spaces
-        from rlpyt.samplers.workers import check_gpus
+        from rlpyt.utils.processors import check_gpus
 
         check_gpus([dict(cuda_idx=cuda_idx)])
         agent = self.agent

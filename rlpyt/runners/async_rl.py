@@ -35,21 +35,12 @@ from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_settings
 from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
-from rlpyt.samplers.workers import (
-    WATCH_INTERVAL,
-    WorkerPool,
-    bind_master,
-    check_forked_torch_threads,
-    check_gpus,
-    default_start_method,
-    send_by_value,
-    share_processors,
-    split_async_affinity,
-)
+from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import NATURAL, check_form
+from rlpyt.utils.processors import bind_master, check_gpus, share_processors, split_async_affinity
 from rlpyt.utils.seed import env_seed, set_seed
 from rlpyt.utils.settings import checked
 from rlpyt.utils.stopwatch import Stopwatch

@@ -29,13 +29,13 @@ from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_next, tell_settings
-from rlpyt.samplers.workers import bind_master, check_affinity, check_gpus
 from rlpyt.utils.buffer import cloned
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import COMPLETE
 from rlpyt.utils.logging.runs import RETURN_COLUMNS, value
 from rlpyt.utils.plain import NATURAL, check_form
+from rlpyt.utils.processors import bind_master, check_affinity, check_gpus
 from rlpyt.utils.prog_bar import NoBar, ProgBarCounter, Progress
 from rlpyt.utils.recipes import Recorded, Script
 from rlpyt.utils.seed import make_seed, set_seed

@@ -30,17 +30,10 @@ import torch.distributed as dist
 from rlpyt.runners.checkpoint import process_state
 from rlpyt.runners.interrupt import PATIENCE, Interrupt, Overdue
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
-from rlpyt.samplers.workers import (
-    WATCH_INTERVAL,
-    WorkerError,
-    WorkerPool,
-    check_affinity,
-    check_forked_torch_threads,
-    check_gpus,
-    default_start_method,
-)
+from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool, check_forked_torch_threads, default_start_method
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
+from rlpyt.utils.processors import check_affinity, check_gpus
 from rlpyt.utils.settings import checked
 
 _PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for an evaluation say; deaths are noticed otherwise.

@@ -26,7 +26,6 @@ import ctypes
 import faulthandler
 import gc
 import multiprocessing
-import numbers
 import os
 import pickle
 import select
@@ -48,8 +47,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.buffer import SharedMap, copying_private_tensors
-from rlpyt.utils.logging.context import IMPORTS_MAIN, leave_if_importing_main, runs_may_start
-from rlpyt.utils.misc import did_you_mean
+from rlpyt.utils.logging.context import IMPORTS_MAIN, leave_if_importing_main
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.text import encodable, notes_of, said, traceback_of
 
@@ -631,172 +629,6 @@ def default_start_method() -> str:
     return chosen or ("fork" if sys.platform == "linux" else multiprocessing.get_context().get_start_method())
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Processors and threads
-# ---------------------------------------------------------------------------------------------------------------------
-AFFINITY_KEYS = (
-    "all_cpus",
-    "master_cpus",
-    "workers_cpus",
-    "master_torch_threads",
-    "worker_torch_threads",
-    "alternating",
-    "set_affinity",
-    "cuda_idx",
-)
-
-
-def check_affinity(affinity: Any) -> None:
-    """Raise ValueError, in a sentence, for what cannot be the `affinity` of a run in one process and its sampler's workers.
-
-    Whether its GPU is there, `check_gpus` asks.
-    """
-    if affinity is None:
-        return
-    if not isinstance(affinity, dict):
-        raise ValueError(f"affinity={affinity!r} must be a dictionary, e.g. dict(workers_cpus=[0, 1], cuda_idx=None), or None.")
-    for key, value in affinity.items():
-        if key not in AFFINITY_KEYS:
-            raise ValueError(f"affinity has the unknown key {key!r}. {did_you_mean(key, AFFINITY_KEYS)}")
-        if value is None or key in ("alternating", "set_affinity"):
-            continue
-        if key == "workers_cpus":
-            entries = list(value) if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str) else []
-            if not entries or not all(_is_cpus(entry) for entry in entries):
-                raise ValueError(f"affinity['workers_cpus']={value!r} must list one processor number, or group of them, per worker.")
-        elif key in ("all_cpus", "master_cpus"):
-            if not _is_cpus(value):
-                raise ValueError(f"affinity[{key!r}]={value!r} must be a processor number or a list of them.")
-        elif not _is_count(value) or value < (0 if key == "cuda_idx" else 1):
-            lowest = "a GPU number from 0" if key == "cuda_idx" else "a number of threads, at least 1"
-            raise ValueError(f"affinity[{key!r}]={value!r} must be {lowest}, or None.")
-
-
-def check_gpus(affinities: Iterable[dict | None]) -> None:
-    """Raise ValueError, in a sentence, if processes of a run are to use a GPU that is not there; nothing has been started by then.
-
-    Code that only looks at a run, on a computer that may be another one, is not told.
-
-    Args:
-        affinities: of the processes, in the form that `check_affinity` describes.
-    """
-    wanted = [each["cuda_idx"] for each in affinities if each and each.get("cuda_idx") is not None]
-    if not wanted or not runs_may_start():
-        return
-    import torch  # Here, because environment workers use this module without torch.
-
-    n = torch.cuda.device_count()
-    if max(wanted) >= n:
-        why = "CUDA_VISIBLE_DEVICES may hide some" if torch.backends.cuda.is_built() else "this torch was installed without CUDA"
-        seen = {0: "no GPU is", 1: "only GPU 0 is"}.get(n, f"only GPUs 0 to {n - 1} are")
-        raise ValueError(f"cuda_idx={max(wanted)} is not possible: {seen} visible to this process ({why}). None is for the CPU.")
-
-
-_OF_OPTIMIZER = dict(cpus="master_cpus", torch_threads="master_torch_threads", cuda_idx="cuda_idx", set_affinity="set_affinity")
-
-
-def split_async_affinity(affinity: Any) -> tuple[list[dict], list[dict]]:
-    """Return the affinities, in the form that `check_affinity` describes, of optimizing processes and of sampling processes.
-
-    A sampling process whose workers run on its own processors, as in affinities made from codes, leaves them to its workers: it uses one
-    torch thread, whatever ``master_torch_threads`` says.
-
-    Args:
-        affinity: of an asynchronous run: ``optimizer`` (a list with one dictionary for each process: ``cpus``, ``cuda_idx``,
-            ``torch_threads``, ``set_affinity``), ``sampler`` (a dictionary, or a list of them for several sampling processes),
-            ``all_cpus``, ``set_affinity``; all optional. Or one without these two, as of a run in one process: both then get what is
-            theirs of it.
-
-    Raises:
-        ValueError: it is no such thing.
-    """
-    affinity = {} if affinity is None else affinity
-    if not isinstance(affinity, dict) or not {"optimizer", "sampler"} & set(affinity):
-        check_affinity(affinity)
-        return [affinity], [{name: value for name, value in affinity.items() if not name.startswith("master_")}]
-    unknown = set(affinity) - {"optimizer", "sampler", "all_cpus", "set_affinity"}
-    if unknown:
-        raise ValueError(f"affinity of an asynchronous run has the unknown keys {sorted(unknown)}: it has optimizer and sampler.")
-    parts = []
-    for name in ("optimizer", "sampler"):
-        given = affinity.get(name, {})
-        given = [given] if isinstance(given, dict) else given
-        if not isinstance(given, (list, tuple)) or not given or not all(isinstance(each, dict) for each in given):
-            raise ValueError(f"affinity[{name!r}]={given!r} must be a dictionary for one process, or a list of them for several.")
-        parts.append([{**{key: affinity[key] for key in ("set_affinity",) if key in affinity}, **each} for each in given])
-    optimizers = [{_OF_OPTIMIZER.get(key, key): value for key, value in each.items()} for each in parts[0]]
-    for each in (*optimizers, *parts[1]):
-        check_affinity(each)
-    return optimizers, [{**each, "master_torch_threads": 1} if _workers_run_where_master_does(each) else each for each in parts[1]]
-
-
-def _workers_run_where_master_does(affinity: dict) -> bool:
-    """Whether an affinity names the processors of the master, and some workers have some of the same."""
-    master, workers = affinity.get("master_cpus"), affinity.get("workers_cpus")
-    return master is not None and workers is not None and not _cpus_of([master]).isdisjoint(_cpus_of(workers))
-
-
-def share_processors(some: list[dict], others: list[dict]) -> bool:
-    """Whether any processes with the affinities of one list may run on a processor on which those of the other list may."""
-    ours, theirs = (set().union(*(_processors(affinity) for affinity in affinities)) for affinities in (some, others))
-    return bool(ours & theirs)
-
-
-def _processors(affinity: dict) -> set[int]:
-    """Where the processes of an affinity may run: all processors, unless master and workers are bound."""
-    groups = [affinity.get("master_cpus"), *affinity.get("workers_cpus", ())]
-    if not affinity.get("set_affinity", True) or any(cpus is None for cpus in groups):
-        return set(allowed_cpus())
-    return _cpus_of(groups)
-
-
-def _cpus_of(groups: Iterable) -> set[int]:
-    """All processors of some groups; each is a number, several, or None for none."""
-    return {int(cpu) for cpus in groups if cpus is not None for cpu in ([cpus] if isinstance(cpus, numbers.Integral) else cpus)}
-
-
-def _is_cpus(value: Any) -> bool:
-    """Whether `value` is None (unbound), a processor number, or a group of them."""
-    if isinstance(value, (list, tuple, range, set, np.ndarray)):
-        return len(value) > 0 and all(_is_count(cpu) for cpu in value)
-    return value is None or _is_count(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0
-
-
-def allowed_cpus() -> list[int]:
-    """Return the processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
-def set_cpu_affinity(cpus: Any) -> None:
-    """Bind this process to processors (a number or several), with a warning where the system refuses."""
-    cpus = [int(cpus)] if isinstance(cpus, numbers.Integral) else [int(cpu) for cpu in cpus]
-    if not hasattr(os, "sched_setaffinity"):
-        return
-    try:
-        os.sched_setaffinity(0, cpus)
-    except (OSError, ValueError) as error:
-        warnings.warn(
-            f"Could not bind process {os.getpid()} to processors {cpus} ({error}); allowed are {allowed_cpus()}. It runs unbound. "
-            "affinity=dict(..., set_affinity=False) avoids this warning.",
-            stacklevel=2,
-        )
-
-
-def bind_master(affinity: dict) -> None:
-    """Bind this process to ``affinity["master_cpus"]``, if that is given and wanted.
-
-    To be called when its workers have started: those that are not bound inherit what binds their master.
-    """
-    if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
-        set_cpu_affinity(affinity["master_cpus"])
-
-
 def check_forked_torch_threads(n: int, start_method: str, key: str) -> None:
     """Raise ValueError if a forked process would hang with `n` torch threads: they do, once their parent has used several.
 
@@ -823,20 +655,3 @@ def _use_torch_threads(pipe: Any, n: int) -> None:
     torch.set_num_threads(n)
     (torch.ones(512, 512) @ torch.ones(512, 512)).exp().sum()
     pipe.send(("ok", None))
-
-
-def yield_to_waker() -> None:
-    """Let this process not take the processor from the one that wakes it up, which has others to wake up as well.
-
-    For workers of an action server: the first one would otherwise step its environments before the next one has been told to.
-    """
-    if hasattr(os, "SCHED_BATCH"):
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
-def split_evenly(n: int, parts: int) -> list[range]:
-    """Split ``range(n)`` into `parts` consecutive ranges whose lengths differ by at most one, longer ones first."""
-    small, longer = divmod(n, parts)
-    starts = [i * small + min(i, longer) for i in range(parts + 1)]
-    return [range(a, b) for a, b in zip(starts, starts[1:])]

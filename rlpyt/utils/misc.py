@@ -43,6 +43,13 @@ def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False
     return (idxs[each] for each in slices)
 
 
+def split_evenly(n: int, parts: int) -> list[range]:
+    """Split ``range(n)`` into `parts` consecutive ranges whose lengths differ by at most one, longer ones first."""
+    small, longer = divmod(n, parts)
+    starts = [i * small + min(i, longer) for i in range(parts + 1)]
+    return [range(a, b) for a, b in zip(starts, starts[1:])]
+
+
 LONGEST_FILE_NAME = 255  # bytes
 
 

@@ -22,7 +22,7 @@ from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
-from rlpyt.samplers.workers import allowed_cpus
+from rlpyt.utils.processors import allowed_cpus
 
 SAMPLERS = {"alternating": AlternatingSampler, "one group": GpuSampler}
 GOALS = {"alternating": 0.85}  # of the bare loops

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from rlpyt.samplers.workers import split_async_affinity
 from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
@@ -15,6 +14,7 @@ from rlpyt.utils.launching.affinity import encode_affinity, get_n_run_slots, mak
 from rlpyt.utils.launching.machine import Core, Machine
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import extract_sequences, iterate_mb_idxs, zeros
+from rlpyt.utils.processors import split_async_affinity
 from rlpyt.utils.tensor import restore_leading_dims, select_at_indexes, valid_mean
 
 

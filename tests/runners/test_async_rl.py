@@ -33,9 +33,10 @@ from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSampler
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.collections import TrajInfo
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.samplers.workers import WorkerError, allowed_cpus
+from rlpyt.samplers.workers import WorkerError
 from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.processors import allowed_cpus
 
 pytestmark = [processes, pytest.mark.timeout(120), pytest.mark.usefixtures("nothing_is_left_behind")]
 SAMPLERS = {

@@ -13,7 +13,6 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -29,7 +28,7 @@ from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.samplers.workers import WorkerError, allowed_cpus, check_affinity, set_cpu_affinity, share_processors, split_evenly
+from rlpyt.samplers.workers import WorkerError
 from rlpyt.utils.logging.context import no_new_runs
 
 TESTS = Path(__file__).parents[1]
@@ -703,31 +702,6 @@ def test_the_modules_of_workers_that_act_themselves_show_that_this_can_be_seen()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "bad, said",
-    [
-        (dict(worker_cpus=[0]), "Did you mean 'workers_cpus'"),
-        (dict(workers_cpus=2), "workers_cpus"),
-        (dict(workers_cpus=["a"]), "workers_cpus"),
-        (dict(workers_cpus=[]), "workers_cpus"),
-        (dict(master_cpus="0"), "master_cpus"),
-        (dict(worker_torch_threads=0), "worker_torch_threads"),
-        (dict(cuda_idx="0"), "cuda_idx"),
-        ([0, 1], "dictionary"),
-    ],
-)
-def test_impossible_affinities_are_refused_by_name(bad, said):
-    with pytest.raises(ValueError, match=said):
-        check_affinity(bad)
-
-
-@pytest.mark.parametrize(
-    "good", [None, {}, dict(workers_cpus=np.arange(2)), dict(workers_cpus=[(0, 1), [2]], master_cpus=[0], cuda_idx=0, alternating=True)]
-)
-def test_possible_affinities_are_accepted(good):
-    check_affinity(good)
-
-
 def runner(RunnerCls, cuda_idx):
     """Make a runner whose only process, or one of whose processes, uses that GPU."""
     SamplerCls = AsyncSerialSampler if RunnerCls is AsyncRl else SerialSampler
@@ -798,23 +772,3 @@ def test_a_script_without_main_guard_is_told_so_in_the_last_line_and_is_run_once
     assert result.stderr.splitlines()[-1].endswith('put what it does below `if __name__ == "__main__":`.')
     if log == "with a log":
         assert [file.name for file in tmp_path.glob("log/*/*.log")] == ["debug.log"]  # None that was moved aside for another.
-
-
-def test_what_is_split_evenly_differs_by_one_at_most():
-    assert split_evenly(7, 3) == [range(0, 3), range(3, 5), range(5, 7)]
-    assert split_evenly(1, 3) == [range(0, 1), range(1, 1), range(1, 1)]
-
-
-def test_binding_to_processors_that_do_not_exist_is_a_warning_that_names_those_allowed():
-    allowed = os.sched_getaffinity(0)
-    with pytest.warns(UserWarning, match=rf"\[100000\].*allowed are \[{min(allowed)}"):
-        set_cpu_affinity(100_000)
-    assert os.sched_getaffinity(0) == allowed
-
-
-def test_processors_are_shared_unless_all_processes_are_bound_to_others():
-    a, b = dict(master_cpus=[0], workers_cpus=[0, (1, 2)]), dict(master_cpus=3, workers_cpus=[4, 5])
-    assert not share_processors([a], [b]) and share_processors([a], [b, dict(b, workers_cpus=[2])])
-    if 0 in allowed_cpus():
-        assert share_processors([a], [dict(b, set_affinity=False)]) and share_processors([a], [dict(workers_cpus=[4])])
-    assert share_processors([{}], [{}])

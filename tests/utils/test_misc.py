@@ -16,6 +16,7 @@ from rlpyt.utils.misc import (
     extract_sequences,
     iterate_mb_idxs,
     remove_stale_temporaries,
+    split_evenly,
     takes_keyword,
     torch_threads,
     zeros,
@@ -60,6 +61,11 @@ def test_shuffled_minibatches_are_a_permutation_that_the_global_seed_decides():
 def test_every_index_has_its_turn_although_the_remainder_is_dropped():
     seen = {idx for _ in range(50) for idxs in iterate_mb_idxs(7, 3, shuffle=True) for idx in idxs.tolist()}
     assert seen == set(range(7))
+
+
+def test_what_is_split_evenly_differs_by_one_at_most():
+    assert split_evenly(7, 3) == [range(0, 3), range(3, 5), range(5, 7)]
+    assert split_evenly(1, 3) == [range(0, 1), range(1, 1), range(1, 1)]
 
 
 @pytest.mark.parametrize("minibatch_size", [0, 8])

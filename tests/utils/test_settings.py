@@ -31,12 +31,12 @@ from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.episodic.factory import WorkerFactory
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.samplers.workers import AFFINITY_KEYS
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.launching.affinity import auto_affinity, encode_affinity
 from rlpyt.utils.launching.exp_launcher import run_experiments
 from rlpyt.utils.launching.variant import update_config
 from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.processors import AFFINITY_KEYS
 from rlpyt.utils.quick_args import arguments_of, save__init__args
 from rlpyt.utils.settings import COUNT, FLAG, FRACTION, NAMES_ELSEWHERE, ArgumentsFor, Number, checked, or_array
 

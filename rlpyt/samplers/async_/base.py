@@ -10,8 +10,9 @@ import torch
 from rlpyt.samplers.base import set_traj_info_attributes
 from rlpyt.samplers.collections import BatchSpec, Samples
 from rlpyt.samplers.collectors import episodes_per_env
-from rlpyt.samplers.workers import bind_master, check_affinity, split_evenly
 from rlpyt.utils.buffer import torchify_buffer
+from rlpyt.utils.misc import split_evenly
+from rlpyt.utils.processors import bind_master, check_affinity
 
 
 class AsyncSamplerMixin:

@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker
-from rlpyt.samplers.workers import allowed_cpus
+from rlpyt.utils.processors import allowed_cpus
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import next_seed
 from rlpyt.utils.settings import COUNT, SEED, ArgumentsFor, Kind, Number, checked

@@ -23,8 +23,8 @@ from rlpyt.samplers.episodic.env_update import (
 from rlpyt.samplers.episodic.factory import _OF_PROCESS, OF_WORKERS, WorkerFactory
 from rlpyt.samplers.episodic.recorder import Episodes, Layout
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is_parameters
-from rlpyt.samplers.workers import split_evenly
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import split_evenly
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import generators_in
 from rlpyt.utils.settings import checked, has, naming

@@ -13,10 +13,12 @@ from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collections import Samples
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
-from rlpyt.samplers.workers import WorkerPool, allowed_cpus, check_affinity, split_evenly
+from rlpyt.samplers.workers import WorkerPool
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import split_evenly
 from rlpyt.utils.plain import check_form
+from rlpyt.utils.processors import allowed_cpus, check_affinity
 
 EVAL_TRAJ_CHECK = 0.1  # Unused: episodes of an evaluation are shared out beforehand, so nobody polls for them.
 

@@ -15,8 +15,9 @@ from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
 from rlpyt.samplers.buffer import max_timeouts
 from rlpyt.samplers.collectors import TrajInfoList
 from rlpyt.samplers.signals import EvalSync, StopFlag
-from rlpyt.samplers.workers import send_by_value, set_cpu_affinity, yield_to_waker
+from rlpyt.samplers.workers import send_by_value
 from rlpyt.utils.plain import check_form
+from rlpyt.utils.processors import set_cpu_affinity, yield_to_waker
 from rlpyt.utils.seed import env_seed, set_seed
 
 

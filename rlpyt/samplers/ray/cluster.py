@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import psutil
 
-from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.extras import import_error
 from rlpyt.utils.logging import logger
+from rlpyt.utils.processors import allowed_cpus
 
 _ATTEMPTS = 3  # to start a local cluster
 _END_SECONDS = 5.0  # that a killed process has to end

@@ -9,8 +9,8 @@ from rlpyt.samplers.base import BaseSampler, close_envs, make_envs
 from rlpyt.samplers.collections import AgentInputs, Samples
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
-from rlpyt.samplers.workers import check_affinity
 from rlpyt.utils.plain import check_form
+from rlpyt.utils.processors import check_affinity
 
 
 class SerialSampler(BaseSampler):

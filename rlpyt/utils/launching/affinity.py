@@ -19,11 +19,11 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
-from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine, cpu_list, parse_cpu_list, read_machine
 from rlpyt.utils.launching.resources import Resources, checked_field, processors, workers_processors
 from rlpyt.utils.misc import did_you_mean
+from rlpyt.utils.processors import allowed_cpus
 from rlpyt.utils.settings import ANYTHING, COUNT, SEED, STEPS, TEXT, Kind, checked, has
 
 # The code is a list of numbers, each followed by three letters that say what it is: 8gpu_40cpu_2gpr.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from rlpyt.samplers.workers import allowed_cpus
+from rlpyt.utils.processors import allowed_cpus
 
 _GIB = 2**30  # bytes
 

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, cycle, islice
 
-from rlpyt.samplers.workers import split_evenly
 from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine
+from rlpyt.utils.misc import split_evenly
 from rlpyt.utils.settings import FLAG, shown
 
 _HIGHEST = 10**6  # Of all numbers; no machine has as many of anything.

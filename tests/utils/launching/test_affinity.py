@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from machines import NAMES, recorded
 
-from rlpyt.samplers.workers import check_affinity, split_async_affinity
 from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching import affinity as affinity_module
 from rlpyt.utils.launching.affinity import (
@@ -39,6 +38,7 @@ from rlpyt.utils.launching.affinity import (
 )
 from rlpyt.utils.launching.machine import Core, Machine
 from rlpyt.utils.launching.resources import Resources, place
+from rlpyt.utils.processors import check_affinity, split_async_affinity
 
 unhurried = settings(
     deadline=None, max_examples=60, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]

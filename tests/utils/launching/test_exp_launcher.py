@@ -17,12 +17,12 @@ import psutil
 import pytest
 from tiers import full, processes, thinned
 
-from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.launching import exp_launcher, sweep
 from rlpyt.utils.launching.affinity import affinity_from_code, encode_affinity
 from rlpyt.utils.launching.exp_launcher import launch_experiment, rerun_experiments, run_experiments
 from rlpyt.utils.launching.status import both_ends, experiment_status, read_mark
 from rlpyt.utils.launching.variant import VariantLevel, load_variant, make_variants
+from rlpyt.utils.processors import allowed_cpus
 
 pytestmark = [processes, pytest.mark.timeout(120)]
 ROOT = Path(__file__).parents[3]

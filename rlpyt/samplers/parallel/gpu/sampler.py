@@ -15,8 +15,8 @@ from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group, turn_to
 from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector
 from rlpyt.samplers.signals import GroupSignals, Semaphore
-from rlpyt.samplers.workers import allowed_cpus
 from rlpyt.utils.buffer import PinnedMemory
+from rlpyt.utils.processors import allowed_cpus
 
 __all__ = ["GpuSampler", "GpuSamplerBase", "StepBuffer", "build_step_buffer"]
 

@@ -454,10 +454,10 @@ MUTANTS = [
         "files of replay that the snapshot before needs are deleted",
     ),
     Mutant(
-        "runners/interrupt.py",
+        "utils/interrupt.py",
         "return 128 + (self.signal or 0)",
         "return 1",
-        "runners/test_interrupt.py runners/test_minibatch_rl.py",
+        "utils/test_interrupt.py runners/test_minibatch_rl.py",
         "the exit code does not tell of a signal",
     ),
     # --- launching -----------------------------------------------------------------------------------------------------

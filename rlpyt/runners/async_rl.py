@@ -29,7 +29,6 @@ import torch
 import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import find_snapshot, load_training, read_snapshot, restore, settings_of
-from rlpyt.runners.interrupt import CLOSING, Overdue
 from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, end_replayed_episodes
 from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_settings
@@ -37,6 +36,7 @@ from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
+from rlpyt.utils.interrupt import CLOSING, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import NATURAL, check_form

@@ -26,10 +26,10 @@ from rlpyt.runners.checkpoint import (
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
-from rlpyt.runners.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_next, tell_settings
 from rlpyt.utils.buffer import cloned
+from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import COMPLETE

@@ -28,9 +28,9 @@ import torch
 import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import process_state
-from rlpyt.runners.interrupt import PATIENCE, Interrupt, Overdue
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool, check_forked_torch_threads, default_start_method
+from rlpyt.utils.interrupt import PATIENCE, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
 from rlpyt.utils.processors import check_affinity, check_gpus

@@ -34,11 +34,11 @@ import torch
 
 from rlpyt.experiment.snapshotter import SnapshotConfig, Snapshotter, find_snapshot
 from rlpyt.runners.checkpoint import FORMAT, beside, check_format, reading
-from rlpyt.runners.interrupt import CLOSING, HURRY, Interrupt
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, snapshot_is_missing
 from rlpyt.runners.record import write_record
 from rlpyt.runners.screen import show_commands
 from rlpyt.runners.sync_rl import SyncRlMixin
+from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import check_runs_may_start
 from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, value

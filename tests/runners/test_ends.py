@@ -15,13 +15,13 @@ from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.experiment import SnapshotConfig
 from rlpyt.runners.async_rl import AsyncRl
-from rlpyt.runners.interrupt import Interrupt
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.runners.trainer import Trainer
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.interrupt import Interrupt
 from rlpyt.utils.launching.status import run_status, says_complete
 from rlpyt.utils.logging import snapshot
 from rlpyt.utils.logging.context import logger_context

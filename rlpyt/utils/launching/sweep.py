@@ -32,7 +32,7 @@ from typing import Any, TextIO
 
 import psutil
 
-from rlpyt.runners.interrupt import Interrupt
+from rlpyt.utils.interrupt import Interrupt
 from rlpyt.utils.launching.status import (
     REFRESH,
     RunStatus,

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from rlpyt.samplers.ray.cluster import import_ray
+from rlpyt.utils.cluster import import_ray
 
 # Ends, with all it has started, when its standard input does: also if the tests are killed. It is no descendant of theirs, among which
 # other tests look for what they have left behind.

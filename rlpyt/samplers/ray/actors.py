@@ -33,9 +33,9 @@ from rlpyt.models.utils import unwrap_ddp
 from rlpyt.samplers.buffer import build_samples_buffer
 from rlpyt.samplers.collections import BatchSpec, Samples
 from rlpyt.samplers.parallel.worker import SamplingWorker
-from rlpyt.samplers.ray.cluster import extend_path, import_ray
 from rlpyt.samplers.workers import HANG_WARNING, STOP_GRACE, WATCH_INTERVAL, WorkerError, failure_report, failure_text
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.cluster import extend_path, import_ray
 from rlpyt.utils.logging import logger
 from rlpyt.utils.stopwatch import Stopwatch
 

@@ -11,7 +11,8 @@ import torch
 from rlpyt.samplers.parallel.base import ParallelSamplerBase, worker_name
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
 from rlpyt.samplers.ray.actors import ActorPool, Call, SamplerActor, batch_arrays, copy_arrays, model_arrays
-from rlpyt.samplers.ray.cluster import Cluster, import_ray
+from rlpyt.samplers.ray.cluster import Cluster
+from rlpyt.utils.cluster import import_ray
 from rlpyt.utils.logging import logger
 from rlpyt.utils.settings import COUNT, STEPS, checked
 
@@ -29,7 +30,7 @@ class RayBatchSampler(ParallelSamplerBase):
             collect the next n batches while the algorithm optimizes, with parameters of up to n updates before: which ones,
             `batch_parameters_version` tells. Policy gradient methods that correct for it (PPO), and those that replay, can do with 1.
         max_restarts: how many lost actors (their process or machine ended) are replaced, in all. Their environments begin new episodes.
-        address: of the Ray cluster; see `rlpyt.samplers.ray.cluster.Cluster`. None starts a local one, if there is none.
+        address: of the Ray cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, if there is none.
         actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
         init_kwargs: arguments of ``ray.init`` besides, if this starts or joins a cluster.
         args, kwargs: see `BaseSampler`. `worker_timeout` is for actors; `start_method` is not used by this sampler.

@@ -15,7 +15,8 @@ from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker, is_parameters
 from rlpyt.samplers.parallel.worker import initialize_worker
 from rlpyt.samplers.ray.actors import ActorPool, Call, WorkerActor
-from rlpyt.samplers.ray.cluster import Cluster, import_ray
+from rlpyt.samplers.ray.cluster import Cluster
+from rlpyt.utils.cluster import import_ray
 from rlpyt.utils.settings import POSITIVE, STEPS, checked
 
 
@@ -27,7 +28,7 @@ class RaySampler(Sampler):
 
     Args:
         args, kwargs: see `Sampler`.
-        address: of the cluster; see `rlpyt.samplers.ray.cluster.Cluster`. None starts a local one, if there is none.
+        address: of the cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, if there is none.
         actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
         init_kwargs: arguments of ``ray.init`` besides, if this starts or joins a cluster.
         max_restarts: how many lost actors are replaced, in all. The new one gets the policy and the environments that the lost one had,

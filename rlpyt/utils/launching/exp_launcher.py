@@ -399,7 +399,7 @@ def _places(experiment: Experiment, stack: ExitStack) -> tuple[int, Callable[...
     """
     if not experiment.ray_address:
         return experiment.n_slots(), partial(_start_here, experiment)
-    from rlpyt.samplers.ray.cluster import Cluster
+    from rlpyt.utils.cluster import Cluster
     from rlpyt.utils.launching.ray_cluster import count_places
 
     _, n_cpus, n_gpus = one_run(experiment.affinity_code)

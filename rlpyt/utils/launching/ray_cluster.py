@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlpyt.samplers.ray.cluster import Cluster, import_ray
+from rlpyt.utils.cluster import Cluster, import_ray
 from rlpyt.utils.launching.status import identity
 from rlpyt.utils.launching.sweep import RunProcess, start_run
 

@@ -23,8 +23,8 @@ from rlpyt.samplers.episodic import (
     RaySampler,
     VecWorker,
 )
-from rlpyt.samplers.ray.cluster import import_ray
 from rlpyt.samplers.workers import WorkerError
+from rlpyt.utils.cluster import import_ray
 
 SAMPLERS = LocalSampler, RaySampler
 pytestmark = [ray, processes, pytest.mark.timeout(180)]

@@ -1,0 +1,97 @@
+"""Packages import only what stands below them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "rlpyt"
+ORDER = [  # From the top. Packages in one line may import each other.
+    ["__main__", "cli"],
+    ["experiments"],
+    ["experiment"],
+    ["runners"],
+    ["algos"],
+    ["samplers"],
+    ["replays"],
+    ["agents"],
+    ["envs"],
+    ["episodes"],
+    ["models"],
+    ["distributions"],
+    ["spaces"],
+    ["returns"],
+    ["utils"],
+]
+LEVEL = {package: level for level, packages in enumerate(reversed(ORDER)) for package in packages}
+EXCEPTIONS = {  # The first module still imports the second, which stands above it. This list is only to become shorter.
+    ("agents.base", "samplers.collections"),
+    ("agents.policy", "samplers.actors"),
+    ("envs.atari.atari_env", "samplers.collections"),
+    ("episodes.adapters", "envs.base"),
+    ("episodes.adapters", "envs.gym"),
+    ("episodes.adapters", "envs.gymnasium"),
+    ("episodes.environment", "envs.state"),
+    ("episodes.evaluation", "samplers.episodic.workers"),
+    ("episodes.samples", "samplers.collections"),
+    ("episodes.specs", "envs.base"),
+    ("runners.trainer", "experiment.snapshotter"),
+    ("samplers.ray.batch_sampler", "runners.checkpoint"),
+}
+
+
+def is_type_checking(test):
+    return getattr(test, "id", getattr(test, "attr", None)) == "TYPE_CHECKING"
+
+
+def imports(node, package):
+    """The modules of rlpyt that a piece of source imports when it runs, also inside functions; `package` is its own."""
+    if isinstance(node, ast.If) and is_type_checking(node.test):
+        children = node.orelse
+    else:
+        children = ast.iter_child_nodes(node)
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name.startswith("rlpyt."))
+    elif isinstance(node, ast.ImportFrom):
+        base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])]) if node.level else node.module
+        if base == "rlpyt":
+            yield from (f"rlpyt.{alias.name}" for alias in node.names if alias.name in LEVEL)
+        elif base.startswith("rlpyt."):
+            yield base
+    for child in children:
+        yield from imports(child, package)
+
+
+def all_imports():
+    """Pairs of modules of rlpyt of which the first imports the second, without the leading ``rlpyt.``."""
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        package, name = parts[:-1], ".".join(parts[1:]).removesuffix(".__init__")
+        if len(parts) > 2 or name == "__main__" or name in LEVEL:
+            for imported in imports(ast.parse(path.read_text()), package):
+                yield name, imported.removeprefix("rlpyt.")
+
+
+def stands_above(module, other):
+    return LEVEL[module.split(".")[0]] > LEVEL[other.split(".")[0]]
+
+
+def test_packages_import_only_what_stands_below_them():
+    upwards = {(name, imported) for name, imported in all_imports() if stands_above(imported, name)}
+    unexpected, gone = sorted(upwards - EXCEPTIONS), sorted(EXCEPTIONS - upwards)
+    assert not unexpected, f"These modules import what stands above them: {unexpected}"
+    assert not gone, f"These are no exceptions any more, remove them from EXCEPTIONS: {gone}"
+
+
+@pytest.mark.parametrize(
+    "source, found",
+    [
+        ("from rlpyt.utils.buffer import a", ["rlpyt.utils.buffer"]),
+        ("def f():\n    import rlpyt.utils.seed, os", ["rlpyt.utils.seed"]),
+        ("from rlpyt import utils", ["rlpyt.utils"]),
+        ("from . import a\nfrom ..b import c", ["rlpyt.agents.pg", "rlpyt.agents.b"]),
+        ("if TYPE_CHECKING:\n    import rlpyt.algos\nelse:\n    import rlpyt.utils", ["rlpyt.utils"]),
+    ],
+)
+def test_imports_are_found_wherever_they_are(source, found):
+    assert list(imports(ast.parse(source), ("rlpyt", "agents", "pg"))) == found

@@ -56,7 +56,7 @@ def build_and_train(
     # From here on it could be another process, on another day.
     with logger_context(Path(run_dir).parent, run_ID, name="ppo_cartpole"):  # An absolute path: the same directory.
         build(n_steps, resume_from=run_dir, seed=seed).train()
-    print(f"{run_dir} has both halves: progress.1.csv is the log of the first, progress.csv that of the second.")
+    print(f"{run_dir} has both halves: progress.csv has the rows of the whole run, progress.1.csv those of the first half.")
     return run_dir
 
 

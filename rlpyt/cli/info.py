@@ -7,7 +7,7 @@ Of the machine: what this process may use. The affinity code is the one that qui
 suggests for experiments on this machine.
 
 With --check: whether rlpyt works here. It tries shared memory, each start method, compiled functions, the
-GPU if there is one, and each extra that is installed, in about 20 seconds. Nothing is left of it. The
+GPU if there is one, and each extra that is installed, in about half a minute. Nothing is left of it. The
 exit code is 0 if nothing failed; docs/installing.md says what helps.
 
 examples:

@@ -64,7 +64,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         algo: the algorithm.
         agent: the learning agent.
         sampler: the sampler.
-        n_steps: environment steps of the whole run.
+        n_steps: environment steps of the whole run; rounded up to whole logging intervals.
         seed: of the run; None draws one.
         affinity: processors, GPU and threads: ``master_cpus``, ``workers_cpus``, ``cuda_idx``, ``master_torch_threads``,
             ``worker_torch_threads``, ``set_affinity``; all optional. "auto" is what suits a run that has the machine for itself.

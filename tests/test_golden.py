@@ -5,6 +5,7 @@ import json
 import golden
 import pytest
 import torch
+from tiers import full, processes
 
 from rlpyt.samplers.collections import AgentSamplesBsv, EnvSamples, Samples
 from rlpyt.utils.misc import torch_threads
@@ -83,3 +84,15 @@ def test_all_runs_have_different_names_and_nothing_is_left_out_without_a_word():
     assert len(set(names)) == len(names) and all(name in runs or any(name.split(":")[0] in line for line in left_out) for name in names)
     for name in ("cartpole:dqn", "cartpole_without_velocities:r2d1", "pendulum:sac"):
         assert {f"{name}/serial", f"{name}/cpu"} <= runs.keys()
+
+
+@full
+@processes
+def test_a_run_in_a_process_of_its_own_is_the_same_and_one_that_crashes_is_a_line(monkeypatch):
+    here = golden.in_process(RUN, golden.ROOT)
+    with torch_threads(1):
+        assert golden.differences(here, json.loads(json.dumps(golden.observe(RUN)))) == []
+    crash = golden.in_process(RUN._replace(settings=["algo.none=1"]), golden.ROOT)["crash"]
+    assert crash.startswith("Exit code 1: ValueError: There is no setting of A2C")
+    monkeypatch.setattr(golden, "TIMEOUT", 0.1)
+    assert golden.in_process(RUN, golden.ROOT) == dict(crash="It had not ended after 0.1 s.")

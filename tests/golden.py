@@ -134,8 +134,10 @@ def settings_of(run: Run) -> tuple[dict, dict]:
     path = classes_of(module, run.key)["algo"]
     if ".dqn." in path:
         settings.append("algo.target_update_interval=8")  # Target networks change in so short a run, too.
-    if ".qpg." in path:  # An update at each step.
-        settings += ["runner.n_steps=320", "runner.log_interval_steps=160"]
+    if ".qpg." in path:  # At least one update in each iteration, some of which are a single step.
+        settings += ["runner.n_steps=320", "runner.log_interval_steps=160", "algo.replay_ratio=2"]
+        if module.configs[run.key]["algo"].get("bootstrap_timelimit"):
+            settings += TIME_LIMIT["settings"]
     if run.module.startswith("atari_"):  # Images take longer.
         settings += ["runner.n_steps=256", "runner.log_interval_steps=128", "sampler.eval_max_trajectories=2"]
         if ".dqn." in path:  # 16 updates.

@@ -8,8 +8,9 @@
 A run is a tiny one (`smoke` of `rlpyt.experiments.train`) of a configuration of `rlpyt.experiments.configs`, once with the serial sampler
 and once with workers; EXTRAS has others, for what no configuration uses. Seed and threads are fixed. Recorded are, as hashes, the
 samples of every batch, and at the end the agent's and the optimizer's state; and the columns of progress.csv that do not depend on time.
-All these are observed from outside: by `obtain_samples`, `state_dict`, `optim_state_dict` and the file. Each run has a process of its own,
-so that one that crashes is a line of the result. The exit code is 1 if a run crashes or differs.
+All these are observed from outside: by `obtain_samples`, `state_dict`, `optim_state_dict` and the file. So of both versions only these
+must be there, and what makes a run, in `rlpyt.experiments`. Each run has a process of its own, so that one that crashes is a line of the
+result. The exit code is 1 if a run crashes or differs.
 
 Arithmetic differs between processors and versions of torch, so a recording is good for the machine it was made on. Asynchronous samplers
 are left out: their batches depend on how fast processes are.
@@ -54,8 +55,8 @@ class Run(NamedTuple):
     """One run.
 
     Attributes:
-        module, key: the configuration.
-        sampler: name in `rlpyt.experiments.build.SAMPLERS`.
+        module, key: the configuration; "episodes" is none, see `observe_episodes`.
+        sampler: name in `rlpyt.experiments.build.SAMPLERS`; with "episodes", in `rlpyt.samplers.episodic`.
         extra: what is different from the configuration, in a word.
         settings: that difference, such as "algo.n_step_return=3".
         classes: import paths of other classes.

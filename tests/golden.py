@@ -139,8 +139,8 @@ def settings_of(run: Run) -> tuple[dict, dict]:
         settings += ["runner.n_steps=320", "runner.log_interval_steps=160", "algo.replay_ratio=2"]
         if module.configs[run.key]["algo"].get("bootstrap_timelimit"):
             settings += TIME_LIMIT["settings"]
-    if run.module.startswith("atari_"):  # Images take longer.
-        settings += ["runner.n_steps=256", "runner.log_interval_steps=128", "sampler.eval_max_trajectories=2"]
+    if run.module.startswith("atari_"):  # Images take longer, and episodes are too long.
+        settings += ["runner.n_steps=256", "runner.log_interval_steps=128", "sampler.eval_max_trajectories=2", "env.horizon=25"]
         if ".dqn." in path:  # 16 updates.
             settings.append("algo.min_steps_learn=128")
             settings += ["algo.batch_B=4", "algo.replay_ratio=4"] if "r2d1" in path else ["algo.batch_size=16", "algo.replay_ratio=2"]

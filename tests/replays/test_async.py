@@ -260,7 +260,7 @@ def check_sample(buffer, batch_B=16):
 def _append(buffer, seed, until, stop):
     rng = random.Random(seed)
     n = 0
-    while time.monotonic() < until and not stop.value:
+    while (n == 0 or time.monotonic() < until) and not stop.value:
         buffer.append_samples(rng.randint(1, 5))
         n += 1
     return n, 0
@@ -280,7 +280,7 @@ def _sample(buffer, seed, until, stop):
 
     buffer.batch_is_intact = count_torn
     n = 0
-    while time.monotonic() < until and not stop.value:
+    while (n == 0 or time.monotonic() < until) and not stop.value:
         check_sample(buffer)
         n += 1
     return n, n_torn
@@ -295,7 +295,11 @@ def _run(function, buffer, seed, until, stop, answers):
 
 
 def exercise(buffer, seconds, method="fork"):
-    """Write with two processes and read with two; return [(what, how often, how many batches were torn and drawn again)]."""
+    """Write with two processes and read with two, at least once each.
+
+    Returns:
+        [(what, how often, how many batches were torn and drawn again)].
+    """
     ctx = mp.get_context(method)
     answers, stop = ctx.Queue(), ctx.Value("b", False, lock=False)
     until = time.monotonic() + seconds

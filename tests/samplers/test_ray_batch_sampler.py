@@ -417,7 +417,8 @@ def test_a_failure_in_close_is_reported_at_shutdown(ray_address):
 
 @full
 def test_a_hanging_environment_is_reported_with_its_stack(ray_address, tmp_path):
-    sampler = start(failing(ray_address, tmp_path, how="hang", worker_timeout=8))
+    sampler = start(failing(ray_address, tmp_path, how="hang"))
+    sampler._pool.timeout = 8  # From now on: actors may take longer to start.
     with pytest.raises(WorkerError, match=r"(?s)No reply.*worker_timeout=8.*collecting batch 4.*_maybe_fail"):
         for itr in range(8):
             sampler.obtain_samples(itr)

@@ -159,6 +159,8 @@ class SyncRlMixin:
             logger.disable()
             logger.disable_tabular()
             logger.set_snapshot_mode("none")
+        if self.rank == 0:
+            self._settle_seed()
         seeds = [self.seed]
         dist.broadcast_object_list(seeds, src=0, group=self._control)
         self.seed = seeds[0]

@@ -56,6 +56,21 @@ def test_each_rank_has_random_numbers_of_its_own():
     assert seeds[0] == runner.seed and len(set(seeds)) == 3
 
 
+class TellsItsSeed(SyncRl):
+    def startup(self):
+        n_itr = super().startup()
+        Path(os.environ["SEEDS"], str(self.rank)).write_text(str(self.seed))
+        return n_itr
+
+
+def test_ranks_of_a_run_without_a_seed_have_the_same_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEEDS", str(tmp_path))
+    runner = build(TellsItsSeed, n_steps=32)
+    runner.seed = runner.seed_given = None
+    runner.train()
+    assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == [str(runner.seed)] * 2
+
+
 @pytest.mark.parametrize("RunnerCls", [SyncRl, SyncRlEval])
 @pytest.mark.parametrize("SamplerCls", thinned([SerialSampler, CpuSampler], quick=[SerialSampler]))
 def test_ranks_train_together(RunnerCls, SamplerCls, tmp_path):

@@ -13,6 +13,7 @@ from rlpyt.envs.base import as_flag, as_number
 from rlpyt.envs.gym import _accepts, infill_info, wrapper_chain
 from rlpyt.episodes.environment import Environment
 from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType, checked_reset
+from rlpyt.utils.misc import attributes
 
 TIME_LIMIT_KEYS = ("TimeLimit.truncated", "GymEnv.TimeLimitTerminated")  # In every env_info; both say that the episode timed out.
 # What cannot be pickled, and is made anew when needed.
@@ -226,7 +227,7 @@ class GymEnv(Environment):
 def _without_windows(env: Any) -> Any:
     """Return a shallow copy of an environment and its wrappers, with None in place of windows."""
     twin = object.__new__(type(env))
-    twin.__dict__.update(vars(env))
+    twin.__dict__.update(attributes(env))
     for name in _WINDOWS:
         if name in vars(twin):
             setattr(twin, name, None)

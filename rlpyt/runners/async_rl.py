@@ -153,6 +153,7 @@ class AsyncRlMixin:
             examples=examples,
             world_size=self.world_size,
         )
+        self._warn_if_nothing_is_learned()
         self.launch_workers()
         return n_itr
 

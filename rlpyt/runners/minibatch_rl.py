@@ -192,11 +192,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             world_size=self.world_size,
             rank=self.rank,
         )
-        if self.min_itr_learn >= n_itr:
-            logger.warn(
-                f"nothing will be learned: learning begins after {self.min_itr_learn * self.itr_batch_size:,} environment steps "
-                f"(min_steps_learn), and the run ends after {n_itr * self.itr_batch_size:,}."
-            )
+        self._warn_if_nothing_is_learned()
         self.initialize_logging()
         self._resume()
         return n_itr
@@ -207,6 +203,13 @@ class MinibatchRlBase(Recorded, BaseRunner):
             self.seed = seed_of(self.resume_from)
         if self.seed is None:
             self.seed = make_seed()
+
+    def _warn_if_nothing_is_learned(self) -> None:
+        if self.min_itr_learn >= self.n_itr:
+            logger.warn(
+                f"nothing will be learned: learning begins after {self.min_itr_learn * self.itr_batch_size:,} environment steps "
+                f"(min_steps_learn), and the run ends after {self.n_itr * self.itr_batch_size:,}."
+            )
 
     def _meet(self) -> None:
         """Wait for other processes that train together with this one: there are none."""

@@ -57,12 +57,12 @@ def build_samples_buffer(
     agent_fields = [all_action[1:], all_action[:-1], allocate("agent_info", T, agent_shared)]
     value_example = np.zeros((), np.float32)
     if bootstrap_value:
+        if not hasattr(agent, "value"):
+            raise ValueError(
+                "The algorithm needs an agent that estimates values, such as MlpFfAgent, AtariFfAgent or MujocoFfAgent of "
+                f"rlpyt.agents.pg: {type(agent).__name__} has no method `value`."
+            )
         agent_fields += [allocate("value", rows, agent_shared, value_example) for rows in (1, T)]
-    if bootstrap_value and not hasattr(agent, "value"):
-        raise ValueError(
-            f"The algorithm needs an agent that estimates values, such as MlpFfAgent, AtariFfAgent or MujocoFfAgent of rlpyt.agents.pg: "
-            f"{type(agent).__name__} has no method `value`."
-        )
     agent_samples = (AgentSamplesBsv if bootstrap_value else AgentSamples)(*agent_fields)
 
     all_observation = allocate("observation", T + 1, env_shared)

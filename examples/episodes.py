@@ -153,9 +153,7 @@ def recorded_by(runner, run_dir, n_episodes):
     return replay
 
 
-def build_and_train(
-    recorded: str | None = None, run_ID: int = 0, seed: int | None = None, log_dir: str = "episodes", smoke: bool = False
-):
+def build_and_train(recorded: str | None = None, run_ID: int = 0, seed: int | None = None, log_dir: str = "episodes", smoke: bool = False):
     """Train, and return the directory of the run.
 
     Args:

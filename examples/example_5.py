@@ -67,6 +67,7 @@ VARIANTS = dict(
     ),
 )
 
+
 def settings_of(game: str, config: str) -> dict:
     """Return the settings of a variant in a game."""
     _, _, changes = VARIANTS[config]

@@ -65,9 +65,7 @@ def build(
     )
 
 
-def build_and_train(
-    game: str = "pong", run_ID: int = 0, *, in_flight: int = 0, log_dir: str = "ray_ppo", smoke: bool = False, **settings
-):
+def build_and_train(game: str = "pong", run_ID: int = 0, *, in_flight: int = 0, log_dir: str = "ray_ppo", smoke: bool = False, **settings):
     """Train, and return the directory of the run. Further settings are those of `build`."""
     runner = build(game, in_flight=in_flight, **settings)
     if smoke:

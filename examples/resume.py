@@ -41,9 +41,7 @@ def build(n_steps: int = 10 * INTERVAL, resume_from: str | None = None, seed: in
     )
 
 
-def build_and_train(
-    run_ID: int = 0, n_steps: int = 10 * INTERVAL, seed: int | None = None, log_dir: str = "resume", smoke: bool = False
-):
+def build_and_train(run_ID: int = 0, n_steps: int = 10 * INTERVAL, seed: int | None = None, log_dir: str = "resume", smoke: bool = False):
     """Train one half, then the other, and return the directory of the run.
 
     Args:

@@ -25,9 +25,7 @@ kernels = LazyModule("rlpyt.utils.kernels")
 Array = Any  # A torch tensor or a numpy array.
 
 
-def discount_return(
-    reward: Array, done: Array, bootstrap_value: Array, discount: float, return_dest: Array | None = None
-) -> Array:
+def discount_return(reward: Array, done: Array, bootstrap_value: Array, discount: float, return_dest: Array | None = None) -> Array:
     """Discounted sum of rewards until the episode's end, bootstrapped at the end of the batch.
 
     ``G_t = r_t + γ (1 - d_t) G_{t+1}``, ``G_T = bootstrap_value``.
@@ -331,9 +329,7 @@ def _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, 
     return _backward_sum(return_, decay, _bootstrap_row(bootstrap_value, return_, done))
 
 
-def _generalized_advantage_estimation_by_torch(
-    reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value
-):
+def _generalized_advantage_estimation_by_torch(reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value):
     """`generalized_advantage_estimation_tl` of tensors on a GPU."""
     reward = _floating(reward, like=reward)
     value = _floating(value, like=reward)

@@ -35,9 +35,7 @@ def random_samples(agent, T, B, seed=0, p_done=0.2, timeouts=True, agent_info=No
         step = agent.step(all_observation[:-1], all_action[:-1], all_reward[:-1])
         all_action[1:], agent_info = step.action, step.agent_info
     return Samples(
-        AgentSamplesBsv(
-            all_action[1:], all_action[:-1], agent_info, normal(1, B), normal(T, B) * timeout if timeouts else None
-        ),
+        AgentSamplesBsv(all_action[1:], all_action[:-1], agent_info, normal(1, B), normal(T, B) * timeout if timeouts else None),
         EnvSamples(all_observation[:-1], all_reward[1:], all_reward[:-1], done, None, timeout, all_observation[1:]),
         normal(T, B, OBSERVATION_SIZE) if timeouts else None,
     )
@@ -102,9 +100,7 @@ class PickTheLargest:
         )
 
     def examples(self):
-        return dict(
-            observation=self.observation[0], action=self.action[0], reward=self.reward[0], done=np.bool_(False)
-        )
+        return dict(observation=self.observation[0], action=self.action[0], reward=self.reward[0], done=np.bool_(False))
 
 
 def stack(parts):

@@ -199,9 +199,7 @@ class NoisyRlpytEnv(CountingEnv):
 
 def noisy_envs():
     """Environments that share their random numbers with their copies, if nobody takes care."""
-    return dict(
-        environment=NoisyEnvironment(), gym=NoisyGym(), wrapped=gymnasium.wrappers.TimeLimit(NoisyGym(), 9), rlpyt=NoisyRlpytEnv()
-    )
+    return dict(environment=NoisyEnvironment(), gym=NoisyGym(), wrapped=gymnasium.wrappers.TimeLimit(NoisyGym(), 9), rlpyt=NoisyRlpytEnv())
 
 
 def n_different(episodes):

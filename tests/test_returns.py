@@ -166,9 +166,7 @@ ALL_FUNCTIONS = {
     "discount_return_tl, final value": lambda r, v, d, to, tov, b: discount_return_tl(r, d, b, 0.9, to, v, timeout_value=tov),
     "gae": lambda r, v, d, to, tov, b: generalized_advantage_estimation(r, v, d, b, 0.9, 0.8),
     "gae_tl": lambda r, v, d, to, tov, b: generalized_advantage_estimation_tl(r, v, d, b, 0.9, 0.8, to),
-    "gae_tl, final value": lambda r, v, d, to, tov, b: generalized_advantage_estimation_tl(
-        r, v, d, b, 0.9, 0.8, to, timeout_value=tov
-    ),
+    "gae_tl, final value": lambda r, v, d, to, tov, b: generalized_advantage_estimation_tl(r, v, d, b, 0.9, 0.8, to, timeout_value=tov),
     "n_step": lambda r, v, d, to, tov, b: discount_return_n_step(r, d, 3, 0.9),
     "n_step, do_truncated": lambda r, v, d, to, tov, b: discount_return_n_step(r, d, 3, 0.9, do_truncated=True),
 }

@@ -42,9 +42,7 @@ AgentStep = namedarraytuple("AgentStep", ["action", "agent_info"])
 
 # What keeps DistributedDataParallel from sending buffers around in every forward pass: a name that depends on torch's version.
 SYNC_BUFFERS = next(
-    name
-    for name in ("forward_sync_buffers", "broadcast_buffers")
-    if name in inspect.signature(DistributedDataParallel).parameters
+    name for name in ("forward_sync_buffers", "broadcast_buffers") if name in inspect.signature(DistributedDataParallel).parameters
 )
 
 

@@ -248,6 +248,5 @@ def _check_training_goes_well(name: str, numbers: list[float]) -> None:
     for x in numbers:
         if math.isnan(x) or (must_be_finite and math.isinf(x)):
             raise FloatingPointError(
-                f"Training failed: {name} became {x}. Lower the learning rate, and check rewards and observations for NaN "
-                "and infinity."
+                f"Training failed: {name} became {x}. Lower the learning rate, and check rewards and observations for NaN and infinity."
             )

@@ -179,9 +179,7 @@ class ReplayAlgorithm(RlAlgorithm):
         min_itr = self.min_steps_learn // self.sampler_bs
         self.min_itr_learn = max(min_itr, self._first_replayable_itr(batch_spec.T))
 
-    def initialize_replay_buffer(
-        self, examples: dict[str, Any], batch_spec: Any, async_: bool = False
-    ) -> Any:
+    def initialize_replay_buffer(self, examples: dict[str, Any], batch_spec: Any, async_: bool = False) -> Any:
         """Allocate `replay_buffer` for what `examples_to_buffer` makes of the examples, and return it.
 
         Its class is `ReplayBufferCls`; if that is None, one that stores single frames where the observation

@@ -31,9 +31,7 @@ class Distribution:
         """Kullback-Leibler divergence KL(old || new) at each datum."""
         raise NotImplementedError(f"{type(self).__name__} has no kl.")
 
-    def mean_kl(
-        self, old_dist_info: DistInfo, new_dist_info: DistInfo, valid: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def mean_kl(self, old_dist_info: DistInfo, new_dist_info: DistInfo, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Mean of `kl` over the data, ignoring those where the mask `valid` is 0."""
         return valid_mean(self.kl(old_dist_info, new_dist_info), valid)
 

@@ -69,9 +69,7 @@ class GymEnv(Environment):
             raise ValueError(f"is_image=True needs observations of dtype uint8 and two or three dimensions, not those of {space}.")
         self.is_image = is_image
         self._size = None if space.shape is None else int(np.prod(space.shape))  # None for structures.
-        self._spec = EnvSpec(
-            observation_space=space, action_space=env.action_space, max_episode_length=self._limit(max_episode_length)
-        )
+        self._spec = EnvSpec(observation_space=space, action_space=env.action_space, max_episode_length=self._limit(max_episode_length))
 
     def _limit(self, given: int | None) -> int | None:
         """Return the largest number of steps in an episode, having told gymnasium's limit about it."""

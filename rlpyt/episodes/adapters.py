@@ -91,9 +91,7 @@ def original(env: Any) -> Any:
 
 
 def _no_env(env: Any) -> TypeError:
-    return TypeError(
-        f"{env!r} is no environment: expected an rlpyt.episodes.Environment, a gymnasium.Env, or an rlpyt.envs.base.Env."
-    )
+    return TypeError(f"{env!r} is no environment: expected an rlpyt.episodes.Environment, a gymnasium.Env, or an rlpyt.envs.base.Env.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -153,9 +153,7 @@ def wrap_experiment(
     if not (function is None or callable(function)):
         said = shown(function)
         raise ValueError(f"wrap_experiment: function={said} is not a function; arguments are given by keyword, such as name={said}.")
-    options = _Options(
-        log_dir, prefix, name, snapshot_mode, snapshot_gap, archive_launch_repo, name_parameters, use_existing_dir, x_axis
-    )
+    options = _Options(log_dir, prefix, name, snapshot_mode, snapshot_gap, archive_launch_repo, name_parameters, use_existing_dir, x_axis)
     return functools.partial(_experiment, options=options) if function is None else _experiment(function, options)
 
 
@@ -267,9 +265,7 @@ def _record(log_dir: str, passed: list[str], with_archive: bool) -> None:
     script = provenance.launcher()
     root = provenance.repository_of(script)
     outputs = [_outputs().resolve(), Path(log_dir).resolve()]
-    logger.log_variant(
-        os.path.join(log_dir, "metadata.json"), dict(provenance.describe(script, root, outputs), passed_parameters=passed)
-    )
+    logger.log_variant(os.path.join(log_dir, "metadata.json"), dict(provenance.describe(script, root, outputs), passed_parameters=passed))
     if root is None or not with_archive:
         return
     path, written = os.path.join(log_dir, "launch_archive.tar.xz"), []

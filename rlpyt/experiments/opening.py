@@ -212,9 +212,7 @@ def _said(error: Exception) -> str:
     return said(error) if isinstance(error, (ValueError, TypeError, ImportError)) else f"{type(error).__name__}: {said(error)}."
 
 
-def load_agent(
-    path: Any, snapshot: Any = "last", device: int | str | None = None, trust: bool = False, script: str | None = None
-) -> Any:
+def load_agent(path: Any, snapshot: Any = "last", device: int | str | None = None, trust: bool = False, script: str | None = None) -> Any:
     """Return the agent of a run, which acts as it does in evaluation.
 
     Args:

@@ -11,10 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 def conv2d_output_shape(h: int, w: int, kernel_size=1, stride=1, padding=0, dilation=1) -> tuple[int, int]:
     """Height and width after a 2-D convolution or pooling of an input [h,w]; each setting is an int or a pair."""
     kernel, strides, paddings, dilations = map(_pair, (kernel_size, stride, padding, dilation))
-    h_out, w_out = (
-        (size + 2 * p - d * (k - 1) - 1) // s + 1
-        for size, k, s, p, d in zip((h, w), kernel, strides, paddings, dilations)
-    )
+    h_out, w_out = ((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in zip((h, w), kernel, strides, paddings, dilations))
     return h_out, w_out
 
 
@@ -96,7 +93,7 @@ def strip_ddp_state_dict(state_dict: Mapping[str, torch.Tensor]) -> dict[str, to
     prefix = "module."
     if not all(name.startswith(prefix) for name in state_dict):
         return dict(state_dict)
-    return {name[len(prefix):]: value for name, value in state_dict.items()}
+    return {name[len(prefix) :]: value for name, value in state_dict.items()}
 
 
 def matching_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
@@ -108,9 +105,7 @@ def matching_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.T
 
 
 @torch.no_grad()
-def update_state_dict(
-    model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], tau: float = 1, strip_ddp: bool = True
-) -> None:
+def update_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], tau: float = 1, strip_ddp: bool = True) -> None:
     """Move the parameters and buffers of `model` towards `state_dict`, in place (so shared memory stays shared).
 
     tau: 1 copies; 0 < tau < 1 gives ``tau * new + (1 - tau) * old``, except for integers (counters), which are copied.

@@ -281,9 +281,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         samples = numpify_buffer(samples)
         n = len(samples.reward)
         if n > self.T:
-            raise ValueError(
-                f"{n} time steps were appended to a replay buffer of {self.T}: raise its size or lower batch_T."
-            )
+            raise ValueError(f"{n} time steps were appended to a replay buffer of {self.T}: raise its size or lower batch_T.")
         self._check_samples(samples, n)
         ended, final_observation = self._final_observations_of(samples)
         rows = self.ring.rows(0, n)

@@ -158,9 +158,7 @@ class PrefetchedReplay:
         if self._thread is not None and self._thread.is_alive():
             return
         self._requests, self._results = queue.SimpleQueue(), queue.SimpleQueue()
-        self._thread = threading.Thread(
-            target=_gather_all, args=(self.buffer, self._requests, self._results), name="prefetch", daemon=True
-        )
+        self._thread = threading.Thread(target=_gather_all, args=(self.buffer, self._requests, self._results), name="prefetch", daemon=True)
         self._thread.start()
         self._end_thread = weakref.finalize(self, self._requests.put, None)
 

@@ -25,9 +25,7 @@ class UniformSelector(OwnRandomNumbers):
         rng: seeded from numpy's global generator, so that seeding that one makes a run repeatable.
     """
 
-    def __init__(
-        self, ring: Ring, B: int, off_backward: int, off_forward: int, interval: int = 1, valid: np.ndarray | None = None
-    ) -> None:
+    def __init__(self, ring: Ring, B: int, off_backward: int, off_forward: int, interval: int = 1, valid: np.ndarray | None = None) -> None:
         self.ring, self.B = ring, B
         self.off_backward, self.off_forward, self.interval = off_backward, off_forward, interval
         self.valid = valid

@@ -82,9 +82,7 @@ class AsyncRlMixin:
                 f"{type(algo).__name__} learns from the batch just sampled, so sampling cannot run ahead of it: "
                 f"{type(self).__name__} is for algorithms that learn from replay, such as DQN or SAC."
             )
-        super().__init__(
-            algo=algo, agent=agent, sampler=sampler, n_steps=n_steps, affinity=self.optimizer_affinities[0], **kwargs
-        )
+        super().__init__(algo=algo, agent=agent, sampler=sampler, n_steps=n_steps, affinity=self.optimizer_affinities[0], **kwargs)
         self.world_size = len(self.optimizer_affinities)
         self._pool: WorkerPool | None = None
         self._resumed: tuple | None = None  # File and contents of the snapshot, until it is restored.

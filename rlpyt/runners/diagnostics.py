@@ -33,9 +33,7 @@ class Diagnostics:
         waiting_seconds: already spent waiting for workers, while they started.
     """
 
-    def __init__(
-        self, opt_info_fields: Iterable[str], batch_size: int, train_batch_size: int | None, waiting_seconds: float = 0.0
-    ) -> None:
+    def __init__(self, opt_info_fields: Iterable[str], batch_size: int, train_batch_size: int | None, waiting_seconds: float = 0.0) -> None:
         self.batch_size = batch_size
         self.train_batch_size = train_batch_size
         self.opt_infos: dict[str, list] = {name: [] for name in opt_info_fields}

@@ -1,9 +1,9 @@
 """Functions that a runner calls after each row of its log, and that may stop the run.
 
-    def report(runner, row):
-        print(row["Diagnostics/CumSteps"], row["ReturnAverage"])
+def report(runner, row):
+    print(row["Diagnostics/CumSteps"], row["ReturnAverage"])
 
-    runner = MinibatchRl(..., hooks=[report])
+runner = MinibatchRl(..., hooks=[report])
 """
 
 from __future__ import annotations

@@ -526,9 +526,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         """Seconds spent so far waiting for other processes."""
         return self.sampler.waiting_seconds
 
-    def log_diagnostics(
-        self, itr: int, traj_infos: list | None = None, eval_time: float = 0, prefix: str = "Diagnostics/"
-    ) -> None:
+    def log_diagnostics(self, itr: int, traj_infos: list | None = None, eval_time: float = 0, prefix: str = "Diagnostics/") -> None:
         """Write a row of the log, and a snapshot if the algorithm has begun to learn."""
         self._clear_progress()
         if itr > 0:  # At 0 training may not have begun.

@@ -352,10 +352,10 @@ class Trainer:
     def step_epochs(self) -> Iterator[int]:
         """Yield the number of each epoch, and log and save after it; what ``train(trainer)`` of an algorithm loops over.
 
-            for epoch in trainer.step_epochs():
-                trainer.step_episode = trainer.obtain_samples(trainer.step_itr)
-                self.train_once(trainer.step_episode)
-                trainer.step_itr += 1
+        for epoch in trainer.step_epochs():
+            trainer.step_episode = trainer.obtain_samples(trainer.step_itr)
+            self.train_once(trainer.step_episode)
+            trainer.step_itr += 1
         """
         self._check_setup("step_epochs()")
         if self._train_args is None:

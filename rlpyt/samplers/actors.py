@@ -226,9 +226,7 @@ class BatchActor(LocalActor):
         mid_batch_reset: False if environments whose episode has ended stand still: what the agent does for them is recorded as zeros.
     """
 
-    def __init__(
-        self, agent: Any, batch: Any, prev_action: Any, prev_reward: np.ndarray, null_action: Any, mid_batch_reset: bool
-    ) -> None:
+    def __init__(self, agent: Any, batch: Any, prev_action: Any, prev_reward: np.ndarray, null_action: Any, mid_batch_reset: bool) -> None:
         super().__init__(agent, batch_rows(batch), prev_action, prev_reward, null_action)
         self.batch = batch
         self.mid_batch_reset = mid_batch_reset

@@ -61,9 +61,7 @@ _PR_SET_PDEATHSIG = 1
 _TRIAL_SECONDS = 5.0
 
 
-_UNGUARDED = (
-    "A new process imports the script, which must not start a run then: put what it does below `if __name__ == \"__main__\":`."
-)
+_UNGUARDED = 'A new process imports the script, which must not start a run then: put what it does below `if __name__ == "__main__":`.'
 
 
 class WorkerError(RuntimeError):

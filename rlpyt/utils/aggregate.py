@@ -72,9 +72,7 @@ def _cleaned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return x, y[first]
 
 
-def bootstrap(
-    values: np.ndarray, statistic: Callable = mean, n_resamples: int = 2000, confidence: float = 0.95, seed: int = 0
-) -> Band:
+def bootstrap(values: np.ndarray, statistic: Callable = mean, n_resamples: int = 2000, confidence: float = 0.95, seed: int = 0) -> Band:
     """Return a statistic over runs, with percentile bootstrap intervals: whole runs are drawn again, with replacement.
 
     Intervals of fewer than about five runs are narrower than they should be.

@@ -13,7 +13,7 @@ def select_at_indexes(indexes: np.ndarray, array: np.ndarray) -> np.ndarray:
     n_lead = indexes.ndim
     flat = array.reshape((indexes.size,) + array.shape[n_lead:])  # [prod(lead), n, *rest]
     selected = flat[np.arange(indexes.size), indexes.reshape(-1)]
-    return selected.reshape(indexes.shape + array.shape[n_lead + 1:])
+    return selected.reshape(indexes.shape + array.shape[n_lead + 1 :])
 
 
 def to_onehot(indexes: np.ndarray, dim: int, dtype=None) -> np.ndarray:
@@ -49,13 +49,17 @@ def infer_leading_dims(array: np.ndarray, dim: int) -> tuple[int, int, tuple[int
     """
     n_lead = array.ndim - dim
     if not 0 <= n_lead <= 2:
-        raise ValueError(f"An array of shape {array.shape} cannot hold data of {dim} dimensions with leading "
-                         f"[], [B] or [T,B]: give it {dim} to {dim + 2} dimensions.")
+        raise ValueError(
+            f"An array of shape {array.shape} cannot hold data of {dim} dimensions with leading "
+            f"[], [B] or [T,B]: give it {dim} to {dim + 2} dimensions."
+        )
     T, B = (1, 1, *array.shape[:n_lead])[-2:]
     return T, B, array.shape[n_lead:], n_lead == 2, n_lead >= 1
 
 
 def _check_same_lead(lead: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    if tuple(shape[:len(lead)]) != tuple(lead) or len(shape) <= len(lead):
-        raise ValueError(f"indexes of shape {tuple(lead)} cannot select from shape {tuple(shape)}: "
-                         "it must begin with the shape of the indexes and have a dimension more.")
+    if tuple(shape[: len(lead)]) != tuple(lead) or len(shape) <= len(lead):
+        raise ValueError(
+            f"indexes of shape {tuple(lead)} cannot select from shape {tuple(shape)}: "
+            "it must begin with the shape of the indexes and have a dimension more."
+        )

@@ -284,9 +284,7 @@ def _make_nat_class(
     namespace = {"__slots__": (), "_recipe": ("namedarraytuple", typename, fields, defaults)}
     if defaults:
         namespace["_fields"] = Fields(fields, nt_cls._field_defaults)
-    cls = _NamedArrayTupleType(
-        nat_name or typename, (nt_cls,), {**namespace, **methods, **_indexing_methods(len(fields))}
-    )
+    cls = _NamedArrayTupleType(nat_name or typename, (nt_cls,), {**namespace, **methods, **_indexing_methods(len(fields))})
     cls.__doc__ = f"{typename}({', '.join(fields)}): a namedarraytuple; [] reads and writes every field."
     return cls
 

@@ -249,9 +249,7 @@ def discount_return(reward, done, bootstrap, discount, timeout, value, timeout_v
 
 
 @kernel
-def generalized_advantage_estimation(
-    reward, value, done, bootstrap, discount, gae_lambda, timeout, timeout_value, advantage, return_
-):
+def generalized_advantage_estimation(reward, value, done, bootstrap, discount, gae_lambda, timeout, timeout_value, advantage, return_):
     """Write what `rlpyt.returns.generalized_advantage_estimation_tl` returns; `bootstrap` is [N], both timeouts may be None."""
     T, N = reward.shape
     zero = reward.dtype.type(0)
@@ -423,9 +421,7 @@ def all_within(T_idxs, B_idxs, T, B):
 
 
 @kernel
-def transition_rows(
-    T_idxs, B_idxs, T, B, done, timeout, final_slot, discounts, rows, before, n_steps, bootstrap_discount, timeout_n, slot
-):
+def transition_rows(T_idxs, B_idxs, T, B, done, timeout, final_slot, discounts, rows, before, n_steps, bootstrap_discount, timeout_n, slot):
     """Find where the parts of transitions over ``N = len(discounts) - 1`` steps are stored.
 
     A transition ends after N steps, or with the last step of the episode if that was truncated before and its final

@@ -33,8 +33,10 @@ def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False
     numpy's global generator.
     """
     if not 1 <= minibatch_size <= data_length:
-        raise ValueError(f"minibatch_size={minibatch_size} must be at least 1 and at most the {data_length} "
-                         "samples there are: use fewer minibatches or larger batches.")
+        raise ValueError(
+            f"minibatch_size={minibatch_size} must be at least 1 and at most the {data_length} "
+            "samples there are: use fewer minibatches or larger batches."
+        )
     starts = range(0, data_length - minibatch_size + 1, minibatch_size)
     slices = (slice(start, start + minibatch_size) for start in starts)
     if not shuffle:
@@ -116,6 +118,7 @@ def _library(dtype):
     if not of_python and not type(dtype).__module__.startswith("torch"):
         return np
     import torch  # here, because environment workers use this module without torch
+
     return torch
 
 
@@ -129,6 +132,7 @@ def extract_sequences(array_or_tensor, T_idxs, B_idxs, T: int):
         T_idxs, B_idxs, steps = np.asarray(T_idxs), np.asarray(B_idxs), np.arange(T)
     else:
         import torch
+
         device = array_or_tensor.device
         T_idxs, B_idxs = torch.as_tensor(T_idxs, device=device), torch.as_tensor(B_idxs, device=device)
         steps = torch.arange(T, device=device)
@@ -139,6 +143,7 @@ def extract_sequences(array_or_tensor, T_idxs, B_idxs, T: int):
 def torch_threads(n: int) -> Iterator[None]:
     """Have torch use `n` threads on the CPU within the block."""
     import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(n)
     try:

@@ -24,8 +24,7 @@ DEEPEST = 100  # containers in one another
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _CONTAINERS = (list, dict, OrderedDict, set, frozenset, deque)
 _BIT_GENERATORS = {
-    cls.__name__: cls
-    for cls in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
+    cls.__name__: cls for cls in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
 _DTYPE = re.compile(r"[<>|]([biufc][0-9]{1,2}|[SU][0-9]{1,9})")
 _MOST_DIMENSIONS = 32  # of arrays, in all versions of numpy

@@ -182,9 +182,7 @@ class _Labels:
         if key in ("directory", "run"):
             directories = {run: variant_dir(run) if key == "directory" else Path(run).resolve() for run in run_dirs}
             common = Path(os.path.commonpath(directories.values())) if directories else Path()
-            self._labels = {
-                run: str(path.relative_to(common)) if path != common else path.name for run, path in directories.items()
-            }
+            self._labels = {run: str(path.relative_to(common)) if path != common else path.name for run, path in directories.items()}
             return
         settings = {run: read_settings(run) for run in run_dirs}
         name = _find_setting(sorted({name for each in settings.values() for name in each}), key)

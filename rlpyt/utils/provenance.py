@@ -129,8 +129,6 @@ def _git(directory: Any, *arguments: str) -> bytes | None:
     environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
     command = ["git", "-C", os.fspath(directory), *arguments]
     try:
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=True, env=environment, timeout=_SECONDS
-        ).stdout
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, env=environment, timeout=_SECONDS).stdout
     except (OSError, subprocess.SubprocessError):
         return None

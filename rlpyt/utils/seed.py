@@ -43,6 +43,7 @@ def set_seed(seed: int, import_torch: bool = True) -> None:
     np.random.seed(seed_)
     if import_torch or "torch" in sys.modules:
         import torch
+
         torch.manual_seed(seed_)
 
 

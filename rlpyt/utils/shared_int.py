@@ -10,8 +10,8 @@ from rlpyt.utils.buffer import np_mp_array
 class SharedInt:
     """Attribute that is an int in shared memory: processes started after it was first assigned see every later assignment.
 
-        class Agent:
-            min_itr_learn = SharedInt()
+    class Agent:
+        min_itr_learn = SharedInt()
     """
 
     def __set_name__(self, owner: type, name: str) -> None:

@@ -12,7 +12,7 @@ def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tens
     """
     _check_same_lead(indexes.shape, tensor.shape)
     n_lead = indexes.dim()
-    rest = tensor.shape[n_lead + 1:]
+    rest = tensor.shape[n_lead + 1 :]
     where = indexes.long().reshape(indexes.shape + (1,) * (1 + len(rest))).expand(*indexes.shape, 1, *rest)
     return tensor.gather(n_lead, where).squeeze(n_lead)
 
@@ -60,8 +60,10 @@ def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, t
     """
     lead_dim = tensor.dim() - dim
     if not 0 <= lead_dim <= 2:
-        raise ValueError(f"A tensor of shape {tuple(tensor.shape)} cannot hold data of {dim} dimensions with "
-                         f"leading [], [B] or [T,B]: give it {dim} to {dim + 2} dimensions.")
+        raise ValueError(
+            f"A tensor of shape {tuple(tensor.shape)} cannot hold data of {dim} dimensions with "
+            f"leading [], [B] or [T,B]: give it {dim} to {dim + 2} dimensions."
+        )
     T, B = (1, 1, *tensor.shape[:lead_dim])[-2:]
     return lead_dim, T, B, tensor.shape[lead_dim:]
 
@@ -80,6 +82,8 @@ def restore_leading_dims(tensors, lead_dim: int, T: int = 1, B: int = 1):
     if lead_dim == 1:
         return tensors
     if len(tensors) != 1:
-        raise ValueError(f"An output of shape {tuple(tensors.shape)} cannot lose its batch dimension: for an "
-                         "input without leading dimensions it must be of size 1.")
+        raise ValueError(
+            f"An output of shape {tuple(tensors.shape)} cannot lose its batch dimension: for an "
+            "input without leading dimensions it must be of size 1."
+        )
     return tensors.squeeze(0)

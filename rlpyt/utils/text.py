@@ -79,7 +79,7 @@ def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 
 def plural(n: int, noun: str) -> str:
-    """"1 run", "2 runs"."""
+    """ "1 run", "2 runs"."""
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 

@@ -92,14 +92,11 @@ def gathers(frames: np.ndarray, done: np.ndarray, pools: dict[int, ThreadPoolExe
             )
 
     for n in (32, 64, 128, 256):
-        out, target_out = np.zeros((2, n, C, F), np.uint8)
-        n_steps = np.ones(n, np.int64)
+        outputs, n_steps = np.zeros((2, n, C, F), np.uint8), np.ones(n, np.int64)
 
-        def transitions():
-            t, b = rows_and_envs(n)  # noqa: B023
-            return lambda start, stop: kernels.gather_frames_of_transitions(
-                frames, *where, t, n_steps, b, out, target_out, start, stop  # noqa: B023
-            )
+        def transitions(n=n, n_steps=n_steps, outputs=outputs):
+            t, b = rows_and_envs(n)
+            return lambda start, stop: kernels.gather_frames_of_transitions(frames, *where, t, n_steps, b, *outputs, start, stop)
 
         measure(f"transitions, batch {n}", (2, n, C), n, 1024 // n, transitions)
     n, out = 256, np.zeros((256, C, F), np.uint8)

@@ -47,9 +47,7 @@ class Bare:
     def twins(self):
         nets = [self.net(N_OBSERVATION + N_ACTION, 1) for _ in range(2)]
         stacked = [self.torch.stack([a.detach(), b.detach()]) for a, b in zip(*nets)]
-        return [
-            self.torch.nn.Parameter(p.mT.contiguous() if p.dim() == 3 else p.unsqueeze(1)) for p in stacked
-        ]
+        return [self.torch.nn.Parameter(p.mT.contiguous() if p.dim() == 3 else p.unsqueeze(1)) for p in stacked]
 
     def mlp(self, x, p):
         linear, relu = self.F.linear, self.torch.relu
@@ -267,9 +265,7 @@ def main(args: argparse.Namespace) -> None:
                 "update, bare, two networks": ("bare_update", algo, False, args.n),
                 "update, bare, one batched product": ("bare_update", algo, True, args.n),
             }
-            results = rounds(
-                {k: lambda v=v, threads=threads: 1e3 * run(*v, n_threads=threads) for k, v in contenders.items()}, args.rounds
-            )
+            results = rounds({k: lambda v=v, threads=threads: 1e3 * run(*v, n_threads=threads) for k, v in contenders.items()}, args.rounds)
             bare = min(list(contenders)[1:], key=lambda k, results=results: median(results[k]))
             for name, values in results.items():
                 speed = ratio(results[bare], values)

@@ -1,6 +1,6 @@
 """Returns and advantages of a batch [128,64] of float32 in memory of the CPU, against row-by-row operations of numpy and torch.
 
-    python tests/benchmarks/bench_returns.py
+python tests/benchmarks/bench_returns.py
 """
 
 from __future__ import annotations

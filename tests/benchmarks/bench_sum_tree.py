@@ -1,6 +1,6 @@
 """Sum tree of a million priorities: draw and update per second, against cpprb's prioritized buffer of five fields.
 
-    python tests/benchmarks/bench_sum_tree.py
+python tests/benchmarks/bench_sum_tree.py
 """
 
 from __future__ import annotations

@@ -54,9 +54,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     for i in range(200):
         (tmp_path / f"run_{i}").mkdir()
         (tmp_path / f"run_{i}" / "debug.log").touch()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rlpyt", "status", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    process = subprocess.Popen([sys.executable, "-m", "rlpyt", "status", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     assert process.stderr.read() == b"" and process.wait(120) == 0
     process.stderr.close()
@@ -82,10 +80,13 @@ def script(monkeypatch, function, *options):
     return end.value.code
 
 
-@pytest.mark.parametrize("function, sentence", [
-    (sampler_with_a_misspelt_setting, "mine.py: SerialSampler has no setting 'batch_t'. Did you mean 'batch_T' or 'batch_B'?\n"),
-    (lambda: open("/nowhere/at/all"), "mine.py: [Errno 2] No such file or directory: '/nowhere/at/all'\n"),
-])
+@pytest.mark.parametrize(
+    "function, sentence",
+    [
+        (sampler_with_a_misspelt_setting, "mine.py: SerialSampler has no setting 'batch_t'. Did you mean 'batch_T' or 'batch_B'?\n"),
+        (lambda: open("/nowhere/at/all"), "mine.py: [Errno 2] No such file or directory: '/nowhere/at/all'\n"),
+    ],
+)
 def test_an_expected_error_ends_a_script_with_a_sentence(function, sentence, monkeypatch, capsys):
     assert script(monkeypatch, function) == 2
     assert capsys.readouterr().err == sentence

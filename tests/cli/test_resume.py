@@ -260,6 +260,7 @@ def test_a_run_without_a_mark_gets_none(run_dir, rlpyt):
 @pytest.mark.timeout(280)
 def test_an_interrupted_run_goes_on_in_a_process_of_its_own(tmp_path, rlpyt):
     """Ctrl-C ends a run with workers; status tells; resume, by the command, brings it to its end."""
+
     def process(*args):
         environment = dict(os.environ, OMP_NUM_THREADS="1")
         return subprocess.Popen(

@@ -52,11 +52,14 @@ def test_arguments_without_a_default_have_places_and_flags_beside_them_take_no_v
     assert called(monkeypatch, "a 3 --other 4 --several 5 6", launch) == ("a", 3, False, 4, [5, 6]), "without annotations"
 
 
-@pytest.mark.parametrize("words, message", [
-    ("--reset no", "must be true or false, not 'no'"),
-    ("--seed x", "invalid int value: 'x'"),
-    ("--game x", "choose from"),
-])
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("--reset no", "must be true or false, not 'no'"),
+        ("--seed x", "invalid int value: 'x'"),
+        ("--game x", "choose from"),
+    ],
+)
 def test_what_an_option_cannot_be_is_refused(words, message, monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         called(monkeypatch, words, game=dict(pong=1))

@@ -123,7 +123,6 @@ def test_an_agent_begins_with_a_policy_that_the_original_trained():
 # --- Optimizers -------------------------------------------------------------------------------------------------------
 
 
-
 def original_adam(state):
     """Adam's state as versions of torch of that time had it: steps are numbers, settings of implementations are not there."""
     state = copy.deepcopy(state)

@@ -534,9 +534,7 @@ def test_env_info_may_have_fields_that_are_none_and_a_horizon_that_is_not_implem
     class ScoreTrajInfo(TrajInfo):
         env_info_sums = (("Score", "score"),)
 
-    sampler = make_sampler(
-        EnvCls=UnusedFieldEnv, CollectorCls=CollectorCls, TrajInfoCls=ScoreTrajInfo, eval_n_envs=1, eval_max_steps=9
-    )
+    sampler = make_sampler(EnvCls=UnusedFieldEnv, CollectorCls=CollectorCls, TrajInfoCls=ScoreTrajInfo, eval_n_envs=1, eval_max_steps=9)
     sampler.initialize(RecordingAgent(), seed=0)
     samples, infos = sampler.obtain_samples(0)
     assert samples.env.env_info.discount is None and torch.equal(samples.env.env_info.score, samples.env.reward)

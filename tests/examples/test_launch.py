@@ -155,7 +155,7 @@ def test_a_misspelt_experiment_is_answered_with_the_nearest():
 
 
 # --- Scripts written for the original ----------------------------------------------------------------------------------
-ORIGINAL_TRAIN = '''
+ORIGINAL_TRAIN = """
 import sys
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -190,8 +190,8 @@ def build_and_train(slot_affinity_code, log_dir, run_ID, config_key):
 
 if __name__ == "__main__":
     build_and_train(*sys.argv[1:])
-'''
-ORIGINAL_LAUNCH = '''
+"""
+ORIGINAL_LAUNCH = """
 import sys
 from rlpyt.utils.launching.affinity import encode_affinity
 from rlpyt.utils.launching.exp_launcher import run_experiments
@@ -221,7 +221,7 @@ run_experiments(
     log_dirs=log_dirs,
     common_args=(default_config_key,),
 )
-'''
+"""
 
 
 @full

@@ -238,6 +238,7 @@ def evil(tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", PLACES)
 def test_code_that_a_run_names_is_not_imported(copied, evil, place):
     for value in EVIL:
+
         def do(record, value=value):
             PLACES[place](record, value)
             record["script"] = dict(file=str(evil), module=None)

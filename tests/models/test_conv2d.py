@@ -17,9 +17,7 @@ def random_images(*lead, shape=(4, 52, 40)):
 def test_bytes_give_the_same_as_a_plain_float_computation(B, with_grad):
     torch.manual_seed(0)
     model, images = Conv2dModel(4, **LAYERS), random_images(B)
-    plain = torch.nn.Sequential(
-        torch.nn.Conv2d(4, 6, 8, 4), torch.nn.ReLU(), torch.nn.Conv2d(6, 8, 4, 2, 1), torch.nn.ReLU()
-    )
+    plain = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 8, 4), torch.nn.ReLU(), torch.nn.Conv2d(6, 8, 4, 2, 1), torch.nn.ReLU())
     plain.load_state_dict(model.conv.state_dict())
     expected = plain(images.float() / 255)
     with torch.set_grad_enabled(with_grad):

@@ -46,7 +46,7 @@ def test_second_derivatives_are_those_of_torchs_layer(onednn):
     grads = []
     for layer in pair():
         x = torch.linspace(-1, 1, 9 * 70).view(9, 70).requires_grad_()
-        slope, = torch.autograd.grad(torch.tanh(layer(x)).square().sum(), x, create_graph=True)
+        (slope,) = torch.autograd.grad(torch.tanh(layer(x)).square().sum(), x, create_graph=True)
         slope.square().sum().backward()
         grads.append([layer.weight.grad, layer.bias.grad, x.grad])
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-4)

@@ -48,14 +48,17 @@ def test_the_parts_of_a_structured_observation_are_joined():
 
 
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
-@pytest.mark.parametrize("make, n_outputs", [
-    (lambda: MlpFfModel((4,), 2), 2),
-    (lambda: MujocoFfModel((4,), 2, normalize_observation=True), 3),
-    (lambda: MlpGaussianFfModel((4,), 2), 3),
-    (lambda: MlpDqnModel((4,), 2), 1),
-    (lambda: MlpDqnModel((4,), 2, dueling=True), 1),
-    (lambda: MlpDqnModel((4,), 2, hidden_sizes=16, dueling=True), 1),
-])
+@pytest.mark.parametrize(
+    "make, n_outputs",
+    [
+        (lambda: MlpFfModel((4,), 2), 2),
+        (lambda: MujocoFfModel((4,), 2, normalize_observation=True), 3),
+        (lambda: MlpGaussianFfModel((4,), 2), 3),
+        (lambda: MlpDqnModel((4,), 2), 1),
+        (lambda: MlpDqnModel((4,), 2, dueling=True), 1),
+        (lambda: MlpDqnModel((4,), 2, hidden_sizes=16, dueling=True), 1),
+    ],
+)
 def test_outputs_have_the_leading_dims_of_the_observation(make, n_outputs, lead):
     model = make()
     observation = torch.randn(*lead, 4)
@@ -104,7 +107,7 @@ def test_observations_are_normalized_by_what_was_seen():
     torch.testing.assert_close(x.mean(0), torch.zeros(2), atol=1e-4, rtol=0)
     torch.testing.assert_close(x.std(0, correction=0), torch.ones(2), atol=1e-4, rtol=0)
     # Beyond the clip limit, nothing changes any more.
-    far, farther = ([model(torch.full((1, 2), value), None, None)[0] for value in (1e4, 1e5)])
+    far, farther = [model(torch.full((1, 2), value), None, None)[0] for value in (1e4, 1e5)]
     assert torch.equal(far, farther)
 
 
@@ -130,5 +133,5 @@ def test_dueling_head_scales_the_gradient_of_its_input_only():
         x = torch.ones(2, 4, requires_grad=True)
         head(x).square().sum().backward()
         grads.append((x.grad, head.value.model[0].weight.grad))
-    torch.testing.assert_close(grads[0][0], 2 ** -0.5 * grads[1][0])
+    torch.testing.assert_close(grads[0][0], 2**-0.5 * grads[1][0])
     torch.testing.assert_close(grads[0][1], grads[1][1])

@@ -13,7 +13,7 @@ def test_batches_of_any_size_give_the_statistics_of_all_data():
     rms = RunningMeanStdModel((2, 3))
     start = 0
     for size in (1, 2, 40, 57, 400):
-        rms.update(data[start:start + size])
+        rms.update(data[start : start + size])
         start += size
     assert rms.count == 500
     torch.testing.assert_close(rms.exact_mean, data.mean(0))
@@ -37,9 +37,9 @@ def test_nothing_seen_yet_normalizes_nothing():
 
 def test_a_large_count_still_grows():
     rms = RunningMeanStdModel((1,))
-    rms.count.fill_(2 ** 25)
+    rms.count.fill_(2**25)
     rms.update(torch.zeros(1, 1))
-    assert rms.count == 2 ** 25 + 1
+    assert rms.count == 2**25 + 1
 
 
 def test_variance_has_a_floor_and_results_a_limit():

@@ -9,10 +9,15 @@ from tiers import full, processes
 from rlpyt.models.utils import conv2d_output_shape, matching_state_dict, scale_grad, strip_ddp_state_dict, update_state_dict
 
 
-@pytest.mark.parametrize("settings", [
-    dict(kernel_size=8, stride=4), dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=3, dilation=2),
-    dict(kernel_size=(5, 3), stride=(2, 1), padding=(0, 2), dilation=(1, 2)),
-])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(kernel_size=8, stride=4),
+        dict(kernel_size=3, stride=2, padding=1),
+        dict(kernel_size=3, dilation=2),
+        dict(kernel_size=(5, 3), stride=(2, 1), padding=(0, 2), dilation=(1, 2)),
+    ],
+)
 def test_output_shape_is_what_torch_computes(settings):
     out = torch.nn.Conv2d(1, 1, **settings)(torch.zeros(1, 1, 37, 29))
     assert conv2d_output_shape(37, 29, **settings) == tuple(out.shape[2:])

@@ -30,9 +30,7 @@ class Curriculum(MinibatchRl):
 
 @pytest.mark.timeout(120)
 def test_the_last_step_in_an_environment_that_is_changed_ends_its_episode_as_by_a_time_limit(tmp_path):
-    sampler = SerialSampler(
-        EnvCls=TASKS[:2], env_kwargs={}, batch_T=4, batch_B=2, max_decorrelation_steps=0, TrajInfoCls=TaskTrajInfo
-    )
+    sampler = SerialSampler(EnvCls=TASKS[:2], env_kwargs={}, batch_T=4, batch_B=2, max_decorrelation_steps=0, TrajInfoCls=TaskTrajInfo)
     networks = dict(model_kwargs=dict(hidden_sizes=[8]), q_model_kwargs=dict(hidden_sizes=[8]))
     runner = Curriculum(
         algo=SAC(min_steps_learn=152, replay_size=1000, batch_size=8, replay_ratio=1),

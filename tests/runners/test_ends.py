@@ -60,7 +60,13 @@ def build(RunnerCls=MinibatchRl, env=None, SamplerCls=SerialSampler, n_steps=100
     sampler_settings = {**dict(max_decorrelation_steps=0), **sampler_settings}
     sampler = SamplerCls(ExitingEnv if env else CountingEnv, env or {}, batch_T=5, batch_B=2, **sampler_settings)
     return RunnerCls(
-        algo=algo or A2C(), agent=agent or MlpFfAgent(), sampler=sampler, n_steps=n_steps, seed=0, log_interval_steps=20, affinity=affinity,
+        algo=algo or A2C(),
+        agent=agent or MlpFfAgent(),
+        sampler=sampler,
+        n_steps=n_steps,
+        seed=0,
+        log_interval_steps=20,
+        affinity=affinity,
         **settings,
     )
 
@@ -199,9 +205,7 @@ MISSING = r"The last snapshot could not be saved, also when .*params.pkl: \[Errn
 
 
 @pytest.mark.parametrize("since", thinned([0, 100], quick=[100]))
-@pytest.mark.parametrize(
-    "make", [build, lambda **settings: replaying(save_replay=True, **settings)], ids=["without replay", "with replay"]
-)
+@pytest.mark.parametrize("make", [build, lambda **settings: replaying(save_replay=True, **settings)], ids=["without replay", "with replay"])
 def test_a_run_whose_last_snapshot_cannot_be_saved_has_failed(make, since, disk, tmp_path):
     with pytest.raises(RuntimeError, match=MISSING):
         train(make(hooks=[fill_after(since, disk)]), tmp_path)

@@ -254,9 +254,7 @@ def test_with_another_number_of_workers_new_episodes_begin(workers_cpus, tmp_pat
     """Also with frames, of which the replay wants to know that they are the first ones."""
 
     def resume(n_workers, **settings):
-        sampler = CpuSampler(
-            AtariEnv, dict(game="breakout", frame_shape=(12, 10)), batch_T=4, batch_B=3, max_decorrelation_steps=50
-        )
+        sampler = CpuSampler(AtariEnv, dict(game="breakout", frame_shape=(12, 10)), batch_T=4, batch_B=3, max_decorrelation_steps=50)
         algo = DQN(min_steps_learn=24, replay_size=600, batch_size=8, replay_ratio=1)
         agent = AtariDqnAgent(model_kwargs=dict(channels=[2], kernel_sizes=[3], strides=[2], paddings=[0], fc_sizes=8))
         affinity = dict(workers_cpus=list(range(n_workers)), set_affinity=False, master_torch_threads=1)

@@ -28,9 +28,7 @@ pytestmark = [processes, pytest.mark.timeout(120)]
 ONE = dict(master_torch_threads=1, workers_cpus=[0], set_affinity=False)
 
 
-def build(
-    RunnerCls=SyncRl, SamplerCls=SerialSampler, EnvCls=make, world_size=2, n_steps=640, algo=None, agent=None, **settings
-):
+def build(RunnerCls=SyncRl, SamplerCls=SerialSampler, EnvCls=make, world_size=2, n_steps=640, algo=None, agent=None, **settings):
     evaluation = dict(eval_n_envs=1, eval_max_steps=200) if RunnerCls is SyncRlEval else {}
     return RunnerCls(
         algo=algo or A2C(),

@@ -60,9 +60,7 @@ def make(SamplerCls, EnvCls=CountingEnv, env_kwargs=None, **kwargs):
 def refused(SamplerCls, said, agent=None, affinity=AFFINITY, world_size=1, rank=0, **kwargs):
     """Making or initializing the sampler raises ValueError with `said` in its message."""
     with pytest.raises(ValueError, match=said) as info:
-        make(SamplerCls, **kwargs).initialize(
-            agent or RecordingAgent(), affinity=affinity, seed=0, world_size=world_size, rank=rank
-        )
+        make(SamplerCls, **kwargs).initialize(agent or RecordingAgent(), affinity=affinity, seed=0, world_size=world_size, rank=rank)
     return str(info.value)
 
 
@@ -418,7 +416,13 @@ def test_an_observation_that_is_not_finite_is_named_with_environment_and_step(ki
 def test_so_it_is_after_a_reset_and_at_the_end_of_an_episode(wait_reset):
     def first_error(**settings):
         sampler = make_sampler(
-            "serial", EnvCls=BadObservationEnv, env=settings, T=8, B=2, decorrelation=0, wait_reset=wait_reset,
+            "serial",
+            EnvCls=BadObservationEnv,
+            env=settings,
+            T=8,
+            B=2,
+            decorrelation=0,
+            wait_reset=wait_reset,
             keep_terminal_observations=True,
         )
         sampler.initialize(RecordingAgent(), seed=0)
@@ -485,9 +489,7 @@ def test_a_collector_for_environments_that_mean_something_by_them_says_so():
     def unchecked(CollectorCls):
         return type("Unchecked", (CollectorCls,), dict(check_observations=lambda self: None))
 
-    sampler = make_sampler(
-        "serial", EnvCls=PairEnv, env=dict(n=3), T=8, B=2, decorrelation=0, eval_n_envs=0, change_collector=unchecked
-    )
+    sampler = make_sampler("serial", EnvCls=PairEnv, env=dict(n=3), T=8, B=2, decorrelation=0, eval_n_envs=0, change_collector=unchecked)
     sampler.initialize(StillAgent(), seed=0)
     assert np.isnan(sampler.obtain_samples(0)[0].env.observation.speed.numpy()).sum() == 2
     sampler.shutdown()

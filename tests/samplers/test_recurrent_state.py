@@ -49,9 +49,7 @@ def batches(kind, wait_reset):
 
 def advanced(state, observation, prev_action, prev_reward):
     """The state [N][H] of one environment after a step, as plain Python numbers."""
-    return [
-        [state[n][k] / 2 + 1 + observation[2] + (n + 1) * prev_action + (k + 1) * prev_reward for k in range(H)] for n in range(N)
-    ]
+    return [[state[n][k] / 2 + 1 + observation[2] + (n + 1) * prev_action + (k + 1) * prev_reward for k in range(H)] for n in range(N)]
 
 
 def zeros():

@@ -182,9 +182,7 @@ def test_an_environment_is_reset_once_per_trajectory():
         envs.append(ResetsEnv(episode_length=[2, 4], end="terminated"))
         return envs[-1]
 
-    sampler = SerialSampler(
-        EnvCls=make, env_kwargs={}, batch_T=5, batch_B=2, CollectorCls=CpuWaitResetCollector, max_decorrelation_steps=0
-    )
+    sampler = SerialSampler(EnvCls=make, env_kwargs={}, batch_T=5, batch_B=2, CollectorCls=CpuWaitResetCollector, max_decorrelation_steps=0)
     sampler.initialize(RecordingAgent(), seed=0)
     n_infos = sum(len(sampler.obtain_samples(itr)[1]) for itr in range(4))
     sampler.shutdown()

@@ -82,7 +82,9 @@ def test_infer_leading_dims_says_what_is_wrong_with_too_few_or_too_many(shape):
 @processes
 def test_modules_that_environment_workers_use_do_not_import_torch():
     modules = "array, misc, seed, quick_args, synchronize, prog_bar, plotting"
-    code = (f"from rlpyt.utils import {modules}\nfrom rlpyt.utils.logging import logger, context, console\nimport sys\n"
-            "print([name for name in ('torch', 'numba', 'matplotlib', 'tensorboard') if name in sys.modules])")
+    code = (
+        f"from rlpyt.utils import {modules}\nfrom rlpyt.utils.logging import logger, context, console\nimport sys\n"
+        "print([name for name in ('torch', 'numba', 'matplotlib', 'tensorboard') if name in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

@@ -19,8 +19,7 @@ def write_run(run_dir, rows, params=None):
 
 
 def rows(n=30, y="Return", slash=""):
-    return [{"Diagnostics/CumSteps": i * 1000, f"{y}{slash}Average": "nan" if i == 0 else i, f"{y}{slash}Std": 2.0}
-            for i in range(n)]
+    return [{"Diagnostics/CumSteps": i * 1000, f"{y}{slash}Average": "nan" if i == 0 else i, f"{y}{slash}Std": 2.0} for i in range(n)]
 
 
 @pytest.fixture
@@ -28,11 +27,13 @@ def drawn(monkeypatch):
     """The figures that get saved."""
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
+
     figures, savefig = [], Figure.savefig
 
     def record(figure, *args, **kwargs):
         figures.append(figure)
         savefig(figure, *args, **kwargs)
+
     monkeypatch.setattr(Figure, "savefig", record)
     return figures
 

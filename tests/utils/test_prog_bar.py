@@ -22,6 +22,7 @@ def streams(monkeypatch):
         monkeypatch.setattr(sys, "stdout", stdout)
         monkeypatch.setattr(sys, "stderr", stderr)
         return stdout, stderr
+
     return use
 
 

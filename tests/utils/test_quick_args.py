@@ -37,6 +37,7 @@ def test_local_variables_are_not_saved_unless_an_init_names_them():
         def __init__(self):
             temporary, c = "forget", "named by Child"
             save__init__args(locals())
+
     assert vars(Grandchild()) == {"c": "named by Child"}
 
 
@@ -47,6 +48,7 @@ def test_underscore_overwrite():
             save__init__args(locals(), underscore=True)
             self.kept = self._a
             save__init__args(locals(), underscore=True, overwrite=True)
+
     obj = Underscored(1)
     assert obj.kept == "before" and obj._a == 1 and not hasattr(obj, "a")
 
@@ -57,17 +59,20 @@ def test_subclass_only_saves_what_the_running_init_names():
             b = "local, and named by the base"  # noqa: F841
             save__init__args(locals(), subclass_only=True)
             super().__init__(a, b=5)
+
     assert Only(3).b == 5
 
     class Sub(Only):
         def __init__(self):
             super().__init__(c=4, a=1)
+
     assert vars(Sub()) == {"c": 4, "a": 1, "b": 5, "setting": None}
 
 
 def test_a_class_without_an_init_of_its_own_is_no_trouble():
     class Plain(Base):
         pass
+
     assert Plain(1).a == 1
 
 

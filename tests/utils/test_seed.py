@@ -73,8 +73,10 @@ def test_a_seed_must_be_an_integer():
 
 @processes
 def test_set_seed_without_torch_leaves_it_unimported():
-    code = ("import sys; from rlpyt.utils.seed import set_seed; set_seed(3, import_torch=False)\n"
-            "assert 'torch' not in sys.modules; set_seed(3); assert 'torch' in sys.modules")
+    code = (
+        "import sys; from rlpyt.utils.seed import set_seed; set_seed(3, import_torch=False)\n"
+        "assert 'torch' not in sys.modules; set_seed(3); assert 'torch' in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

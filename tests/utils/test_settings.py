@@ -100,22 +100,28 @@ def test_every_translation_is_the_name_of_a_setting_and_no_setting_has_one():
         assert not [names for names in known if name in names and ours.name in names and name != ours.name]
 
 
-@pytest.mark.parametrize("make,given,says", [
-    (SerialSampler, dict(EnvCls=PointEnv, batch_B=1), "SerialSampler needs batch_T."),
-    (SerialSampler, dict(batch_T=1, batch_B=1), "SerialSampler needs EnvCls."),
-    (MinibatchRl, dict(sampler=None, agent=None), "MinibatchRl needs algo and n_steps."),
-])
+@pytest.mark.parametrize(
+    "make,given,says",
+    [
+        (SerialSampler, dict(EnvCls=PointEnv, batch_B=1), "SerialSampler needs batch_T."),
+        (SerialSampler, dict(batch_T=1, batch_B=1), "SerialSampler needs EnvCls."),
+        (MinibatchRl, dict(sampler=None, agent=None), "MinibatchRl needs algo and n_steps."),
+    ],
+)
 def test_a_missing_setting_is_an_error_of_the_class_that_was_called(make, given, says):
     with pytest.raises(TypeError) as error:
         make(**given)
     assert str(error.value) == says
 
 
-@pytest.mark.parametrize("given,hint", [
-    (dict(agent=MlpDqnAgent), "Make an object of it: MlpDqnAgent()."),
-    (dict(algo=PPO), "Make an object of it: PPO()."),
-    (dict(sampler=SerialSampler), "Make an object of it: SerialSampler(...)."),
-])
+@pytest.mark.parametrize(
+    "given,hint",
+    [
+        (dict(agent=MlpDqnAgent), "Make an object of it: MlpDqnAgent()."),
+        (dict(algo=PPO), "Make an object of it: PPO()."),
+        (dict(sampler=SerialSampler), "Make an object of it: SerialSampler(...)."),
+    ],
+)
 def test_a_class_in_the_place_of_an_object_is_an_error_that_makes_one_of_it(given, hint):
     with pytest.raises(ValueError) as error:
         runner(**given)

@@ -339,8 +339,6 @@ def filled(*items):
     return queue_obj
 
 
-
-
 def test_drain_takes_what_is_there():
     assert drain_queue(filled()) == []
     assert drain_queue(filled(1, 2, 3)) == [1, 2, 3]

@@ -27,9 +27,7 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
 
     model_names = {"model": "model", "target": "target_model"}
 
-    def initialize(
-        self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
-    ) -> None:
+    def initialize(self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
         """Extends the base method by the distribution, and by an epsilon of its own for each environment if so set.
 
         ValueError for an action space that is not discrete from 0.

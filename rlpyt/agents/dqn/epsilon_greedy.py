@@ -31,9 +31,7 @@ class EpsilonGreedyAgentMixin:
     eps_itr_max = SharedInt()
     _itr_told = -1  # The last iteration at which epsilon was logged: runner and collector both set the mode.
 
-    @checked(
-        eps_init=FRACTION, eps_final=FRACTION, eps_final_min=FRACTION, eps_itr_min=STEPS, eps_itr_max=STEPS, eps_eval=FRACTION
-    )
+    @checked(eps_init=FRACTION, eps_final=FRACTION, eps_final_min=FRACTION, eps_itr_min=STEPS, eps_itr_max=STEPS, eps_eval=FRACTION)
     def __init__(
         self,
         eps_init: float = 1,

@@ -29,9 +29,7 @@ class PgAgent(BaseAgent):
         """The distribution over actions; ValueError if there is none for this action space."""
         raise NotImplementedError(f"{type(self).__name__} defines no distribution over actions.")
 
-    def initialize(
-        self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
-    ) -> None:
+    def initialize(self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
         """Extends the base method by the distribution. ValueError for an action space it is not made for."""
         distribution = self.make_distribution(env_spaces.action)
         super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)

@@ -54,9 +54,7 @@ class QpgAgent(BaseAgent):
 
     # --- construction -------------------------------------------------------------------------------------------------
 
-    def initialize(
-        self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
-    ) -> None:
+    def initialize(self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
         """Extends the base method by the check of the spaces and by the distribution.
 
         ValueError for actions that are not vectors, or whose bounds are not the same -a and a for all components; and for images.

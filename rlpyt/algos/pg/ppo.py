@@ -17,9 +17,7 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, POSITIVE, checked
 from rlpyt.utils.tensor import valid_mean
 
-LossInputs = namedarraytuple(
-    "LossInputs", ["agent_inputs", "action", "return_", "advantage", "valid", "old_dist_info"]
-)
+LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "action", "return_", "advantage", "valid", "old_dist_info"])
 
 
 class PPO(PolicyGradientAlgo):

@@ -27,9 +27,7 @@ class AtariCatDqnModel(AtariDqnModel):
     uses_prev_action = False
 
     @checked()
-    def __init__(
-        self, image_shape: Sequence[int], output_size: int, n_atoms: int = 51, fc_sizes: Sequence[int] | int = 512, **kwargs: Any
-    ):
+    def __init__(self, image_shape: Sequence[int], output_size: int, n_atoms: int = 51, fc_sizes: Sequence[int] | int = 512, **kwargs: Any):
         super().__init__(image_shape, output_size, fc_sizes, n_atoms=n_atoms, **kwargs)
 
     def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:

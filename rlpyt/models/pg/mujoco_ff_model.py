@@ -15,9 +15,7 @@ class NormalizingModel(torch.nn.Module):
     Args: as in `MujocoFfModel`.
     """
 
-    def __init__(
-        self, observation_shape: Sequence, normalize_observation: bool, norm_obs_clip: float, norm_obs_var_clip: float
-    ):
+    def __init__(self, observation_shape: Sequence, normalize_observation: bool, norm_obs_clip: float, norm_obs_var_clip: float):
         super().__init__()
         self.observation = ObservationVector(observation_shape)
         self._obs_ndim = len(observation_shape)

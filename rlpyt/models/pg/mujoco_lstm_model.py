@@ -45,9 +45,7 @@ class MujocoLstmModel(NormalizingModel):
         self.lstm = LstmWithInputs(self.mlp.output_size, action_size, lstm_size)
         self.head = OutputLinear(lstm_size, 2 * action_size + 1)
 
-    def forward(
-        self, observation, prev_action, prev_reward, init_rnn_state
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, RnnState]:
+    def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, RnnState]:
         """mu and log_std [T,B,action_size], value [T,B], and the state after the last step [N,B,H].
 
         Leading dims may also be [B] or [], but states always have B (1 if there is none).

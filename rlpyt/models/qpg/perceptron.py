@@ -187,7 +187,5 @@ def _backward_by_autograd(ctx, x, params, grad_outputs):
         nets = [list(zip(params[i : i + n : 2], params[i + 1 : i + n : 2])) for i in range(0, len(params), n)]
         outputs = [(out, g) for out, g in zip(_by_autograd(x, nets), grad_outputs) if g is not None]
         wanted = [t for t, needed in zip((x, None, *params), ctx.needs_input_grad) if needed]
-        grads = iter(
-            torch.autograd.grad([o for o, _ in outputs], wanted, [g for _, g in outputs], create_graph=True, allow_unused=True)
-        )
+        grads = iter(torch.autograd.grad([o for o, _ in outputs], wanted, [g for _, g in outputs], create_graph=True, allow_unused=True))
     return tuple(next(grads) if needed else None for needed in ctx.needs_input_grad)

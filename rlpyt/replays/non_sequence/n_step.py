@@ -125,9 +125,7 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
         timeout = np.zeros(n, np.bool_)
         if len(self._timeout):
             gathers += pairs_of_leaves(self._timeout, begin, timeout)
-        batch = SamplesFromReplay(
-            agent_inputs=inputs[:n], target_inputs=inputs[n:], bootstrap_discount=bootstrap_discount, **out
-        )
+        batch = SamplesFromReplay(agent_inputs=inputs[:n], target_inputs=inputs[n:], bootstrap_discount=bootstrap_discount, **out)
         return _Memory(
             rows=rows,
             before=before,

@@ -82,9 +82,7 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
     keeps_final_observations = False
 
     @checked(example=EXAMPLE, size=COUNT, B=COUNT, batch_T=COUNT)
-    def __init__(
-        self, example: Any, size: int, B: int, rnn_state_interval: int, batch_T: int | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, example: Any, size: int, B: int, rnn_state_interval: int, batch_T: int | None = None, **kwargs: Any) -> None:
         if rnn_state_interval > 0 and getattr(example, "prev_rnn_state", None) is None:
             raise ValueError(
                 f"rnn_state_interval={rnn_state_interval} stores recurrent states, but the example has no prev_rnn_state: give it "

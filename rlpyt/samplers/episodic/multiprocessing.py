@@ -66,9 +66,7 @@ class MultiprocessingSampler(Sampler):
         super().__init__(*args, **kwargs)
 
     def _options(self) -> dict:
-        return dict(
-            start_method=self._start_method, worker_timeout=self._worker_timeout, worker_torch_threads=self._torch_threads
-        )
+        return dict(start_method=self._start_method, worker_timeout=self._worker_timeout, worker_torch_threads=self._torch_threads)
 
     def _start(self) -> None:
         n = self._factory.n_workers

@@ -197,9 +197,7 @@ class RayBatchSampler(ParallelSamplerBase):
             replies = [pool.receive(call) for call in self._pending]
         state = super().state_dict()  # After that, so that it follows them, whatever is lost.
         pending = [_plain(call, each) for call, each in zip(self._pending, replies)]
-        return dict(
-            state, parameters_version=self.parameters_version, pending=pending, begin_anew_next=sorted(self._begin_anew_next)
-        )
+        return dict(state, parameters_version=self.parameters_version, pending=pending, begin_anew_next=sorted(self._begin_anew_next))
 
     def load_state_dict(self, state: dict) -> list[int]:
         """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""

@@ -309,9 +309,7 @@ def quick_affinity_code(
     layouts = [(gpu, context) for gpu in range(1, n_gpu + 1) for context in range(1, contexts_per_gpu + 1)]
     possible = [(gpu * context, gpu, context) for gpu, context in layouts if n_parallel is None or gpu * context <= n_parallel]
     n_runs, n_gpu, contexts = max(possible)  # Of equal numbers of runs, on as many GPUs as possible.
-    return encode_affinity(
-        n_cpu_core=max(n_core, n_runs), n_gpu=n_gpu, contexts_per_gpu=contexts, set_affinity=shares and n_runs <= n_core
-    )
+    return encode_affinity(n_cpu_core=max(n_core, n_runs), n_gpu=n_gpu, contexts_per_gpu=contexts, set_affinity=shares and n_runs <= n_core)
 
 
 @checked(n_parallel=COUNT, n_process=STEPS, max_parallel=COUNT, machine=MACHINE)

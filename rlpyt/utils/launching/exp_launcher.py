@@ -117,9 +117,7 @@ def run_experiments(
 
 
 @checked()
-def rerun_experiments(
-    exp_dir: str | os.PathLike, affinity_code: str | None = None, ray_address: str | None = None
-) -> list[RunStatus]:
+def rerun_experiments(exp_dir: str | os.PathLike, affinity_code: str | None = None, ray_address: str | None = None) -> list[RunStatus]:
     """Launch again what has not finished of the experiment in a directory, as it was launched by `run_experiments`.
 
     Args:

@@ -451,14 +451,14 @@ def format_status(runs: Iterable[RunStatus]) -> str:
 
 
 def count_states(runs: Iterable[RunStatus]) -> str:
-    """"8 runs: 5 finished, 2 running, 1 pending"."""
+    """ "8 runs: 5 finished, 2 running, 1 pending"."""
     states = [run.state for run in runs]
     counts = ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states)
     return f"{plural(len(states), 'run')}: {counts or 'none'}"
 
 
 def format_progress(run: RunStatus, unit: str = "") -> str:
-    """"20,000 steps (40%)": environment steps with their unit, and their part of those planned, if there is more to come."""
+    """ "20,000 steps (40%)": environment steps with their unit, and their part of those planned, if there is more to come."""
     if run.steps is None:
         return ""
     part = f" ({min(100 * run.steps // run.n_steps, 100)}%)" if run.n_steps and run.state != "finished" else ""

@@ -73,10 +73,12 @@ def prefix_log(prefix: str, logger: Callable[[str], None] = log) -> Callable[[st
 
 def tee_log(file_name) -> Callable[[str], None]:
     """A logging function which prints every line and appends it to a file."""
+
     def tee(s) -> None:
         log(s)
         with open(file_name, "a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{s}\n")
+
     return tee
 
 

@@ -318,7 +318,7 @@ def add_exp_param(param_name: str, param_val, exp_dir=None, overwrite: bool = Fa
 def check_progress(exp_dir=None) -> None:
     """Print the number of lines of every progress.csv in exp_dir (default: the current directory) and below.
 
-        python -c "from rlpyt.utils.logging.context import check_progress; check_progress('data/local')"
+    python -c "from rlpyt.utils.logging.context import check_progress; check_progress('data/local')"
     """
     for progress_file in sorted(Path(exp_dir or ".").rglob("progress.csv")):
         with open(progress_file, "rb") as file:

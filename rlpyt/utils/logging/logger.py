@@ -74,10 +74,17 @@ class _State:
     def for_new_run(self) -> "_State":
         """Settings carry over, and outputs added by hand, but nothing that belongs to an enclosing run."""
         state = _State(
-            in_run=True, disabled=self.disabled, tabular_disabled=self.tabular_disabled,
-            log_tabular_only=self.log_tabular_only, verbose=self.verbose, disable_prefix=self.disable_prefix,
-            prefixes=list(self.prefixes), tabular_prefixes=list(self.tabular_prefixes),
-            snapshot_gap=self.snapshot_gap, tf_step=self.tf_step, tf_columns=self.tf_columns,
+            in_run=True,
+            disabled=self.disabled,
+            tabular_disabled=self.tabular_disabled,
+            log_tabular_only=self.log_tabular_only,
+            verbose=self.verbose,
+            disable_prefix=self.disable_prefix,
+            prefixes=list(self.prefixes),
+            tabular_prefixes=list(self.tabular_prefixes),
+            snapshot_gap=self.snapshot_gap,
+            tf_step=self.tf_step,
+            tf_columns=self.tf_columns,
         )
         if not self.in_run:
             state.text_outputs = list(self.text_outputs)
@@ -122,6 +129,7 @@ def __getattr__(name: str):
 
 
 # ---------------------------------------------------------------- switches
+
 
 def disable() -> None:
     """Neither print nor write text lines until `enable`."""
@@ -202,6 +210,7 @@ def set_iteration(iteration: int) -> None:
 
 
 # ---------------------------------------------------------------- text
+
 
 def log(s, with_prefix: bool = True, with_timestamp: bool = True, color: str | None = None, level: int = 1) -> None:
     """Print the line 'timestamp | prefixes s' and append it to the text outputs.
@@ -290,6 +299,7 @@ def prefix(key: str) -> Iterator[None]:
 
 # ---------------------------------------------------------------- tables
 
+
 def record_tabular(key: str, val, *args, detail: bool = False, **kwargs) -> None:
     """Set one value of the next row, under the tabular prefixes + key; a later value replaces an earlier one.
 
@@ -332,8 +342,10 @@ def _statistics(values) -> tuple[float, ...]:
 def _plain(key: str, value):
     if hasattr(value, "item"):  # numpy and torch
         if np.prod(value.shape) != 1:
-            raise ValueError(f"{key} has shape {tuple(value.shape)}: record_tabular takes one value, and "
-                             "record_tabular_misc_stat the statistics of many.")
+            raise ValueError(
+                f"{key} has shape {tuple(value.shape)}: record_tabular takes one value, and "
+                "record_tabular_misc_stat the statistics of many."
+            )
         return value.item()
     return float("nan") if value is None else value
 
@@ -455,6 +467,7 @@ def _pop(stack: list[str], push: str) -> None:
 
 # ---------------------------------------------------------------- TensorBoard
 
+
 def set_tf_summary_dir(dir_name) -> None:
     """Name the directory of TensorBoard's files; what writes there is set by `set_tf_summary_writer`."""
     _state.tf_summary_dir = None if dir_name is None else os.path.abspath(dir_name)
@@ -506,8 +519,11 @@ def _write_tf_summary(row: Mapping) -> None:
     if _state.tf_step == "env_steps":
         if _state.env_steps is None:
             column = " or ".join(_state.tf_columns)
-            _warn_once("tf_columns", f"TensorBoard is to count environment steps, but no {column} has been "
-                       "recorded: rows before the first one are not shown there.")
+            _warn_once(
+                "tf_columns",
+                f"TensorBoard is to count environment steps, but no {column} has been "
+                "recorded: rows before the first one are not shown there.",
+            )
             return
         step = _state.env_steps
     try_to_write("TensorBoard's files", lambda: _add_scalars(_state.tf_summary_writer, row, step))
@@ -522,6 +538,7 @@ def _add_scalars(writer, row: Mapping, step: int) -> None:
 
 
 # ---------------------------------------------------------------- snapshots
+
 
 def set_snapshot_dir(dir_name) -> None:
     """Save snapshots in this directory (None: nowhere), and remove unfinished files of killed processes."""
@@ -647,6 +664,7 @@ def why_not_written(directory) -> str:
 
 
 # ---------------------------------------------------------------- parameters
+
 
 def stub_to_json(stub_sth):
     """Convert anything to what JSON can hold, for reading.

@@ -114,7 +114,7 @@ class TerminalTablePrinter:
         """Clear the terminal and show the header and the latest rows which fit."""
         height = shutil.get_terminal_size().lines
         clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() else ""
-        self._print(self._lines(self.rows[-max(height - 3, 1):]), clear)
+        self._print(self._lines(self.rows[-max(height - 3, 1) :]), clear)
 
     @staticmethod
     def _print(lines: list[str], clear: str = "") -> None:
@@ -130,8 +130,9 @@ class TerminalTablePrinter:
             shown.append((header, column_width))
             used += column_width + 2
         header_line = "  ".join(header.rjust(column_width) for header, column_width in shown)
-        return [header_line] + ["  ".join(format_value(row.get(header, "")).rjust(column_width)
-                                          for header, column_width in shown) for row in rows]
+        return [header_line] + [
+            "  ".join(format_value(row.get(header, "")).rjust(column_width) for header, column_width in shown) for row in rows
+        ]
 
 
 def format_tabular(row: Mapping) -> list[str]:
@@ -209,5 +210,4 @@ def _stats_table(stats: Mapping[str, list[str]]) -> list[str]:
         return []
     name_width = max(map(len, stats))
     width = max(9, *(len(value) for values in stats.values() for value in values))
-    return [f"  {name:<{name_width}}" + "".join(f"  {value:>{width}}" for value in values)
-            for name, values in {"": STATS, **stats}.items()]
+    return [f"  {name:<{name_width}}" + "".join(f"  {value:>{width}}" for value in values) for name, values in {"": STATS, **stats}.items()]

@@ -68,13 +68,16 @@ def inputs(*lead, seed=0):
     return torch.randn(*lead, 4), action, torch.randn(lead)
 
 
-@pytest.mark.parametrize("AgentCls, lead", [
-    (MlpCompositeFfAgent, ()),
-    (MlpCompositeFfAgent, (3,)),
-    (MlpCompositeFfAgent, (2, 3)),
-    (MlpCompositeLstmAgent, ()),
-    (MlpCompositeLstmAgent, (3,)),
-])
+@pytest.mark.parametrize(
+    "AgentCls, lead",
+    [
+        (MlpCompositeFfAgent, ()),
+        (MlpCompositeFfAgent, (3,)),
+        (MlpCompositeFfAgent, (2, 3)),
+        (MlpCompositeLstmAgent, ()),
+        (MlpCompositeLstmAgent, (3,)),
+    ],
+)
 def test_a_step_gives_actions_and_what_training_needs(AgentCls, lead):
     agent = make(AgentCls)
     step = agent.step(*inputs(*lead))
@@ -104,19 +107,23 @@ def _row(batch, t):
 def test_the_recurrent_model_sees_the_previous_action():
     agent = make(MlpCompositeLstmAgent)
     observation, action, reward = inputs(3)
-    values = {agent.value(observation, a, reward)[0].item() for a in (
-        action, action._replace(target=(action.target + 1) % 3), action._replace(aim=action.aim + 1)
-    )}
+    values = {
+        agent.value(observation, a, reward)[0].item()
+        for a in (action, action._replace(target=(action.target + 1) % 3), action._replace(aim=action.aim + 1))
+    }
     assert len(values) == 3
 
 
 @pytest.mark.parametrize("AgentCls", [MlpCompositeFfAgent, MlpCompositeLstmAgent])
-@pytest.mark.parametrize("space, DistributionCls", [
-    (IntBox(0, 3), Categorical),
-    (FloatBox(-2, 2, (2,)), Gaussian),
-    (ACTION, CompositeDistribution),
-    (make_structured().spaces.action, CompositeDistribution),
-])
+@pytest.mark.parametrize(
+    "space, DistributionCls",
+    [
+        (IntBox(0, 3), Categorical),
+        (FloatBox(-2, 2, (2,)), Gaussian),
+        (ACTION, CompositeDistribution),
+        (make_structured().spaces.action, CompositeDistribution),
+    ],
+)
 def test_the_action_space_decides_the_distribution(AgentCls, space, DistributionCls):
     agent = make(AgentCls, action_space=space)
     assert type(agent.distribution) is DistributionCls
@@ -125,12 +132,15 @@ def test_the_action_space_decides_the_distribution(AgentCls, space, Distribution
     assert agent.distribution.entropy(step.agent_info.dist_info).shape == (3,)
 
 
-@pytest.mark.parametrize("part, advice", [
-    (FloatBox(0, 1, (2,)), "RescaleAction"),
-    (FloatBox(-1, 1, ()), "shape"),
-    (IntBox(1, 4), "starts at 1"),
-    (IntBox(0, 3, (2,)), "discrete"),
-])
+@pytest.mark.parametrize(
+    "part, advice",
+    [
+        (FloatBox(0, 1, (2,)), "RescaleAction"),
+        (FloatBox(-1, 1, ()), "shape"),
+        (IntBox(1, 4), "starts at 1"),
+        (IntBox(0, 3, (2,)), "discrete"),
+    ],
+)
 def test_a_part_without_distribution_is_refused(part, advice):
     with pytest.raises(ValueError, match=advice):
         make(MlpCompositeFfAgent, action_space=Composite([IntBox(0, 3), part], Shot))
@@ -172,11 +182,14 @@ def test_all_samplers_collect_mixed_actions(kind, recurrent):
 
 @learning
 @full
-@pytest.mark.parametrize("Algo, AgentCls, settings, n_steps", [
-    (PPO, MlpCompositeFfAgent, dict(epochs=4, learning_rate=1e-2, ratio_clip=0.2), 10_000),
-    (A2C, MlpCompositeFfAgent, dict(learning_rate=5e-3), 40_000),
-    (PPO, MlpCompositeLstmAgent, dict(epochs=4, learning_rate=1e-2, ratio_clip=0.2), 16_000),
-])
+@pytest.mark.parametrize(
+    "Algo, AgentCls, settings, n_steps",
+    [
+        (PPO, MlpCompositeFfAgent, dict(epochs=4, learning_rate=1e-2, ratio_clip=0.2), 10_000),
+        (A2C, MlpCompositeFfAgent, dict(learning_rate=5e-3), 40_000),
+        (PPO, MlpCompositeLstmAgent, dict(epochs=4, learning_rate=1e-2, ratio_clip=0.2), 16_000),
+    ],
+)
 def test_a_mixed_game_is_learned_by_unchanged_algorithms(Algo, AgentCls, settings, n_steps):
     returns = []
 

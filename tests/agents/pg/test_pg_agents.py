@@ -131,9 +131,7 @@ def test_observation_statistics_reach_the_model():
 @processes
 def test_observation_statistics_reach_worker_processes():
     agent = MujocoFfAgent(model_kwargs=dict(normalize_observation=True))
-    sampler = CpuSampler(
-        CountingEnv, dict(n_actions=0, episode_length=[4, 2]), batch_T=5, batch_B=4, max_decorrelation_steps=0
-    )
+    sampler = CpuSampler(CountingEnv, dict(n_actions=0, episode_length=[4, 2]), batch_T=5, batch_B=4, max_decorrelation_steps=0)
     sampler.initialize(agent, affinity=dict(workers_cpus=[0, 1], set_affinity=False), seed=0)
     try:
         for itr in range(2):
@@ -209,17 +207,20 @@ def test_deterministic_evaluation_leaves_a_standard_deviation_of_ones_own_alone(
         assert (action - info.dist_info.mean).std().item() == pytest.approx(std, rel=0.05)
 
 
-@pytest.mark.parametrize("AgentCls, observation_space, action_space, advice", [
-    (AtariFfAgent, VECTORS, DISCRETE, "MlpFfAgent"),
-    (AtariFfAgent, IMAGES, CONTINUOUS, "MlpGaussianFfAgent"),
-    (MlpFfAgent, VECTORS, CONTINUOUS, "MlpGaussianFfAgent"),
-    (MlpFfAgent, VECTORS, IntBox(0, 3, (2,)), "discrete"),
-    (MlpFfAgent, VECTORS, IntBox(1, 4), "starts at 1"),
-    (MlpGaussianFfAgent, VECTORS, DISCRETE, "MlpFfAgent"),
-    (MujocoFfAgent, VECTORS, FloatBox(-1, 1, (2, 2)), "shape"),
-    (MujocoFfAgent, VECTORS, FloatBox(0, 1, (2,)), "RescaleAction"),
-    (MujocoFfAgent, VECTORS, FloatBox(np.array([-1, -2]), np.array([1, 2])), "RescaleAction"),
-])
+@pytest.mark.parametrize(
+    "AgentCls, observation_space, action_space, advice",
+    [
+        (AtariFfAgent, VECTORS, DISCRETE, "MlpFfAgent"),
+        (AtariFfAgent, IMAGES, CONTINUOUS, "MlpGaussianFfAgent"),
+        (MlpFfAgent, VECTORS, CONTINUOUS, "MlpGaussianFfAgent"),
+        (MlpFfAgent, VECTORS, IntBox(0, 3, (2,)), "discrete"),
+        (MlpFfAgent, VECTORS, IntBox(1, 4), "starts at 1"),
+        (MlpGaussianFfAgent, VECTORS, DISCRETE, "MlpFfAgent"),
+        (MujocoFfAgent, VECTORS, FloatBox(-1, 1, (2, 2)), "shape"),
+        (MujocoFfAgent, VECTORS, FloatBox(0, 1, (2,)), "RescaleAction"),
+        (MujocoFfAgent, VECTORS, FloatBox(np.array([-1, -2]), np.array([1, 2])), "RescaleAction"),
+    ],
+)
 def test_an_agent_for_other_spaces_says_which_one_to_use(AgentCls, observation_space, action_space, advice):
     with pytest.raises(ValueError, match=advice):
         make(AgentCls, observation_space, action_space)

@@ -18,9 +18,7 @@ from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
 from rlpyt.replays.non_sequence.prioritized import PrioritizedReplayBuffer, SamplesFromReplayPri
 from rlpyt.samplers.collections import BatchSpec
 
-EXAMPLES = dict(
-    observation=np.zeros(OBSERVATION_SIZE), action=np.int64(0), reward=np.float64(0), done=np.bool_(False), env_info=None
-)
+EXAMPLES = dict(observation=np.zeros(OBSERVATION_SIZE), action=np.int64(0), reward=np.float64(0), done=np.bool_(False), env_info=None)
 P, V_MIN, V_MAX = 7, -2.0, 3.0
 T, B = 4, 2
 

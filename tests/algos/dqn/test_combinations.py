@@ -108,13 +108,9 @@ def test_every_combination_trains_on_the_loss_it_should(kind, double, dueling, p
     )  # fmt: skip
     algo = CategoricalDQN(V_min=-3, V_max=3, **algo_kwargs) if atoms else DQN(**algo_kwargs)
     stream = Stream(images)
-    examples = dict(
-        observation=stream.observation[0], action=np.int64(0), reward=np.float32(0), done=np.bool_(False), env_info=None
-    )
+    examples = dict(observation=stream.observation[0], action=np.int64(0), reward=np.float32(0), done=np.bool_(False), env_info=None)
     algo.initialize(agent, 100, BatchSpec(T, B), True, examples)
-    assert type(algo.replay_buffer).__name__ == (
-        f"{'Prioritized' if prioritized else 'Uniform'}Replay{'Frame' if images else ''}Buffer"
-    )
+    assert type(algo.replay_buffer).__name__ == (f"{'Prioritized' if prioritized else 'Uniform'}Replay{'Frame' if images else ''}Buffer")
     for itr in range(8):
         samples = stream.batch(agent, itr)
         agent.train_mode(itr)

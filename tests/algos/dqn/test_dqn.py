@@ -19,9 +19,7 @@ from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.samplers.collections import AgentSamples, BatchSpec, EnvSamples, Samples
 from rlpyt.utils.collections import namedarraytuple
 
-EXAMPLES = dict(
-    observation=np.zeros(OBSERVATION_SIZE), action=np.int64(0), reward=np.float64(0), done=np.bool_(False), env_info=None
-)
+EXAMPLES = dict(observation=np.zeros(OBSERVATION_SIZE), action=np.int64(0), reward=np.float64(0), done=np.bool_(False), env_info=None)
 T, B = 4, 2
 
 
@@ -164,9 +162,7 @@ def test_samples_are_stored_with_final_observations():
     timeout = torch.zeros(8, B, dtype=torch.bool)
     timeout[3, 1] = timeout[5, 1] = True
     final = torch.arange(2 * B, dtype=torch.float64).reshape(2, B, 1).expand(2, B, OBSERVATION_SIZE)
-    samples = samples._replace(
-        env=samples.env._replace(done=timeout.clone(), timeout=timeout), final_observation=final.contiguous()
-    )
+    samples = samples._replace(env=samples.env._replace(done=timeout.clone(), timeout=timeout), final_observation=final.contiguous())
     algo.replay_buffer.append_samples(algo.samples_to_buffer(samples))
     got = algo.replay_buffer.extract_batch(np.array([3, 5, 4]), np.array([1, 1, 1]))
     assert got.target_inputs.observation[:, 0].tolist() == [1, 3, samples.env.observation[5, 1, 0]]

@@ -187,9 +187,7 @@ def test_structured_observations_and_actions_are_replayed():
     observation = Obs(np.stack([steps, steps], -1).astype(np.float32), steps)
     final = Obs(np.full((1, 1, 2), 99, np.float32), np.full((1, 1), 99))
     ended = steps == 2
-    buffer.append_samples(
-        SamplesToBuffer(observation, Act(steps.astype(np.float32), steps), steps.astype(np.float32), ended, ended, final)
-    )
+    buffer.append_samples(SamplesToBuffer(observation, Act(steps.astype(np.float32), steps), steps.astype(np.float32), ended, ended, final))
     batch = buffer.extract_batch(np.array([2, 3]), np.array([0, 0]))
     assert batch.agent_inputs.observation.b.tolist() == [2, 3]
     assert batch.agent_inputs.prev_action.y.tolist() == [1, 0]  # Null at the start of the second episode.

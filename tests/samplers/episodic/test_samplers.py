@@ -530,9 +530,7 @@ def test_all_workers_killed():
 
 @pytest.mark.parametrize("fail_in", ["reset", "step"])
 def test_what_an_environment_raises_is_shown(fail_in):
-    sampler = MultiprocessingSampler(
-        RandomPolicy(), lambda: FailingEnv(fail_in=fail_in, fail_at=4), max_episode_length=100, n_workers=2
-    )
+    sampler = MultiprocessingSampler(RandomPolicy(), lambda: FailingEnv(fail_in=fail_in, fail_at=4), max_episode_length=100, n_workers=2)
     with pytest.raises(WorkerError) as info:
         sampler.obtain_samples(0, 200, None)
     message = str(info.value)

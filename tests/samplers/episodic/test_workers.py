@@ -344,9 +344,7 @@ def test_at_least_as_many_steps_as_asked_for_and_no_episode_more():
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 9), st.lists(st.integers(1, 7), min_size=1, max_size=3), st.integers(2, 9))
 def test_fragments_are_what_was_played_in_pieces_of_one_size(n_envs, T, lengths, limit):
-    played = worker(
-        FragmentWorker, ConstantPolicy(), CountingEnv(lengths), n_envs=n_envs, timesteps_per_call=T, max_episode_length=limit
-    )
+    played = worker(FragmentWorker, ConstantPolicy(), CountingEnv(lengths), n_envs=n_envs, timesteps_per_call=T, max_episode_length=limit)
     pieces = []
     for _ in range(4):
         batch = played.rollout()

@@ -175,9 +175,7 @@ def test_a_code_has_what_is_not_a_default():
         optim_sample_share_gpu=False,
     )
     assert code == "1slt_16cpu_8gpu_2cxg_2gpr_3cpr_1res_0hto_2skt_1ass_1sgr_1alt_0saf"
-    assert decode_affinity(code) == dict(
-        cpu=16, gpu=8, cxg=2, gpr=2, cpr=3, res=1, hto=0, skt=2, ass=1, sgr=1, alt=1, saf=0
-    )
+    assert decode_affinity(code) == dict(cpu=16, gpu=8, cxg=2, gpr=2, cpr=3, res=1, hto=0, skt=2, ass=1, sgr=1, alt=1, saf=0)
 
 
 def test_tokens_may_be_in_any_order():

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 ONE_SLOT = encode_affinity(n_cpu_core=1)
 TWO_SLOTS = encode_affinity(n_cpu_core=2, set_affinity=False)  # Also where there is one processor.
 
-TRAIN = '''
+TRAIN = """
 import json, os, signal, subprocess, sys, time
 
 slot_affinity_code, log_dir, run_ID, *args = sys.argv[1:]
@@ -111,7 +111,7 @@ elif do == "short":
     log(1, 1.0)
 else:
     log(100, 7.5)
-'''
+"""
 
 
 @pytest.fixture
@@ -303,7 +303,7 @@ def test_one_fails_at_start_one_is_killed_one_succeeds(train, tmp_path, mark):
     kwargs = dict(script=train, affinity_code=ONE_SLOT, experiment_title=exp_dir, runs_per_setting=1)
     code, out, err = Launcher(tmp_path, **kwargs, **settings("fail", "killed", "succeed")).wait()
     assert code == 1 and "\r" not in out and "\x1b" not in out and not err
-    table = out[out.index("\nrun") + 1:].splitlines()
+    table = out[out.index("\nrun") + 1 :].splitlines()
     rows = [" ".join(line.split()) for line in table[2:5]]
     assert rows[0].startswith("0 fail/run_0 failed 1 ") and rows[0].endswith(str(exp_dir / "0 fail" / "run_0"))
     assert rows[1].startswith("1 killed/run_0 failed 137 20 2 ")
@@ -490,7 +490,10 @@ def test_runs_that_did_not_come_to_their_end_are_in_the_table_with_the_reason(tm
     out = capsys.readouterr().out
     runs = experiment_status(tmp_path / "exp")
     assert end.value.code == 1 and [(run.state, run.exit_code) for run in runs] == [
-        ("failed", 1), ("failed", 0), ("failed", 1), ("finished", 0)
+        ("failed", 1),
+        ("failed", 0),
+        ("failed", 1),
+        ("finished", 0),
     ]
     assert "RuntimeError: An environment called sys.exit(). This was in environment " in out and "of batch 24" in out
     assert "exit code 0, but debug.log does not end" in out
@@ -718,7 +721,8 @@ def test_what_is_not_asked_for_any_more_stays_part_of_the_experiment(train, tmp_
     states = run_experiments(train, ONE_SLOT, exp_dir, 2, [{}, {}], ["b", "c"], runs_args=[["B"], ["C"]])
     assert [run.name for run in states] == ["b/run_0", "c/run_0", "b/run_1", "c/run_1"]
     assert {run.name: run.state for run in experiment_status(exp_dir)} == {
-        "a/run_0": "failed", **{name: "finished" for name in ("b/run_0", "c/run_0", "b/run_1", "c/run_1")}
+        "a/run_0": "failed",
+        **{name: "finished" for name in ("b/run_0", "c/run_0", "b/run_1", "c/run_1")},
     }
     assert not (exp_dir / "a" / "run_1").exists() and "b/run_1" not in (exp_dir / "experiments_tree.txt").read_text().split("├── b")[0]
     train.write_text(TRAIN.replace('if do == "fail":', "if False:"))

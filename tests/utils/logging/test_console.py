@@ -58,10 +58,16 @@ def test_prefix_log_and_tee_log(tmp_path, capsys):
     assert file.read_text() == "> one\n> two\n" == capsys.readouterr().out
 
 
-@pytest.mark.parametrize("default, answers, expected", [
-    ("yes", [""], True), ("no", [""], False), ("no", ["Y"], True), (None, ["", "maybe", "no"], False),
-    ("yes", [EOFError], True),
-])
+@pytest.mark.parametrize(
+    "default, answers, expected",
+    [
+        ("yes", [""], True),
+        ("no", [""], False),
+        ("no", ["Y"], True),
+        (None, ["", "maybe", "no"], False),
+        ("yes", [EOFError], True),
+    ],
+)
 def test_query_asks_until_the_answer_is_yes_or_no(monkeypatch, default, answers, expected):
     answers = iter(answers)
 
@@ -70,6 +76,7 @@ def test_query_asks_until_the_answer_is_yes_or_no(monkeypatch, default, answers,
         if answer is EOFError:
             raise EOFError
         return answer
+
     monkeypatch.setattr(builtins, "input", fake_input)
     assert console.query_yes_no("Sure?", default) is expected
     assert next(answers, None) is None
@@ -78,6 +85,7 @@ def test_query_asks_until_the_answer_is_yes_or_no(monkeypatch, default, answers,
 def test_query_without_default_needs_an_answer(monkeypatch):
     def end_of_input(prompt):
         raise EOFError
+
     monkeypatch.setattr(builtins, "input", end_of_input)
     with pytest.raises(EOFError):
         console.query_yes_no("Sure?", None)

@@ -85,8 +85,10 @@ def test_in_a_clone_the_logs_are_beside_the_code_and_otherwise_where_one_works(t
 
     def log_dir(package_root):
         environment = dict(os.environ, PYTHONPATH=str(package_root))
-        return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True,
-                              check=True).stdout.strip()
+        return subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
     assert log_dir(root) == os.path.join(root, "data")
     shutil.copytree(os.path.join(root, "rlpyt"), tmp_path / "site-packages" / "rlpyt")
     assert log_dir(tmp_path / "site-packages") == str(tmp_path / "data")
@@ -236,6 +238,7 @@ def test_a_parameter_can_be_added_to_finished_experiments(tmp_path, capsys):
 
     def params():
         return [json.load(open(tmp_path / f"run_{i}" / "params.json")) for i in range(2)]
+
     assert [(p["group"], p["lr"]) for p in params()] == [("a", 0), ("a", 1)] and "lr=0 stays" in capsys.readouterr().out
     add_exp_param("lr", 5, tmp_path, overwrite=True)
     assert [p["lr"] for p in params()] == [5, 5]

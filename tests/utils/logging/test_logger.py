@@ -34,6 +34,7 @@ def read(path):
 
 # ---------------------------------------------------------------- text
 
+
 def test_a_line_has_a_time_and_prefixes_on_stdout_and_in_the_file(tmp_path, capsys):
     logger.add_text_output(tmp_path / "sub" / "debug.log")
     logger.push_prefix("run_0 ")
@@ -106,6 +107,7 @@ def test_color_is_for_terminals_only(tmp_path, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
+
     logger.add_text_output(tmp_path / "debug.log")
     monkeypatch.setattr(sys, "stdout", Terminal())
     logger.log("red", with_timestamp=False, color="red")
@@ -114,6 +116,7 @@ def test_color_is_for_terminals_only(tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------- tables
+
 
 def test_rows_go_to_the_csv_file_and_to_the_text_outputs(tmp_path, capsys):
     logger.add_tabular_output(tmp_path / "progress.csv")
@@ -126,7 +129,8 @@ def test_rows_go_to_the_csv_file_and_to_the_text_outputs(tmp_path, capsys):
     logger.record_tabular("text", "abc", "ignored", also="ignored")
     logger.dump_tabular(with_prefix=False)
     assert read(tmp_path / "progress.csv") == [
-        {"Diagnostics/CumSteps": "1000", "tensor": "0.5", "numpy": "0.25", "none": "nan", "text": "abc"}]
+        {"Diagnostics/CumSteps": "1000", "tensor": "0.5", "numpy": "0.25", "none": "nan", "text": "abc"}
+    ]
     out = capsys.readouterr().out
     assert "CumSteps" in out and "1,000" in out and out == (tmp_path / "debug.log").read_text()
 
@@ -154,8 +158,17 @@ def test_statistics_by_name_and_placement(tmp_path):
     logger.record_tabular_misc_stat("Return", [1, 2, 6])
     logger.record_tabular_misc_stat("Loss", np.array([[1.0, 2.0], [6.0, 3.0]]), placement="front")
     assert row_of(tmp_path) == {
-        "ReturnAverage": 3, "ReturnStd": np.std([1, 2, 6]), "ReturnMedian": 2, "ReturnMin": 1, "ReturnMax": 6,
-        "AverageLoss": 3, "StdLoss": np.std([1, 2, 6, 3]), "MedianLoss": 2.5, "MinLoss": 1, "MaxLoss": 6}
+        "ReturnAverage": 3,
+        "ReturnStd": np.std([1, 2, 6]),
+        "ReturnMedian": 2,
+        "ReturnMin": 1,
+        "ReturnMax": 6,
+        "AverageLoss": 3,
+        "StdLoss": np.std([1, 2, 6, 3]),
+        "MedianLoss": 2.5,
+        "MinLoss": 1,
+        "MaxLoss": 6,
+    }
     with pytest.raises(ValueError, match="placement='middle'"):
         logger.record_tabular_misc_stat("Return", [1], placement="middle")
 
@@ -166,8 +179,9 @@ def test_statistics_of_nothing_are_nan_without_a_warning(tmp_path, recwarn, valu
     assert all(np.isnan(value) for value in row_of(tmp_path).values()) and not recwarn.list
 
 
-@pytest.mark.parametrize("values", [7, np.float32(7), torch.tensor(7.0), [7], [torch.tensor(7.0)], [[7, 7], np.array([7])],
-                                    (value for value in [7]).__next__()])
+@pytest.mark.parametrize(
+    "values", [7, np.float32(7), torch.tensor(7.0), [7], [torch.tensor(7.0)], [[7, 7], np.array([7])], (value for value in [7]).__next__()]
+)
 def test_statistics_take_numbers_arrays_and_lists_of_either(tmp_path, values):
     logger.record_tabular_misc_stat("x", values)
     assert row_of(tmp_path) == {"xAverage": 7, "xStd": 0, "xMedian": 7, "xMin": 7, "xMax": 7}
@@ -239,6 +253,7 @@ with logger_context({str(tmp_path)!r}, 0, "name"):
 
 # ---------------------------------------------------------------- TensorBoard
 
+
 class Writer:
     def __init__(self):
         self.points = []
@@ -290,13 +305,17 @@ def test_an_unknown_step_is_refused(tmp_path):
 
 # ---------------------------------------------------------------- snapshots
 
-@pytest.mark.parametrize("mode, names", [
-    ("none", []),
-    ("last", ["params.pkl", "params_previous.pkl"]),
-    ("all", [f"itr_{i}.pkl" for i in range(10)]),
-    ("gap", ["itr_0.pkl", "itr_3.pkl", "itr_7.pkl"]),
-    ("last+gap", ["itr_0.pkl", "itr_3.pkl", "itr_7.pkl", "params.pkl", "params_previous.pkl"]),
-])
+
+@pytest.mark.parametrize(
+    "mode, names",
+    [
+        ("none", []),
+        ("last", ["params.pkl", "params_previous.pkl"]),
+        ("all", [f"itr_{i}.pkl" for i in range(10)]),
+        ("gap", ["itr_0.pkl", "itr_3.pkl", "itr_7.pkl"]),
+        ("last+gap", ["itr_0.pkl", "itr_3.pkl", "itr_7.pkl", "params.pkl", "params_previous.pkl"]),
+    ],
+)
 def test_snapshot_modes(tmp_path, mode, names):
     logger.set_snapshot_dir(tmp_path)
     logger.set_snapshot_mode(mode)
@@ -417,6 +436,7 @@ def test_a_closed_terminal_does_not_end_the_run(tmp_path, monkeypatch):
 
         def write(self, text):
             raise OSError(5, "Input/output error")
+
     logger.add_text_output(tmp_path / "debug.log")
     monkeypatch.setattr(sys, "stdout", Gone())
     for _ in range(2):
@@ -427,21 +447,47 @@ def test_a_closed_terminal_does_not_end_the_run(tmp_path, monkeypatch):
 
 # ---------------------------------------------------------------- parameters
 
+
 class Thing:
     pass
 
 
 def test_parameters_are_written_readably(tmp_path):
     Point = namedtuple("Point", ["x", "y"])
-    config = dict(lr=np.float32(0.5), n=np.int64(3), flag=np.bool_(True), OptimCls=torch.optim.Adam, thing=Thing(),
-                  array=np.arange(3), weights=torch.zeros(20, 30), tensor=torch.tensor(1.5), path=Path("a/b"), none=None,
-                  nested={1: (1, 2), "point": Point(1, Thing)}, function=np.mean, method="text", values={5})
+    config = dict(
+        lr=np.float32(0.5),
+        n=np.int64(3),
+        flag=np.bool_(True),
+        OptimCls=torch.optim.Adam,
+        thing=Thing(),
+        array=np.arange(3),
+        weights=torch.zeros(20, 30),
+        tensor=torch.tensor(1.5),
+        path=Path("a/b"),
+        none=None,
+        nested={1: (1, 2), "point": Point(1, Thing)},
+        function=np.mean,
+        method="text",
+        values={5},
+    )
     logger.log_parameters_lite(tmp_path / "new" / "params.json", config)
     here = Thing.__module__
     assert json.loads((tmp_path / "new" / "params.json").read_text()) == dict(
-        lr=0.5, n=3, flag=True, OptimCls="torch.optim.adam.Adam", thing=f"{here}.Thing", array=[0, 1, 2],
-        weights="torch.Tensor of shape (20, 30)", tensor=1.5, path="a/b", none=None,
-        nested={"1": [1, 2], "point": {"x": 1, "y": f"{here}.Thing"}}, function="numpy.mean", method="text", values=[5])
+        lr=0.5,
+        n=3,
+        flag=True,
+        OptimCls="torch.optim.adam.Adam",
+        thing=f"{here}.Thing",
+        array=[0, 1, 2],
+        weights="torch.Tensor of shape (20, 30)",
+        tensor=1.5,
+        path="a/b",
+        none=None,
+        nested={"1": [1, 2], "point": {"x": 1, "y": f"{here}.Thing"}},
+        function="numpy.mean",
+        method="text",
+        values=[5],
+    )
 
 
 def test_other_ways_to_write_parameters(tmp_path):
@@ -454,6 +500,7 @@ def test_other_ways_to_write_parameters(tmp_path):
 
 
 # ---------------------------------------------------------------- one run after another
+
 
 def test_a_new_run_takes_settings_along_but_no_records_and_gives_them_back(capsys):
     logger.set_snapshot_gap(5)
@@ -531,6 +578,7 @@ def test_the_table_of_others_may_have_any_bytes(tmp_path):
 
 
 # ---------------------------------------------------------------- how much is shown
+
 
 @pytest.mark.parametrize("verbose, expected", [(0, ["careful"]), (1, ["careful", "what happens"]), (2, ["careful", "what happens", "all"])])
 def test_the_screen_shows_as_much_as_was_chosen_and_files_get_every_line(verbose, expected, tmp_path, capsys):

@@ -28,10 +28,18 @@ def test_what_runners_save_comes_back():
 
 
 def test_numpy_becomes_torch_and_python():
-    loaded = reload({
-        "float": np.float32(0.5), "int": np.int64(3), "bool": np.bool_(True), "str": np.str_("a"), "zero_d": np.array(2),
-        "array": np.arange(3, dtype=np.uint32), "swapped": np.arange(3, dtype=">i8"), np.int64(7): [np.float64(1)],
-    })
+    loaded = reload(
+        {
+            "float": np.float32(0.5),
+            "int": np.int64(3),
+            "bool": np.bool_(True),
+            "str": np.str_("a"),
+            "zero_d": np.array(2),
+            "array": np.arange(3, dtype=np.uint32),
+            "swapped": np.arange(3, dtype=">i8"),
+            np.int64(7): [np.float64(1)],
+        }
+    )
     assert type(loaded["float"]) is float and type(loaded["int"]) is int and loaded["bool"] is True
     assert type(loaded["str"]) is str and loaded["zero_d"].item() == 2
     assert loaded["array"].dtype == torch.uint32 and loaded["array"].tolist() == loaded["swapped"].tolist() == [0, 1, 2]
@@ -40,16 +48,24 @@ def test_numpy_becomes_torch_and_python():
 
 def test_the_states_of_all_generators_fit_in():
     kind, keys, position, has_gauss, cached = np.random.get_state()
-    state = dict(mt=dict(keys=keys, position=position), pcg=np.random.default_rng(2**70).bit_generator.state,
-                 torch=torch.get_rng_state())
+    state = dict(mt=dict(keys=keys, position=position), pcg=np.random.default_rng(2**70).bit_generator.state, torch=torch.get_rng_state())
     loaded = reload(state)
     assert np.array_equal(loaded["mt"]["keys"].numpy(), keys) and loaded["pcg"] == state["pcg"]
     assert torch.equal(loaded["torch"], state["torch"])
 
 
 def test_containers_and_scalars_keep_their_types():
-    value = {"a": [1, (2.5, "x", None)], "b": {1, 2}, "c": OrderedDict(z=1), "d": b"\xff", "e": torch.float32, (1, "k"): 1j,
-             "f": torch.device("cpu"), "g": torch.Size([2, 3]), "h": float("inf")}
+    value = {
+        "a": [1, (2.5, "x", None)],
+        "b": {1, 2},
+        "c": OrderedDict(z=1),
+        "d": b"\xff",
+        "e": torch.float32,
+        (1, "k"): 1j,
+        "f": torch.device("cpu"),
+        "g": torch.Size([2, 3]),
+        "h": float("inf"),
+    }
     assert reload(value) == value and type(reload(value)["c"]) is OrderedDict
 
 
@@ -74,16 +90,19 @@ def test_tensors_that_share_memory_still_do():
 Point = namedtuple("Point", "x")
 
 
-@pytest.mark.parametrize("value, name", [
-    ({"a": {"b": [0, object()]}}, r"params\['a'\]\['b'\]\[1\] is a builtins.object"),
-    ({"f": len}, r"params\['f'\] is a builtins.builtin_function_or_method"),
-    ({"p": Point(1)}, r"params\['p'\] is a .*Point"),
-    ({"s": np.array(["text"])}, r"params\['s'\] is a numpy.ndarray of dtype <U4"),
-    ({"o": np.array([object()])}, r"params\['o'\] is a numpy.ndarray of dtype object"),
-    ({"l": np.longdouble(1)}, r"params\['l'\] is a numpy.longdouble"),
-    ({frozenset(): 1}, r"as a key frozenset\(\)"),
-    ({"m": torch.nn.Linear(1, 1)}, r"params\['m'\] is a torch.nn.modules.linear.Linear"),
-])
+@pytest.mark.parametrize(
+    "value, name",
+    [
+        ({"a": {"b": [0, object()]}}, r"params\['a'\]\['b'\]\[1\] is a builtins.object"),
+        ({"f": len}, r"params\['f'\] is a builtins.builtin_function_or_method"),
+        ({"p": Point(1)}, r"params\['p'\] is a .*Point"),
+        ({"s": np.array(["text"])}, r"params\['s'\] is a numpy.ndarray of dtype <U4"),
+        ({"o": np.array([object()])}, r"params\['o'\] is a numpy.ndarray of dtype object"),
+        ({"l": np.longdouble(1)}, r"params\['l'\] is a numpy.longdouble"),
+        ({frozenset(): 1}, r"as a key frozenset\(\)"),
+        ({"m": torch.nn.Linear(1, 1)}, r"params\['m'\] is a torch.nn.modules.linear.Linear"),
+    ],
+)
 def test_what_would_run_code_is_refused_by_its_place(value, name):
     with pytest.raises(TypeError, match=name + ".*loading it would run code"):
         loadable(value)

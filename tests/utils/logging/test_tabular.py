@@ -33,11 +33,13 @@ def test_new_columns_join_the_header_and_missing_values_are_nan(table):
     table.write({"a": 1})
     table.write({"b": 2, "a": 3})
     table.write({"b": 4})
-    table.write({"c": "x, \"y\"", "a": None})
+    table.write({"c": 'x, "y"', "a": None})
     assert open(table.path).readline() == "a,b,c\n"
     assert read(table.path) == [
-        {"a": "1", "b": "nan", "c": "nan"}, {"a": "3", "b": "2", "c": "nan"},
-        {"a": "nan", "b": "4", "c": "nan"}, {"a": "nan", "b": "nan", "c": "x, \"y\""},
+        {"a": "1", "b": "nan", "c": "nan"},
+        {"a": "3", "b": "2", "c": "nan"},
+        {"a": "nan", "b": "4", "c": "nan"},
+        {"a": "nan", "b": "nan", "c": 'x, "y"'},
     ]
     assert os.listdir(os.path.dirname(table.path)) == ["progress.csv"]
 
@@ -108,11 +110,25 @@ def test_rows_that_a_full_disk_refuses_are_kept_and_written_later(table, disk_li
     assert len(read(table.path)) == 4
 
 
-@pytest.mark.parametrize("value, text", [
-    (12, "12"), (1234567, "1,234,567"), (0.0, "0"), (1.0, "1.0000"), (123.456, "123.46"), (-0.01234, "-0.01234"),
-    (1234567.8, "1,234,567.8"), (1e12, "1.000e+12"), (1.5e-7, "1.500e-07"), (float("nan"), "nan"),
-    (float("-inf"), "-inf"), (True, "True"), ("text", "text"), (99999.99, "100,000.0"),
-])
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (12, "12"),
+        (1234567, "1,234,567"),
+        (0.0, "0"),
+        (1.0, "1.0000"),
+        (123.456, "123.46"),
+        (-0.01234, "-0.01234"),
+        (1234567.8, "1,234,567.8"),
+        (1e12, "1.000e+12"),
+        (1.5e-7, "1.500e-07"),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+        (True, "True"),
+        ("text", "text"),
+        (99999.99, "100,000.0"),
+    ],
+)
 def test_numbers_are_shown_with_about_five_digits(value, text):
     assert format_value(value) == text
 
@@ -151,8 +167,7 @@ def test_the_table_printer_prints_a_line_per_row_where_there_is_no_terminal(caps
     printer = TerminalTablePrinter()
     printer.print_tabular({"a": 1, "long_header": 2})
     printer.print_tabular([("a", 3), ("long_header", 4.5)])
-    assert capsys.readouterr().out.split("\n")[:-1] == [
-        "        a  long_header", "        1            2", "        3       4.5000"]
+    assert capsys.readouterr().out.split("\n")[:-1] == ["        a  long_header", "        1            2", "        3       4.5000"]
 
 
 def test_the_table_printer_redraws_a_terminal_with_what_fits(monkeypatch):

@@ -59,9 +59,7 @@ def test_every_row_is_sent_at_its_step(tmp_path, wandb_runs, tf_step, steps):
         write_rows()
         assert wandb_runs[0].exit_code is None
     (run,) = wandb_runs
-    assert run.settings == dict(
-        dir=str(tmp_path / "run_4"), name="ppo_4", config=dict(lr=0.5, shape=[1, 2], name="ppo", run_ID=4)
-    )
+    assert run.settings == dict(dir=str(tmp_path / "run_4"), name="ppo_4", config=dict(lr=0.5, shape=[1, 2], name="ppo", run_ID=4))
     assert run.metrics == {"global_step": None, "*": "global_step"} and run.exit_code == 0
     assert [row["global_step"] for row in run.rows] == steps
     assert [row["Return/Average"] for row in run.rows] == [1, 2, 3] and "Note" not in run.rows[0]

@@ -14,9 +14,7 @@ class CpuSampler(ParallelSamplerBase):
 
     agent_in_workers = True
 
-    def __init__(
-        self, *args: Any, CollectorCls: Any = CpuResetCollector, eval_CollectorCls: Any = CpuEvalCollector, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, CollectorCls: Any = CpuResetCollector, eval_CollectorCls: Any = CpuEvalCollector, **kwargs: Any) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
 
     def _agent_ready(self) -> None:

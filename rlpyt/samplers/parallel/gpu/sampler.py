@@ -34,9 +34,7 @@ class GpuSamplerBase(ParallelSamplerBase):
 
     gpu = True
 
-    def __init__(
-        self, *args: Any, CollectorCls: Any = GpuResetCollector, eval_CollectorCls: Any = GpuEvalCollector, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, CollectorCls: Any = GpuResetCollector, eval_CollectorCls: Any = GpuEvalCollector, **kwargs: Any) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
 
     def training_groups(self) -> list[Group]:
@@ -144,9 +142,7 @@ class GpuSamplerBase(ParallelSamplerBase):
             if eval_columns:
                 kwargs["eval_step_buffer_np"] = self.eval_step_buffer_np[eval_columns.start : eval_columns.stop]
             if not self.workers_read_agent_info:  # Its types could make workers import torch.
-                kwargs["batches_np"] = [
-                    samples._replace(agent=samples.agent._replace(agent_info=None)) for samples in kwargs["batches_np"]
-                ]
+                kwargs["batches_np"] = [samples._replace(agent=samples.agent._replace(agent_info=None)) for samples in kwargs["batches_np"]]
         return workers_kwargs
 
     def _on_failure(self) -> Callable[[], None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 # Modules whose named tuples are shown; others are filled and read by their module only.
-RECORDS = ("rlpyt.agents.base", "rlpyt.envs.base", "rlpyt.models.lstm", "rlpyt.samplers.collections")
+RECORDS = ("rlpyt.agents.base", "rlpyt.envs.base", "rlpyt.models.lstm", "rlpyt.types")
 
 
 def is_record(obj):

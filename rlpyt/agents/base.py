@@ -14,7 +14,7 @@ from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgen
 from rlpyt.agents.spaces import ONE_NUMBER, check_action_space, check_flattened
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
-from rlpyt.samplers.collections import AgentInputs
+from rlpyt.types import AgentInputs
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger

@@ -4,7 +4,7 @@
 
     begin(itr)     once per batch or evaluation
     request(t)     observation `t`, and what the actions of step ``t - 1`` led to, are in place
-    receive(t)     returns the actions for step `t`, which by then are recorded, as environments get them (see `for_envs`)
+    receive(t)     returns the actions for step `t`, which by then are recorded, as environments get them (see `rlpyt.envs.base.for_envs`)
     finish()       returns when the last request of a batch has been dealt with
     leave()        no further request will follow in this evaluation
 
@@ -18,24 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlpyt.envs.base import copied
 from rlpyt.samplers.signals import WorkerSignals
 from rlpyt.samplers.workers import Abandoned
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves, numpify_buffer, torchify_buffer
-
-
-def copied(action: Any) -> Any:
-    """Return a copy of a structure of arrays."""
-    return buffer_func(action, np.copy)
-
-
-def for_envs(space: Any, clip: bool) -> Callable[[Any], Any]:
-    """Return what makes, of recorded actions ``[B,...]``, those that environments get: copies, with which they may do as they please.
-
-    Args:
-        space: of the actions.
-        clip: bring them within the bounds of the space.
-    """
-    return getattr(space, "clip", copied) if clip else copied
 
 
 class ActorRow(NamedTuple):

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.base import is_rlpyt
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
-from rlpyt.samplers.collections import BatchSpec, Samples, TrajInfo
 from rlpyt.samplers.episodes import has_own_step
 from rlpyt.samplers.workers import describe_failure
+from rlpyt.types import BatchSpec, Samples, TrajInfo
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
@@ -263,7 +264,7 @@ class BaseSampler(Recorded):
 
         Args:
             updates: one for all columns, or a list of `batch_B`: None for no change, an `EnvUpdate`, a constructor, or an environment (see
-                `rlpyt.samplers.episodic.env_update`). What is sent to worker processes is pickled, by cloudpickle.
+                `rlpyt.envs.env_update`). What is sent to worker processes is pickled, by cloudpickle.
 
         Returns:
             The columns that begin a new episode.
@@ -278,7 +279,7 @@ class BaseSampler(Recorded):
 
     def _env_updates(self, updates: Any) -> list:
         """Return one update per column."""
-        from rlpyt.samplers.episodic.env_update import env_updates
+        from rlpyt.envs.env_update import env_updates
 
         return env_updates(updates, self.batch_spec.B, "columns of the batch")
 
@@ -372,12 +373,12 @@ def entry(value: Any, i: int) -> Any:
 
 def as_steppable(env: Any) -> Any:
     """Return `env`, or what makes an `rlpyt.episodes.Environment`, or an environment of gymnasium, one that collectors can step."""
-    # Not `spaces` alone, which others that wrap an rlpyt environment show, too.
-    if hasattr(env, "spaces") and hasattr(getattr(env, "action_space", None), "null_value"):
+    if is_rlpyt(env):
         return env
     import gymnasium  # Only processes pay for these imports whose environments need them.
 
-    from rlpyt.episodes.environment import Environment, as_rlpyt
+    from rlpyt.envs.adapters import as_rlpyt
+    from rlpyt.envs.environment import Environment
 
     return as_rlpyt(env) if isinstance(env, (Environment, gymnasium.Env)) else env
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import as_flag, as_number, horizon_of
-from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
 from rlpyt.samplers.workers import describe_failure
+from rlpyt.types import AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, named_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.misc import torch_threads
 

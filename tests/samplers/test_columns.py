@@ -25,12 +25,12 @@ from collecting import (
 from envs import CountingEnv, FailingEnv, make_walk
 from policies_for_tests import NoisyRlpytEnv
 
+from rlpyt.envs.adapters import as_environment, as_gymnasium
+from rlpyt.envs.env_update import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper, round_robin_strategy
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.episodes.environment import as_environment, as_gymnasium
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collections import TaskTrajInfo
-from rlpyt.samplers.episodic.env_update import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from rlpyt.samplers.workers import WorkerError
 from rlpyt.utils.buffer import buffer_func, numpify_buffer
 from rlpyt.utils.seed import env_seed

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from rlpyt.samplers.base import set_traj_info_attributes
-from rlpyt.samplers.collections import BatchSpec, Samples
 from rlpyt.samplers.collectors import episodes_per_env
+from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.buffer import torchify_buffer
 from rlpyt.utils.misc import split_evenly
 from rlpyt.utils.processors import bind_master, check_affinity

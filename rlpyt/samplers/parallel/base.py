@@ -10,10 +10,10 @@ import cloudpickle
 import numpy as np
 
 from rlpyt.samplers.base import BaseSampler
-from rlpyt.samplers.collections import Samples
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
 from rlpyt.samplers.workers import WorkerPool
+from rlpyt.types import Samples
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import split_evenly

@@ -31,9 +31,9 @@ import numpy as np
 
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.samplers.buffer import build_samples_buffer
-from rlpyt.samplers.collections import BatchSpec, Samples
 from rlpyt.samplers.parallel.worker import SamplingWorker
 from rlpyt.samplers.workers import HANG_WARNING, STOP_GRACE, WATCH_INTERVAL, WorkerError, failure_report, failure_text
+from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.cluster import extend_path, import_ray
 from rlpyt.utils.logging import logger

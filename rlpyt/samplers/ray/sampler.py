@@ -9,8 +9,8 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from rlpyt.envs.env_update import supersedes
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.samplers.episodic.env_update import supersedes
 from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker, is_parameters
 from rlpyt.samplers.parallel.worker import initialize_worker

@@ -6,9 +6,9 @@ from typing import Any
 
 from rlpyt.envs.state import get_state, set_states
 from rlpyt.samplers.base import BaseSampler, close_envs, make_envs
-from rlpyt.samplers.collections import AgentInputs, Samples
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
+from rlpyt.types import AgentInputs, Samples
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.processors import check_affinity
 

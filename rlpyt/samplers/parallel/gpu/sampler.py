@@ -9,12 +9,12 @@ import torch
 
 from rlpyt.samplers.actors import BatchActor, EvalActor
 from rlpyt.samplers.buffer import build_step_buffer
-from rlpyt.samplers.collections import StepBuffer
 from rlpyt.samplers.episodes import has_own_step
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group, turn_to
 from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector
 from rlpyt.samplers.signals import GroupSignals, Semaphore
+from rlpyt.types import StepBuffer
 from rlpyt.utils.buffer import PinnedMemory
 from rlpyt.utils.processors import allowed_cpus
 

@@ -1,12 +1,12 @@
 """The three kinds of environments, and the way from each to the others.
 
-==========================================  ================================================  ===================================
-kind                                        ``step`` returns                                  becomes another kind by
-==========================================  ================================================  ===================================
-`rlpyt.envs.environment.Environment`        an ``EnvStep`` with its `rlpyt.envs.specs.StepType`  `as_gymnasium`, `as_rlpyt`
-gymnasium's ``Env``                         five values                                       `as_environment`, `as_rlpyt`
-`rlpyt.envs.base.Env`, what samplers step   ``EnvStep`` namedtuple                            `as_environment`, `as_gymnasium`
-==========================================  ================================================  ===================================
+=========================================  ===================================================  ================================
+kind                                       ``step`` returns                                     becomes another kind by
+=========================================  ===================================================  ================================
+`rlpyt.envs.environment.Environment`       an ``EnvStep`` with its `rlpyt.envs.specs.StepType`  `as_gymnasium`, `as_rlpyt`
+gymnasium's ``Env``                        five values                                          `as_environment`, `as_rlpyt`
+`rlpyt.envs.base.Env`, what samplers step  ``EnvStep`` namedtuple                               `as_environment`, `as_gymnasium`
+=========================================  ===================================================  ================================
 
 Samplers turn the first two kinds into the third.
 """

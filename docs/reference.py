@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from rlpyt.utils.quick_args import arguments_of
+
 # Modules whose named tuples are shown; others are filled and read by their module only.
 RECORDS = ("rlpyt.agents.base", "rlpyt.envs.base", "rlpyt.models.lstm", "rlpyt.types")
 
@@ -52,17 +54,10 @@ def shown_default(default):
 
 
 def constructor(cls):
-    """Return the signature of a class, with the arguments that its constructor hands on to those of its bases."""
-    parameters, collected = [], (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    for base in cls.__mro__:
-        if "__init__" in vars(base):
-            own = list(inspect.signature(base.__init__).parameters.values())[1:]
-            parameters.append([parameter for parameter in own if parameter.kind not in collected])
-            if len(parameters[-1]) == len(own):
-                break
-    by_name = {parameter.name: parameter for own in reversed(parameters) for parameter in own}  # In the order of the bases.
+    """Return the signature of a class, with the arguments that its constructor passes on to those of its bases."""
     shown = [
         parameter.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD, default=shown_default(parameter.default))
-        for parameter in by_name.values()
+        for parameter in arguments_of(cls).values()
+        if parameter.kind is not parameter.VAR_KEYWORD
     ]
     return inspect.Signature(sorted(shown, key=lambda parameter: parameter.default is not parameter.empty))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlpyt.utils.settings import CALLABLE, COUNT, DICTIONARY, FLAG, FRACTION, POSITIVE, RATE, STEPS, ArgumentsFor, Number
 
-__all__ = ["OF_OPTIMIZERS", "OF_POLICY_GRADIENTS", "OF_REPLAY", "Number"]
+__all__ = ["OF_OPTIMIZERS", "OF_REPLAY", "Number"]
 
 OF_OPTIMIZERS = dict(
     OptimCls=CALLABLE,
@@ -17,14 +17,6 @@ OF_OPTIMIZERS = dict(
     initial_optim_state_dict=DICTIONARY._replace(optional=True),
     learning_rate=RATE,
     clip_grad_norm=POSITIVE,
-)
-
-OF_POLICY_GRADIENTS = dict(
-    OF_OPTIMIZERS,
-    discount=FRACTION,
-    value_loss_coeff=RATE,
-    entropy_loss_coeff=RATE,
-    gae_lambda=FRACTION,
 )
 
 OF_REPLAY = dict(

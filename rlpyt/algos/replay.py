@@ -31,7 +31,8 @@ from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.plain import check_form
-from rlpyt.utils.settings import check_attributes, declared_by
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import check_attributes, checked, declared_by
 from rlpyt.utils.stopwatch import Stopwatch
 
 # What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are;
@@ -58,9 +59,8 @@ BUFFERS = {
 class ReplayAlgorithm(RlAlgorithm):
     """Off-policy learning from replay; subclasses define what is stored and one gradient update.
 
-    Subclasses have the hyper-parameters `discount`, `batch_size`, `min_steps_learn`, `replay_size`,
-    `replay_ratio`, `n_step_return`, `target_update_tau`, `target_update_interval`, `updates_per_sync` and
-    `ReplayBufferCls`, besides those of their optimizers; and perhaps `prioritized_replay` and `prefetch_batches`.
+    Subclasses have the settings of `OffPolicyAlgorithm`, which is the base class of ours, and perhaps `prioritized_replay` and
+    `prefetch_batches`. A class of yours may also assign attributes of these names.
 
     Samplers that do not reset environments inside batches leave blank rows behind ended episodes; `valid_from_done` says
     which, and the buffer never replays them.
@@ -391,6 +391,54 @@ class ReplayAlgorithm(RlAlgorithm):
                 self.agent.update_target(self.target_update_tau)
             updates.append(opt_info)
         return read_opt_info(self.OptInfoCls, updates)
+
+
+class OffPolicyAlgorithm(ReplayAlgorithm):
+    """A `ReplayAlgorithm` with the settings that all of ours have. Their defaults differ.
+
+    Args:
+        discount: γ.
+        batch_size: transitions per gradient update.
+        min_steps_learn: environment steps before the first update.
+        replay_size: environment steps to keep.
+        replay_ratio: replayed per sampled steps. The updates per iteration follow from it, at least one:
+            ``round(replay_ratio * T * B / batch_size)``.
+        target_update_tau: fraction by which target networks move to the networks at an update; 1 copies them.
+        target_update_interval: gradient updates between those.
+        learning_rate: step size of the optimizers.
+        OptimCls: class of the optimizers.
+        optim_kwargs: its further arguments.
+        initial_optim_state_dict: state of the optimizers to start from, see `optim_state_dict`.
+        clip_grad_norm: largest norm of the gradient.
+        n_step_return: n, steps whose rewards are summed before the target network's value is used.
+        updates_per_sync: gradient updates between sending parameters to an asynchronous sampler.
+        ReplayBufferCls: class of the replay buffer; None chooses by the observation, see `initialize_replay_buffer`.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    @checked(OF_REPLAY)
+    def __init__(
+        self,
+        discount: float = 0.99,
+        batch_size: int = 256,
+        min_steps_learn: int = int(1e4),
+        replay_size: int = int(1e6),
+        replay_ratio: float = 256,
+        target_update_tau: float = 0.005,
+        target_update_interval: int = 1,
+        learning_rate: float = 3e-4,
+        OptimCls: type = torch.optim.Adam,
+        optim_kwargs: dict | None = None,
+        initial_optim_state_dict: dict | None = None,
+        clip_grad_norm: float = 1e9,
+        n_step_return: int = 1,
+        updates_per_sync: int = 1,
+        ReplayBufferCls: type | None = None,
+    ) -> None:
+        save__init__args(locals())
+        self.check_settings()
 
 
 def is_frame_stack(observation: Any) -> bool:

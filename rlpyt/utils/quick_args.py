@@ -1,7 +1,7 @@
 """Constructor arguments: they become attributes of the same name, and which there are."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 def save__init__args(
@@ -27,8 +27,14 @@ def save__init__args(
     classes = (values.get("__class__", type(self)),) if subclass_only else type(self).__mro__
     for name in {name for cls in classes for name in _init_argument_names(cls)} & values.keys():
         attribute = f"_{name}" if underscore else name
-        if overwrite or attribute not in vars(self):
+        if overwrite or not _has(self, attribute):
             setattr(self, attribute, values[name])
+
+
+def _has(self: object, attribute: str) -> bool:
+    """Whether an object itself has an attribute, or has assigned what a property of its class reads."""
+    is_property = isinstance(inspect.getattr_static(type(self), attribute, None), property)
+    return hasattr(self, attribute) if is_property else attribute in vars(self)
 
 
 def _init_argument_names(cls: type) -> list[str]:
@@ -40,21 +46,51 @@ def _init_argument_names(cls: type) -> list[str]:
 
 
 def arguments_of(make: Callable) -> dict[str, inspect.Parameter]:
-    """Return the arguments of a function, or of a class with those of its base classes, as far as constructors hand **kwargs on, by name.
+    """Return the arguments of a function, or of a class with those of its base classes, as far as constructors pass **kwargs on, by name.
 
-    Where it cannot be known which names **kwargs may hold, it is one of these arguments itself.
+    Positional arguments of a constructor come before those that it passes on. Its keyword-only arguments keep the order in which they are
+    written, and each argument between them follows the one that precedes it in the base class. Where it cannot be known which names
+    **kwargs may hold, it is one of these arguments itself.
     """
-    if not inspect.isclass(make):
-        return dict(inspect.signature(make).parameters)
-    arguments: dict[str, inspect.Parameter] = {}
-    for cls in make.__mro__:
-        if inspect.isfunction(vars(cls).get("__init__")):
-            arguments = {name: p for name, p in arguments.items() if p.kind is not p.VAR_KEYWORD}
-            _, *own = inspect.signature(cls.__init__).parameters.values()  # without self
-            arguments = {**{p.name: p for p in own if p.kind is not p.VAR_POSITIONAL}, **arguments}
-            if not any(p.kind is p.VAR_KEYWORD for p in own):
+    return arguments_along(make.__mro__) if inspect.isclass(make) else dict(inspect.signature(make).parameters)
+
+
+def arguments_along(classes: Iterable[type]) -> dict[str, inspect.Parameter]:
+    """Return the arguments that the first constructor of these classes takes, and passes on to those behind it; see `arguments_of`."""
+    constructors = []
+    for cls in classes:
+        if inspect.isfunction(init := vars(cls).get("__init__")):
+            constructors.append(init)
+            # The signature of a `checked` constructor is that of the class which defines it, with all arguments of its bases.
+            if not any(p.kind is p.VAR_KEYWORD for p in _own_arguments(init)):
                 break
+    arguments = {p.name: p for p in _own_arguments(constructors.pop()) if p.kind is not p.VAR_POSITIONAL} if constructors else {}
+    for init in reversed(constructors):
+        arguments = _with_inherited(init, arguments)
     return arguments
+
+
+def _own_arguments(init: Callable) -> list[inspect.Parameter]:
+    return list(inspect.signature(inspect.unwrap(init)).parameters.values())[1:]  # without self
+
+
+def _with_inherited(init: Callable, inherited: dict[str, inspect.Parameter]) -> dict[str, inspect.Parameter]:
+    """Return the arguments of a constructor with **kwargs, and those that it passes on to its base classes."""
+    own, is_checked = _own_arguments(init), "kinds" in vars(init)
+    kinds = {p.kind for p in own}
+    first = [p for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    in_place = {p.name: p for p in own if p.kind is p.KEYWORD_ONLY}
+    if is_checked and inspect.Parameter.VAR_POSITIONAL not in kinds:  # Then arguments given by position get their names.
+        in_place = {name: p.replace(kind=p.POSITIONAL_OR_KEYWORD) for name, p in in_place.items()}
+    elif inspect.Parameter.VAR_POSITIONAL not in kinds:
+        inherited = {name: p if p.kind is p.VAR_KEYWORD else p.replace(kind=p.KEYWORD_ONLY) for name, p in inherited.items()}
+    left_out = {p.name for p in first} | set(vars(init).get("without", ()))
+    order, previous = list(in_place), None
+    for name in [name for name in inherited if name not in left_out]:
+        if name not in in_place:
+            order.insert(0 if previous is None else order.index(previous) + 1, name)
+        previous = name
+    return {**{p.name: p for p in first}, **{name: in_place.get(name) or inherited[name] for name in order}}
 
 
 def takes(make: Callable, name: str) -> bool:

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.utils.quick_args import arguments_of
-from rlpyt.utils.settings import check_names
+from rlpyt.utils.settings import check_names, complete_signature
 
 TAGS = (
     *("$name", "$script", "$part", "$make", "$partial", "$tuple", "$set", "$dict", "$array", "$tensor", "$dtype", "$torch", "$device"),
@@ -54,6 +54,10 @@ class Recorded:
     """
 
     _made_with: tuple[tuple, dict] | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        complete_signature(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         check_names(cls.__init__, cls, kwargs)

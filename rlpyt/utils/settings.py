@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.utils.misc import did_you_mean, is_of_rlpyt
-from rlpyt.utils.quick_args import arguments_of
+from rlpyt.utils.quick_args import arguments_along, arguments_of
 
 _LARGEST_WHOLE = 2**63 - 1  # What an array can hold, and be long.
 _COLLECTED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -169,20 +169,20 @@ def names_taken(make: Callable) -> list[str] | None:
     except (TypeError, ValueError):  # Some that are built in do not tell.
         return None
     if _has_kwargs(arguments.values()):
-        if not (inspect.isclass(make) and _hands_on(make)):
+        if not (inspect.isclass(make) and _hands_on(make.__mro__)):
             return None
         arguments = arguments_of(make)
     return [name for name, p in arguments.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
 
-def _hands_on(cls: type) -> bool:
-    """Whether constructors of a class hand their **kwargs on to those of its bases, up to one that has none: `checked` ones do."""
-    for base in cls.__mro__:
+def _hands_on(classes: Iterable[type]) -> bool:
+    """Whether constructors of these classes pass their **kwargs on, up to one that has none: `checked` ones do."""
+    for base in classes:
         init = vars(base).get("__init__")
         if inspect.isfunction(init):
-            if not _has_kwargs(inspect.signature(init).parameters.values()):
+            if not _has_kwargs(inspect.signature(inspect.unwrap(init)).parameters.values()):
                 return True
-            if not hasattr(init, "kinds"):
+            if not _is_checked(init):
                 return False
     return False
 
@@ -363,14 +363,26 @@ def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str
 
 
 # --- Checking ---------------------------------------------------------------------------------------------------------
-def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor) -> Callable:
+def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared: Number | Kind | ArgumentsFor) -> Callable:
     """Decorate a function, method or constructor: its arguments are checked before it is called; whole numbers (``1e6``) become int.
 
+    A constructor with ``**settings`` passes them on to its base class, and names only settings that are new or have another default. It
+    calls `save__init__args` before the constructor of its base, so that its values stay::
+
+        @checked(epochs=COUNT)
+        def __init__(self, *, learning_rate: float = 1e-4, epochs: int = 4, **settings: Any) -> None:
+            save__init__args(locals())
+            super().__init__(**settings)
+
+    The signature of the class has all arguments, in the order that `arguments_of` says, and they may be given by position. A setting whose
+    default changes may be what the base class declares. (This is for subclasses of `rlpyt.utils.recipes.Recorded`.)
+
     An attribute that the constructor of a subclass has assigned before stands for the argument of that name, where it is what another
-    argument has the keyword arguments for. The ``**kwargs`` of a constructor that is decorated are taken for arguments of its bases.
+    argument has the keyword arguments for.
 
     Args:
         tables: what settings may be that several functions have in common, by name; this one need not have all of them.
+        without: settings of the base class that this class does not have.
         declared: what arguments may be, by name; others are checked by their annotations.
 
     Raises:
@@ -391,11 +403,14 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
         defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
         required = [name for name, p in parameters.items() if p.default is p.empty and p.kind not in _COLLECTED]
         is_method = next(iter(parameters), None) == "self"
+        passes_on = _has_kwargs(parameters.values()) and not any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             owner = args[0] if is_method and args else None
             check_names(function, owner, kwargs)
+            if passes_on and len(args) > len(places):
+                args, kwargs = _by_name(call, args, kwargs, len(places))
             given = {**{name: args[i] for name, i in places.items() if i < len(args)}, **kwargs}
             who = _who(function, None) if owner is None else type(owner).__name__
             missing = [name for name in required if name not in given]
@@ -405,10 +420,63 @@ def checked(*tables: Mapping[str, Any], **declared: Number | Kind | ArgumentsFor
             args = tuple(stored.pop(name, args[i]) for name, i in places.items() if i < len(args)) + args[len(places) :]
             return function(*args, **{**kwargs, **stored})
 
-        call.kinds = kinds
+        call.kinds, call.declared, call.without = kinds, known.keys(), tuple(without)
         return call
 
     return decorate
+
+
+def _by_name(constructor: Callable, args: tuple, kwargs: dict[str, Any], n: int) -> tuple[tuple, dict[str, Any]]:
+    """Return the arguments of a constructor with a name for each of those given by position but for the first `n`."""
+    named = dict(zip(list(inspect.signature(constructor).parameters)[n:], args[n:]))
+    if len(named) < len(args) - n or named.keys() & kwargs.keys():
+        inspect.signature(constructor).bind(*args, **kwargs)  # Says what is wrong.
+    return args[:n], {**named, **kwargs}
+
+
+def complete_signature(cls: type) -> None:
+    """Give a class, and its constructor if that is `checked`, the signature with all arguments of its bases.
+
+    Where the constructor declares nothing about a setting, what its bases declare holds.
+    """
+    constructor = inspect.unwrap(cls.__init__)
+    if inspect.isfunction(constructor) and not _has_kwargs(inspect.signature(constructor).parameters.values()):
+        parameters = list(inspect.signature(constructor).parameters.values())[1:]
+    else:
+        parameters = _in_order(arguments_of(cls).values())
+    cls.__signature__ = inspect.Signature(parameters)
+    init = vars(cls).get("__init__")
+    if not _is_checked(init):
+        return
+    own = inspect.signature(init.__wrapped__)
+    init.__signature__ = own.replace(parameters=[*list(own.parameters.values())[:1], *parameters])
+    inherited = {name: kind for base in reversed(cls.__mro__[1:]) for name, kind in _declared_in(base).items()}
+    for name in (own.parameters.keys() & inherited.keys()) - init.declared:
+        init.kinds[name] = _kind(own.parameters[name], inherited[name])
+
+
+def _in_order(arguments: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Return arguments as a signature may have them: by name from the first that has to be, and from a required one behind a default."""
+    positional, named, has_default = [], [], False
+    for p in arguments:
+        if p.kind is p.VAR_KEYWORD:
+            named.append(p)
+        elif named or p.kind is p.KEYWORD_ONLY or (has_default and p.default is p.empty):
+            named.append(p.replace(kind=p.KEYWORD_ONLY))
+        else:
+            positional.append(p)
+            has_default = p.default is not p.empty
+    return positional + sorted(named, key=lambda p: p.kind)
+
+
+def _declared_in(cls: type) -> dict[str, Any]:
+    """What the constructor of a class declares of its settings, but for those that it knows by their annotations."""
+    init = vars(cls).get("__init__")
+    return {name: kind for name, kind in init.kinds.items() if name in init.declared} if _is_checked(init) else {}
+
+
+def _is_checked(function: Any) -> bool:
+    return inspect.isfunction(function) and "kinds" in vars(function)
 
 
 def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
@@ -417,14 +485,16 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
     Args:
         owner: object that it is a method of, or its class, in the case of a constructor; None for other functions.
     """
+    function = function.__wrapped__ if _is_checked(function) else function
     try:
         parameters = inspect.signature(function, follow_wrapped=is_of_rlpyt(function)).parameters
     except (TypeError, ValueError):
         return
     if _has_kwargs(parameters.values()):
-        if not (isinstance(owner, type) and _hands_on(owner)):
+        classes = owner.__mro__ if isinstance(owner, type) else _from_constructor(function, type(owner))
+        if not _hands_on(classes):
             return
-        parameters = arguments_of(owner)
+        parameters = arguments_along(classes)
     unknown = [name for name in kwargs if name not in parameters]
     if not unknown:
         return
@@ -433,10 +503,18 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
         raise TypeError(f"{_who(function, owner)} has no argument {unknown[0]!r}. {did_you_mean(unknown[0], own)}")
     cls = owner if isinstance(owner, type) else type(owner)
     known = [name for name, p in arguments_of(cls).items() if p.kind not in _COLLECTED]
-    if unknown[0] in known:  # A subclass hands on what is its own.
-        cls, known = function.__qualname__.split(".")[-2], own
-    name = cls if isinstance(cls, str) else cls.__name__
-    raise TypeError(f"{name} has no setting {unknown[0]!r}. {which_setting(unknown[0], known)}")
+    if unknown[0] in known:  # A subclass passes on what only it has.
+        cls = next((base for base in cls.__mro__ if inspect.unwrap(base.__init__) is function), cls)
+        known = own
+    raise TypeError(f"{cls.__name__} has no setting {unknown[0]!r}. {which_setting(unknown[0], known)}")
+
+
+def _from_constructor(function: Callable, cls: type) -> tuple[type, ...]:
+    """The bases of a class from the one whose constructor is this function; none if it is no constructor of them."""
+    for i, base in enumerate(cls.__mro__):
+        if _is_checked(init := vars(base).get("__init__")) and init.__wrapped__ is function:
+            return cls.__mro__[i:]
+    return ()
 
 
 def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], owner: Any = None, defaults: Mapping = {}) -> dict[str, Any]:

@@ -96,6 +96,39 @@ def test_arguments_are_those_of_base_classes_too_as_far_as_kwargs_are_handed_on(
     assert takes(Child, "setting") and not takes(Child, "seting")
 
 
+def test_arguments_are_in_the_order_of_positional_calls():
+    class Base:
+        def __init__(self, a=1, b=2, c=3, d=4):
+            pass
+
+    class Behind(Base):
+        def __init__(self, new=0, c=30, **kwargs):
+            super().__init__(c=c, **kwargs)
+
+    class InPlace(Base):
+        def __init__(self, *, new=0, b=20, newer=0, d=40, **kwargs):
+            super().__init__(b=b, d=d, **kwargs)
+
+    assert list(arguments_of(Behind)) == ["new", "c", "a", "b", "d"]
+    assert list(arguments_of(InPlace)) == ["a", "new", "b", "c", "newer", "d"]
+    assert [arguments_of(InPlace)[name].default for name in "abcd"] == [1, 20, 3, 40]
+
+
+def test_a_property_that_has_been_assigned_stays_too():
+    class WithProperty(Base):
+        size = property(lambda self: self._size, lambda self, size: setattr(self, "_size", size))
+
+        def __init__(self, size):
+            save__init__args(locals())
+
+    class Sub(WithProperty):
+        def __init__(self, size):
+            save__init__args(locals())
+            super().__init__(3)
+
+    assert (WithProperty(2).size, Sub(5).size) == (2, 5)
+
+
 def test_where_kwargs_go_who_knows_where_anything_is_taken():
     class Open:
         def __init__(self, a, **kwargs):

@@ -15,7 +15,9 @@ from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
+from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.ppo import PPO
 from rlpyt.algos.qpg.sac import SAC
@@ -38,6 +40,7 @@ from rlpyt.utils.launching.variant import update_config
 from rlpyt.utils.logging.context import logger_context
 from rlpyt.utils.processors import AFFINITY_KEYS
 from rlpyt.utils.quick_args import arguments_of, save__init__args
+from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.settings import COUNT, FLAG, FRACTION, NAMES_ELSEWHERE, ArgumentsFor, Number, checked, or_array
 
 SAMPLER = dict(EnvCls=PointEnv, env_kwargs=dict(arena_size=2.0), batch_T=2, batch_B=2)
@@ -151,6 +154,70 @@ def test_what_a_class_of_a_user_hands_on_by_mistake_is_said_of_the_class_that_la
 
     with pytest.raises(TypeError, match="A2C has no setting 'temperature'"):
         Mine()
+
+
+# --- Settings of base classes -----------------------------------------------------------------------------------------
+class Part(Recorded):
+    @checked(size=COUNT, rate=FRACTION)
+    def __init__(self, size: int = 3, rate: float = 0.5, name: str = "part") -> None:
+        save__init__args(locals())
+
+
+class Larger(Part):
+    @checked(extra=COUNT, without=["name"])
+    def __init__(self, *, size: int = 30, extra: int = 1, **settings) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
+
+
+def test_a_subclass_names_only_settings_that_are_new_or_have_another_default():
+    assert str(inspect.signature(Larger)) == "(size: int = 30, rate: float = 0.5, extra: int = 1)"
+    assert str(inspect.signature(Larger.__init__)) == "(self, size: int = 30, rate: float = 0.5, extra: int = 1) -> None"
+    assert vars(Larger(5, 0.1, 2)).items() >= dict(size=5, rate=0.1, extra=2, name="part").items()
+    assert (Larger(rate=0).size, Larger(size=2.0).size) == (30, 2)
+
+
+@pytest.mark.parametrize(
+    "args,kwargs,error,says",
+    [
+        ((), dict(size=0), ValueError, "Larger: size=0 is not possible; it must be a whole number at least 1."),
+        ((), dict(rate=2), ValueError, "Larger: rate=2 is not possible"),
+        ((3, 2), {}, ValueError, "Larger: rate=2 is not possible"),
+        ((), dict(name="large"), TypeError, "Larger has no setting 'name'"),
+        ((1, 0.5, 1, "large"), {}, TypeError, "too many positional arguments"),
+        ((1, 0.5), dict(rate=0.5), TypeError, "multiple values for argument 'rate'"),
+    ],
+)
+def test_what_the_base_class_declares_of_a_setting_holds(args, kwargs, error, says):
+    with pytest.raises(error) as raised:
+        Larger(*args, **kwargs)
+    assert says in str(raised.value)
+
+
+def test_a_subclass_of_a_user_has_the_signature_of_its_own_constructor():
+    class Mine(Larger):
+        def __init__(self, mine, *, size=300, **kwargs):
+            super().__init__(size=size, **kwargs)
+            self.mine = mine
+
+    class Plain(Larger):
+        def __init__(self, *names):
+            super().__init__(len(names))
+
+    assert str(inspect.signature(Mine)) == "(mine, *, size=300, rate: float = 0.5, extra: int = 1)"
+    assert (Mine(1).size, Mine(1, size=2, extra=5).extra, Plain("a", "b").size) == (300, 5, 2)
+    assert str(inspect.signature(Plain)) == "(*names)"
+
+
+def test_every_algorithm_takes_its_settings_by_position_in_the_documented_order():
+    algo = R2D1(0.9, 8, 4, 2, 2, 100, None, 5000, 1, 10)
+    assert (algo.discount, algo.batch_T, algo.min_steps_learn, algo.replay_size, algo.target_update_interval) == (0.9, 8, 100, 5000, 10)
+    assert algo.batch_size == (8 + 2) * 4 and algo.optim_kwargs == dict(eps=1e-3)
+    assert PPO(0.9, 1e-3, 0.7, 0.02).entropy_loss_coeff == 0.02 and PPO(0.9).value_loss_coeff == 1.0
+    assert TD3(50, 20).replay_ratio == 20 and CategoricalDQN(-5, 5, 0.9).discount == 0.9
+    for wrong in ("batch_size", "target_update_tau"):
+        with pytest.raises(TypeError, match=f"R2D1 has no setting '{wrong}'"):
+            R2D1(**{wrong: 1})
 
 
 # --- Keyword arguments for others -------------------------------------------------------------------------------------

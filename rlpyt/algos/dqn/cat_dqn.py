@@ -24,9 +24,10 @@ EPS = 1e-6
 class CategoricalDQN(DQN):
     """Learns the distribution of the return, over fixed atoms: as many as the agent has, evenly spaced from `V_min` to `V_max`.
 
+    Its settings are those of `DQN`, where `delta_clip` has no meaning but for `default_priority`, and:
+
     Args:
         V_min, V_max: smallest and largest return that is told apart.
-        kwargs: arguments of `DQN`. `delta_clip` has no meaning here but for `default_priority`.
 
     Raises:
         ValueError: a setting is not possible.
@@ -39,8 +40,8 @@ class CategoricalDQN(DQN):
     )
 
     @checked(V_min=Number(finite=True), V_max=Number(finite=True))
-    def __init__(self, V_min: float = -10, V_max: float = 10, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, V_min: float = -10, V_max: float = 10, **settings: Any) -> None:
+        super().__init__(**settings)
         save__init__args(locals())
         if not self.V_min < self.V_max:
             raise ValueError(f"{type(self).__name__}: V_max={self.V_max!r} is not possible; it must be above V_min={self.V_min!r}.")

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.optimizers import make_optimizer
-from rlpyt.algos.replay import ReplayAlgorithm, SamplesToBuffer, bootstrap_discount
+from rlpyt.algos.replay import OffPolicyAlgorithm, SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import FRACTION, POSITIVE, RATE, STEPS, Number, checked
@@ -19,40 +18,17 @@ __all__ = ["DQN", "OptInfo", "SamplesToBuffer", "td_losses"]
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
 
-OF_DQN = dict(
-    OF_REPLAY,
-    delta_clip=POSITIVE,
-    eps_steps=STEPS,
-    pri_alpha=RATE,
-    pri_beta_init=FRACTION,
-    pri_beta_final=FRACTION,
-    pri_beta_steps=STEPS,
-    default_priority=Number(0, above=True, finite=True),
-)
-
 TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
 
 
-class DQN(ReplayAlgorithm):
+class DQN(OffPolicyAlgorithm):
     """Q-learning on transitions from a replay buffer, with a target network.
 
+    Its settings are those of `OffPolicyAlgorithm`, and:
+
     Args:
-        discount: γ.
-        batch_size: transitions per gradient update.
-        min_steps_learn: environment steps before the first update.
         delta_clip: where the Huber loss goes from quadratic to linear; None means the mean squared error.
-        replay_size: environment steps to keep.
-        replay_ratio: replayed per sampled steps. The updates per iteration follow from it, at least one:
-            ``round(replay_ratio * T * B / batch_size)``.
-        target_update_tau: fraction by which the target network moves to the network at an update;
-            1 copies it.
-        target_update_interval: gradient updates between those.
-        n_step_return: n.
-        learning_rate: step size of the optimizer.
-        OptimCls: class of the optimizer.
-        optim_kwargs: its further arguments; None means ``eps = 0.01 / batch_size``, if `OptimCls` has an eps.
-        initial_optim_state_dict: optimizer state to start from.
-        clip_grad_norm: largest norm of the gradient.
+        optim_kwargs: None means ``eps = 0.01 / batch_size``, if `OptimCls` has an eps.
         eps_steps: environment step, counted from 0, by which the agent's epsilon has fallen to its final value; it begins to fall at
             `min_steps_learn`.
         double_dqn: let the network, instead of the target network, choose the action whose target value is
@@ -62,9 +38,6 @@ class DQN(ReplayAlgorithm):
         pri_beta_init, pri_beta_final: exponent of the importance sampling weights, at first and in the end.
         pri_beta_steps: environment step, counted from 0, by which it is the final one; it begins to change at `min_steps_learn`.
         default_priority: of new samples; None means `delta_clip`, or 1 if that is None.
-        ReplayBufferCls: class of the replay buffer; None chooses by the observation, see
-            `initialize_replay_buffer`.
-        updates_per_sync: gradient updates between sending parameters to an asynchronous sampler.
         prefetch_batches: let a thread put the next batch together during an update. It is drawn before that update, so it
             does not know the priorities and samples that follow from it.
 
@@ -82,10 +55,18 @@ class DQN(ReplayAlgorithm):
         "rlpyt.agents.dqn"
     )
 
-    @checked(OF_DQN)
+    @checked(
+        delta_clip=POSITIVE,
+        eps_steps=STEPS,
+        pri_alpha=RATE,
+        pri_beta_init=FRACTION,
+        pri_beta_final=FRACTION,
+        pri_beta_steps=STEPS,
+        default_priority=Number(0, above=True, finite=True),
+    )
     def __init__(
         self,
-        discount: float = 0.99,
+        *,
         batch_size: int = 32,
         min_steps_learn: int = int(5e4),
         delta_clip: float | None = 1.0,
@@ -95,9 +76,6 @@ class DQN(ReplayAlgorithm):
         target_update_interval: int = 312,
         n_step_return: int = 1,
         learning_rate: float = 2.5e-4,
-        OptimCls: type = torch.optim.Adam,
-        optim_kwargs: dict | None = None,
-        initial_optim_state_dict: dict | None = None,
         clip_grad_norm: float = 10.0,
         eps_steps: int = int(1e6),
         double_dqn: bool = False,
@@ -110,13 +88,18 @@ class DQN(ReplayAlgorithm):
         ReplayBufferCls: type | None = None,
         updates_per_sync: int = 1,
         prefetch_batches: bool = False,
+        **settings: Any,
     ) -> None:
         save__init__args(locals())
-        self.check_settings()
+        super().__init__(**settings)
         if self.optim_kwargs is None:
-            self.optim_kwargs = dict(eps=0.01 / self.batch_size) if takes(self.OptimCls, "eps") else {}
+            self.optim_kwargs = dict(eps=self.optim_eps()) if takes(self.OptimCls, "eps") else {}
         if self.default_priority is None:
             self.default_priority = self.delta_clip or 1.0
+
+    def optim_eps(self) -> float:
+        """Return the optimizer's eps where `optim_kwargs` is None."""
+        return 0.01 / self.batch_size
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Extend the base class by the schedule of the agent's epsilon, which falls from when learning begins.

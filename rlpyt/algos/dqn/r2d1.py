@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.dqn.dqn import DQN, OF_DQN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
+from rlpyt.algos.dqn.dqn import DQN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
 from rlpyt.algos.replay import is_frame_stack
 from rlpyt.replays.sequence.frame import (
     AsyncPrioritizedSequenceReplayFrameBuffer,
@@ -24,24 +24,13 @@ from rlpyt.types import as_recorded
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
-from rlpyt.utils.quick_args import save__init__args, takes
+from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, FRACTION, RATE, STEPS, checked
 from rlpyt.utils.tensor import mean_of_valid, select_at_indexes
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr", "priority"])
 
 _MANY_IDLE_ITRS = 10  # More than can be an accident.
-
-OF_R2D1 = dict(
-    OF_DQN,
-    batch_T=COUNT,
-    batch_B=COUNT,
-    warmup_T=STEPS,
-    store_rnn_state_interval=STEPS,
-    pri_eta=FRACTION,
-    input_priority_shift=STEPS,
-    value_scale_eps=RATE,
-)
 
 # As in DQN, and the recurrent state before each step, [T,B,...]; None if none is stored.
 SamplesToBufferRnn = namedarraytuple("SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",))
@@ -72,6 +61,8 @@ class R2D1(DQN):
     The shortest way to have the beginnings of episodes trained on is a sampler that does not reset environments inside batches, with
     batches of `store_rnn_state_interval` steps: then episodes begin where sequences do.
 
+    Its settings are those of `DQN`, without `batch_size` and `target_update_tau`, and:
+
     Args:
         batch_T: steps in a sequence that are trained on.
         batch_B: sequences per gradient update.
@@ -86,9 +77,6 @@ class R2D1(DQN):
             ``warmup_T // store_rnn_state_interval``.
         value_scale_eps: ε of `rescale`.
         optim_kwargs: None means ``eps = 1e-3``, if `OptimCls` has an eps.
-        discount, min_steps_learn, delta_clip, replay_size, target_update_interval, n_step_return, learning_rate, OptimCls: as in `DQN`.
-        initial_optim_state_dict, clip_grad_norm, eps_steps, double_dqn, prioritized_replay, pri_alpha, pri_beta_init: as in `DQN`.
-        pri_beta_final, pri_beta_steps, ReplayBufferCls, updates_per_sync, prefetch_batches: as in `DQN`.
 
     Raises:
         ValueError: a setting is not possible.
@@ -103,9 +91,19 @@ class R2D1(DQN):
         "MlpR2d1Agent of rlpyt.agents.dqn"
     )
 
-    @checked(OF_R2D1)
+    @checked(
+        without=("batch_size", "target_update_tau"),
+        batch_T=COUNT,
+        batch_B=COUNT,
+        warmup_T=STEPS,
+        store_rnn_state_interval=STEPS,
+        pri_eta=FRACTION,
+        input_priority_shift=STEPS,
+        value_scale_eps=RATE,
+    )
     def __init__(
         self,
+        *,
         discount: float = 0.997,
         batch_T: int = 80,
         batch_B: int = 64,
@@ -113,62 +111,31 @@ class R2D1(DQN):
         store_rnn_state_interval: int = 40,
         min_steps_learn: int = int(1e5),
         delta_clip: float | None = None,
-        replay_size: int = int(1e6),
         replay_ratio: float = 1,
         target_update_interval: int = 2500,
         n_step_return: int = 5,
         learning_rate: float = 1e-4,
-        OptimCls: type = torch.optim.Adam,
-        optim_kwargs: dict | None = None,
-        initial_optim_state_dict: dict | None = None,
         clip_grad_norm: float = 80.0,
-        eps_steps: int = int(1e6),
         double_dqn: bool = True,
         prioritized_replay: bool = True,
-        pri_alpha: float = 0.6,
         pri_beta_init: float = 0.9,
         pri_beta_final: float = 0.9,
-        pri_beta_steps: int = int(50e6),
         pri_eta: float = 0.9,
         default_priority: float | None = None,
         input_priorities: bool = True,
         input_priority_shift: int | None = None,
         value_scale_eps: float = 1e-3,
         ReplayBufferCls: type | None = None,
-        updates_per_sync: int = 1,
-        prefetch_batches: bool = False,
+        **settings: Any,
     ) -> None:
         save__init__args(locals())
-        if self.optim_kwargs is None:
-            self.optim_kwargs = dict(eps=1e-3) if takes(self.OptimCls, "eps") else {}
         if self.input_priority_shift is None:
             self.input_priority_shift = self.warmup_T // max(1, self.store_rnn_state_interval)
-        super().__init__(
-            discount=discount,
-            batch_size=(self.batch_T + self.warmup_T) * self.batch_B,
-            min_steps_learn=min_steps_learn,
-            delta_clip=delta_clip,
-            replay_size=replay_size,
-            replay_ratio=replay_ratio,
-            target_update_interval=target_update_interval,
-            n_step_return=n_step_return,
-            learning_rate=learning_rate,
-            OptimCls=OptimCls,
-            optim_kwargs=optim_kwargs,
-            initial_optim_state_dict=initial_optim_state_dict,
-            clip_grad_norm=clip_grad_norm,
-            eps_steps=eps_steps,
-            double_dqn=double_dqn,
-            prioritized_replay=prioritized_replay,
-            pri_alpha=pri_alpha,
-            pri_beta_init=pri_beta_init,
-            pri_beta_final=pri_beta_final,
-            pri_beta_steps=pri_beta_steps,
-            default_priority=default_priority,
-            ReplayBufferCls=ReplayBufferCls,
-            updates_per_sync=updates_per_sync,
-            prefetch_batches=prefetch_batches,
-        )
+        super().__init__(batch_size=(self.batch_T + self.warmup_T) * self.batch_B, **settings)
+
+    def optim_eps(self) -> float:
+        """Return the optimizer's eps where `optim_kwargs` is None."""
+        return 1e-3
 
     @property
     def replay_batch_B(self) -> int:

@@ -7,53 +7,13 @@ from typing import Any
 import torch
 
 from rlpyt.algos.base import read_opt_info
-from rlpyt.algos.hyperparameters import OF_POLICY_GRADIENTS
-from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
+from rlpyt.algos.pg.base import OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
 from rlpyt.utils.buffer import buffer_to
-from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import valid_mean
 
 
-class A2C(PolicyGradientAlgo):
-    """One gradient step on every batch of samples.
-
-    Args:
-        discount: γ.
-        learning_rate: step size of the optimizer.
-        value_loss_coeff: weight of the value loss.
-        entropy_loss_coeff: weight of the entropy bonus.
-        OptimCls: class of the optimizer.
-        optim_kwargs: its further arguments.
-        clip_grad_norm: largest norm of the gradient.
-        initial_optim_state_dict: optimizer state to start from.
-        gae_lambda: λ of generalized advantage estimation; 1 means plain discounted returns.
-        normalize_advantage: shift and scale the advantages of a batch to mean 0 and standard deviation 1.
-        linear_lr_schedule: let the learning rate fall linearly to 0 over the run.
-
-    Raises:
-        ValueError: a setting is not possible.
-    """
-
-    @checked(OF_POLICY_GRADIENTS)
-    def __init__(
-        self,
-        discount: float = 0.99,
-        learning_rate: float = 0.001,
-        value_loss_coeff: float = 0.5,
-        entropy_loss_coeff: float = 0.01,
-        OptimCls: type = torch.optim.Adam,
-        optim_kwargs: dict | None = None,
-        clip_grad_norm: float = 1.0,
-        initial_optim_state_dict: dict | None = None,
-        gae_lambda: float = 1,
-        normalize_advantage: bool = False,
-        linear_lr_schedule: bool = False,
-    ) -> None:
-        if optim_kwargs is None:
-            optim_kwargs = dict()
-        save__init__args(locals())
-        self.check_settings()
+class A2C(OnPolicyAlgorithm):
+    """One gradient step on every batch of samples. Settings and defaults are those of `OnPolicyAlgorithm`."""
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Take one gradient step on `samples` [T,B]; return floats."""

@@ -9,12 +9,15 @@ import torch
 
 from rlpyt.agents.base import AgentInputs, null_after_done, uses_prev_action
 from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.hyperparameters import OF_OPTIMIZERS
 from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.returns import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
 from rlpyt.types import as_recorded
 from rlpyt.utils.buffer import buffer_method
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import FRACTION, RATE, checked
 from rlpyt.utils.tensor import valid_mean
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "entropy", "perplexity"])
@@ -25,7 +28,10 @@ _MIN_ADVANTAGE_STD = 1e-6
 
 
 class PolicyGradientAlgo(RlAlgorithm):
-    """On-policy actor-critic: subclasses set the hyper-parameters and define the loss."""
+    """On-policy actor-critic: subclasses define the loss, and have the settings of `OnPolicyAlgorithm`, which is the base class of ours.
+
+    A class of yours may also assign attributes of these names.
+    """
 
     bootstrap_value = True
     opt_info_fields = OptInfo._fields
@@ -138,6 +144,47 @@ class PolicyGradientAlgo(RlAlgorithm):
             if not self.mid_batch_reset:
                 observation = observation[valid_from_done(samples.env.done).bool()]  # [n,...]
             self.agent.update_obs_rms(observation)
+
+
+class OnPolicyAlgorithm(PolicyGradientAlgo):
+    """A `PolicyGradientAlgo` with the settings that all of ours have.
+
+    Args:
+        discount: γ.
+        learning_rate: step size of the optimizer.
+        value_loss_coeff: weight of the value loss.
+        entropy_loss_coeff: weight of the entropy bonus.
+        OptimCls: class of the optimizer.
+        optim_kwargs: its further arguments.
+        clip_grad_norm: largest norm of the gradient.
+        initial_optim_state_dict: optimizer state to start from.
+        gae_lambda: λ of generalized advantage estimation; 1 means plain discounted returns.
+        normalize_advantage: shift and scale the advantages of a batch to mean 0 and standard deviation 1.
+        linear_lr_schedule: let the learning rate fall linearly to 0 over the run. It is a function of the iteration that `optimize_agent`
+            is given, so a resumed run continues with its rate.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    @checked(OF_OPTIMIZERS, discount=FRACTION, value_loss_coeff=RATE, entropy_loss_coeff=RATE, gae_lambda=FRACTION)
+    def __init__(
+        self,
+        discount: float = 0.99,
+        learning_rate: float = 0.001,
+        value_loss_coeff: float = 0.5,
+        entropy_loss_coeff: float = 0.01,
+        OptimCls: type = torch.optim.Adam,
+        optim_kwargs: dict | None = None,
+        clip_grad_norm: float = 1.0,
+        initial_optim_state_dict: dict | None = None,
+        gae_lambda: float = 1,
+        normalize_advantage: bool = False,
+        linear_lr_schedule: bool = False,
+    ) -> None:
+        optim_kwargs = {} if optim_kwargs is None else optim_kwargs
+        save__init__args(locals())
+        self.check_settings()
 
 
 def _defines(distribution: Any, name: str) -> bool:

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from rlpyt.algos.base import read_opt_info
-from rlpyt.algos.hyperparameters import OF_POLICY_GRADIENTS
-from rlpyt.algos.pg.base import OptInfo, PolicyGradientAlgo, batch_first_to_layer_first
+from rlpyt.algos.pg.base import OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
 from rlpyt.utils.buffer import buffer_method, buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.plain import check_form
@@ -20,29 +19,19 @@ from rlpyt.utils.tensor import valid_mean
 LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "action", "return_", "advantage", "valid", "old_dist_info"])
 
 
-class PPO(PolicyGradientAlgo):
+class PPO(OnPolicyAlgorithm):
     """Several epochs of gradient steps on shuffled minibatches of every batch of samples.
 
+    Its settings are those of `OnPolicyAlgorithm`, and:
+
     Args:
-        discount: γ.
-        learning_rate: step size of the optimizer.
-        value_loss_coeff: weight of the value loss.
-        entropy_loss_coeff: weight of the entropy bonus.
-        OptimCls: class of the optimizer.
-        optim_kwargs: its further arguments.
-        clip_grad_norm: largest norm of the gradient.
-        initial_optim_state_dict: optimizer state to start from.
-        gae_lambda: λ of generalized advantage estimation; 1 means plain discounted returns.
         minibatches: gradient steps per epoch. Each takes ``T*B // minibatches`` single steps of the batch (of the
             valid ones, if the sampler waits with resets), or whole sequences [T] of ``B // minibatches``
             environments if the agent is recurrent. Where that does not divide the batch there are as many more steps
             as fit, and what remains is dropped (if the sampler waits with resets: no more steps).
         epochs: passes over the batch.
         ratio_clip: ε; the likelihood ratio is clipped to ``[1-ε, 1+ε]``.
-        linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run, ratio_clip one iteration
-            later. Both are functions of the iteration that `optimize_agent` is given, so a run that goes on from an
-            iteration goes on with its rates.
-        normalize_advantage: shift and scale the advantages of a batch to mean 0 and standard deviation 1.
+        linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run, ratio_clip one iteration later.
 
     Attributes:
         ratio_clip: the value now in use.
@@ -55,28 +44,20 @@ class PPO(PolicyGradientAlgo):
 
     lr_scheduler: Any = None
 
-    @checked(OF_POLICY_GRADIENTS, minibatches=COUNT, epochs=COUNT, ratio_clip=POSITIVE)
+    @checked(minibatches=COUNT, epochs=COUNT, ratio_clip=POSITIVE)
     def __init__(
         self,
-        discount: float = 0.99,
-        learning_rate: float = 0.001,
+        *,
         value_loss_coeff: float = 1.0,
-        entropy_loss_coeff: float = 0.01,
-        OptimCls: type = torch.optim.Adam,
-        optim_kwargs: dict | None = None,
-        clip_grad_norm: float = 1.0,
-        initial_optim_state_dict: dict | None = None,
-        gae_lambda: float = 1,
         minibatches: int = 4,
         epochs: int = 4,
         ratio_clip: float = 0.1,
         linear_lr_schedule: bool = True,
         normalize_advantage: bool = False,
+        **settings: Any,
     ) -> None:
-        if optim_kwargs is None:
-            optim_kwargs = dict()
         save__init__args(locals())
-        self.check_settings()
+        super().__init__(**settings)
         self._ratio_clip = ratio_clip  # At first.
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:

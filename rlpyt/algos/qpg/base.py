@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rlpyt.algos.optimizers import clip_grad_norms, load_optimizer_state, make_optimizer, parameters_of, step_all, zero_grads
-from rlpyt.algos.replay import ReplayAlgorithm, is_frame_stack
+from rlpyt.algos.replay import OffPolicyAlgorithm, is_frame_stack
 from rlpyt.models.utils import frozen
 from rlpyt.replays.non_sequence.time_limit import (
     AsyncTlUniformReplayBuffer,
@@ -18,6 +18,8 @@ from rlpyt.replays.non_sequence.time_limit import (
     TlUniformReplayFrameBuffer,
 )
 from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import checked
 
 LOGGED_STRIDE = 10  # The values of every tenth row of a batch are logged.
 
@@ -30,7 +32,7 @@ TIME_LIMIT_BUFFERS = {
 }
 
 
-class QpgAlgorithm(ReplayAlgorithm):
+class QpgAlgorithm(OffPolicyAlgorithm):
     """Off-policy learning of a policy and of Q-functions for continuous actions.
 
     Subclasses make optimizers in `make_optimizers`, define `update`, and declare:
@@ -41,8 +43,10 @@ class QpgAlgorithm(ReplayAlgorithm):
         agent_example: import path of an agent that has them.
         n_q: how many Q-functions it has.
 
-    Besides the settings of ReplayAlgorithm they have `bootstrap_timelimit`: whether an episode that was truncated is taken to go on
-    after its last observation; otherwise a truncation is treated as a termination.
+    Its settings are those of `OffPolicyAlgorithm`, and:
+
+    Args:
+        bootstrap_timelimit: estimate what would have followed the end of a truncated episode; otherwise it counts as terminated.
     """
 
     optimizer_names: Sequence[str]
@@ -52,6 +56,11 @@ class QpgAlgorithm(ReplayAlgorithm):
     agent_example: str
     n_q = 2
     _ends_recorded = False
+
+    @checked()
+    def __init__(self, *, bootstrap_timelimit: bool = True, ReplayBufferCls: type | None = None, **settings: Any) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
 
     def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
         """Extend the base class: tell the agent when learning begins.

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.qpg.base import QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
@@ -22,27 +21,15 @@ OptInfo = namedtuple("OptInfo", ["muLoss", "qLoss", "muGradNorm", "qGradNorm"])
 class DDPG(QpgAlgorithm):
     """Learns a Q-function from replay, and a deterministic policy that maximizes it.
 
+    Its settings are those of `OffPolicyAlgorithm` and `QpgAlgorithm`, and:
+
     Args:
-        discount: γ.
-        batch_size: transitions per gradient update.
-        min_steps_learn: environment steps before the first update.
-        replay_size: environment steps to keep.
-        replay_ratio: replayed per sampled steps. The updates per iteration follow from it, at least one:
-            ``round(replay_ratio * T * B / batch_size)``.
-        target_update_tau: fraction by which target networks move at an update.
-        target_update_interval: gradient updates (of Q) between those.
+        target_update_interval: gradient updates of Q between updates of the target networks.
         policy_update_interval: gradient updates of Q per one of the policy.
         learning_rate: step size of the policy's optimizer.
         q_learning_rate: step size of Q's optimizer.
-        OptimCls: class of the optimizers.
-        optim_kwargs: its further arguments.
-        initial_optim_state_dict: state to start from, see `optim_state_dict`.
         clip_grad_norm: largest norm of the gradient, of the policy and of Q.
         q_target_clip: largest absolute value that Q is trained towards.
-        n_step_return: n.
-        updates_per_sync: gradient updates between sending parameters to an asynchronous sampler.
-        bootstrap_timelimit: estimate what would have followed the end of an episode by time limit; otherwise nothing does.
-        ReplayBufferCls: class of the replay buffer; None chooses by the observation, see `initialize_replay_buffer`.
 
     Raises:
         ValueError: a setting is not possible.
@@ -57,13 +44,11 @@ class DDPG(QpgAlgorithm):
     agent_example = "rlpyt.agents.qpg.ddpg_agent.DdpgAgent"
     n_q = 1
 
-    @checked(OF_REPLAY, policy_update_interval=COUNT, q_learning_rate=RATE, q_target_clip=POSITIVE)
+    @checked(policy_update_interval=COUNT, q_learning_rate=RATE, q_target_clip=POSITIVE)
     def __init__(
         self,
-        discount: float = 0.99,
+        *,
         batch_size: int = 64,
-        min_steps_learn: int = int(1e4),
-        replay_size: int = int(1e6),
         replay_ratio: float = 64,
         target_update_tau: float = 0.01,
         target_update_interval: int = 1,
@@ -71,17 +56,13 @@ class DDPG(QpgAlgorithm):
         learning_rate: float = 1e-4,
         q_learning_rate: float = 1e-3,
         OptimCls: type = torch.optim.Adam,
-        optim_kwargs: dict | None = None,
-        initial_optim_state_dict: dict | None = None,
         clip_grad_norm: float = 1e8,
         q_target_clip: float = 1e6,
         n_step_return: int = 1,
-        updates_per_sync: int = 1,
-        bootstrap_timelimit: bool = True,
-        ReplayBufferCls: type | None = None,
+        **settings: Any,
     ) -> None:
         save__init__args(locals())
-        self.check_settings()
+        super().__init__(**settings)
 
     def make_optimizers(self) -> None:
         """Assign the optimizers."""

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.qpg.base import LOGGED_STRIDE, QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
@@ -38,12 +37,6 @@ OptInfo = namedtuple(
 
 SamplesToBufferTl = SamplesToBuffer  # Samples with a field `timeout`.
 
-OF_SAC = dict(
-    OF_REPLAY,
-    action_prior=one_of("uniform", "gaussian"),
-    reward_scale=Number(finite=True),
-    reparameterize=Kind("True: the policy learns through the action alone", lambda value: FLAG.allows(value) and bool(value)),
-)
 _ENTROPY = Number(finite=True)
 
 
@@ -52,9 +45,41 @@ class SoftActorCritic(QpgAlgorithm):
 
     Subclasses declare:
         clipped: how many optimizers, the first ones of `optimizer_names`, get clipped gradients.
+
+    Its settings are those of `OffPolicyAlgorithm` and `QpgAlgorithm`, and:
+
+    Args:
+        action_prior: "uniform" or "gaussian", the prior over actions in the policy's loss.
+        reward_scale: rewards are multiplied by it.
+        reparameterize: must be True: the policy learns by gradients through the action.
+        clip_grad_norm: largest norm of the gradient of each network.
     """
 
     clipped: int
+
+    @checked(
+        action_prior=one_of("uniform", "gaussian"),
+        reward_scale=Number(finite=True),
+        reparameterize=Kind("True: the policy learns through the action alone", lambda value: FLAG.allows(value) and bool(value)),
+    )
+    def __init__(
+        self,
+        *,
+        batch_size: int = 256,
+        min_steps_learn: int = int(1e4),
+        replay_ratio: float = 256,
+        target_update_tau: float = 0.005,
+        target_update_interval: int = 1,
+        learning_rate: float = 3e-4,
+        initial_optim_state_dict: dict | None = None,
+        action_prior: str = "uniform",
+        reward_scale: float = 1,
+        reparameterize: bool = True,
+        clip_grad_norm: float = 1e9,
+        **settings: Any,
+    ) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
 
     def update(self, batch: Any) -> tuple[Any, None]:
         """Do a step of all optimizers on the losses of `batch`."""
@@ -89,30 +114,12 @@ class SoftActorCritic(QpgAlgorithm):
 class SAC(SoftActorCritic):
     """Learns a policy that maximizes reward and entropy, with two Q-functions, and perhaps how much entropy counts.
 
+    Its settings are those of `SoftActorCritic`, and:
+
     Args:
-        discount: γ.
-        batch_size: transitions per gradient update.
-        min_steps_learn: environment steps before the first update.
-        replay_size: environment steps to keep.
-        replay_ratio: replayed per sampled steps. The updates per iteration follow from it, at least one:
-            ``round(replay_ratio * T * B / batch_size)``.
-        target_update_tau: fraction by which target networks move at an update.
-        target_update_interval: gradient updates between those.
-        learning_rate: step size of all optimizers.
         fixed_alpha: α, how much entropy counts against reward; None to tune it.
-        OptimCls: class of the optimizers.
-        optim_kwargs: its further arguments.
-        initial_optim_state_dict: state to start from, see `optim_state_dict`.
-        action_prior: "uniform" or "gaussian", the distribution from which the policy's is not to deviate.
-        reward_scale: rewards are multiplied by it.
         target_entropy: of the policy, which α is tuned for; "auto" means minus the number of action components; None leaves α
             at 1, or at `fixed_alpha`.
-        reparameterize: must be True: the policy learns by gradients through the action.
-        clip_grad_norm: largest norm of the gradient of each network.
-        n_step_return: n.
-        updates_per_sync: gradient updates between sending parameters to an asynchronous sampler.
-        bootstrap_timelimit: estimate what would have followed the end of an episode by time limit; otherwise nothing does.
-        ReplayBufferCls: class of the replay buffer; None chooses by the observation, see `initialize_replay_buffer`.
 
     Attributes:
         _alpha: α, a tensor.
@@ -130,36 +137,20 @@ class SAC(SoftActorCritic):
     agent_example = "rlpyt.agents.qpg.sac_agent.SacAgent"
 
     @checked(
-        OF_SAC,
         fixed_alpha=RATE,
         target_entropy=Kind(f"{_ENTROPY}, or 'auto'", lambda value: value == "auto" if isinstance(value, str) else _ENTROPY.allows(value)),
     )
     def __init__(
         self,
-        discount: float = 0.99,
-        batch_size: int = 256,
-        min_steps_learn: int = int(1e4),
-        replay_size: int = int(1e6),
-        replay_ratio: float = 256,
-        target_update_tau: float = 0.005,
-        target_update_interval: int = 1,
-        learning_rate: float = 3e-4,
+        *,
         fixed_alpha: float | None = None,
         OptimCls: type = torch.optim.Adam,
-        optim_kwargs: dict | None = None,
-        initial_optim_state_dict: dict | None = None,
-        action_prior: str = "uniform",
-        reward_scale: float = 1,
         target_entropy: float | str | None = "auto",
         reparameterize: bool = True,
-        clip_grad_norm: float = 1e9,
-        n_step_return: int = 1,
-        updates_per_sync: int = 1,
-        bootstrap_timelimit: bool = True,
-        ReplayBufferCls: type | None = None,
+        **settings: Any,
     ) -> None:
         save__init__args(locals())
-        self.check_settings()
+        super().__init__(**settings)
 
     def make_optimizers(self) -> None:
         """Assign the optimizers, and α: `alpha_optimizer` is None if it is not tuned."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rlpyt.algos.qpg.base import LOGGED_STRIDE
-from rlpyt.algos.qpg.sac import OF_SAC, SoftActorCritic
+from rlpyt.algos.qpg.sac import SoftActorCritic
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import RATE, checked
@@ -42,12 +42,10 @@ class SAC_V(SoftActorCritic):
 
     How much entropy counts follows from `reward_scale`.
 
+    Its settings are those of `SoftActorCritic`, and:
+
     Args:
         policy_output_regularization: weight of the loss ``½ mean² + ½ log_std²`` of the policy's outputs.
-        reward_scale: rewards are multiplied by it.
-        discount, batch_size, min_steps_learn, replay_size, replay_ratio, target_update_tau, target_update_interval: as of `SAC`.
-        learning_rate, OptimCls, optim_kwargs, initial_optim_state_dict, action_prior, reparameterize, clip_grad_norm: as of `SAC`.
-        n_step_return, updates_per_sync, bootstrap_timelimit, ReplayBufferCls: as of `rlpyt.algos.qpg.sac.SAC`.
 
     Raises:
         ValueError: a setting is not possible.
@@ -63,32 +61,10 @@ class SAC_V(SoftActorCritic):
     )
     agent_example = "rlpyt.agents.qpg.sac_v_agent.SacAgent"
 
-    @checked(OF_SAC, policy_output_regularization=RATE)
-    def __init__(
-        self,
-        discount: float = 0.99,
-        batch_size: int = 256,
-        min_steps_learn: int = int(1e4),
-        replay_size: int = int(1e6),
-        replay_ratio: float = 256,
-        target_update_tau: float = 0.005,
-        target_update_interval: int = 1,
-        learning_rate: float = 3e-4,
-        OptimCls: type = torch.optim.Adam,
-        optim_kwargs: dict | None = None,
-        initial_optim_state_dict: dict | None = None,
-        action_prior: str = "uniform",
-        reward_scale: float = 1,
-        reparameterize: bool = True,
-        clip_grad_norm: float = 1e9,
-        policy_output_regularization: float = 0.001,
-        n_step_return: int = 1,
-        updates_per_sync: int = 1,
-        bootstrap_timelimit: bool = True,
-        ReplayBufferCls: type | None = None,
-    ) -> None:
+    @checked(policy_output_regularization=RATE)
+    def __init__(self, *, policy_output_regularization: float = 0.001, n_step_return: int = 1, **settings: Any) -> None:
         save__init__args(locals())
-        self.check_settings()
+        super().__init__(**settings)
 
     def make_optimizers(self) -> None:
         """Assign the optimizers."""

@@ -6,22 +6,21 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.algos.qpg.ddpg import DDPG
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import COUNT, RATE, checked
+from rlpyt.utils.settings import RATE, checked
 from rlpyt.utils.tensor import mean_of_valid
 
 MU_LEARNING_RATE = 1e-3  # default
 
 
 class TD3(DDPG):
-    """DDPG with two Q-functions, the smaller target value of which counts, a noisy target policy, and fewer updates of the policy.
+    """DDPG with clipped double Q-learning, a noisy target policy, and fewer updates of the policy.
+
+    Its settings are those of `DDPG`, and:
 
     Args:
         mu_learning_rate: step size of the policy's optimizer; `learning_rate`, as of DDPG, is another name for it.
-        batch_size, replay_ratio, target_update_tau, target_update_interval, policy_update_interval, q_learning_rate: as of DDPG.
-        kwargs: further arguments of DDPG.
 
     Raises:
         ValueError: a setting is not possible.
@@ -30,7 +29,7 @@ class TD3(DDPG):
     agent_example = "rlpyt.agents.qpg.td3_agent.Td3Agent"
     n_q = 2
 
-    @checked(OF_REPLAY, policy_update_interval=COUNT, mu_learning_rate=RATE, q_learning_rate=RATE)
+    @checked(mu_learning_rate=RATE)
     def __init__(
         self,
         batch_size: int = 100,
@@ -40,24 +39,16 @@ class TD3(DDPG):
         policy_update_interval: int = 2,
         mu_learning_rate: float = MU_LEARNING_RATE,
         q_learning_rate: float = 1e-3,
-        **kwargs: Any,
+        **settings: Any,
     ) -> None:
-        if kwargs.setdefault("learning_rate", mu_learning_rate) != mu_learning_rate and mu_learning_rate != MU_LEARNING_RATE:
+        if settings.setdefault("learning_rate", mu_learning_rate) != mu_learning_rate and mu_learning_rate != MU_LEARNING_RATE:
             raise ValueError(
-                f"TD3: mu_learning_rate={mu_learning_rate} and learning_rate={kwargs['learning_rate']} are two names of one setting: "
+                f"TD3: mu_learning_rate={mu_learning_rate} and learning_rate={settings['learning_rate']} are two names of one setting: "
                 "give one of them."
             )
-        mu_learning_rate = kwargs["learning_rate"]
+        mu_learning_rate = settings["learning_rate"]
         save__init__args(locals())
-        super().__init__(
-            batch_size=batch_size,
-            replay_ratio=replay_ratio,
-            target_update_tau=target_update_tau,
-            target_update_interval=target_update_interval,
-            policy_update_interval=policy_update_interval,
-            q_learning_rate=q_learning_rate,
-            **kwargs,
-        )
+        super().__init__(**settings)
 
     def q_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
         """Compute the loss ``½ (Q_1(s,a) - y)² + ½ (Q_2(s,a) - y)²`` with ``y = R + γ^m min Q_target(s', mu_target(s') + noise)``.

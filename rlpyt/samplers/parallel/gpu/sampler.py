@@ -11,18 +11,20 @@ from rlpyt.samplers.actors import BatchActor, EvalActor
 from rlpyt.samplers.buffer import build_step_buffer
 from rlpyt.samplers.episodes import has_own_step
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
-from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group, turn_to
+from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group, outputs_on_device, serve, turn_to
 from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector
 from rlpyt.samplers.signals import GroupSignals, Semaphore
+from rlpyt.samplers.workers import WorkerError, describe_failure
 from rlpyt.types import StepBuffer
 from rlpyt.utils.buffer import PinnedMemory
+from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.processors import allowed_cpus
 
 __all__ = ["GpuSampler", "GpuSamplerBase", "StepBuffer", "build_step_buffer"]
 
 
 class GpuSamplerBase(ParallelSamplerBase):
-    """Combined with an action server, which decides how many groups of workers there are.
+    """Combined with an `ActionServer`, which says how many groups of workers take turns.
 
     Workers write observations, rewards and the like straight into the batch in shared memory, where the agent reads them; the agent
     writes its actions and agent_info there. What the agent sees as previous action and reward at the beginning of a batch, and all of an
@@ -33,9 +35,31 @@ class GpuSamplerBase(ParallelSamplerBase):
     """
 
     gpu = True
+    overlap = True  # See `ActionServer`.
 
     def __init__(self, *args: Any, CollectorCls: Any = GpuResetCollector, eval_CollectorCls: Any = GpuEvalCollector, **kwargs: Any) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
+
+    def serve_actions(self, itr: int) -> None:
+        """Act for the workers through one batch, recording what the agent does in the batch."""
+        self._serve(self.training_groups(), self.batch_spec.T, itr, f"batch {itr}")
+
+    def serve_actions_evaluation(self, itr: int) -> None:
+        """Act for the workers until all of them have played their episodes."""
+        self._serve(self.evaluation_groups(), self.eval_max_T, itr, f"the evaluation at iteration {itr}")
+
+    def _serve(self, groups: list[Group], n_steps: int, itr: int, what: str) -> None:
+        with torch_threads(self.server_threads), outputs_on_device(self.agent):
+            try:
+                groups[0].actor.set_mode(itr)  # For all of them: it is the same agent.
+                for group in groups:
+                    group.actor.prepare()
+                serve(self.agent, groups, n_steps, self.overlap, actions_first=not self.workers_read_agent_info)
+            except WorkerError:
+                raise
+            except Exception as error:
+                describe_failure(error, f"This was in the action server, during {what}.")
+                raise
 
     def training_groups(self) -> list[Group]:
         """Return the groups of workers, for one batch."""

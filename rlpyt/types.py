@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlpyt.utils.collections import AttrDict, namedarraytuple
 from rlpyt.utils.plain import from_plain, shown
+
+if TYPE_CHECKING:
+    import torch
 
 # What an agent is given for one step. It lives here, and not with the agents, so that environment workers need not import torch.
 AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "prev_reward"])
@@ -166,3 +170,56 @@ def info_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_info") -> Tr
     info = TrajInfoCls()
     info.update(fields)
     return info
+
+
+class Agent(Protocol):
+    """What a sampler asks of an agent. `rlpyt.agents.base.BaseAgent` implements it.
+
+    The sampler calls `initialize` first, before worker processes start, and `collector_initialize` in each process that acts. Then come
+    batches and evaluations. Each begins with `sample_mode` or `eval_mode`, and consists of `step` for all environments of the process, and
+    of `reset_one` for those whose episode has ended. `value` is called for agents of policy gradients only, which have it.
+
+    Attributes:
+        recurrent: the agent remembers steps of an episode.
+        alternating: a recurrent agent has two such memories, one for each half of the environments (`toggle_alt`). A sampler sets it for
+            agents that are not recurrent.
+        clip_actions: environments get the actions within the bounds of their space.
+        acts_on_device: `step` and `value` return tensors on the agent's device. The action server sets it, which copies them from there.
+        device: where the agent acts and is trained.
+    """
+
+    recurrent: bool
+    alternating: bool
+    clip_actions: bool
+    acts_on_device: bool
+    device: torch.device
+
+    def initialize(self, env_spaces: Any, share_memory: bool = False, **kwargs: Any) -> None:
+        """Make the models for the environment's spaces; with `share_memory`, worker processes see their parameters change."""
+
+    def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
+        """Prepare to act for the environments `env_ranks`, of `global_B` in the run."""
+
+    def sync_shared_memory(self) -> None:
+        """Copy the trained parameters to where worker processes read them, if that is elsewhere."""
+
+    def sample_mode(self, itr: int) -> None:
+        """Act for the batch `itr` from now on, and continue its episodes."""
+
+    def eval_mode(self, itr: int) -> None:
+        """Act for an evaluation at iteration `itr` from now on."""
+
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        """Return ``(action, agent_info)`` for tensors ``[B,...]``: tensors too, without gradient."""
+
+    def reset(self) -> None:
+        """Forget the past of all environments."""
+
+    def reset_one(self, idx: int) -> None:
+        """Forget the past of environment `idx` of this process."""
+
+    def sampling_state(self) -> Any:
+        """Return what the agent remembers of its environments, for a checkpoint: plain data and tensors."""
+
+    def set_sampling_state(self, state: Any, example: Any) -> None:
+        """Continue from what `sampling_state` returned; `example` is a structure like agent_info."""

@@ -21,6 +21,7 @@ import numpy as np
 from rlpyt.envs.base import copied
 from rlpyt.samplers.signals import WorkerSignals
 from rlpyt.samplers.workers import Abandoned
+from rlpyt.types import Agent
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves, numpify_buffer, torchify_buffer
 
 
@@ -108,7 +109,7 @@ class LocalActor:
 
     def __init__(
         self,
-        agent: Any,
+        agent: Agent,
         rows: Sequence[ActorRow] | EveryStep,
         prev_action: Any,
         prev_reward: np.ndarray,
@@ -212,7 +213,9 @@ class BatchActor(LocalActor):
         mid_batch_reset: False if environments whose episode has ended stand still: what the agent does for them is recorded as zeros.
     """
 
-    def __init__(self, agent: Any, batch: Any, prev_action: Any, prev_reward: np.ndarray, null_action: Any, mid_batch_reset: bool) -> None:
+    def __init__(
+        self, agent: Agent, batch: Any, prev_action: Any, prev_reward: np.ndarray, null_action: Any, mid_batch_reset: bool
+    ) -> None:
         super().__init__(agent, batch_rows(batch), prev_action, prev_reward, null_action)
         self.batch = batch
         self.mid_batch_reset = mid_batch_reset
@@ -268,7 +271,7 @@ class EvalActor(LocalActor):
         null_action: previous action at the beginning of an episode.
     """
 
-    def __init__(self, agent: Any, step_buffer: Any, null_action: Any) -> None:
+    def __init__(self, agent: Agent, step_buffer: Any, null_action: Any) -> None:
         prev_action, prev_reward = buffer_func(step_buffer.action, np.zeros_like), np.zeros_like(step_buffer.reward)
         rows = EveryStep(step_buffer_row(step_buffer))
         super().__init__(agent, rows, prev_action, prev_reward, null_action)

@@ -11,7 +11,7 @@ from rlpyt.envs.base import is_rlpyt
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
 from rlpyt.samplers.episodes import has_own_step
 from rlpyt.samplers.workers import describe_failure
-from rlpyt.types import BatchSpec, Samples, TrajInfo
+from rlpyt.types import Agent, BatchSpec, Samples, TrajInfo
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
@@ -152,7 +152,7 @@ class BaseSampler(Recorded):
         """Make everything the sampler needs, worker processes included, and return examples of what it samples."""
         raise NotImplementedError
 
-    def _check_initialize(self, agent: Any, world_size: int, rank: int) -> None:
+    def _check_initialize(self, agent: Agent, world_size: int, rank: int) -> None:
         """Raise ValueError for arguments of `initialize` that do not fit."""
         if not 0 <= rank < world_size:
             raise ValueError(f"rank={rank} must be from 0 to world_size - 1, and world_size={world_size}.")
@@ -165,7 +165,7 @@ class BaseSampler(Recorded):
 
     def _allocate(
         self,
-        agent: Any,
+        agent: Agent,
         seed: int | None,
         bootstrap_value: bool,
         traj_info_kwargs: dict | None,

@@ -8,13 +8,13 @@ import numpy as np
 
 from rlpyt.envs.base import as_flag, as_number, horizon_of
 from rlpyt.samplers.workers import describe_failure
-from rlpyt.types import AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
+from rlpyt.types import Agent, AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, named_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.misc import torch_threads
 
 
 def build_samples_buffer(
-    agent: Any,
+    agent: Agent,
     env: Any,
     batch_spec: Any,
     bootstrap_value: bool = False,
@@ -170,7 +170,7 @@ def max_timeouts(env: Any, T: int) -> int:
     return T
 
 
-def get_example_outputs(agent: Any, env: Any, examples: dict, subprocess: bool = False) -> None:
+def get_example_outputs(agent: Agent, env: Any, examples: dict, subprocess: bool = False) -> None:
     """Fill `examples` with one observation, reward, done, env_info, action and agent_info, without leading dimensions.
 
     The environment is reset and stepped once with a random action, the agent steps once; the agent's random state is left as it was.
@@ -187,13 +187,13 @@ def get_example_outputs(agent: Any, env: Any, examples: dict, subprocess: bool =
         examples.update(_make_examples(agent, env))
 
 
-def _example_process(pipe: Any, agent: Any, env: Any) -> None:
+def _example_process(pipe: Any, agent: Agent, env: Any) -> None:
     from rlpyt.samplers.workers import send_by_value
 
     send_by_value(pipe, ("ok", _make_examples(agent, env)))
 
 
-def _make_examples(agent: Any, env: Any) -> dict:
+def _make_examples(agent: Agent, env: Any) -> dict:
     checked_spaces(env)
     try:
         env.reset()
@@ -215,7 +215,7 @@ def _make_examples(agent: Any, env: Any) -> dict:
     )
 
 
-def agent_example(agent: Any, observation: Any, action: Any, reward: Any) -> tuple[Any, Any]:
+def agent_example(agent: Agent, observation: Any, action: Any, reward: Any) -> tuple[Any, Any]:
     """Return an example each of the actions and the agent_info of `agent`, as numpy structures without leading dimensions.
 
     The agent steps twice, and is reset; its random state is left as it was.

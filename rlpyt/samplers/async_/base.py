@@ -9,7 +9,7 @@ import torch
 
 from rlpyt.samplers.base import set_traj_info_attributes
 from rlpyt.samplers.collectors import episodes_per_env
-from rlpyt.types import BatchSpec, Samples
+from rlpyt.types import Agent, BatchSpec, Samples
 from rlpyt.utils.buffer import torchify_buffer
 from rlpyt.utils.misc import split_evenly
 from rlpyt.utils.processors import bind_master, check_affinity
@@ -27,7 +27,7 @@ class AsyncSamplerMixin:
 
     def async_initialize(
         self,
-        agent: Any,
+        agent: Agent,
         bootstrap_value: bool = False,
         traj_info_kwargs: dict | None = None,
         seed: int | None = None,

@@ -13,7 +13,7 @@ from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
 from rlpyt.samplers.workers import WorkerPool
-from rlpyt.types import Samples
+from rlpyt.types import Agent, Samples
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import split_evenly
@@ -34,7 +34,7 @@ class ParallelSamplerBase(BaseSampler):
 
     def initialize(
         self,
-        agent: Any,
+        agent: Agent,
         affinity: dict | None = None,
         seed: int | None = None,
         bootstrap_value: bool = False,

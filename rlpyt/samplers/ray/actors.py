@@ -33,7 +33,7 @@ from rlpyt.models.utils import unwrap_ddp
 from rlpyt.samplers.buffer import build_samples_buffer
 from rlpyt.samplers.parallel.worker import SamplingWorker
 from rlpyt.samplers.workers import HANG_WARNING, STOP_GRACE, WATCH_INTERVAL, WorkerError, failure_report, failure_text
-from rlpyt.types import BatchSpec, Samples
+from rlpyt.types import Agent, BatchSpec, Samples
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.cluster import extend_path, import_ray
 from rlpyt.utils.logging import logger
@@ -46,7 +46,7 @@ _ANSWER_SECONDS, _LAST_ANSWER_SECONDS = 0.2, 5.0  # that an actor has to say whe
 # ---------------------------------------------------------------------------------------------------------------------
 # What travels
 # ---------------------------------------------------------------------------------------------------------------------
-def model_arrays(agent: Any) -> list[np.ndarray]:
+def model_arrays(agent: Agent) -> list[np.ndarray]:
     """Return parameters and buffers of an agent's model as numpy arrays, in the same memory where they are on the CPU.
 
     There are none where the agent has no model.

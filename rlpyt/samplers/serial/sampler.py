@@ -8,7 +8,7 @@ from rlpyt.envs.state import get_state, set_states
 from rlpyt.samplers.base import BaseSampler, close_envs, make_envs
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
-from rlpyt.types import AgentInputs, Samples
+from rlpyt.types import Agent, AgentInputs, Samples
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.processors import check_affinity
 
@@ -44,7 +44,7 @@ class SerialSampler(BaseSampler):
 
     def initialize(
         self,
-        agent: Any,
+        agent: Agent,
         affinity: dict | None = None,
         seed: int | None = None,
         bootstrap_value: bool = False,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from rlpyt.samplers.actors import LocalActor
 from rlpyt.samplers.signals import GroupSignals
 from rlpyt.samplers.workers import WorkerPool
+from rlpyt.types import Agent
 
 EVAL_TRAJ_CHECK = 20  # Unused: episodes of an evaluation are shared out beforehand, so nobody counts them.
 
@@ -53,7 +53,7 @@ class Group:
             self.signals.act_ready[i].release()
 
 
-def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = True, actions_first: bool = True) -> None:
+def serve(agent: Agent, groups: Sequence[Group], n_steps: int, overlap: bool = True, actions_first: bool = True) -> None:
     """Act for `groups` in turn, `n_steps` times each, and take in what the last actions led to.
 
     Args:
@@ -90,7 +90,7 @@ def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = Tru
             return
 
 
-def turn_to(agent: Any, number: int) -> None:
+def turn_to(agent: Agent, number: int) -> None:
     """Let an agent with a pair of recurrent states use that of the group with this number."""
     if agent.recurrent and agent.alternating and agent.get_alt() != number:
         agent.toggle_alt()
@@ -121,7 +121,7 @@ class NoOverlapAlternatingActionServer(AlternatingActionServer):
 
 
 @contextmanager
-def outputs_on_device(agent: Any) -> Iterator[None]:
+def outputs_on_device(agent: Agent) -> Iterator[None]:
     """Inside this context the agent leaves what it returns on its device. Actors copy it from there: actions first."""
     before, agent.acts_on_device = agent.acts_on_device, True
     try:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlpyt.samplers.parallel.gpu.action_server import AlternatingActionServer, NoOverlapAlternatingActionServer
 from rlpyt.samplers.parallel.gpu.sampler import GpuSamplerBase
+from rlpyt.types import Agent
 
 
 class AlternatingSamplerBase(GpuSamplerBase):
@@ -26,7 +27,7 @@ class AlternatingSamplerBase(GpuSamplerBase):
         if self.batch_B % 2:
             raise ValueError(f"batch_B={self.batch_B} must be even: the alternating sampler steps two groups of environments in turn.")
 
-    def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> dict:
+    def initialize(self, agent: Agent, *args: Any, **kwargs: Any) -> dict:
         """Like the base class, for an agent that is made for alternating, or has no recurrent state.
 
         Raises:

@@ -51,7 +51,7 @@ class EveryStep:
 
 
 def batch_rows(batch: Any) -> list[ActorRow]:
-    """Return the T + 1 rows of a batch of numpy arrays [T,B,...]; the last one has but an observation."""
+    """Return the T + 1 rows of a batch of numpy arrays [T,B,...]; the last row has only an observation."""
     T = len(batch.env.reward)
     observations = [batch.env.observation[0]] + [batch.env.next_observation[t] for t in range(T)]
     agent_info, has_value = batch.agent.agent_info, "bootstrap_value" in batch.agent
@@ -96,7 +96,7 @@ class LocalActor:
     Args:
         agent: the agent.
         rows: one per step, and one more for the observations after the last.
-        prev_action, prev_reward: arrays ``[B,...]`` for what the agent sees as such, kept up to date from now on.
+        prev_action, prev_reward: arrays ``[B,...]`` what the agent sees; this actor updates them at every step.
         null_action: previous action at the beginning of an episode.
 
     Attributes:
@@ -128,15 +128,15 @@ class LocalActor:
         self.prepare()
 
     def set_mode(self, itr: int) -> None:
-        """Tell the agent what is to come."""
+        """Tell the agent whether a batch or an evaluation follows."""
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Put what the agent sees first in place."""
+        """Write what the agent sees first."""
         raise NotImplementedError
 
     def request(self, t: int) -> None:
-        """Take in what the actions of step ``t - 1`` led to."""
+        """Read what the actions of step ``t - 1`` led to."""
         if t == 0:
             return
         row = self.rows[t - 1]
@@ -151,7 +151,7 @@ class LocalActor:
         return self.for_envs(self.rows[t].action)
 
     def act(self, t: int, agent_info_too: bool) -> None:
-        """Choose the actions for step `t` and write them into its row; agent_info as well, or else it is kept for `record`."""
+        """Choose the actions for step `t` and write them into its row; also agent_info, or else `record` writes it later."""
         row = self.rows[t]
         try:
             action, agent_info = self.agent.step(row.observation, *self._prev)
@@ -171,7 +171,7 @@ class LocalActor:
         self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
 
     def _blame_observation(self, t: int, error: Exception) -> None:
-        """After an error of the agent: raise ValueError if what it was given is not finite, which says more about the cause."""
+        """After an error of the agent: raise ValueError if its observation is not finite, which is then the cause."""
         for name, observation in float_leaves(numpify_buffer(self.rows[t].observation), "observation"):
             where = first_not_finite(observation)
             if where is not None:
@@ -195,7 +195,7 @@ class LocalActor:
             destination.copy_(leaf, non_blocking=True)
 
     def _end_episodes(self, t: int, row: ActorRow) -> None:
-        """After step `t`: forget, for the environments that are done, what came before."""
+        """After step `t`: reset what the agent sees and remembers of the environments that are done."""
         for b in row.done.nonzero()[0].tolist():
             self.prev_action[b] = self.null_action
             self.prev_reward[b] = 0
@@ -208,9 +208,9 @@ class BatchActor(LocalActor):
     Args:
         agent: the agent.
         batch: the environments' columns of the batch, as numpy arrays.
-        prev_action, prev_reward: arrays ``[B,...]`` with what the agent sees as such at the beginning, kept up to date from now on.
+        prev_action, prev_reward: arrays ``[B,...]`` what the agent sees first; this actor updates them at every step.
         null_action: previous action at the beginning of an episode.
-        mid_batch_reset: False if environments whose episode has ended stand still: what the agent does for them is recorded as zeros.
+        mid_batch_reset: False if environments whose episode has ended are idle: the actor records zeros for them.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class BatchActor(LocalActor):
         self.has_value = "bootstrap_value" in batch.agent
 
     def set_mode(self, itr: int) -> None:
-        """Have the agent sample."""
+        """Set the agent to sampling."""
         self.agent.sample_mode(itr)
 
     def prepare(self) -> None:
@@ -233,7 +233,7 @@ class BatchActor(LocalActor):
             self.batch.agent.timeout_value[...] = 0
 
     def request(self, t: int) -> None:
-        """Take in what the actions of step ``t - 1`` led to; after the last step, record the value to bootstrap from."""
+        """Read what the actions of step ``t - 1`` led to; after the last step, record the value to bootstrap from."""
         super().request(t)
         if t == len(self.rows) - 1:
             if self.has_value:
@@ -277,18 +277,18 @@ class EvalActor(LocalActor):
         super().__init__(agent, rows, prev_action, prev_reward, null_action)
 
     def set_mode(self, itr: int) -> None:
-        """Have the agent be evaluated, from the beginning of episodes."""
+        """Set the agent to evaluation, and reset it."""
         self.agent.eval_mode(itr)
         self.agent.reset()
 
     def prepare(self) -> None:
-        """Nothing came before."""
+        """Write null previous actions and zero previous rewards."""
         self.prev_action[:] = self.null_action
         self.prev_reward[...] = 0
 
 
 class RemoteActor:
-    """The agent in an action server, as its workers see it. The server records what it does by itself.
+    """The agent in an action server, as its workers see it. The server records what the agent does.
 
     Args:
         signals: this worker's ends of the signals.
@@ -333,7 +333,7 @@ class RemoteActor:
 
 
 def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:
-    """Return the leaves of what the agent returned as `name`; raise ValueError if they do not fit into their destinations."""
+    """Return the leaves of what the agent returned as `name`; raise ValueError if they do not fit their destinations."""
     leaves = buffer_leaves(structure)
     if len(leaves) != len(destinations):
         raise ValueError(

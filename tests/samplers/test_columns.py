@@ -427,7 +427,7 @@ def test_environments_that_an_update_leaves_open_are_closed_at_the_end_if_the_sa
 
 def test_asynchronous_samplers_say_that_their_environments_cannot_be_reached():
     for name in ASYNC_KINDS:
-        with pytest.raises(NotImplementedError, match="go on sampling.*MultiEnvWrapper"):
+        with pytest.raises(NotImplementedError, match="never stop sampling.*MultiEnvWrapper"):
             make_sampler(name).update_envs(CountingEnv)
     with pytest.raises(NotImplementedError, match="cannot change its environments"):
         BaseSampler.update_envs(make_sampler("serial"), CountingEnv)

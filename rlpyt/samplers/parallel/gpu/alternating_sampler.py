@@ -12,10 +12,9 @@ from rlpyt.types import Agent
 class AlternatingSamplerBase(GpuSamplerBase):
     """Steps one half of the environments while the agent acts for the other half.
 
-    This hides the time that the agent takes, or that environments take, whichever is less; the agent is called twice as often, with half
-    the batch. There are twice as many workers as usual, which may share processors in pairs: for each entry of
-    ``affinity["workers_cpus"]`` one in each group; or, if ``affinity["alternating"]`` says that the list is for both groups already, one
-    for each entry, the first half of the list in the first group.
+    This hides the time of the agent, or that of the environments, whichever is less. The agent is called twice as often, with half the
+    batch. Each entry of ``affinity["workers_cpus"]`` stands for two workers, one in each group, which share its processors. With
+    ``affinity["alternating"]`` the list is for both groups, and its first half for the first group.
 
     A recurrent agent must be made for it (with `AlternatingRecurrentAgentMixin`); a feed-forward one need not.
     """
@@ -31,7 +30,7 @@ class AlternatingSamplerBase(GpuSamplerBase):
         """Like the base class, for an agent that is made for alternating, or has no recurrent state.
 
         Raises:
-            ValueError: the number of workers is odd, or the agent has but one recurrent state.
+            ValueError: the number of workers is odd, or the agent has only one recurrent state.
         """
         return super().initialize(agent, *args, **kwargs)
 

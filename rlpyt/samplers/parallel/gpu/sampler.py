@@ -99,7 +99,7 @@ class GpuSamplerBase(ParallelSamplerBase):
 
     @property
     def workers_read_agent_info(self) -> bool:
-        """Whether the TrajInfo class wants to be told about every step, agent_info included."""
+        """Whether the TrajInfo class sees every step with its agent_info."""
         return has_own_step(self.TrajInfoCls)
 
     @property
@@ -108,7 +108,7 @@ class GpuSamplerBase(ParallelSamplerBase):
         given = self._affinity.get("master_torch_threads")
         if given:
             return given
-        # Not those of workers that wait: they want them at once, when torch's threads still spin, waiting for more work.
+        # Not those of waiting workers, which need them at once, while torch's threads still spin for more work.
         n_free = len(allowed_cpus()) - len(self._pool.processes)
         return max(1, min(n_free, torch.get_num_threads()))
 
@@ -134,21 +134,21 @@ class GpuSamplerBase(ParallelSamplerBase):
             return pool.receive()
 
     def _forget(self, b: int) -> None:
-        """Have the agent forget the past of environment `b` of this sampler."""
+        """Reset the agent's state for environment `b` of this sampler."""
         for number, columns in enumerate(self._group_columns(self.batch_spec.B)):
             if b in columns:
                 turn_to(self.agent, number)
                 self.agent.reset_one(idx=b - columns.start)
 
     def _agent_ready(self) -> None:
-        """Have the agent act for all environments in this process."""
+        """Prepare the agent to act for all environments in this process."""
         self.agent.collector_initialize(global_B=self._global_B, env_ranks=self._env_ranks)
 
     def _common_kwargs(self, affinity: dict) -> dict:
         return {**super()._common_kwargs(affinity), "agent": None, "examples": None}
 
     def _workers_kwargs(self, cpus: list) -> list[dict]:
-        """Extend each worker's share by its signals and its part of the step buffers."""
+        """Add the signals of each worker, and its part of the step buffers."""
         n_workers, B = len(cpus), self.batch_spec.B
         examples = self._examples
         if not self.workers_read_agent_info:
@@ -170,7 +170,7 @@ class GpuSamplerBase(ParallelSamplerBase):
         return workers_kwargs
 
     def _on_failure(self) -> Callable[[], None]:
-        """Extend the base class's by releasing workers that wait for actions."""
+        """Also release workers that wait for actions."""
         stop, signals = super()._on_failure(), self._signals
 
         def abandon():

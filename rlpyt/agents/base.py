@@ -1,9 +1,11 @@
 """The agent's base class: models, devices, sharing between processes, modes."""
 
+from __future__ import annotations
+
 import copy
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.agents.exchange import ParameterExchange
 from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
-from rlpyt.agents.spaces import ONE_NUMBER, check_action_space, check_flattened
-from rlpyt.distributions.discrete import DiscreteMixin
+from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_space, check_flattened
+from rlpyt.distributions.composite import encode
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
 from rlpyt.types import AgentInputs
 from rlpyt.utils.buffer import buffer_to
@@ -60,6 +62,8 @@ class BaseAgent(Recorded):
     Life: the sampler calls `initialize`; the runner `to_device` and perhaps `data_parallel`; then, in turns,
     `sample_mode` or `eval_mode` with `step` and `value`, and `train_mode` with `__call__`.
 
+    A subclass that assigns `ModelCls` in its body has that default for the argument, which then is the first one.
+
     Args:
         ModelCls: class of the model.
         model_kwargs: keyword arguments for it, besides those from `make_env_to_model_kwargs`.
@@ -79,6 +83,14 @@ class BaseAgent(Recorded):
 
     # Name in the state dict -> attribute which holds the model.
     model_names: Mapping[str, str] = {"model": "model"}
+    # What `make_env_to_model_kwargs` gives the model: some of image_shape, observation_shape, n_observations, output_size, action_size
+    # and distribution.
+    model_arguments: Sequence[str] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "ModelCls" in vars(cls) and "__init__" not in vars(cls):
+            cls.__init__ = _constructor_with_model(cls)
+        super().__init_subclass__(**kwargs)
 
     @checked(model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS))
     def __init__(
@@ -122,8 +134,8 @@ class BaseAgent(Recorded):
             self.shared_model = self.model
 
     def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
-        """Keyword arguments to the model which depend on the environment's spaces."""
-        return {}
+        """Return the keyword arguments to the model that depend on the environment's spaces: those in `model_arguments`."""
+        return arguments_of_model(self, env_spaces)
 
     def make_models(self) -> None:
         """Instantiate all models, on the CPU; agents with further ones extend this."""
@@ -269,9 +281,9 @@ class BaseAgent(Recorded):
         """Turn to the other half of the environments; only alternating recurrent agents care."""
 
     def _model_inputs(self, observation, prev_action, prev_reward) -> tuple:
-        """The inputs on the training device; discrete previous actions one-hot, if the model uses them."""
-        if isinstance(self.distribution, DiscreteMixin) and uses_prev_action(type(unwrap_ddp(self.model))):
-            prev_action = self.distribution.to_onehot(prev_action)
+        """Return the inputs on the training device; discrete previous actions one-hot, if the model uses them."""
+        if self.distribution is not None and uses_prev_action(type(unwrap_ddp(self.model))):
+            prev_action = encode(self.distribution, prev_action)
         return self._to_device((observation, prev_action, prev_reward))
 
     def _to_device(self, inputs):
@@ -328,6 +340,17 @@ class BaseAgent(Recorded):
         for model in self.named_models().values():
             set_training(model, training)
         self._mode = mode
+
+
+def _constructor_with_model(cls: type[BaseAgent]) -> Callable[..., None]:
+    """Return a constructor that passes all arguments on, with the class's `ModelCls` by default."""
+
+    @checked()
+    def __init__(self: BaseAgent, ModelCls: type[torch.nn.Module] | None = cls.ModelCls, **settings: Any) -> None:
+        super(cls, self).__init__(ModelCls=ModelCls, **settings)
+
+    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    return __init__
 
 
 def is_trained(model: torch.nn.Module) -> bool:

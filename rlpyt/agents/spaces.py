@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.mlp import ObservationVector
 from rlpyt.spaces.composite import Composite
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.logging import logger
+from rlpyt.utils.misc import is_of_rlpyt
 
 # Kinds of action spaces for which there are agents.
 DISCRETE = "one of 0 to n - 1"
@@ -74,6 +76,7 @@ _WITH_CONVOLUTIONS = {  # Agents with perceptrons -> those for images that are t
     "MlpR2d1AlternatingAgent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1AlternatingAgent",
 }
 _FEWEST_PIXELS = 32 * 32  # Grids of fewer cells are left to perceptrons.
+_MOST_CHANNELS = 4  # of an image that has them last.
 _MOST_PARTS = 100  # An action of more discrete parts than that is not proposed.
 
 
@@ -95,6 +98,51 @@ def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
     if kind == UNBOUNDED and BOUNDED in demand.kinds:
         sentences.append(f"Or {_declared_vector(space, 'rescale actions')}.")
     raise ValueError(" ".join(sentences))
+
+
+def arguments_of_model(agent: Any, env_spaces: EnvSpaces) -> dict[str, Any]:
+    """Return the keyword arguments of an agent's model that depend on the environment's spaces: those that ``agent.model_arguments`` names.
+
+    Raises:
+        ValueError: the model is one of ours and takes images [C,H,W], but observations are none.
+    """
+    arguments = {name: _MODEL_ARGUMENTS[name](agent, env_spaces) for name in agent.model_arguments}
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _image_shape(agent: Any, env_spaces: EnvSpaces) -> tuple[int, ...]:
+    """Return the shape of an observation, [C,H,W] if the model is one of ours."""
+    image_shape = env_spaces.observation.shape
+    is_image = len(image_shape) == 3 and not any(isinstance(size, tuple) for size in image_shape)
+    if not is_image and is_of_rlpyt(agent.ModelCls):
+        raise ValueError(
+            f"{type(agent).__name__} needs images of shape (C,H,W), but the environment's observation space is "
+            f"{env_spaces.observation!r}. For vectors use rlpyt.agents.pg.mlp.MlpFfAgent or "
+            "rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent."
+        )
+    if is_image and image_shape[2] <= _MOST_CHANNELS < min(image_shape[:2]) and is_of_rlpyt(agent.ModelCls):
+        raise ValueError(
+            f"{type(agent).__name__} needs images of shape (C,H,W), but the environment's, {image_shape}, seem to be (H,W,C). Let "
+            "it put channels first, as gymnasium.wrappers.TransformObservation does with lambda x: x.transpose(2, 0, 1)."
+        )
+    return image_shape
+
+
+def _n_observations(agent: Any, env_spaces: EnvSpaces) -> int | None:
+    """Return n if an observation is one of n integers from 0, else None."""
+    space = env_spaces.observation
+    is_choice = len(space.shape) == 0 and hasattr(space, "n") and getattr(space, "low", 0) == 0
+    return space.n if is_choice else None
+
+
+_MODEL_ARGUMENTS = {
+    "image_shape": _image_shape,
+    "observation_shape": lambda agent, env_spaces: env_spaces.observation.shape,
+    "n_observations": _n_observations,
+    "output_size": lambda agent, env_spaces: env_spaces.action.n,
+    "action_size": lambda agent, env_spaces: env_spaces.action.shape[0],
+    "distribution": lambda agent, env_spaces: agent.make_distribution(env_spaces.action),
+}
 
 
 def images_in(space: Any) -> list[Any]:

@@ -16,6 +16,8 @@ DistInfo = namedarraytuple("DistInfo", ["prob"])
 class Categorical(DiscreteMixin, Distribution):
     """Distribution over ``0 .. dim - 1``, given all their probabilities: dist_info.prob [*lead,dim]."""
 
+    DistInfoCls = DistInfo
+
     def kl(self, old_dist_info: DistInfo, new_dist_info: DistInfo) -> torch.Tensor:
         """Sum of p_old log(p_old / p_new); [*lead]."""
         p, q = old_dist_info.prob, new_dist_info.prob

@@ -30,6 +30,8 @@ class Gaussian(Distribution):
             entropy. Excludes clip.
     """
 
+    DistInfoCls = DistInfoStd
+
     def __init__(
         self,
         dim: int,

@@ -1,5 +1,7 @@
 """Models that users bring, and what is said of those that do not fit."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from rlpyt.algos.pg.ppo import PPO
 from rlpyt.distributions.categorical import Categorical, DistInfo
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.envs.gym import make
+from rlpyt.models.pg.atari_ff_model import AtariFfModel
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.spaces.float_box import FloatBox
@@ -85,3 +88,19 @@ def test_a_run_that_ends_before_learning_begins_is_said(capsys):
     assert said in capsys.readouterr().out
     train(PPO(epochs=1), MlpFfAgent(), "CartPole-v1")
     assert "nothing will be learned" not in capsys.readouterr().out
+
+
+def test_a_subclass_may_name_its_model_in_its_body():
+    class MyModel(AtariFfModel):
+        pass
+
+    class Mine(AtariFfAgent):
+        ModelCls = MyModel
+
+    class MyDqn(MlpDqnAgent):
+        ModelCls = torch.nn.Linear
+
+    assert Mine().ModelCls is MyModel and Mine(AtariFfModel).ModelCls is AtariFfAgent.ModelCls is AtariFfModel
+    assert list(inspect.signature(MyDqn).parameters)[:2] == ["ModelCls", "eps_init"]
+    assert inspect.signature(MyDqn).parameters["ModelCls"].default is torch.nn.Linear
+    assert (MyDqn(eps_init=0.5).ModelCls, MyDqn(None, 0.5).eps_init) == (torch.nn.Linear, 0.5)

@@ -1,7 +1,5 @@
 """Categorical DQN agent for vector observations."""
 
-import torch
-
 from rlpyt.agents.dqn.catdqn_agent import CatDqnAgent
 from rlpyt.agents.mlp import MlpMixin
 from rlpyt.models.dqn.mlp_catdqn_model import MlpCatDqnModel
@@ -10,5 +8,4 @@ from rlpyt.models.dqn.mlp_catdqn_model import MlpCatDqnModel
 class MlpCatDqnAgent(MlpMixin, CatDqnAgent):
     """Categorical DQN agent for vector observations, e.g. CartPole."""
 
-    def __init__(self, ModelCls: type[torch.nn.Module] = MlpCatDqnModel, **kwargs):
-        super().__init__(ModelCls=ModelCls, **kwargs)
+    ModelCls = MlpCatDqnModel

@@ -1,7 +1,5 @@
 """Policy gradient agents for Atari games."""
 
-import torch
-
 from rlpyt.agents.atari import AtariMixin
 from rlpyt.agents.pg.categorical import AlternatingRecurrentCategoricalPgAgent, CategoricalPgAgent, RecurrentCategoricalPgAgent
 from rlpyt.models.pg.atari_ff_model import AtariFfModel
@@ -13,19 +11,16 @@ __all__ = ["AlternatingAtariLstmAgent", "AtariFfAgent", "AtariLstmAgent", "Atari
 class AtariFfAgent(AtariMixin, CategoricalPgAgent):
     """Feedforward agent for images."""
 
-    def __init__(self, ModelCls: type[torch.nn.Module] = AtariFfModel, **kwargs):
-        super().__init__(ModelCls=ModelCls, **kwargs)
+    ModelCls = AtariFfModel
 
 
 class AtariLstmAgent(AtariMixin, RecurrentCategoricalPgAgent):
     """Recurrent agent for images."""
 
-    def __init__(self, ModelCls: type[torch.nn.Module] = AtariLstmModel, **kwargs):
-        super().__init__(ModelCls=ModelCls, **kwargs)
+    ModelCls = AtariLstmModel
 
 
 class AlternatingAtariLstmAgent(AtariMixin, AlternatingRecurrentCategoricalPgAgent):
     """AtariLstmAgent for alternating samplers."""
 
-    def __init__(self, ModelCls: type[torch.nn.Module] = AtariLstmModel, **kwargs):
-        super().__init__(ModelCls=ModelCls, **kwargs)
+    ModelCls = AtariLstmModel

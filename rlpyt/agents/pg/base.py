@@ -1,5 +1,7 @@
 """What policy gradient agents share: from the model's outputs to actions, and what they record at every step."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +9,10 @@ import torch
 
 from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.agents.recurrent import recorded_rnn_state
+from rlpyt.distributions.base import Distribution
+from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.spaces.base import Space
 from rlpyt.utils.collections import namedarraytuple
 
 AgentInfo = namedarraytuple("AgentInfo", ["dist_info", "value"])
@@ -21,66 +26,50 @@ class PgAgent(BaseAgent):
 
     Its model returns the parameters of the distribution, as many as `DistInfoCls` has fields, and value [*lead].
     Subclasses name the distribution.
+
+    A recurrent agent has a mixin in front that keeps the state. Its model also takes the state before the first step, and returns the
+    one after the last, behind the value. States are structures of tensors [N,B,H]: layers, environments (1 where inputs have no leading
+    dims), width; None stands for zeros.
     """
 
     DistInfoCls: type
 
-    def make_distribution(self, action_space) -> Any:
-        """The distribution over actions; ValueError if there is none for this action space."""
+    def make_distribution(self, action_space: Space) -> Distribution:
+        """Return the distribution over actions; ValueError if none fits this action space."""
         raise NotImplementedError(f"{type(self).__name__} defines no distribution over actions.")
 
-    def initialize(self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
-        """Extends the base method by the distribution. ValueError for an action space it is not made for."""
+    def initialize(
+        self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
+    ) -> None:
+        """Extend the base class by the distribution. ValueError for an action space it is not made for."""
         distribution = self.make_distribution(env_spaces.action)
         super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
         self.distribution = distribution
 
-    def __call__(self, observation, prev_action, prev_reward) -> tuple[Any, torch.Tensor]:
-        """Training data [T,B,...] or [B,...] -> (dist_info, value), with gradient, on the training device."""
-        *dist_info, value = self.model(*self._model_inputs(observation, prev_action, prev_reward))
-        return self.DistInfoCls(*dist_info), value
+    def __call__(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any = None) -> tuple:
+        """Training data [T,B,...] or [B,...] -> (dist_info, value), with gradient, on the training device.
 
-    @torch.no_grad()
-    def step(self, observation, prev_action, prev_reward) -> AgentStep:
-        """Sample actions: AgentStep(action [*lead,...], AgentInfo(dist_info, value)) on the CPU, without gradient."""
-        *dist_info, value = self._act(observation, prev_action, prev_reward)
-        dist_info = self.DistInfoCls(*dist_info)
-        return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info, value))
-
-    @torch.no_grad()
-    def value(self, observation, prev_action, prev_reward) -> torch.Tensor:
-        """Value [*lead] of the state, e.g. to bootstrap from; on the CPU, without gradient."""
-        *_, value = self._act(observation, prev_action, prev_reward)
-        return value
-
-    def _act(self, *agent_inputs) -> tuple[torch.Tensor, ...]:
-        return self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(*agent_inputs)))
-
-
-class RecurrentPgAgent(PgAgent):
-    """The same for a recurrent model, which also takes the state before, and returns the next one, last. To go behind a mixin.
-
-    States are structures of tensors [N,B,H]: layers, environments (1 where inputs have no leading dims), width.
-    """
-
-    def __call__(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[Any, torch.Tensor, Any]:
-        """Training data [T,B,...] or [B,...] -> (dist_info, value, next_rnn_state), with gradient, on the training device.
-
-        init_rnn_state: before the first step, [N,B,H]; None for zeros.
+        A recurrent agent also takes the state before the first step [N,B,H], and returns that after the last as third.
         """
         inputs = self._model_inputs(observation, prev_action, prev_reward)
+        if not self.recurrent:
+            *dist_info, value = self.model(*inputs)
+            return self.DistInfoCls(*dist_info), value
         *dist_info, value, next_rnn_state = self.model(*inputs, self._to_device(init_rnn_state))
         return self.DistInfoCls(*dist_info), value, next_rnn_state
 
     @torch.no_grad()
-    def step(self, observation, prev_action, prev_reward) -> AgentStep:
-        """Sample actions, and advance the recurrent state; on the CPU, without gradient.
+    def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
+        """Sample actions: AgentStep(action [*lead,...], AgentInfo(dist_info, value)) on the CPU, without gradient.
 
-        Inputs have leading dims [B] or []. Returns AgentStep(action [*lead,...], AgentInfoRnn(dist_info, value,
-        prev_rnn_state [B,N,H])).
+        A recurrent agent takes inputs with leading dims [B] or [], advances its state, and returns AgentInfoRnn.
         """
-        prev_rnn_state = self.prev_rnn_state
         inputs = self._model_inputs(observation, prev_action, prev_reward)
+        if not self.recurrent:
+            *dist_info, value = self._to_cpu(unwrap_ddp(self.model)(*inputs))
+            dist_info = self.DistInfoCls(*dist_info)
+            return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info, value))
+        prev_rnn_state = self.prev_rnn_state
         *outputs, next_rnn_state = unwrap_ddp(self.model)(*inputs, prev_rnn_state)
         outputs = *outputs, recorded_rnn_state(prev_rnn_state, next_rnn_state)
         *dist_info, value, prev_rnn_state = self._to_cpu(outputs)
@@ -89,6 +78,12 @@ class RecurrentPgAgent(PgAgent):
         self.advance_rnn_state(next_rnn_state)
         return step
 
-    def _act(self, *agent_inputs) -> tuple[torch.Tensor, ...]:
-        *outputs, _ = unwrap_ddp(self.model)(*self._model_inputs(*agent_inputs), self.prev_rnn_state)
-        return self._to_cpu(tuple(outputs))
+    @torch.no_grad()
+    def value(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
+        """Return the value [*lead] of the state, e.g. to bootstrap from; on the CPU, without gradient."""
+        inputs = self._model_inputs(observation, prev_action, prev_reward)
+        if not self.recurrent:
+            *_, value = unwrap_ddp(self.model)(*inputs)
+        else:
+            *_, value, _ = unwrap_ddp(self.model)(*inputs, self.prev_rnn_state)
+        return self._to_cpu(value)

@@ -1,18 +1,22 @@
 """Policy gradient agents for continuous actions."""
 
+from typing import Any
+
 # What is not used here is taken from here by programs that import all names with an asterisk.
 import torch  # noqa: F401
 
 from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, BaseAgent, RecurrentAgentMixin  # noqa: F401
-from rlpyt.agents.pg.base import AgentInfo, AgentInfoRnn, PgAgent, RecurrentPgAgent  # noqa: F401
+from rlpyt.agents.pg.base import AgentInfo, AgentInfoRnn, PgAgent  # noqa: F401
 from rlpyt.agents.spaces import VECTOR, check_action_space
+from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
+from rlpyt.spaces.base import Space
 from rlpyt.utils.buffer import buffer_func, buffer_method, buffer_to  # noqa: F401
 from rlpyt.utils.settings import checked
 
 
-class GaussianMixin:
-    """A Gaussian distribution over actions.
+class GaussianPgAgent(PgAgent):
+    """Agent for policy gradients with a Gaussian distribution over actions.
 
     The model returns mean [*lead,A], log_std [*lead,A] and value [*lead].
 
@@ -20,28 +24,27 @@ class GaussianMixin:
     likelihoods are right, and so does the previous action that the agent sees. With clip_actions=False environments get what was drawn,
     for example because they squash actions themselves.
 
-    clip_actions: clip what environments get to the bounds of their action space.
+    Args:
+        clip_actions: clip what environments get to the bounds of their action space.
     """
 
     DistInfoCls = DistInfoStd
 
     @checked()
-    def __init__(self, *args, clip_actions: bool = True, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *, clip_actions: bool = True, **settings: Any) -> None:
+        super().__init__(**settings)
         self.clip_actions = clip_actions
 
-    def make_distribution(self, action_space) -> Gaussian:
-        """ValueError for actions that are not vectors, or whose bounds are not the same -a and a for all components."""
+    def make_distribution(self, action_space: Space) -> Distribution:
+        """Return the distribution; ValueError for actions that are not vectors with the same bounds -a and a for all components."""
         check_action_space(self, action_space, VECTOR)
         return Gaussian(dim=action_space.shape[0])
 
 
-class GaussianPgAgent(GaussianMixin, PgAgent):
-    """Agent for policy gradients with a Gaussian distribution over actions."""
-
-
-class RecurrentGaussianPgAgentBase(GaussianMixin, RecurrentPgAgent):
+class RecurrentGaussianPgAgentBase(GaussianPgAgent):
     """The same with a recurrent model; a mixin in front of it keeps the state."""
+
+    recurrent = True
 
 
 class RecurrentGaussianPgAgent(RecurrentAgentMixin, RecurrentGaussianPgAgentBase):

@@ -1,7 +1,5 @@
 """Categorical DQN agent for Atari games."""
 
-import torch
-
 from rlpyt.agents.dqn.atari.mixin import AtariMixin
 from rlpyt.agents.dqn.catdqn_agent import CatDqnAgent
 from rlpyt.models.dqn.atari_catdqn_model import AtariCatDqnModel
@@ -10,5 +8,4 @@ from rlpyt.models.dqn.atari_catdqn_model import AtariCatDqnModel
 class AtariCatDqnAgent(AtariMixin, CatDqnAgent):
     """Categorical DQN agent for images."""
 
-    def __init__(self, ModelCls: type[torch.nn.Module] = AtariCatDqnModel, **kwargs):
-        super().__init__(ModelCls=ModelCls, **kwargs)
+    ModelCls = AtariCatDqnModel

@@ -1,7 +1,5 @@
 """Recurrent DQN agents for Atari games."""
 
-import torch
-
 from rlpyt.agents.dqn.atari.mixin import AtariMixin
 from rlpyt.agents.dqn.r2d1_agent import R2d1Agent, R2d1AlternatingAgent
 from rlpyt.models.dqn.atari_r2d1_model import AtariR2d1Model
@@ -10,12 +8,10 @@ from rlpyt.models.dqn.atari_r2d1_model import AtariR2d1Model
 class AtariR2d1Agent(AtariMixin, R2d1Agent):
     """Recurrent DQN agent for images."""
 
-    def __init__(self, ModelCls: type[torch.nn.Module] = AtariR2d1Model, **kwargs):
-        super().__init__(ModelCls=ModelCls, **kwargs)
+    ModelCls = AtariR2d1Model
 
 
 class AtariR2d1AlternatingAgent(AtariMixin, R2d1AlternatingAgent):
     """AtariR2d1Agent for alternating samplers."""
 
-    def __init__(self, ModelCls: type[torch.nn.Module] = AtariR2d1Model, **kwargs):
-        super().__init__(ModelCls=ModelCls, **kwargs)
+    ModelCls = AtariR2d1Model

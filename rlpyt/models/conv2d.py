@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from rlpyt.models.mlp import MlpModel
-from rlpyt.models.utils import conv2d_output_shape
+from rlpyt.models.utils import FormerNames, conv2d_output_shape
 from rlpyt.utils.tensor import infer_leading_dims
 
 
@@ -91,7 +91,7 @@ def settings_of_layers(defaults: dict[str, Sequence[int]], **given: Sequence[int
     return {name: given[name] or default[:n_layers] for name, default in defaults.items()}
 
 
-class ImageModel(torch.nn.Module):
+class ImageModel(FormerNames):
     """Base of models that take images: uint8 in [0,255], which are used as floats in [0,1], or floats in [0,1]."""
 
     _float_images_are_known = False

@@ -9,7 +9,7 @@ from rlpyt.utils.collections import namedarraytuple
 RnnState = namedarraytuple("RnnState", ["h", "c"])
 
 
-class LstmWithInputs(FormerNames, torch.nn.Module):
+class LstmWithInputs(FormerNames):
     """LSTM of one layer, which sees the features of the observation, the previous action, and the previous reward.
 
     Args:

@@ -10,13 +10,12 @@ from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel
-from rlpyt.models.utils import FormerNames
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["AtariR2d1Model", "RnnState"]
 
 
-class AtariR2d1Model(FormerNames, ImageModel):
+class AtariR2d1Model(ImageModel):
     """Convolutions, a fully connected layer, an LSTM, and a fully connected head with one Q-value per action.
 
     The LSTM also sees the previous action and reward.

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from rlpyt.utils.settings import complete_signature
+
 
 def conv2d_output_shape(
     h: int,
@@ -70,14 +72,20 @@ def frozen(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
             parameter.requires_grad = True
 
 
-class FormerNames(torch.nn.Module):
-    """A module that also loads state dicts in which its parts have other names, such as those that the original rlpyt saved.
+class Model(torch.nn.Module):
+    """Base of models: the signature of a subclass has the settings of its bases, too (see `rlpyt.utils.settings.checked`).
+
+    State dicts may have other names for its parts, such as those that the original rlpyt saved.
 
     Subclasses declare:
         former_names: what names in such a state dict begin with -> what they begin with here.
     """
 
     former_names: Mapping[str, str] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        complete_signature(cls)
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args: Any) -> None:
         """Called by `load_state_dict` of the whole model, with a copy of the state dict."""

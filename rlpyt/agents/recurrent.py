@@ -8,6 +8,7 @@ import torch
 
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, buffer_method
 from rlpyt.utils.plain import NATURAL, check_form
+from rlpyt.utils.settings import checked
 
 
 class RecurrentState:
@@ -52,7 +53,8 @@ class RecurrentAgentMixin:
     recurrent = True
     _n_groups = 1  # How many sets of environments take turns.
 
-    def __init__(self, *args, **kwargs) -> None:
+    @checked()
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._forget_everything()
 

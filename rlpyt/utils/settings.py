@@ -440,19 +440,20 @@ def complete_signature(cls: type) -> None:
     Where the constructor declares nothing about a setting, what its bases declare holds.
     """
     constructor = inspect.unwrap(cls.__init__)
-    if inspect.isfunction(constructor) and not _has_kwargs(inspect.signature(constructor).parameters.values()):
-        parameters = list(inspect.signature(constructor).parameters.values())[1:]
-    else:
-        parameters = _in_order(arguments_of(cls).values())
+    own = list(inspect.signature(constructor).parameters.values())[1:] if inspect.isfunction(constructor) else []
+    collected = [p for p in own if p.kind is p.VAR_KEYWORD]
+    parameters = _in_order(arguments_of(cls).values()) if collected else own
+    if collected and not _hands_on(cls.__mro__):  # It may take others, too.
+        parameters = [p for p in parameters if p.kind is not p.VAR_KEYWORD] + collected
     cls.__signature__ = inspect.Signature(parameters)
     init = vars(cls).get("__init__")
     if not _is_checked(init):
         return
-    own = inspect.signature(init.__wrapped__)
-    init.__signature__ = own.replace(parameters=[*list(own.parameters.values())[:1], *parameters])
+    written = inspect.signature(init.__wrapped__)
+    init.__signature__ = written.replace(parameters=[*list(written.parameters.values())[:1], *parameters])
     inherited = {name: kind for base in reversed(cls.__mro__[1:]) for name, kind in _declared_in(base).items()}
-    for name in (own.parameters.keys() & inherited.keys()) - init.declared:
-        init.kinds[name] = _kind(own.parameters[name], inherited[name])
+    for name in (written.parameters.keys() & inherited.keys()) - init.declared:
+        init.kinds[name] = _kind(written.parameters[name], inherited[name])
 
 
 def _in_order(arguments: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:

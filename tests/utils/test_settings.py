@@ -204,7 +204,7 @@ def test_a_subclass_of_a_user_has_the_signature_of_its_own_constructor():
         def __init__(self, *names):
             super().__init__(len(names))
 
-    assert str(inspect.signature(Mine)) == "(mine, *, size=300, rate: float = 0.5, extra: int = 1)"
+    assert str(inspect.signature(Mine)) == "(mine, *, size=300, rate: float = 0.5, extra: int = 1, **kwargs)"
     assert (Mine(1).size, Mine(1, size=2, extra=5).extra, Plain("a", "b").size) == (300, 5, 2)
     assert str(inspect.signature(Plain)) == "(*names)"
 

@@ -1,13 +1,17 @@
 """DQN agent."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from rlpyt.agents.base import AgentStep, BaseAgent, discrete_action_count
 from rlpyt.agents.dqn.epsilon_greedy import EpsilonGreedyAgentMixin
 from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
+from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.dqn.noisy import set_noise
 from rlpyt.models.utils import unwrap_ddp, update_state_dict
 from rlpyt.utils.collections import namedarraytuple
@@ -27,7 +31,9 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
 
     model_names = {"model": "model", "target": "target_model"}
 
-    def initialize(self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
+    def initialize(
+        self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
+    ) -> None:
         """Extends the base method by the distribution, and by an epsilon of its own for each environment if so set.
 
         ValueError for an action space that is not discrete from 0.
@@ -47,20 +53,20 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
         super().make_models()
         self.target_model = copy.deepcopy(self.model).requires_grad_(False).eval()
 
-    def __call__(self, observation, prev_action, prev_reward) -> torch.Tensor:
+    def __call__(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
         """Q-values [*lead,n] for training data [T,B,...] or [B,...], with gradient, on the training device."""
         return self.model(*self._model_inputs(observation, prev_action, prev_reward))
 
     @torch.no_grad()
-    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+    def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead], AgentInfo(q [*lead,n])) on the CPU, without gradient."""
         q = self._act(observation, prev_action, prev_reward)
         return AgentStep(self.distribution.sample(q), AgentInfo(q))
 
-    def _act(self, *agent_inputs) -> torch.Tensor:
+    def _act(self, *agent_inputs: Any) -> torch.Tensor:
         return self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(*agent_inputs)))
 
-    def target(self, observation, prev_action, prev_reward) -> torch.Tensor:
+    def target(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
         """The target model's Q-values [*lead,n] for training data, on the training device."""
         return self.target_model(*self._model_inputs(observation, prev_action, prev_reward))
 

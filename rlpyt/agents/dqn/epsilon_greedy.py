@@ -1,8 +1,11 @@
 """Epsilon-greedy exploration: annealing, one epsilon per environment, evaluation."""
 
+from __future__ import annotations
+
 import math
 import multiprocessing as mp
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -40,9 +43,9 @@ class EpsilonGreedyAgentMixin:
         eps_itr_min: int = 50,
         eps_itr_max: int = 1000,
         eps_eval: float = 0.001,
-        *args,
-        **kwargs,
-    ):
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         save__init__args(locals())
         if self.eps_final_min is not None and not 0 < self.eps_final_min <= self.eps_final:

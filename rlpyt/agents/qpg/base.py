@@ -10,13 +10,16 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import BaseAgent, set_training
+from rlpyt.agents.base import MODEL_METHODS, BaseAgent, set_training
 from rlpyt.agents.spaces import BOUNDED_VECTOR, check_action_space, images_in
+from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import frozen, unwrap_ddp, update_state_dict
+from rlpyt.spaces.base import Space
 from rlpyt.utils.misc import is_of_rlpyt
-from rlpyt.utils.quick_args import takes
+from rlpyt.utils.quick_args import save__init__args, takes
+from rlpyt.utils.settings import ArgumentsFor, checked
 from rlpyt.utils.shared_int import SharedInt
 
 
@@ -31,17 +34,32 @@ class QpgAgent(BaseAgent):
         target_names: attribute of a model -> attribute of its target network.
         settings_names: attribute of each model besides the policy and targets -> attributes with its class and keyword arguments.
         hidden_sizes: of models for which no keyword arguments are given, where their classes take hidden_sizes.
+
+    Args:
+        ModelCls: class of the policy.
+        QModelCls: class of the Q-functions, which are also given an action and return [*lead].
+        model_kwargs, q_model_kwargs: their keyword arguments, besides observation_shape and action_size; None means `hidden_sizes`.
+        initial_model_state_dict: what `state_dict` of such an agent returned.
     """
 
     q_names: Sequence[str]
     target_names: Mapping[str, str]
-    settings_names: Mapping[str, tuple[str, str]]
+    settings_names: Mapping[str, tuple[str, str]] = {}
     hidden_sizes: Sequence[int]
+    model_arguments = ("observation_shape", "action_size")
 
     min_itr_learn = SharedInt()  # Sampler iteration at which learning begins; workers may have been started before it is known.
 
-    def __init__(self) -> None:
-        """To be called at the end of a constructor that has saved its arguments."""
+    @checked(model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS), q_model_kwargs=ArgumentsFor("QModelCls", by=MODEL_METHODS))
+    def __init__(
+        self,
+        ModelCls: type[torch.nn.Module] | None = None,
+        QModelCls: type[torch.nn.Module] = QofMuMlpModel,
+        model_kwargs: dict[str, Any] | None = None,
+        q_model_kwargs: dict[str, Any] | None = None,
+        initial_model_state_dict: Mapping[str, Any] | None = None,
+    ) -> None:
+        save__init__args(locals())
         classes = {"model_kwargs": "ModelCls", **{kwargs_name: cls_name for cls_name, kwargs_name in self.settings_names.values()}}
         for kwargs_name, cls_name in classes.items():
             if getattr(self, kwargs_name) is None:
@@ -54,7 +72,9 @@ class QpgAgent(BaseAgent):
 
     # --- construction -------------------------------------------------------------------------------------------------
 
-    def initialize(self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
+    def initialize(
+        self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
+    ) -> None:
         """Extends the base method by the check of the spaces and by the distribution.
 
         ValueError for actions that are not vectors, or whose bounds are not the same -a and a for all components; and for images.
@@ -63,13 +83,9 @@ class QpgAgent(BaseAgent):
         super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
         self.make_distribution(env_spaces.action)
 
-    def make_distribution(self, action_space) -> None:
+    def make_distribution(self, action_space: Space) -> None:
         """Assign the distribution over actions."""
         raise NotImplementedError(f"{type(self).__name__} defines no distribution over actions.")
-
-    def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
-        """observation_shape and action_size."""
-        return dict(observation_shape=env_spaces.observation.shape, action_size=env_spaces.action.shape[0])
 
     def make_models(self) -> None:
         """Extends the base method by Q-functions, further models and target networks."""
@@ -137,7 +153,9 @@ class QpgAgent(BaseAgent):
         """Parameters of all Q-functions."""
         return chain.from_iterable(getattr(self, name).parameters() for name in self.q_names)
 
-    def _q_values(self, names: Sequence[str], observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, ...]:
+    def _q_values(
+        self, names: Sequence[str], observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         """Q [*lead] of the models with these attributes; inputs as from the algorithm."""
         models = [getattr(self, name) for name in names]
         inputs = self._to_device((observation, prev_action, prev_reward, action))
@@ -169,8 +187,8 @@ class QpgAgent(BaseAgent):
         torch._foreach_lerp_(*self._targets, float(tau))
 
 
-def check_spaces(agent: BaseAgent, env_spaces) -> None:
-    """ValueError for spaces that agents of this family cannot serve, with what to do."""
+def check_spaces(agent: BaseAgent, env_spaces: EnvSpaces) -> None:
+    """Raise ValueError, which says what to do, for spaces that agents of this family cannot serve."""
     name, observation = type(agent).__name__, env_spaces.observation
     check_action_space(agent, env_spaces.action, BOUNDED_VECTOR)
     has_perceptrons = isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls)

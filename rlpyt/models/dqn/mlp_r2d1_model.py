@@ -1,6 +1,7 @@
 """Recurrent model for Q-values of vector observations."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -39,7 +40,7 @@ class MlpR2d1Model(torch.nn.Module):
         dueling: bool = False,
         n_observations: int | None = None,
         noisy: bool = False,
-    ):
+    ) -> None:
         super().__init__()
         self.dueling = dueling
         hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
@@ -50,7 +51,9 @@ class MlpR2d1Model(torch.nn.Module):
         if noisy:
             make_noisy(self.head)
 
-    def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, RnnState]:
+    def forward(
+        self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
+    ) -> tuple[torch.Tensor, RnnState]:
         """Q-values [T,B,output_size], and the state after the last step [N,B,H].
 
         Leading dims may also be [B] or [], but states always have B (1 if there is none).

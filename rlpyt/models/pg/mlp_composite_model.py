@@ -14,7 +14,7 @@ from rlpyt.distributions.composite import Composite, leaves
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.distributions.gaussian import DistInfoStd
 from rlpyt.models.linear import OutputLinear
-from rlpyt.models.lstm import LstmWithInputs
+from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -86,7 +86,7 @@ class MlpCompositeFfModel(torch.nn.Module):
         self.pi = DistributionHead(self.mlp.output_size, distribution, init_log_std)
         self.value = MlpModel(self.observation.size, hidden_sizes, 1, nonlinearity)
 
-    def forward(self, observation, prev_action, prev_reward) -> tuple:
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple:
         """The fields of dist_info [T,B,...], and value [T,B]; leading dims may also be [B] or []."""
         x, lead_dims = self.observation(observation)
         dist_info = self.pi(self.mlp(x))
@@ -125,7 +125,9 @@ class MlpCompositeLstmModel(torch.nn.Module):
         self.pi = DistributionHead(lstm_size, distribution, init_log_std)
         self.value = OutputLinear(lstm_size, 1)
 
-    def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[Any, ...]:
+    def forward(
+        self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
+    ) -> tuple[Any, ...]:
         """The fields of dist_info [T,B,...], value [T,B], and the state after the last step, an RnnState of [N,B,H].
 
         Leading dims may also be [B] or [], but states always have B (1 if there is none).

@@ -1,6 +1,7 @@
 """Feedforward models for policy gradients from vector observations."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,14 +32,14 @@ class MlpFfModel(torch.nn.Module):
         hidden_sizes: Sequence[int] | int | None = None,
         nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
         n_observations: int | None = None,
-    ):
+    ) -> None:
         super().__init__()
         hidden_sizes = [64, 64] if hidden_sizes is None else hidden_sizes
         self.observation = ObservationVector(observation_shape, n_observations)
         self.pi = MlpModel(self.observation.size, hidden_sizes, output_size, nonlinearity)
         self.value = MlpModel(self.observation.size, hidden_sizes, 1, nonlinearity)
 
-    def forward(self, observation, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Action probabilities [T,B,output_size] and value [T,B]; leading dims may also be [B] or []."""
         x, lead_dims = self.observation(observation)
         pi = F.softmax(self.pi(x), dim=-1)
@@ -50,5 +51,5 @@ class MlpGaussianFfModel(MujocoFfModel):
     """MujocoFfModel with a mean that is not limited to [-1,1], for actions of any range."""
 
     @checked()
-    def __init__(self, *args, mu_nonlinearity: type[torch.nn.Module] = torch.nn.Identity, **kwargs):
-        super().__init__(*args, mu_nonlinearity=mu_nonlinearity, **kwargs)
+    def __init__(self, *, mu_nonlinearity: type[torch.nn.Module] = torch.nn.Identity, **settings: Any) -> None:
+        super().__init__(mu_nonlinearity=mu_nonlinearity, **settings)

@@ -1,6 +1,7 @@
 """Recurrent model for policy gradients from vector observations."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +36,7 @@ class MlpLstmModel(torch.nn.Module):
         lstm_size: int = 64,
         nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
         n_observations: int | None = None,
-    ):
+    ) -> None:
         super().__init__()
         hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
         self.observation = ObservationVector(observation_shape, n_observations)
@@ -44,7 +45,9 @@ class MlpLstmModel(torch.nn.Module):
         self.pi = OutputLinear(lstm_size, output_size)
         self.value = OutputLinear(lstm_size, 1)
 
-    def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
+    def forward(
+        self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
+    ) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
         """Action probabilities [T,B,output_size], value [T,B], and the state after the last step [N,B,H].
 
         Leading dims may also be [B] or [], but states always have B (1 if there is none).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -24,7 +25,9 @@ class QpgMlp(torch.nn.Module):
 
     uses_prev_action = False
 
-    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, output_size: int, action_size: int = 0):
+    def __init__(
+        self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, output_size: int, action_size: int = 0
+    ) -> None:
         super().__init__()
         self.observation = ObservationVector(observation_shape)
         self._obs_ndim = len(observation_shape)
@@ -34,14 +37,14 @@ class QpgMlp(torch.nn.Module):
         """(weight, bias) of each layer of `mlp` if it is still what is made here, linear layers with ReLU between them; else None."""
         return _layers(self.mlp)
 
-    def input(self, observation, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    def input(self, observation: Any, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """Observation and action with leading dims [T,B], [B] or [] -> [T*B,size], (lead_dim, T, B)."""
         x, lead_dims = self.observation(observation)
         if action is not None:
             x = torch.cat([x, action.reshape(len(x), -1).to(x.dtype)], dim=1)
         return x, lead_dims
 
-    def output(self, observation, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    def output(self, observation: Any, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """The same -> [T*B,output_size], (lead_dim, T, B)."""
         x, lead_dims = self.input(observation, action)
         layers = self.layers()
@@ -57,11 +60,13 @@ class MuMlpModel(QpgMlp):
         output_max: their largest absolute value.
     """
 
-    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int, output_max: float = 1):
+    def __init__(
+        self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int, output_max: float = 1
+    ) -> None:
         super().__init__(observation_shape, hidden_sizes, action_size)
         self._output_max = output_max
 
-    def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """Action [T,B,action_size]; leading dims may also be [B] or []."""
         x, lead_dims = self.output(observation)
         return restore_leading_dims(self._output_max * torch.tanh(x), *lead_dims)
@@ -75,10 +80,10 @@ class PiMlpModel(QpgMlp):
         action_size: number of action components.
     """
 
-    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int):
+    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int) -> None:
         super().__init__(observation_shape, hidden_sizes, 2 * action_size)
 
-    def forward(self, observation, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """mean and log_std, both [T,B,action_size]; leading dims may also be [B] or []."""
         x, lead_dims = self.output(observation)
         return restore_leading_dims(x.chunk(2, dim=-1), *lead_dims)
@@ -92,10 +97,10 @@ class QofMuMlpModel(QpgMlp):
         action_size: number of action components.
     """
 
-    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int):
+    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int) -> None:
         super().__init__(observation_shape, hidden_sizes, 1, action_size)
 
-    def forward(self, observation, prev_action, prev_reward, action) -> torch.Tensor:
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: torch.Tensor) -> torch.Tensor:
         """Q [T,B]; leading dims may also be [B] or []."""
         q, lead_dims = self.output(observation, action)
         return restore_leading_dims(q.squeeze(-1), *lead_dims)
@@ -109,10 +114,10 @@ class VMlpModel(QpgMlp):
         action_size: not used.
     """
 
-    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int | None = None):
+    def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int | None = None) -> None:
         super().__init__(observation_shape, hidden_sizes, 1)
 
-    def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
         """V [T,B]; leading dims may also be [B] or []."""
         v, lead_dims = self.output(observation)
         return restore_leading_dims(v.squeeze(-1), *lead_dims)

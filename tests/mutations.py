@@ -306,7 +306,7 @@ MUTANTS = [
     ),
     # --- samplers ------------------------------------------------------------------------------------------------------
     Mutant(
-        "samplers/collectors.py",
+        "samplers/columns.py",
         "return 1 + int(generator.random() * max_steps)",
         "return int(generator.random() * max_steps)",
         "samplers/test_collectors.py samplers/test_samplers_agree.py",

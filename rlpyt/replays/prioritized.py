@@ -161,7 +161,7 @@ class Prioritization(DrawnReplay):
 
     def _draw(self, batch_B: int) -> Draw:
         try:
-            (T_idxs, B_idxs), priorities = self.priority_tree.sample(batch_B, unique=self.unique)
+            ids, T_idxs, B_idxs, priorities = self.priority_tree.draw(batch_B, unique=self.unique)
         except ValueError:
             first, end = self.ring.window(*self.start_zones(), self.start_interval)
             if first < end:
@@ -169,12 +169,13 @@ class Prioritization(DrawnReplay):
             raise ValueError(nothing_to_replay(self.ring, *self.start_zones(), self.start_interval)) from None
         is_weights = np.empty(batch_B, np.float32)
         kernels.importance_weights(priorities, self.beta, self.weights_eps, is_weights)
-        return Draw((T_idxs * self.start_interval, B_idxs), 0, self.priority_tree.drawn_ids, is_weights)
+        return Draw((T_idxs * self.start_interval, B_idxs), 0, ids, is_weights)
 
-    def remember(self, draw: Draw) -> None:
-        """Take `draw` for that of the batch which was handed out last, and whose priorities are updated next."""
-        super().remember(draw)
-        self.priority_tree.drawn_ids = draw.ids
+    def sample_batch(self, *size: int) -> Any:
+        """Return a random batch; see `gather_batch`."""
+        batch, draw = self.draw_and_gather(*size)
+        self.priority_tree.drawn_ids = draw.ids  # For the documented `update_batch_priorities(priorities)`.
+        return batch
 
     def gather_batch(self, draw: Draw) -> Any:
         """Return the batch that was drawn, with `is_weights` and `ids` as its last fields.

@@ -270,15 +270,15 @@ def _sample(buffer, seed, until, stop):
     np.random.seed(seed)
     random.seed(seed)
     n_torn = 0
-    is_intact = buffer.batch_is_intact
+    is_intact = buffer.draw_is_intact
 
-    def count_torn():
+    def count_torn(draw):
         nonlocal n_torn
-        intact = is_intact()
+        intact = is_intact(draw)
         n_torn += not intact
         return intact
 
-    buffer.batch_is_intact = count_torn
+    buffer.draw_is_intact = count_torn
     n = 0
     while (n == 0 or time.monotonic() < until) and not stop.value:
         check_sample(buffer)

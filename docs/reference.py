@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 from rlpyt.utils.quick_args import arguments_of
 
 # Modules whose named tuples are shown; others are filled and read by their module only.
-RECORDS = ("rlpyt.agents.base", "rlpyt.envs.base", "rlpyt.models.lstm", "rlpyt.samplers.collections")
+RECORDS = ("rlpyt.agents.base", "rlpyt.envs.base", "rlpyt.models.lstm", "rlpyt.types")
 
 
 def is_record(obj):
@@ -16,11 +17,11 @@ def is_record(obj):
 
 
 def skip_member(app, what, name, obj, skip, options):
-    """Leave out fields and methods that every named tuple has, and named tuples that only the module itself fills and reads."""
+    """Leave out what every named tuple has, named tuples that only the module itself fills and reads, and other names for Any."""
     is_field = type(obj).__name__ == "_tuplegetter"
     is_method = name in ("get", "items") and getattr(obj, "__qualname__", "").startswith("_NamedArrayTupleMethods")
     is_inner = what == "module" and is_record(obj) and obj.__module__ not in RECORDS
-    return True if is_field or is_method or is_inner else None
+    return True if is_field or is_method or is_inner or obj is Any else None
 
 
 def shorten_record(app, what, name, obj, options, lines):

@@ -234,11 +234,11 @@ def _runners() -> Iterator[Subject]:
 
 def _episodes() -> Iterator[Subject]:
     from rlpyt.envs.point_env import PointEnv
+    from rlpyt.envs.specs import EnvSpec
     from rlpyt.episodes.assembler import EpisodeAssembler
-    from rlpyt.episodes.evaluation import obtain_evaluation_episodes, rollout
-    from rlpyt.episodes.specs import EnvSpec
-    from rlpyt.experiment.task_sampler import ConstructEnvsSampler, EnvPoolSampler, MetaWorldTaskSampler, SetTaskSampler
+    from rlpyt.experiments.task_sampler import ConstructEnvsSampler, EnvPoolSampler, MetaWorldTaskSampler, SetTaskSampler
     from rlpyt.replays.episode import EpisodeReplayBuffer
+    from rlpyt.samplers.episodic.evaluation import obtain_evaluation_episodes, rollout
     from rlpyt.samplers.episodic.factory import WorkerFactory
     from rlpyt.samplers.episodic.local import LocalSampler
     from rlpyt.samplers.episodic.multiprocessing import MultiprocessingSampler
@@ -318,7 +318,7 @@ def _launching() -> Iterator[Subject]:
 
 def _logs() -> Iterator[Subject]:
     from rlpyt.experiment.snapshotter import Snapshotter
-    from rlpyt.experiment.wrap import wrap_experiment
+    from rlpyt.experiments.wrap import wrap_experiment
     from rlpyt.utils.logging import context
 
     def log(**kwargs: Any) -> None:

@@ -17,8 +17,8 @@ from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_spa
 from rlpyt.distributions.composite import encode
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
-from rlpyt.samplers.collections import AgentInputs
 from rlpyt.spaces.base import Space
+from rlpyt.types import AgentInputs
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger

@@ -18,11 +18,10 @@ import torch
 
 from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.distributions.gaussian import Gaussian
-from rlpyt.envs.base import EnvSpaces
-from rlpyt.episodes.adapters import from_dict
+from rlpyt.envs.adapters import from_dict
+from rlpyt.envs.base import EnvSpaces, for_envs
 from rlpyt.episodes.trees import as_dictionaries, from_structure, leaves, map_structure, numeric, stack, to_structure, tree_map
 from rlpyt.models.utils import unwrap_ddp
-from rlpyt.samplers.actors import for_envs
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.settings import checked

@@ -25,7 +25,7 @@ from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer,
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.returns import valid_from_done
-from rlpyt.samplers.collections import as_recorded
+from rlpyt.types import as_recorded
 from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlpyt.spaces.base import Space
 from rlpyt.spaces.composite import child_seeds
+from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.misc import attributes
 
 EnvStep = namedtuple("EnvStep", ["observation", "reward", "done", "env_info"])
@@ -109,6 +110,12 @@ class Env:
         """Free what the environment holds; may be called more than once."""
 
 
+def is_rlpyt(env: Any) -> bool:
+    """Return whether samplers can step `env` as it is."""
+    # Not `spaces` alone, which others that wrap an rlpyt environment show, too.
+    return isinstance(env, Env) or (hasattr(env, "spaces") and hasattr(getattr(env, "action_space", None), "null_value"))
+
+
 def horizon_of(env: Any) -> int | None:
     """Return the `horizon` of an environment, or None where it has none: no such attribute, or one that is not implemented."""
     try:
@@ -205,3 +212,18 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
         if hasattr(observation, "dtype"):  # Python's own numbers have no dtype to warn about.
             warnings.warn(f"{name}: expected dtype {out.dtype}, got {array.dtype}; it is cast.", stacklevel=3)
     out[...] = array
+
+
+def copied(action: Any) -> Any:
+    """Return a copy of a structure of arrays."""
+    return buffer_func(action, np.copy)
+
+
+def for_envs(space: Any, clip: bool) -> Callable[[Any], Any]:
+    """Return a function from recorded actions ``[B,...]`` to those that environments get: copies, which environments may change.
+
+    Args:
+        space: of the actions.
+        clip: bring them within the bounds of the space.
+    """
+    return getattr(space, "clip", copied) if clip else copied

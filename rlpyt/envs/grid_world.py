@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gymnasium import spaces
 
-from rlpyt.episodes.environment import Environment
-from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
+from rlpyt.envs.environment import Environment
+from rlpyt.envs.specs import EnvSpec, EnvStep, StepType
 
 MAPS = {
     "chain": ["GFFFFFFFFFFFFFSFFFFFFFFFFFFFG"],

@@ -1,6 +1,6 @@
 """Wrappers for training on several tasks: which task it is, in the observation and in env_info.
 
-Numbers of tasks are in ``env_info["task_id"]``, which samplers record; `rlpyt.samplers.collections.TaskTrajInfo` logs the return of each
+Numbers of tasks are in ``env_info["task_id"]``, which samplers record; `rlpyt.types.TaskTrajInfo` logs the return of each
 task. Names are in ``env_info["task_name"]``, which samplers leave out: they are in whoever made the list of tasks.
 """
 
@@ -15,9 +15,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rlpyt.episodes.adapters import is_env
-from rlpyt.episodes.environment import Environment, Wrapper, as_environment
-from rlpyt.episodes.specs import EnvSpec, EnvStep, checked_reset, sub_spaces
+from rlpyt.envs.adapters import as_environment, is_env
+from rlpyt.envs.environment import Environment, Wrapper
+from rlpyt.envs.specs import EnvSpec, EnvStep, checked_reset, sub_spaces
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.utils.misc import takes_keyword
 from rlpyt.utils.plain import check_form, from_plain, to_plain

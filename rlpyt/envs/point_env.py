@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlpyt.episodes.environment import Environment
-from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
+from rlpyt.envs.environment import Environment
+from rlpyt.envs.specs import EnvSpec, EnvStep, StepType
 
 STEP = 0.1  # The furthest that the point moves per step, in each direction.
 SUCCESS_DISTANCE = math.sqrt(0.02)

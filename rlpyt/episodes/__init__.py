@@ -8,13 +8,14 @@ from __future__ import annotations
 from rlpyt.utils.lazy import lazy_names
 
 _MODULES = {
-    "rlpyt.episodes.specs": ["EnvSpec", "EnvStep", "InOutSpec", "StepType", "TimeStep"],
+    "rlpyt.envs.specs": ["EnvSpec", "EnvStep", "InOutSpec", "StepType", "TimeStep"],
     "rlpyt.episodes.batch": ["EpisodeBatch", "TimeStepBatch"],
     "rlpyt.episodes.assembler": ["EpisodeAssembler"],
     "rlpyt.episodes.performance": ["log_multitask_performance", "log_performance"],
-    "rlpyt.episodes.environment": ["Environment", "Wrapper", "as_environment", "as_gymnasium", "as_rlpyt"],
-    "rlpyt.episodes.evaluation": ["obtain_evaluation_episodes", "rollout"],
-    "rlpyt.experiment.wrap": ["ExperimentContext", "wrap_experiment"],
+    "rlpyt.envs.environment": ["Environment", "Wrapper"],
+    "rlpyt.envs.adapters": ["as_environment", "as_gymnasium", "as_rlpyt"],
+    "rlpyt.samplers.episodic.evaluation": ["obtain_evaluation_episodes", "rollout"],
+    "rlpyt.experiments.wrap": ["ExperimentContext", "wrap_experiment"],
     "rlpyt.utils.optim": ["make_optimizer"],
     "rlpyt.runners.trainer": ["NotSetupError", "TrainArgs", "Trainer"],
 }

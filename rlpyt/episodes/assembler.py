@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.specs import ENV_SPEC, EnvSpec
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.samples import (
     Pieces,
@@ -17,7 +18,6 @@ from rlpyt.episodes.samples import (
     last_observations,
     step_fields,
 )
-from rlpyt.episodes.specs import ENV_SPEC, EnvSpec
 from rlpyt.episodes.trees import Tree, as_numpy, as_torch, assign, cat, tree_map
 from rlpyt.utils.settings import COUNT, checked, one_of
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlpyt.episodes.specs import EnvSpec, StepType, contains, fits_space, form_of, same_value
+from rlpyt.envs.specs import EnvSpec, StepType, contains, fits_space, form_of, same_value
+from rlpyt.episodes.samples import episode_fields, to_samples
 from rlpyt.episodes.trees import Tree, as_array, as_numpy, as_torch, cat, is_tensor, leaves, structure, tree_map
 
 
@@ -501,7 +502,7 @@ class EpisodeBatch(TimeStepBatch):
         """Return the episodes in a sampler's batch: column by column, in the order of time. Everything is copied once.
 
         Args:
-            samples: `rlpyt.samplers.collections.Samples` [T,B], of arrays or tensors. The sampler must have been told
+            samples: `rlpyt.types.Samples` [T,B], of arrays or tensors. The sampler must have been told
                 ``keep_terminal_observations=True``, if an episode in it terminated. Columns may be taken out of it (``samples[:, 2:4]``),
                 but not rows (``samples[3:]``): the observations that ended episodes are counted from the first row of the whole batch.
             env_spec: what to write into the result.
@@ -513,9 +514,7 @@ class EpisodeBatch(TimeStepBatch):
         Raises:
             ValueError: an argument is not possible, or the batch lacks an observation that ended an episode.
         """
-        from rlpyt.episodes.samples import from_samples
-
-        return from_samples(samples, env_spec, partial, boundary, first, mid_batch_reset)
+        return cls(env_spec=env_spec, **episode_fields(samples, partial, boundary, first, mid_batch_reset), validate=False)
 
     def to_samples(self, max_T: int | None = None, value: Callable | None = None) -> tuple[Any, Any]:
         """Return the episodes side by side as a batch ``[T,N]`` of tensors that algorithms train on, and which of its steps were taken.
@@ -531,13 +530,11 @@ class EpisodeBatch(TimeStepBatch):
                 nothing from their last steps.
 
         Returns:
-            `rlpyt.samplers.collections.Samples` [T,N], and the mask of valid steps, float32 [T,N].
+            `rlpyt.types.Samples` [T,N], and the mask of valid steps, float32 [T,N].
 
         Raises:
             ValueError: there is no episode, or `max_T` is less than 1.
         """
-        from rlpyt.episodes.samples import to_samples
-
         return to_samples(self, max_T, value)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlpyt.episodes.adapters import gymnasium_space
+from rlpyt.envs.adapters import gymnasium_space
+from rlpyt.envs.specs import EnvSpec, StepType
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.specs import EnvSpec, StepType
 from rlpyt.episodes.trees import Tree, leaves, numeric, tree_map
 from rlpyt.spaces.gym_wrapper import field_names
 from rlpyt.utils.extras import import_error

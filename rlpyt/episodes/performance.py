@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.specs import StepType
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.specs import StepType
 from rlpyt.utils.logging import logger
 
 # Entries of env_infos that tell success.
@@ -33,7 +33,7 @@ def log_performance(
 
     Args:
         itr: iteration.
-        batch: the episodes; or, without the rates, a list of `rlpyt.samplers.collections.TrajInfo`, whose discount then counts.
+        batch: the episodes; or, without the rates, a list of `rlpyt.types.TrajInfo`, whose discount then counts.
         discount: γ.
         prefix: in front of the columns' names.
         success_keys: entries of env_infos that tell success.

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.specs import EnvSpec, StepType
+from rlpyt.envs.specs import StepType
 from rlpyt.episodes.trees import Tree, as_torch, from_structure, numeric, to_structure, tree_map
-from rlpyt.samplers.collections import AgentSamplesBsv, EnvSamples, Samples, as_recorded
+from rlpyt.types import AgentSamplesBsv, EnvSamples, Samples, as_recorded
 from rlpyt.utils.buffer import numpify_buffer
 
 
@@ -189,8 +188,8 @@ def checked_boundary(boundary: str) -> str:
     return boundary
 
 
-def from_samples(samples: Any, env_spec: EnvSpec | None, partial: str, boundary: str, first: Any, mid_batch_reset: bool) -> EpisodeBatch:
-    """Do `EpisodeBatch.from_samples`."""
+def episode_fields(samples: Any, partial: str, boundary: str, first: Any, mid_batch_reset: bool) -> dict[str, Any]:
+    """Return the episodes in a batch as fields of an `EpisodeBatch`; arguments and errors as of its `from_samples`."""
     if partial not in ("keep", "drop"):
         raise ValueError(f"partial={partial!r} must be 'keep' or 'drop'.")
     samples = as_arrays(samples)
@@ -198,20 +197,18 @@ def from_samples(samples: Any, env_spec: EnvSpec | None, partial: str, boundary:
     pieces = find_pieces(samples, checked_boundary(boundary), first, mid_batch_reset)
     if partial == "drop":
         pieces = pieces.select(pieces.begins & pieces.ends)
-    return EpisodeBatch(
-        env_spec=env_spec,
-        **gather_steps(step_fields(samples, pieces), pieces),
+    return dict(
+        gather_steps(step_fields(samples, pieces), pieces),
         last_observations=last_observations(samples, pieces, mid_batch_reset),
         lengths=pieces.lengths,
-        validate=False,
     )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Episodes to batches
 # ---------------------------------------------------------------------------------------------------------------------
-def to_samples(batch: EpisodeBatch, max_T: int | None = None, value: Callable | None = None) -> tuple[Samples, Any]:
-    """Do `EpisodeBatch.to_samples`."""
+def to_samples(batch: Any, max_T: int | None = None, value: Callable | None = None) -> tuple[Samples, Any]:
+    """Return an `EpisodeBatch` as `Samples` [T,N] and the mask of valid steps; arguments and errors as of its `to_samples`."""
     import torch
 
     if max_T is not None and max_T < 1:

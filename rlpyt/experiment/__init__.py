@@ -8,8 +8,8 @@ from __future__ import annotations
 from rlpyt.utils.lazy import lazy_names
 
 _MODULES = {
-    "rlpyt.experiment.wrap": ["ExperimentContext", "wrap_experiment"],
+    "rlpyt.experiments.wrap": ["ExperimentContext", "wrap_experiment"],
     "rlpyt.experiment.snapshotter": ["NotAFileError", "SnapshotConfig", "Snapshotter"],
-    "rlpyt.experiment.task_sampler": ["ConstructEnvsSampler", "EnvPoolSampler", "MetaWorldTaskSampler", "SetTaskSampler", "TaskSampler"],
+    "rlpyt.experiments.task_sampler": ["ConstructEnvsSampler", "EnvPoolSampler", "MetaWorldTaskSampler", "SetTaskSampler", "TaskSampler"],
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _MODULES)

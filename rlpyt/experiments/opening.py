@@ -115,7 +115,7 @@ class OpenedRun:
 
     def _envs_of_algo(self) -> Any:
         """What samplers tell of environments, for an algorithm with a loop of its own: it has a sampler of episodes, or a recorded env."""
-        from rlpyt.samplers.collections import TrajInfo
+        from rlpyt.types import TrajInfo
 
         if "env" in self.record:
             given = self._part("env")
@@ -248,7 +248,7 @@ def load_policy(
             observation, reward, terminated, truncated, info = env.step(policy(observation))
             done = terminated or truncated
     """
-    from rlpyt.episodes.adapters import original
+    from rlpyt.envs.adapters import original
 
     opened = OpenedRun(path, snapshot, trust, script)
     with opened.example_env() as env:

@@ -52,17 +52,17 @@ def library_classes() -> dict[str, tuple[type, ...]]:
     from rlpyt.algos.base import RlAlgorithm
     from rlpyt.distributions.base import Distribution
     from rlpyt.envs.base import Env
+    from rlpyt.envs.environment import Environment
     from rlpyt.envs.multitask import TaskOnehotWrapper
-    from rlpyt.episodes.environment import Environment
     from rlpyt.replays.base import BaseReplayBuffer
     from rlpyt.replays.episode import EpisodeReplayBuffer
     from rlpyt.runners.minibatch_rl import MinibatchRlBase
     from rlpyt.samplers.base import BaseSampler
-    from rlpyt.samplers.collections import TrajInfo
     from rlpyt.samplers.collectors import BaseCollector
     from rlpyt.samplers.episodic.factory import WorkerFactory
     from rlpyt.samplers.episodic.sampler import Sampler
     from rlpyt.samplers.episodic.workers import Worker
+    from rlpyt.types import TrajInfo
 
     parts = (BaseAgent, RlAlgorithm, BaseSampler, MinibatchRlBase, BaseCollector, TrajInfo, BaseReplayBuffer, EpisodeReplayBuffer)
     episodes = (Sampler, Worker, WorkerFactory, Environment, TaskOnehotWrapper)

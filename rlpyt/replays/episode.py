@@ -7,8 +7,8 @@ from collections import deque
 
 import numpy as np
 
+from rlpyt.envs.specs import ENV_SPEC, EnvSpec
 from rlpyt.episodes.batch import EpisodeBatch, TimeStepBatch
-from rlpyt.episodes.specs import ENV_SPEC, EnvSpec
 from rlpyt.episodes.trees import Tree, as_numpy, as_torch, assign, leaves, numeric, structure, tree_map
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.samplers.collections import info_from_plain
+from rlpyt.types import info_from_plain
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import snapshots_in
 from rlpyt.utils.logging.snapshot import LOADABLE_SCALARS, loadable

@@ -4,7 +4,7 @@
 
     begin(itr)     once per batch or evaluation
     request(t)     observation `t`, and what the actions of step ``t - 1`` led to, are in place
-    receive(t)     returns the actions for step `t`, which by then are recorded, as environments get them (see `for_envs`)
+    receive(t)     returns the actions for step `t`, which by then are recorded, as environments get them (see `rlpyt.envs.base.for_envs`)
     finish()       returns when the last request of a batch has been dealt with
     leave()        no further request will follow in this evaluation
 
@@ -18,24 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlpyt.envs.base import copied
 from rlpyt.samplers.signals import WorkerSignals
 from rlpyt.samplers.workers import Abandoned
+from rlpyt.types import Agent
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves, numpify_buffer, torchify_buffer
-
-
-def copied(action: Any) -> Any:
-    """Return a copy of a structure of arrays."""
-    return buffer_func(action, np.copy)
-
-
-def for_envs(space: Any, clip: bool) -> Callable[[Any], Any]:
-    """Return what makes, of recorded actions ``[B,...]``, those that environments get: copies, with which they may do as they please.
-
-    Args:
-        space: of the actions.
-        clip: bring them within the bounds of the space.
-    """
-    return getattr(space, "clip", copied) if clip else copied
 
 
 class ActorRow(NamedTuple):
@@ -64,7 +51,7 @@ class EveryStep:
 
 
 def batch_rows(batch: Any) -> list[ActorRow]:
-    """Return the T + 1 rows of a batch of numpy arrays [T,B,...]; the last one has but an observation."""
+    """Return the T + 1 rows of a batch of numpy arrays [T,B,...]; the last row has only an observation."""
     T = len(batch.env.reward)
     observations = [batch.env.observation[0]] + [batch.env.next_observation[t] for t in range(T)]
     agent_info, has_value = batch.agent.agent_info, "bootstrap_value" in batch.agent
@@ -109,7 +96,7 @@ class LocalActor:
     Args:
         agent: the agent.
         rows: one per step, and one more for the observations after the last.
-        prev_action, prev_reward: arrays ``[B,...]`` for what the agent sees as such, kept up to date from now on.
+        prev_action, prev_reward: arrays ``[B,...]`` what the agent sees; this actor updates them at every step.
         null_action: previous action at the beginning of an episode.
 
     Attributes:
@@ -122,7 +109,7 @@ class LocalActor:
 
     def __init__(
         self,
-        agent: Any,
+        agent: Agent,
         rows: Sequence[ActorRow] | EveryStep,
         prev_action: Any,
         prev_reward: np.ndarray,
@@ -141,15 +128,15 @@ class LocalActor:
         self.prepare()
 
     def set_mode(self, itr: int) -> None:
-        """Tell the agent what is to come."""
+        """Tell the agent whether a batch or an evaluation follows."""
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Put what the agent sees first in place."""
+        """Write what the agent sees first."""
         raise NotImplementedError
 
     def request(self, t: int) -> None:
-        """Take in what the actions of step ``t - 1`` led to."""
+        """Read what the actions of step ``t - 1`` led to."""
         if t == 0:
             return
         row = self.rows[t - 1]
@@ -164,7 +151,7 @@ class LocalActor:
         return self.for_envs(self.rows[t].action)
 
     def act(self, t: int, agent_info_too: bool) -> None:
-        """Choose the actions for step `t` and write them into its row; agent_info as well, or else it is kept for `record`."""
+        """Choose the actions for step `t` and write them into its row; also agent_info, or else `record` writes it later."""
         row = self.rows[t]
         try:
             action, agent_info = self.agent.step(row.observation, *self._prev)
@@ -184,7 +171,7 @@ class LocalActor:
         self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
 
     def _blame_observation(self, t: int, error: Exception) -> None:
-        """After an error of the agent: raise ValueError if what it was given is not finite, which says more about the cause."""
+        """After an error of the agent: raise ValueError if its observation is not finite, which is then the cause."""
         for name, observation in float_leaves(numpify_buffer(self.rows[t].observation), "observation"):
             where = first_not_finite(observation)
             if where is not None:
@@ -208,7 +195,7 @@ class LocalActor:
             destination.copy_(leaf, non_blocking=True)
 
     def _end_episodes(self, t: int, row: ActorRow) -> None:
-        """After step `t`: forget, for the environments that are done, what came before."""
+        """After step `t`: reset what the agent sees and remembers of the environments that are done."""
         for b in row.done.nonzero()[0].tolist():
             self.prev_action[b] = self.null_action
             self.prev_reward[b] = 0
@@ -221,19 +208,21 @@ class BatchActor(LocalActor):
     Args:
         agent: the agent.
         batch: the environments' columns of the batch, as numpy arrays.
-        prev_action, prev_reward: arrays ``[B,...]`` with what the agent sees as such at the beginning, kept up to date from now on.
+        prev_action, prev_reward: arrays ``[B,...]`` what the agent sees first; this actor updates them at every step.
         null_action: previous action at the beginning of an episode.
-        mid_batch_reset: False if environments whose episode has ended stand still: what the agent does for them is recorded as zeros.
+        mid_batch_reset: False if environments whose episode has ended are idle: the actor records zeros for them.
     """
 
-    def __init__(self, agent: Any, batch: Any, prev_action: Any, prev_reward: np.ndarray, null_action: Any, mid_batch_reset: bool) -> None:
+    def __init__(
+        self, agent: Agent, batch: Any, prev_action: Any, prev_reward: np.ndarray, null_action: Any, mid_batch_reset: bool
+    ) -> None:
         super().__init__(agent, batch_rows(batch), prev_action, prev_reward, null_action)
         self.batch = batch
         self.mid_batch_reset = mid_batch_reset
         self.has_value = "bootstrap_value" in batch.agent
 
     def set_mode(self, itr: int) -> None:
-        """Have the agent sample."""
+        """Set the agent to sampling."""
         self.agent.sample_mode(itr)
 
     def prepare(self) -> None:
@@ -244,7 +233,7 @@ class BatchActor(LocalActor):
             self.batch.agent.timeout_value[...] = 0
 
     def request(self, t: int) -> None:
-        """Take in what the actions of step ``t - 1`` led to; after the last step, record the value to bootstrap from."""
+        """Read what the actions of step ``t - 1`` led to; after the last step, record the value to bootstrap from."""
         super().request(t)
         if t == len(self.rows) - 1:
             if self.has_value:
@@ -282,24 +271,24 @@ class EvalActor(LocalActor):
         null_action: previous action at the beginning of an episode.
     """
 
-    def __init__(self, agent: Any, step_buffer: Any, null_action: Any) -> None:
+    def __init__(self, agent: Agent, step_buffer: Any, null_action: Any) -> None:
         prev_action, prev_reward = buffer_func(step_buffer.action, np.zeros_like), np.zeros_like(step_buffer.reward)
         rows = EveryStep(step_buffer_row(step_buffer))
         super().__init__(agent, rows, prev_action, prev_reward, null_action)
 
     def set_mode(self, itr: int) -> None:
-        """Have the agent be evaluated, from the beginning of episodes."""
+        """Set the agent to evaluation, and reset it."""
         self.agent.eval_mode(itr)
         self.agent.reset()
 
     def prepare(self) -> None:
-        """Nothing came before."""
+        """Write null previous actions and zero previous rewards."""
         self.prev_action[:] = self.null_action
         self.prev_reward[...] = 0
 
 
 class RemoteActor:
-    """The agent in an action server, as its workers see it. The server records what it does by itself.
+    """The agent in an action server, as its workers see it. The server records what the agent does.
 
     Args:
         signals: this worker's ends of the signals.
@@ -344,7 +333,7 @@ class RemoteActor:
 
 
 def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:
-    """Return the leaves of what the agent returned as `name`; raise ValueError if they do not fit into their destinations."""
+    """Return the leaves of what the agent returned as `name`; raise ValueError if they do not fit their destinations."""
     leaves = buffer_leaves(structure)
     if len(leaves) != len(destinations):
         raise ValueError(

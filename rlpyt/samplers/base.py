@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.base import is_rlpyt
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
-from rlpyt.samplers.collections import BatchSpec, Samples, TrajInfo
 from rlpyt.samplers.episodes import has_own_step
 from rlpyt.samplers.workers import describe_failure
+from rlpyt.types import Agent, BatchSpec, Samples, TrajInfo
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.recipes import Recorded
@@ -21,10 +22,10 @@ COLLECTOR = Kind("a class of collectors", lambda value: callable(value) and hasa
 
 
 class BaseSampler(Recorded):
-    """Runs agent and environments for a fixed number of steps at a time; used by the runner, in the master process.
+    """Runs agent and environments for a fixed number of steps at a time. The runner calls it in the master process.
 
     Args:
-        EnvCls: class or function that makes an environment: of rlpyt, of gymnasium, or an `rlpyt.episodes.Environment`. Or a list of
+        EnvCls: class or function that makes an environment: of rlpyt, of Gymnasium, or an `rlpyt.episodes.Environment`. Or a list of
             `batch_B` of them, one for each column of the batch, such as different tasks; their spaces must be alike.
         env_kwargs: its keyword arguments, by default none; or a list of `batch_B` dictionaries.
         batch_T: time steps per batch; has to be given.
@@ -35,31 +36,31 @@ class BaseSampler(Recorded):
         eval_n_envs: environments for evaluation; 0 for no evaluation.
         eval_CollectorCls: makes the evaluation collector.
         eval_env_kwargs: keyword arguments for evaluation, or a list of `eval_n_envs` dictionaries; None uses `env_kwargs`.
-        eval_max_steps: env steps of one evaluation, all environments together, at the most.
-        eval_max_trajectories: episodes of one evaluation at the most; they are shared out evenly among the environments, and each
-            episode begun is finished (if `eval_max_steps` allows), so that short episodes are not preferred.
+        eval_max_steps: most env steps of one evaluation, of all environments together.
+        eval_max_trajectories: most episodes of one evaluation. Environments share them evenly, and finish each episode that they begin
+            (if `eval_max_steps` allows), so that short episodes are not preferred.
         start_method: how samplers with worker processes start them: "fork", "spawn" or "forkserver"; None is fork on Linux.
         worker_timeout: seconds without a sign of life after which a worker process is reported as hung, with its stack; None only warns.
-        keep_terminal_observations: let batches hold the observations that end terminated episodes, as `terminal_observation`; without
-            them whole episodes cannot be rebuilt. Those of truncated episodes are always kept.
-        eval_EnvCls: makes the evaluation environments, or a list of `eval_n_envs`; None uses `EnvCls`, whose list is gone through in turn.
+        keep_terminal_observations: store the observations that end terminated episodes, as `terminal_observation`: whole episodes
+            need them. Those of truncated episodes are always stored.
+        eval_EnvCls: makes the evaluation environments, or a list of `eval_n_envs`; None uses `EnvCls`, and the entries of a list in turn.
 
     Attributes:
         batch_spec: ``BatchSpec(T, B)``.
         mid_batch_reset: whether environments are reset within a batch; from the collector.
 
     Raises:
-        TypeError: what makes environments cannot be called, or an argument is missing. ValueError: another argument is not possible.
+        TypeError: EnvCls cannot be called, or an argument is missing. ValueError: an argument is out of range or does not fit another.
     """
 
     alternating = False  # Whether two halves of the environments take turns.
     gpu = False  # Whether an action server acts for worker processes.
     async_ = False  # Whether it runs beside the process that trains.
-    itr = -1  # The batch sampled last.
-    _db_idx = 0  # In which of the batches' memories.
+    itr = -1  # Number of the newest batch.
+    _db_idx = 0  # Which of the batches is being filled.
     agent_in_workers = False  # Whether worker processes use the agent's parameters.
     _begun_anew: frozenset | set = frozenset()  # Columns whose environments were changed since the last batch.
-    _has_said_so = False  # That episodes begin anew.
+    _has_said_so = False  # Whether the log says that a resumed run begins new episodes.
     stop: np.ndarray | None = None  # [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 
     @checked(
@@ -94,7 +95,7 @@ class BaseSampler(Recorded):
         keep_terminal_observations: bool = False,
         eval_EnvCls: Callable | Sequence[Callable] | None = None,
     ) -> None:
-        # They come after `env_kwargs`, which need not be given, and are checked where they are.
+        # They follow `env_kwargs`, which has a default, so the signature cannot require them.
         required = dict(batch_T=batch_T, batch_B=batch_B, CollectorCls=CollectorCls)
         missing = [name for name, value in required.items() if value is None]
         if missing:
@@ -151,7 +152,7 @@ class BaseSampler(Recorded):
         """Make everything the sampler needs, worker processes included, and return examples of what it samples."""
         raise NotImplementedError
 
-    def _check_initialize(self, agent: Any, world_size: int, rank: int) -> None:
+    def _check_initialize(self, agent: Agent, world_size: int, rank: int) -> None:
         """Raise ValueError for arguments of `initialize` that do not fit."""
         if not 0 <= rank < world_size:
             raise ValueError(f"rank={rank} must be from 0 to world_size - 1, and world_size={world_size}.")
@@ -164,7 +165,7 @@ class BaseSampler(Recorded):
 
     def _allocate(
         self,
-        agent: Any,
+        agent: Agent,
         seed: int | None,
         bootstrap_value: bool,
         traj_info_kwargs: dict | None,
@@ -174,11 +175,11 @@ class BaseSampler(Recorded):
         share_batch: bool = True,
         n_batches: int = 1,
     ) -> dict:
-        """Do the part of `initialize` that concerns the master process alone; return examples of the batch's fields.
+        """Allocate what `initialize` needs in the master process; return examples of the batch's fields.
 
         Args:
-            share_agent, share_batch: allocate the agent's parameters, and what is sampled, in shared memory.
-            n_batches: batches to sample into in turn.
+            share_agent, share_batch: allocate the agent's parameters, and the batches, in shared memory.
+            n_batches: batches to fill in turn.
         """
         self._check_initialize(agent, world_size, rank)
         B = self.batch_spec.B
@@ -218,10 +219,10 @@ class BaseSampler(Recorded):
         return examples
 
     def _example_env(self, all_envs: list) -> Any:
-        """Make one environment of each kind there is, appending them to `all_envs`; return the one that needs the most memory.
+        """Make one environment of each kind, appending them to `all_envs`; return the one that needs the most memory.
 
         Raises:
-            ValueError: they differ in what a batch, which has one shape and one dtype for all columns, must have in common.
+            ValueError: their observations or actions differ in shape or dtype, which are the same for all columns of a batch.
         """
         made, chosen = [], None
         for is_column, EnvCls, env_kwargs, n in (
@@ -243,7 +244,7 @@ class BaseSampler(Recorded):
         return chosen
 
     def _use_batch(self, db_idx: int) -> None:
-        """Sample into this one of the batches from now on."""
+        """Fill this batch from now on."""
         self._db_idx = db_idx
         self.samples_pyt, self.samples_np = self._batches[db_idx]
 
@@ -258,12 +259,12 @@ class BaseSampler(Recorded):
     def update_envs(self, updates: Any) -> list[int]:
         """Change environments, between two batches: other tasks, other levels, other environments with like spaces.
 
-        Columns that are changed begin a new episode, whose environment is seeded anew; the episode before is not completed. Replay buffers
-        are told by the runner, when it appends the next batch. Evaluation environments stay as they are.
+        A changed column starts a new episode in an environment with a new seed; the running episode is dropped. The runner marks its end in
+        the replay buffer when it appends the next batch. Evaluation environments stay as they are.
 
         Args:
             updates: one for all columns, or a list of `batch_B`: None for no change, an `EnvUpdate`, a constructor, or an environment (see
-                `rlpyt.samplers.episodic.env_update`). What is sent to worker processes is pickled, by cloudpickle.
+                `rlpyt.envs.env_update`). cloudpickle sends them to worker processes.
 
         Returns:
             The columns that begin a new episode.
@@ -271,14 +272,14 @@ class BaseSampler(Recorded):
         Raises:
             ValueError: a list of another length, or an environment whose spaces are not like those of the batch. TypeError: no update.
 
-        Where the length of the list is wrong, or something is no update, nothing is changed. Whatever else is raised, as by an environment
-        that does not fit or cannot be made, ends the sampler, as `shutdown` does, since others are replaced by then.
+        A list of a wrong length, or an entry that is no update, changes nothing. Any other error, as of an environment that does not fit or
+        cannot be made, ends the sampler as `shutdown` does, since other environments are replaced by then.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot change its environments.")
 
     def _env_updates(self, updates: Any) -> list:
         """Return one update per column."""
-        from rlpyt.samplers.episodic.env_update import env_updates
+        from rlpyt.envs.env_update import env_updates
 
         return env_updates(updates, self.batch_spec.B, "columns of the batch")
 
@@ -287,34 +288,34 @@ class BaseSampler(Recorded):
         return columns
 
     def take_begun_anew(self) -> list[int]:
-        """Return the columns whose environments were changed since this was last called: their next step does not follow the last one."""
+        """Return the columns whose environments have changed since the last call: their next step does not follow the previous one."""
         columns, self._begun_anew = sorted(self._begun_anew), set()
         return columns
 
     def stop_evaluation(self) -> None:
-        """Have a running evaluation, and all later ones, end after the step they are in. May be called by a signal handler."""
+        """End a running evaluation, and all later ones, after the current step. A signal handler may call this."""
         if self.stop is not None:
             self.stop[0] = True
 
     def state_dict(self) -> dict | None:
-        """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None.
+        """Return the state of sampling between two batches: plain data and tensors, None where it is unknown.
 
-        A sampler that does not define it begins new episodes when a run is resumed, which it says once.
+        A sampler that does not define it begins new episodes when a run is resumed, and logs so once.
         """
         self._say_that_episodes_begin_anew(type(self).__name__)
         return None
 
     def load_state_dict(self, state: dict | None) -> list[int]:
-        """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode.
+        """After `initialize`: continue from what `state_dict` returned; return the columns whose environments begin a new episode.
 
-        Where sampling was abandoned, `state` has but the number ``itr`` of the batch before: then all of them do.
+        Where sampling was abandoned, `state` holds only ``itr``, the number of the batch before: then all columns do.
         """
         return list(range(self.batch_spec.B))
 
     def _say_that_episodes_begin_anew(self, who: str) -> None:
-        """Log, at the first call only, that `who` cannot tell where its environments are."""
+        """Log, at the first call only, that `who` has no state of its environments to save."""
         if not self._has_said_so:
-            logger.log(f"{who} has no state_dict of its own, so snapshots do not hold its environments: a resumed run begins new episodes.")
+            logger.log(f"{who} defines no state_dict, so snapshots do not hold its environments: a resumed run begins new episodes.")
             self._has_said_so = True
 
     def shutdown(self) -> None:
@@ -332,7 +333,7 @@ class BaseSampler(Recorded):
 
     @property
     def eval_max_T(self) -> int:
-        """Steps of each environment in one evaluation at the most."""
+        """Most steps of each environment in one evaluation."""
         return self.eval_max_steps // self.eval_n_envs
 
 
@@ -344,11 +345,11 @@ def make_envs(
     env_ranks: Iterable[int],
     all_envs: list | None = None,
 ) -> list:
-    """Make environments and seed each by the run's seed, its purpose, and its number among all: whichever process it lives in.
+    """Make environments. Each is seeded by the run's seed, its purpose, and its number among all, whichever process it is in.
 
     Args:
-        EnvCls, env_kwargs: what all are made by; or lists, gone through in turn: number i is made by entry i, modulo their lengths.
-        all_envs: list to which each is appended as soon as it exists, so that it can be closed whatever happens.
+        EnvCls, env_kwargs: make all of them; or lists, whose entry i, modulo their lengths, makes number i.
+        all_envs: list to which each is appended as soon as it exists, so that the caller can close it after any error.
     """
     envs = []
     all_envs = [] if all_envs is None else all_envs
@@ -366,18 +367,18 @@ def make_envs(
 
 
 def entry(value: Any, i: int) -> Any:
-    """Return entry `i`, modulo its length, of a list; and anything else as it is."""
+    """Return entry `i` of a list, modulo its length; anything else as it is."""
     return value[i % len(value)] if isinstance(value, (list, tuple)) else value
 
 
 def as_steppable(env: Any) -> Any:
-    """Return `env`, or what makes an `rlpyt.episodes.Environment`, or an environment of gymnasium, one that collectors can step."""
-    # Not `spaces` alone, which others that wrap an rlpyt environment show, too.
-    if hasattr(env, "spaces") and hasattr(getattr(env, "action_space", None), "null_value"):
+    """Return `env` as an environment that collectors can step; it may be of Gymnasium, or an `rlpyt.episodes.Environment`."""
+    if is_rlpyt(env):
         return env
-    import gymnasium  # Only processes pay for these imports whose environments need them.
+    import gymnasium  # Here, so that only processes with such environments pay for the import.
 
-    from rlpyt.episodes.environment import Environment, as_rlpyt
+    from rlpyt.envs.adapters import as_rlpyt
+    from rlpyt.envs.environment import Environment
 
     return as_rlpyt(env) if isinstance(env, (Environment, gymnasium.Env)) else env
 
@@ -389,7 +390,7 @@ def set_traj_info_attributes(TrajInfoCls: Any, traj_info_kwargs: dict | None) ->
 
 
 def _check_env_info_sums(TrajInfoCls: Any, env_info: Any) -> None:
-    """Raise ValueError if `env_info`, an example of it, lacks what `TrajInfoCls` sums up."""
+    """Raise ValueError if `env_info`, an example, lacks a field that `TrajInfoCls` sums."""
     for _, name in () if has_own_step(TrajInfoCls) else TrajInfoCls.env_info_sums:
         if not hasattr(env_info, name):
             raise ValueError(
@@ -400,7 +401,7 @@ def _check_env_info_sums(TrajInfoCls: Any, env_info: Any) -> None:
 
 
 def close_envs(envs: Iterable) -> None:
-    """Close all environments that can be closed, then raise the first error there was, if any."""
+    """Close all environments that have a method `close`; then raise the first error, if any."""
     errors = []
     for env in envs:
         try:

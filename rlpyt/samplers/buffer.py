@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import as_flag, as_number, horizon_of
-from rlpyt.samplers.collections import AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
 from rlpyt.samplers.workers import describe_failure
+from rlpyt.types import Agent, AgentSamples, AgentSamplesBsv, EnvSamples, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, check_memory, named_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.misc import torch_threads
 
 
 def build_samples_buffer(
-    agent: Any,
+    agent: Agent,
     env: Any,
     batch_spec: Any,
     bootstrap_value: bool = False,
@@ -34,9 +34,9 @@ def build_samples_buffer(
         env: an environment, to make an example of its outputs; it is reset and stepped.
         bootstrap_value: include the agent's value of the observation after the batch, and of those that ended truncated episodes.
         agent_shared, env_shared: allocate the agent's and the environment's fields on shared memory.
-        subprocess: make the examples in a process of their own, so that nothing the agent or the environment starts (threads, graphics
-            contexts) lives in this one.
-        examples: dictionary to fill with the examples, or one that already holds all of them.
+        subprocess: make the examples in a separate process, so that no thread or graphics context of agent or environment starts
+            in this one.
+        examples: dictionary to fill with the examples, unless it holds them already.
         keep_terminal_observations: include the observations that end terminated episodes, not only those of truncated ones.
 
     Returns:
@@ -84,7 +84,7 @@ def build_samples_buffer(
 
 
 def build_step_buffer(examples: dict, B: int, share_memory: bool = True) -> tuple[StepBuffer, StepBuffer]:
-    """Allocate a step buffer of `B` environments, from examples of observation and action, and of agent_info if there is one.
+    """Allocate a step buffer of `B` environments, from examples of observation and action, and of agent_info if any.
 
     Returns:
         The step buffer as torch tensors, and the same memory as numpy arrays.
@@ -108,7 +108,7 @@ _HINT = "Wrap a Gymnasium environment by rlpyt.envs.gym.GymEnvWrapper; rlpyt.env
 
 
 def checked_spaces(env: Any) -> Any:
-    """Return the spaces of `env`; raise ValueError, in a sentence, if it is not an environment of this framework."""
+    """Return the spaces of `env`; raise ValueError if it is not an environment of rlpyt."""
     for space in (env.action_space, env.observation_space):
         if not hasattr(space, "null_value"):
             raise ValueError(f"{type(env).__name__} has a {type(space).__name__} space, which is not one of rlpyt.spaces. {_HINT}")
@@ -120,8 +120,7 @@ def checked_spaces(env: Any) -> Any:
 def check_same_form(env: Any, example: Any, name: str) -> None:
     """Raise ValueError if what `env` returns and takes does not fit the memory of a batch made for `example`.
 
-    Observations must have the same fields, shapes and dtypes, and action spaces be equal. (Other fields in env_info are noticed at the
-    first step.)
+    Observations must have the same fields, shapes and dtypes, and action spaces be equal. (The first step checks the fields of env_info.)
 
     Args:
         name: what messages call `env`.
@@ -150,7 +149,7 @@ def _same_bounds(a: Any, b: Any) -> bool:
 
 
 def _checked_step(env: Any, action: Any) -> tuple:
-    """Step `env`, and raise a sentence if it does not return what one of this framework does."""
+    """Step `env`; raise ValueError if it does not return what an environment of rlpyt does."""
     step = env.step(action)
     if len(step) != 4:
         raise ValueError(f"{type(env).__name__}.step returned {len(step)} values, not (observation, reward, done, env_info). {_HINT}")
@@ -170,7 +169,7 @@ def max_timeouts(env: Any, T: int) -> int:
     return T
 
 
-def get_example_outputs(agent: Any, env: Any, examples: dict, subprocess: bool = False) -> None:
+def get_example_outputs(agent: Agent, env: Any, examples: dict, subprocess: bool = False) -> None:
     """Fill `examples` with one observation, reward, done, env_info, action and agent_info, without leading dimensions.
 
     The environment is reset and stepped once with a random action, the agent steps once; the agent's random state is left as it was.
@@ -187,13 +186,13 @@ def get_example_outputs(agent: Any, env: Any, examples: dict, subprocess: bool =
         examples.update(_make_examples(agent, env))
 
 
-def _example_process(pipe: Any, agent: Any, env: Any) -> None:
+def _example_process(pipe: Any, agent: Agent, env: Any) -> None:
     from rlpyt.samplers.workers import send_by_value
 
     send_by_value(pipe, ("ok", _make_examples(agent, env)))
 
 
-def _make_examples(agent: Any, env: Any) -> dict:
+def _make_examples(agent: Agent, env: Any) -> dict:
     checked_spaces(env)
     try:
         env.reset()
@@ -215,7 +214,7 @@ def _make_examples(agent: Any, env: Any) -> dict:
     )
 
 
-def agent_example(agent: Any, observation: Any, action: Any, reward: Any) -> tuple[Any, Any]:
+def agent_example(agent: Agent, observation: Any, action: Any, reward: Any) -> tuple[Any, Any]:
     """Return an example each of the actions and the agent_info of `agent`, as numpy structures without leading dimensions.
 
     The agent steps twice, and is reset; its random state is left as it was.
@@ -229,7 +228,7 @@ def agent_example(agent: Any, observation: Any, action: Any, reward: Any) -> tup
     steps = []
     # One sample needs no thread pool, and a process without one can be forked.
     with torch_threads(1), torch.random.fork_rng(devices=[]):
-        for _ in range(2):  # The second time it sees an action of its own, whose dtype may be another than the space's.
+        for _ in range(2):  # The second step gets the agent's own action, whose dtype may differ from the space's.
             agent.reset()
             inputs = torchify_buffer(buffer_func((observation, action, reward), np.array))
             action, agent_info = numpify_buffer(tuple(agent.step(*inputs)))

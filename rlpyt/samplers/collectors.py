@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.envs.base import as_flag, as_number, fast_reset, fast_step, write_observation
+from rlpyt.envs.base import as_flag, as_number, fast_reset, fast_step, for_envs, write_observation
 from rlpyt.envs.state import get_state, set_state
-from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor, for_envs
+from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np, check_same_form, max_timeouts
-from rlpyt.samplers.collections import AgentInputs, Samples, StepBuffer, info_from_plain
 from rlpyt.samplers.episodes import episode_tracker, has_own_step
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.spaces.gym_wrapper import fits_losslessly
+from rlpyt.types import AgentInputs, Samples, StepBuffer, info_from_plain
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves
 from rlpyt.utils.plain import NotPlain, check_form, check_number, from_plain, shown, to_plain
 from rlpyt.utils.seed import env_seed, rng, rng_states, seed_env, set_rng_states
@@ -242,8 +242,8 @@ class _Spaces:
 
 def updated_env(old: Any, update: Any) -> Any:
     """Return the environment to step from now on: what `update` makes of `old`, which may be one of another kind inside."""
-    from rlpyt.episodes.adapters import original
-    from rlpyt.samplers.episodic.env_update import apply_env_update
+    from rlpyt.envs.adapters import original
+    from rlpyt.envs.env_update import apply_env_update
 
     inside = original(old)
     new = apply_env_update(inside, update)
@@ -502,7 +502,7 @@ class TrainingCollector(DecorrelatingStartCollector):
         Returns:
             The environments that were changed, which begin a new episode.
         """
-        from rlpyt.samplers.episodic.env_update import ExistingEnvUpdate
+        from rlpyt.envs.env_update import ExistingEnvUpdate
 
         self.reset_if_needed(agent_inputs)
         columns = [b for b, update in enumerate(updates) if update is not None]

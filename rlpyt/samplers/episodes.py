@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.samplers.collections import TrajInfo
+from rlpyt.types import TrajInfo
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import AttrDict
 

@@ -38,7 +38,7 @@ class Semaphore:
         os.write(self._write, b"1")
 
     def acquire(self) -> None:
-        """Wait until the count is above 0, then count down by 1. For a worker, which ends by itself if its master does."""
+        """Wait until the count is above 0, then count down by 1. For a worker, which ends when its master does."""
         os.read(self._read, 1)
 
     def acquire_all(self) -> int:

@@ -3,7 +3,10 @@
 import pkgutil
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 import rlpyt
 
@@ -12,7 +15,6 @@ sys.path[:0] = [str(ROOT / "docs")]
 import docstrings  # noqa: E402
 import reference  # noqa: E402
 
-ALIASES = {"rlpyt.algos.utils"}  # Other paths to what is documented elsewhere.
 INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.agents.exchange",
     "rlpyt.agents.spaces",
@@ -56,10 +58,30 @@ def documented_modules():
     return [module for page in pages for module in re.findall(r"automodule:: ([\w.]+)", page)]
 
 
+def aliases():
+    """The modules that only are other paths to what is documented elsewhere, and the first lines of their docstrings."""
+    for path in sorted((ROOT / "rlpyt").rglob("*.py")):
+        first_line = path.read_text().partition("\n")[0]
+        if first_line.startswith('"""Another path to '):
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts), first_line
+
+
 def public_modules():
     modules = pkgutil.walk_packages(rlpyt.__path__, "rlpyt.")
     names = {module.name for module in modules if not module.ispkg and not module.name.endswith("__main__")}
-    return {name for name in names if not name.startswith(("rlpyt.experiments.configs.", "rlpyt.cli."))} - INTERNAL - ALIASES
+    return (
+        {name for name in names if not name.startswith(("rlpyt.experiments.configs.", "rlpyt.cli."))}
+        - INTERNAL
+        - {alias for alias, _ in aliases()}
+    )
+
+
+@pytest.mark.parametrize("alias, first_line", list(aliases()))
+def test_another_path_leads_to_the_same_names(alias, first_line):
+    module, homes = import_module(alias), [import_module(name) for name in re.findall(r"`([\w.]+)`", first_line)]
+    names = [name for name, value in vars(module).items() if getattr(value, "__module__", None) in {home.__name__ for home in homes}]
+    assert names or hasattr(module, "__getattr__")
+    assert all(any(getattr(module, name) is getattr(home, name, None) for home in homes) for name in names)
 
 
 def test_every_public_module_is_in_the_reference_once():

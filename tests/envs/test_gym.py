@@ -17,7 +17,7 @@ from gymnasium.wrappers import TimeLimit
 from rlpyt.envs import gym, gym_schema
 from rlpyt.envs.base import EnvStep, fast_reset, fast_step
 from rlpyt.envs.gym import EnvInfoWrapper, GymEnvWrapper, build_info_tuples, infill_info, info_to_nt, make
-from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.envs.gym_env import GymEnv
 from rlpyt.experiments.envs import make_partial, make_scaled
 
 BOTH = pytest.mark.parametrize("module", [gym, gym_schema])

@@ -10,13 +10,14 @@ import pytest
 from envs import CountingEnv, StructuredGymEnv, WalkGymEnv
 from gymnasium import spaces
 
+from rlpyt.envs.adapters import as_rlpyt
 from rlpyt.envs.contract import check_env
+from rlpyt.envs.environment import Environment
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.gym import GymEnvWrapper
-from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskNameWrapper, TaskOnehotWrapper, round_robin_strategy, uniform_random_strategy
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.episodes.environment import Environment, as_rlpyt
 
 
 class NarrowEnv(WalkGymEnv):

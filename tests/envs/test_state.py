@@ -11,12 +11,12 @@ import torch
 from envs import CountingEnv
 from tiers import processes
 
+from rlpyt.envs.adapters import as_rlpyt
 from rlpyt.envs.base import fast_reset, fast_step
 from rlpyt.envs.gym import make
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskNameWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.envs.state import get_state, set_state
-from rlpyt.episodes.environment import as_rlpyt
 from rlpyt.experiments.envs import make_partial, make_scaled
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.logging.snapshot import serialize

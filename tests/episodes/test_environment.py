@@ -13,17 +13,25 @@ from envs import ClassicGymEnv, CountingEnv, StructuredGymEnv, WalkGymEnv, make_
 from gymnasium import spaces
 from policies_for_tests import NoisyEnvironment
 
+from rlpyt.envs.adapters import (
+    AutoReset,
+    EnvironmentAsGymnasium,
+    EnvironmentAsRlpyt,
+    RlpytAsEnvironment,
+    as_environment,
+    as_gymnasium,
+    as_rlpyt,
+)
 from rlpyt.envs.base import Env
 from rlpyt.envs.contract import check_env
+from rlpyt.envs.environment import Environment, Wrapper
 from rlpyt.envs.grid_world import MAPS, GridWorldEnv
 from rlpyt.envs.gym import GymEnvWrapper
-from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.multitask import TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
+from rlpyt.envs.specs import EnvSpec, EnvStep, StepType
 from rlpyt.envs.state import get_state, set_state
-from rlpyt.episodes.adapters import AutoReset, EnvironmentAsGymnasium, EnvironmentAsRlpyt, RlpytAsEnvironment
-from rlpyt.episodes.environment import Environment, Wrapper, as_environment, as_gymnasium, as_rlpyt
-from rlpyt.episodes.specs import EnvSpec, EnvStep, StepType
 
 ENVIRONMENTS = {
     "grid": lambda: GridWorldEnv(max_episode_length=7),

@@ -15,7 +15,7 @@ from rlpyt.agents.policy import AgentPolicy
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.envs.gym import make as gym_make
-from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.episodes import StepType, as_environment, obtain_evaluation_episodes, rollout
 from rlpyt.utils.seed import seed_env

@@ -9,9 +9,9 @@ import pytest
 from gymnasium import spaces
 from played import SPEC, Play
 
+from rlpyt.envs.specs import same_value
 from rlpyt.episodes import EnvSpec, EpisodeBatch, StepType
 from rlpyt.episodes.minari import from_minari, to_minari
-from rlpyt.episodes.specs import same_value
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
 

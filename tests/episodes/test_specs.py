@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.point_env import PointEnv
+from rlpyt.envs.specs import flat_dim
 from rlpyt.episodes import EnvSpec, EnvStep, InOutSpec, StepType, TimeStep, as_environment, as_gymnasium, as_rlpyt
-from rlpyt.episodes.specs import flat_dim
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.spaces.int_box import IntBox

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from policies_for_tests import NoisyEnvironment
 
+from rlpyt.envs.env_update import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.experiment.task_sampler import ConstructEnvsSampler, EnvPoolSampler, MetaWorldTaskSampler, SetTaskSampler
-from rlpyt.samplers.episodic.env_update import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
+from rlpyt.experiments.task_sampler import ConstructEnvsSampler, EnvPoolSampler, MetaWorldTaskSampler, SetTaskSampler
 
 
 def rng(seed=0):

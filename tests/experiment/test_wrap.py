@@ -15,7 +15,8 @@ import pytest
 from tiers import processes
 
 from rlpyt.episodes import wrap_experiment
-from rlpyt.experiment import ExperimentContext, Snapshotter, wrap
+from rlpyt.experiment import ExperimentContext, Snapshotter
+from rlpyt.experiments import wrap
 from rlpyt.utils import provenance
 from rlpyt.utils.logging import logger
 

@@ -17,8 +17,8 @@ from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent, MlpLstmAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.envs.adapters import original
 from rlpyt.envs.gym import make as gym_make
-from rlpyt.episodes.adapters import original
 from rlpyt.experiments.build import build
 from rlpyt.experiments.configs import classes_of, config_modules, load
 from rlpyt.experiments.opening import OpenedRun, TrainedPolicy

@@ -9,7 +9,7 @@ from rlpyt.agents.qpg.sac_agent import SacAgent
 from rlpyt.algos.qpg.sac import SAC
 from rlpyt.envs.multitask import TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.experiment.task_sampler import ConstructEnvsSampler
+from rlpyt.experiments.task_sampler import ConstructEnvsSampler
 from rlpyt.runners.minibatch_rl import MinibatchRl
 from rlpyt.samplers.collections import TaskTrajInfo
 from rlpyt.samplers.serial.sampler import SerialSampler

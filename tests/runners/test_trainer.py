@@ -21,7 +21,7 @@ from tiers import full, processes, thinned
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.gym import make as gym_make
-from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.episodes import EpisodeBatch, NotSetupError, Trainer, rollout, wrap_experiment
 from rlpyt.experiment import SnapshotConfig, Snapshotter

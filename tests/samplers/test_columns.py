@@ -25,12 +25,12 @@ from collecting import (
 from envs import CountingEnv, FailingEnv, make_walk
 from policies_for_tests import NoisyRlpytEnv
 
+from rlpyt.envs.adapters import as_environment, as_gymnasium
+from rlpyt.envs.env_update import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper, round_robin_strategy
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.episodes.environment import as_environment, as_gymnasium
 from rlpyt.samplers.base import BaseSampler
 from rlpyt.samplers.collections import TaskTrajInfo
-from rlpyt.samplers.episodic.env_update import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from rlpyt.samplers.workers import WorkerError
 from rlpyt.utils.buffer import buffer_func, numpify_buffer
 from rlpyt.utils.seed import env_seed
@@ -427,7 +427,7 @@ def test_environments_that_an_update_leaves_open_are_closed_at_the_end_if_the_sa
 
 def test_asynchronous_samplers_say_that_their_environments_cannot_be_reached():
     for name in ASYNC_KINDS:
-        with pytest.raises(NotImplementedError, match="go on sampling.*MultiEnvWrapper"):
+        with pytest.raises(NotImplementedError, match="never stop sampling.*MultiEnvWrapper"):
             make_sampler(name).update_envs(CountingEnv)
     with pytest.raises(NotImplementedError, match="cannot change its environments"):
         BaseSampler.update_envs(make_sampler("serial"), CountingEnv)

@@ -20,7 +20,7 @@ from rlpyt.replays.sequence.frame import (
 from rlpyt.replays.sequence.prioritized import AsyncPrioritizedSequenceReplayBuffer, PrioritizedSequenceReplayBuffer
 from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
 from rlpyt.returns import discount_return_n_step, valid_from_done
-from rlpyt.samplers.collections import as_recorded
+from rlpyt.types import as_recorded
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger

@@ -14,7 +14,7 @@ from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.returns import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
-from rlpyt.samplers.collections import as_recorded
+from rlpyt.types import as_recorded
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, RATE, checked

@@ -20,9 +20,9 @@ except ImportError as error:
     raise import_error("Atari environments need", "atari", error) from error
 
 from rlpyt.envs.base import Env, EnvStep
-from rlpyt.samplers.collections import TrajInfo
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.int_box import IntBox
+from rlpyt.types import TrajInfo
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.plain import check_form, from_plain, shown, to_plain
 

@@ -12,8 +12,8 @@ class AsyncAlternatingSamplerBase(AsyncGpuSamplerBase, AlternatingSamplerBase):
 
 
 class AsyncAlternatingSampler(AsyncAlternatingActionServer, AsyncAlternatingSamplerBase):
-    """An `AlternatingSampler` in a process of its own, or in several."""
+    """An `AlternatingSampler` in one or several separate processes."""
 
 
 class AsyncNoOverlapAlternatingSampler(AsyncNoOverlapAlternatingActionServer, AsyncAlternatingSamplerBase):
-    """A `NoOverlapAlternatingSampler` in a process of its own, or in several."""
+    """A `NoOverlapAlternatingSampler` in one or several separate processes."""

@@ -1,4 +1,4 @@
-"""Where an asynchronous sampler runs: in a process of its own, into two batches in turn."""
+"""An asynchronous sampler runs in a separate process, and fills two batches in turn."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from rlpyt.samplers.base import set_traj_info_attributes
-from rlpyt.samplers.collections import BatchSpec, Samples
 from rlpyt.samplers.collectors import episodes_per_env
+from rlpyt.types import Agent, BatchSpec, Samples
 from rlpyt.utils.buffer import torchify_buffer
 from rlpyt.utils.misc import split_evenly
 from rlpyt.utils.processors import bind_master, check_affinity
@@ -18,16 +18,16 @@ from rlpyt.utils.processors import bind_master, check_affinity
 class AsyncSamplerMixin:
     """In front of a sampler: ``class AsyncCpuSampler(AsyncSamplerMixin, CpuSampler)``.
 
-    The process that trains calls `async_initialize`; it may then split the sampler into `parts`. In a process of its own, each part is
-    given its processors by `initialize`, and samples into the one or the other of two batches in shared memory, with the latest parameters
-    that the trained agent has sent (`send_shared_memory`).
+    The process that trains calls `async_initialize`; it may then split the sampler into `parts`. Each part runs in a separate process,
+    where `initialize` binds it to its processors. It fills one or the other of two batches in shared memory, and acts with the latest
+    parameters that the trained agent has sent (`send_shared_memory`).
     """
 
     async_ = True
 
     def async_initialize(
         self,
-        agent: Any,
+        agent: Agent,
         bootstrap_value: bool = False,
         traj_info_kwargs: dict | None = None,
         seed: int | None = None,
@@ -35,10 +35,10 @@ class AsyncSamplerMixin:
         """In the process that trains: initialize the agent, allocate two batches; return them, and examples of their fields.
 
         Args:
-            agent: the agent, which is to be trained in this process.
+            agent: the agent, which this process trains.
             bootstrap_value: record the values that policy gradient methods bootstrap from.
             traj_info_kwargs: set as class attributes of the TrajInfo class, with an underscore in front.
-            seed: of the run; each environment gets a stream of its own, whichever process it is in.
+            seed: of the run; each environment has its own stream of random numbers, whichever process it is in.
         """
         self.shutdown()
         examples = self._allocate(agent, seed, bootstrap_value, traj_info_kwargs, n_batches=2)
@@ -51,7 +51,7 @@ class AsyncSamplerMixin:
         return tuple(samples_pyt for samples_pyt, _ in self._batches)
 
     def parts(self, n: int) -> list[AsyncSamplerMixin]:
-        """After `async_initialize`: return `n` samplers, each with an even share of environments and columns, for processes of their own.
+        """After `async_initialize`: return `n` samplers, each with an even share of environments and columns, for separate processes.
 
         Raises:
             ValueError: there are not enough environments.
@@ -86,7 +86,7 @@ class AsyncSamplerMixin:
         return part
 
     def initialize(self, affinity: dict | None = None) -> None:
-        """In the sampling process: bind it to processors, give the agent parameters of its own, start environments and workers.
+        """In the sampling process: bind it to processors, copy the agent's parameters, start environments and workers.
 
         Args:
             affinity: as of `MinibatchRl`. ``cuda_idx`` is where the agent acts, if it does so in this process.
@@ -105,7 +105,7 @@ class AsyncSamplerMixin:
         bind_master(affinity)
 
     def obtain_samples(self, itr: int, db_idx: int) -> list:
-        """Take over the latest parameters, and fill batch `db_idx` (0 or 1); return the TrajInfos of the episodes that ended in it."""
+        """Copy the latest parameters, and fill batch `db_idx` (0 or 1); return the TrajInfos of the episodes that ended in it."""
         self.agent.recv_shared_memory()
         self._use_batch(db_idx)
         _, traj_infos = super().obtain_samples(itr)
@@ -114,13 +114,13 @@ class AsyncSamplerMixin:
     def update_envs(self, updates: Any) -> list[int]:
         """Raise NotImplementedError: environments of an asynchronous sampler cannot be reached."""
         raise NotImplementedError(
-            f"The environments of {type(self).__name__} are in processes that go on sampling: there is no moment between two batches. "
+            f"The environments of {type(self).__name__} are in processes that never stop sampling: there is no moment between two batches. "
             "Give EnvCls a list, or environments that change by themselves, such as rlpyt.envs.multitask.MultiEnvWrapper; or take a "
             "synchronous sampler."
         )
 
     def evaluate_agent(self, itr: int) -> list:
-        """Take over the latest parameters, and play evaluation episodes; return their TrajInfos."""
+        """Copy the latest parameters, and play evaluation episodes; return their TrajInfos."""
         self.agent.recv_shared_memory()
         return super().evaluate_agent(itr) if self.eval_n_envs else []
 

@@ -7,4 +7,4 @@ from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 
 
 class AsyncCpuSampler(AsyncParallelSamplerMixin, CpuSampler):
-    """A `CpuSampler` in a process of its own, which has workers of its own."""
+    """A `CpuSampler` in a separate process, which starts the workers."""

@@ -8,9 +8,9 @@ from rlpyt.samplers.parallel.gpu.sampler import GpuSamplerBase
 
 
 class AsyncGpuSamplerBase(AsyncParallelSamplerMixin, GpuSamplerBase):
-    """Combined with an action server. With a list as ``affinity["sampler"]``, there is one action server for each of its entries, in a
-    process of its own, with its own workers, its share of the environments, and perhaps its own GPU."""
+    """Combined with an action server. With a list as ``affinity["sampler"]``, each of its entries has an action server in a separate
+    process, with workers, a share of the environments, and perhaps a GPU."""
 
 
 class AsyncGpuSampler(AsyncActionServer, AsyncGpuSamplerBase):
-    """A `GpuSampler` in a process of its own, or in several."""
+    """A `GpuSampler` in one or several separate processes."""

@@ -7,7 +7,7 @@ from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
 
 
 class AsyncRayBatchSampler(AsyncParallelSamplerMixin, RayBatchSampler):
-    """A `RayBatchSampler` in a process of its own, which is the one that is connected to the cluster."""
+    """A `RayBatchSampler` in a separate process, which connects to the cluster."""
 
     _n_samplers = 1
 

@@ -7,4 +7,4 @@ from rlpyt.samplers.serial.sampler import SerialSampler
 
 
 class AsyncSerialSampler(AsyncSamplerMixin, SerialSampler):
-    """A `SerialSampler` in a process of its own; with several entries in ``affinity["sampler"]``, one in each."""
+    """A `SerialSampler` in a separate process, or in one for each entry of ``affinity["sampler"]``."""

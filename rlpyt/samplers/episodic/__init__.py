@@ -8,7 +8,7 @@ from __future__ import annotations
 from rlpyt.utils.lazy import lazy_names
 
 _MODULES = {
-    "rlpyt.samplers.episodic.env_update": ["EnvUpdate", "ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate"],
+    "rlpyt.envs.env_update": ["EnvUpdate", "ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate"],
     "rlpyt.samplers.episodic.factory": ["WorkerFactory"],
     "rlpyt.samplers.episodic.in_progress": ["InProgressEpisode"],
     "rlpyt.samplers.episodic.local": ["LocalSampler"],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.envs.base import as_flag, fast_reset, fast_step, write_observation
-from rlpyt.episodes.specs import STEP_TYPES, EnvSpec, EnvStep, StepType, checked_reset, checked_step
+from rlpyt.envs.specs import STEP_TYPES, EnvSpec, EnvStep, StepType, checked_reset, checked_step
 from rlpyt.utils.plain import check_form, set_legacy_state, set_python_state
 
 GOES_ON, TERMINAL, TIMEOUT = 0, int(StepType.TERMINAL), int(StepType.TIMEOUT)
@@ -42,7 +42,7 @@ class RlpytDriver:
 
     def structure(self, observation: Any) -> Any:
         """Return an observation of nested dictionaries in the environment's own structure."""
-        from rlpyt.episodes.adapters import from_dict
+        from rlpyt.envs.adapters import from_dict
 
         return from_dict(observation, self.env.observation_space.null_value())
 
@@ -107,7 +107,7 @@ def make_driver(env: Any) -> RlpytDriver | EnvironmentDriver:
     Raises:
         TypeError: it is no environment.
     """
-    from rlpyt.episodes.adapters import EnvironmentAsRlpyt, RlpytAsEnvironment, as_environment, is_rlpyt
+    from rlpyt.envs.adapters import EnvironmentAsRlpyt, RlpytAsEnvironment, as_environment, is_rlpyt
 
     if isinstance(env, RlpytAsEnvironment) and not has_structures(env):  # Structures have another form inside.
         return RlpytDriver(env.env)

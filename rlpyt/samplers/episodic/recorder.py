@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.envs.base import as_number
+from rlpyt.envs.specs import StepType
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.specs import StepType
 from rlpyt.episodes.trees import as_array, as_dictionaries, map_structure, stack
 from rlpyt.models.utils import keep_large_blocks
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import cloudpickle
 
-from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.samplers.episodic.env_update import (
+from rlpyt.envs.env_update import (
     EnvUpdate,
     ExistingEnvUpdate,
     NewEnvUpdate,
@@ -20,6 +19,7 @@ from rlpyt.samplers.episodic.env_update import (
     check_env_update,
     warn_of_copies,
 )
+from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.episodic.factory import _OF_PROCESS, OF_WORKERS, WorkerFactory
 from rlpyt.samplers.episodic.recorder import Episodes, Layout
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is_parameters

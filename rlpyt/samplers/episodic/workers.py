@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.env_update import EnvUpdate, apply_env_update
+from rlpyt.envs.specs import checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.specs import checked_action, form_of
 from rlpyt.episodes.trees import as_dictionaries, map_structure
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.episodic.drivers import RandomState, make_driver
-from rlpyt.samplers.episodic.env_update import EnvUpdate, apply_env_update
 from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.collections import is_namedtuple

@@ -10,10 +10,10 @@ import cloudpickle
 import numpy as np
 
 from rlpyt.samplers.base import BaseSampler
-from rlpyt.samplers.collections import Samples
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.parallel.worker import sampling_process
 from rlpyt.samplers.workers import WorkerPool
+from rlpyt.types import Agent, Samples
 from rlpyt.utils.buffer import np_mp_array
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import split_evenly
@@ -26,15 +26,15 @@ EVAL_TRAJ_CHECK = 0.1  # Unused: episodes of an evaluation are shared out before
 class ParallelSamplerBase(BaseSampler):
     """Steps environments in worker processes, which write into the batch in shared memory.
 
-    `affinity` says how many there are: one for each entry of ``affinity["workers_cpus"]``, or one for each processor this process may
-    use where there is no such entry. Environments are shared out evenly.
+    `affinity` sets the number of workers: one for each entry of ``affinity["workers_cpus"]``, or else one for each processor that this
+    process may use. They share the environments evenly.
     """
 
     n_groups = 1  # Groups of workers that an action server serves in turn.
 
     def initialize(
         self,
-        agent: Any,
+        agent: Agent,
         affinity: dict | None = None,
         seed: int | None = None,
         bootstrap_value: bool = False,
@@ -48,7 +48,7 @@ class ParallelSamplerBase(BaseSampler):
         Args:
             agent: the agent.
             affinity: ``workers_cpus`` (list of processor numbers, or of groups of them), ``worker_torch_threads``, ``set_affinity``.
-            seed: of the run; each environment gets a stream of its own, whichever worker it is in.
+            seed: of the run; each environment has its own stream of random numbers, whichever worker it is in.
             bootstrap_value: record the values that policy gradient methods bootstrap from.
             traj_info_kwargs: set as class attributes of the TrajInfo class, with an underscore in front.
             world_size, rank: how many samplers the run has, and the number of this one.
@@ -83,8 +83,7 @@ class ParallelSamplerBase(BaseSampler):
         self._pool.receive()
 
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
-        """Have the workers fill the batch; return it, in memory that the next batch overwrites, and the TrajInfos of the episodes that
-        ended in it."""
+        """Let the workers fill the batch; see `BaseSampler.obtain_samples`."""
         self.itr = itr
         replies = self._run("collect", (itr, self._db_idx), f"collecting batch {itr}")
         completed = [info for infos, _ in replies for info in infos]
@@ -94,7 +93,7 @@ class ParallelSamplerBase(BaseSampler):
         return self.samples_pyt, completed
 
     def evaluate_agent(self, itr: int) -> list:
-        """Have the workers play evaluation episodes; return their TrajInfos."""
+        """Let the workers play evaluation episodes; see `BaseSampler.evaluate_agent`."""
         self._running_pool()
         if self.eval_n_envs == 0:
             raise RuntimeError("There are no evaluation environments: give the sampler eval_n_envs and eval_max_steps.")
@@ -102,7 +101,7 @@ class ParallelSamplerBase(BaseSampler):
         return [info for infos in replies for info in infos]
 
     def state_dict(self) -> dict:
-        """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None."""
+        """Return the state of sampling between two batches; see `BaseSampler.state_dict`."""
         workers = self._ask("save", None, "saving where environments are")
         if any(worker["collector"] is None for worker in workers):
             self._say_that_episodes_begin_anew(self.CollectorCls.__name__)
@@ -114,9 +113,9 @@ class ParallelSamplerBase(BaseSampler):
         )
 
     def load_state_dict(self, state: dict) -> list[int]:
-        """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode.
+        """After `initialize`: continue from what `state_dict` returned; return the columns whose environments begin a new episode.
 
-        Those are all if environments are shared out among workers in another way than they were, or sampling was abandoned.
+        All columns do if workers share the environments differently than before, or if sampling was abandoned.
         """
         check_form(state, dict(itr=int), "sampler")
         if set(state) != {"itr"}:  # Sampling was not abandoned.
@@ -139,7 +138,7 @@ class ParallelSamplerBase(BaseSampler):
         return self._keep_begun_anew(self._columns_begun_anew(replies))
 
     def _columns_begun_anew(self, replies: list) -> list[int]:
-        """Have the agent forget the past of environments that begin anew, by their numbers from each worker; return their columns."""
+        """Reset the agent's state for restarted environments (env ranks, one list per worker); return their columns."""
         columns = [int(env_rank) - int(self._env_ranks[0]) for env_ranks in replies for env_rank in env_ranks]
         if self.gpu:
             for b in columns:
@@ -147,7 +146,7 @@ class ParallelSamplerBase(BaseSampler):
         return columns
 
     def _ask(self, name: str, argument: Any, doing: str) -> list:
-        """Give the workers a command that is not sampling, so that waiting for them does not count as such."""
+        """Give the workers a command. The time waited for it does not count as sampling."""
         pool = self._running_pool()
         waited = pool.waiting.seconds
         replies = pool.request((name, argument), doing)
@@ -175,14 +174,14 @@ class ParallelSamplerBase(BaseSampler):
         return self._pool
 
     def _agent_ready(self) -> None:
-        """Called when the agent is initialized and the batch allocated, before workers start."""
+        """Prepare the agent. This is called after the batch is allocated, and before workers start."""
 
     def _run(self, name: str, argument: Any, doing: str) -> list:
         """Give the workers a command, and return their replies."""
         return self._running_pool().request((name, argument), doing)
 
     def _on_failure(self) -> Callable[[], None]:
-        """Return what makes workers come to an end of what they do; it must not keep the sampler alive."""
+        """Return a function that interrupts the workers. It holds no reference to the sampler, which can be garbage-collected."""
         return partial(_set, self.stop)
 
     def _workers_cpus(self, affinity: dict) -> list:
@@ -209,11 +208,11 @@ class ParallelSamplerBase(BaseSampler):
         return cpus
 
     def _group_columns(self, n: int) -> list[range]:
-        """Share `n` environments out among the groups of workers."""
+        """Return the environments, of `n`, of each group of workers."""
         return split_evenly(n, self.n_groups)
 
     def _share(self, n: int, n_workers: int) -> list[range]:
-        """Share `n` environments out among the workers."""
+        """Return the environments, of `n`, of each worker."""
         groups = self._group_columns(n)
         return [g[part.start : part.stop] for g in groups for part in split_evenly(len(g), n_workers // self.n_groups)]
 
@@ -240,7 +239,7 @@ class ParallelSamplerBase(BaseSampler):
         )
 
     def _workers_kwargs(self, cpus: list) -> list[dict]:
-        """Share environments out among the workers."""
+        """Return the arguments of each worker: its share of the environments, and memory for it."""
         n_workers, first, first_eval = len(cpus), int(self._env_ranks[0]), self._first_eval_env
         self._progress = np_mp_array(n_workers, np.int64)  # Each worker counts its own time steps.
         self._columns = columns = self._share(self.batch_spec.B, n_workers)

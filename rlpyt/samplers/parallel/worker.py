@@ -24,21 +24,21 @@ from rlpyt.utils.seed import env_seed, set_seed
 def initialize_worker(rank: int, seed: int | None = None, cpu: Any = None, torch_threads: int | None = None) -> None:
     """Bind this worker process to processors `cpu`, limit its threads, and seed its generators with `seed`.
 
-    Libraries that start threads of their own get one (or `torch_threads`) each: the processes are the parallelism.
+    Libraries with thread pools get one thread (or `torch_threads`) each, since the processes run in parallel already.
     """
     n_threads = 1 if torch_threads is None else int(torch_threads)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(n_threads)  # For libraries not loaded yet.
     if cpu is not None:
         set_cpu_affinity(cpu)
-    if "torch" in sys.modules:  # Nobody who needs it is here without it.
+    if "torch" in sys.modules:  # A process that needs torch has imported it by now.
         sys.modules["torch"].set_num_threads(n_threads)
     if seed is not None:
         set_seed(seed, import_torch=False)
 
 
 def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict) -> None:
-    """Make environments and collectors, then do what the master commands until it says None.
+    """Make environments and collectors, then execute commands of the master until it sends None.
 
     Commands are pairs of a name and an argument, see `SamplingWorker.do`.
 
@@ -58,7 +58,7 @@ def sampling_process(pipe: Connection, common_kwargs: dict, worker_kwargs: dict)
                 break
             send_by_value(pipe, ("ok", worker.do(*command)))
     except BaseException:
-        with suppress(Exception):  # What happened first is what matters.
+        with suppress(Exception):  # The first error is the one to report.
             worker.close()
         raise
     worker.close()
@@ -75,7 +75,7 @@ class SamplingWorker:
 
     def __init__(self, common_kwargs: dict, worker_kwargs: dict) -> None:
         self._common, self._own = _Kwargs(common_kwargs), _Kwargs(worker_kwargs)
-        self._all_envs: list = []  # Those that exist, whatever happens.
+        self._all_envs: list = []  # All that exist, also after an error.
 
     def start(self) -> None:
         """Get this process ready, make environments and collectors, and decorrelate the environments."""
@@ -123,17 +123,19 @@ class SamplingWorker:
         collector.start_agent()
 
     def make_batches(self, env: Any) -> list:
-        """Return this worker's columns of each batch that is sampled into; `env` is that environment which needs the most memory."""
+        """Return this worker's columns of each batch; `env` is the environment that needs the most memory."""
         return self._own.batches_np
 
     def do(self, name: str, argument: Any) -> Any:
-        """Do what the master commands, and return the reply.
+        """Execute a command of the master, and return the reply.
 
-        Commands are ``("collect", (itr, which of the batches))`` and ``("evaluate", itr)``. The replies are the TrajInfos of completed
-        episodes, the former as ``(completed, completed_at)``: with the time step and environment at which each ended. For checkpoints
-        there are ``("save", None)``, to which this worker's state is the reply, and ``("load", (itr, states))`` with those of all workers
-        (or None) after batch `itr`; the reply is which environments begin anew. So it is to ``("update", (itr, updates))``, with the
-        updates of environments, pickled, for each worker.
+        ::
+
+            collect, (itr, batch number)   -> (TrajInfos of completed episodes, (time step, environment) where each ended)
+            evaluate, itr                  -> TrajInfos
+            save, None                     -> this worker's state
+            load, (itr, states)            -> the environments that restart; states: after batch itr, one for each worker or None
+            update, (itr, updates)         -> the environments that restart; updates: pickled environment updates, for each worker
         """
         if name == "save":
             return self._save()
@@ -158,7 +160,7 @@ class SamplingWorker:
         return [info for info in self._eval_collector.traj_infos_queue if info is not None]  # None may mark the end of an evaluation.
 
     def _save(self) -> dict:
-        """Where this worker is between two batches, as plain data."""
+        """Return the state of this worker between two batches, as plain data."""
         return dict(
             agent=None if self._common.agent is None else self._common.agent.sampling_state(),
             collector=self._collector.state_dict(self._agent_inputs, self._traj_infos),
@@ -166,7 +168,7 @@ class SamplingWorker:
         )
 
     def _load(self, itr: int, state: dict | None) -> list:
-        """Go on from there; return the numbers of the environments that begin anew."""
+        """Continue from what `_save` returned; return the numbers of the environments that restart."""
         if state is None:
             state = dict(agent=None, eval_envs=[None] * len(self._eval_envs), collector=None)
         check_form(state, dict(agent=object, collector=object, eval_envs=list), "worker")
@@ -177,7 +179,7 @@ class SamplingWorker:
         return [int(self._own.env_ranks[b]) for b in begun_anew]
 
     def reset_if_needed(self) -> None:
-        """Between two commands: reset environments that stand still."""
+        """Between two commands: reset idle environments."""
         self._collector.reset_if_needed(self._agent_inputs)
 
     def close(self) -> None:

@@ -31,9 +31,9 @@ import numpy as np
 
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.samplers.buffer import build_samples_buffer
-from rlpyt.samplers.collections import BatchSpec, Samples
 from rlpyt.samplers.parallel.worker import SamplingWorker
 from rlpyt.samplers.workers import HANG_WARNING, STOP_GRACE, WATCH_INTERVAL, WorkerError, failure_report, failure_text
+from rlpyt.types import Agent, BatchSpec, Samples
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.cluster import extend_path, import_ray
 from rlpyt.utils.logging import logger
@@ -46,7 +46,7 @@ _ANSWER_SECONDS, _LAST_ANSWER_SECONDS = 0.2, 5.0  # that an actor has to say whe
 # ---------------------------------------------------------------------------------------------------------------------
 # What travels
 # ---------------------------------------------------------------------------------------------------------------------
-def model_arrays(agent: Any) -> list[np.ndarray]:
+def model_arrays(agent: Agent) -> list[np.ndarray]:
     """Return parameters and buffers of an agent's model as numpy arrays, in the same memory where they are on the CPU.
 
     There are none where the agent has no model.
@@ -149,7 +149,7 @@ class WorkerActor:
         return self._reporting(self._do, name, argument, parameters)
 
     def reset_if_needed(self) -> None:
-        """Between two batches: reset environments that stand still. What goes wrong is reported by the next command."""
+        """Between two batches: reset idle environments. The next command reports errors."""
         self._reporting(lambda: (self._reset_if_needed(), None))
 
     def close(self) -> tuple[str, Any, None]:
@@ -170,7 +170,7 @@ class WorkerActor:
         if self._failure is None:
             try:
                 return ("ok", *method(*args))
-            except BaseException as error:  # What it cannot go on from.
+            except BaseException as error:  # It cannot continue after this.
                 self._failure = failure_report(error)
         return "error", self._failure, None
 
@@ -180,7 +180,7 @@ class WorkerActor:
 
 
 class SamplerActor(WorkerActor):
-    """A `SamplingWorker`, which fills a batch of its own."""
+    """A `SamplingWorker` with a private batch."""
 
     def _start(self, common: dict, worker_kwargs: dict) -> None:
         self._worker = _Worker(dict(common, stop=self._stop), dict(worker_kwargs, progress=self._progress))
@@ -217,7 +217,7 @@ class Call:
         refs: for each actor, the reference to its reply.
         replies: for each actor whose reply is here, the reply and what was sampled.
         version: of the parameters.
-        begun_anew: columns of the batch that begin new episodes with it, since their actor was lost before.
+        begun_anew: columns that begin new episodes with this batch, since their actor was lost.
     """
 
     name: str

@@ -30,9 +30,9 @@ class RayBatchSampler(ParallelSamplerBase):
             collect the next n batches while the algorithm optimizes, with parameters of up to n updates before: which ones,
             `batch_parameters_version` tells. Policy gradient methods that correct for it (PPO), and those that replay, can do with 1.
         max_restarts: how many lost actors (their process or machine ended) are replaced, in all. Their environments begin new episodes.
-        address: of the Ray cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, if there is none.
+        address: of the Ray cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, unless one runs.
         actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
-        init_kwargs: arguments of ``ray.init`` besides, if this starts or joins a cluster.
+        init_kwargs: further arguments of ``ray.init``, if this starts or joins a cluster.
         args, kwargs: see `BaseSampler`. `worker_timeout` is for actors; `start_method` is not used by this sampler.
 
     Attributes:
@@ -113,7 +113,7 @@ class RayBatchSampler(ParallelSamplerBase):
 
     @property
     def _n_samplers(self) -> int:
-        """How many samplers the run has, each in a process of its own."""
+        """How many samplers the run has, each in a separate process."""
         return self._global_B // self.batch_spec.B
 
     def _recovery(self, rank: int, calls: list[Call]) -> tuple[str, Any]:
@@ -200,7 +200,7 @@ class RayBatchSampler(ParallelSamplerBase):
         return dict(state, parameters_version=self.parameters_version, pending=pending, begin_anew_next=sorted(self._begin_anew_next))
 
     def load_state_dict(self, state: dict) -> list[int]:
-        """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
+        """After `initialize`: continue from what `state_dict` returned; return the columns whose environments begin a new episode."""
         begun_anew = super().load_state_dict(state)
         self.parameters_version = state.get("parameters_version", self.parameters_version)
         self._pending.clear()

@@ -23,7 +23,7 @@ class Cluster(cluster.Cluster):
         """Return how many actors with `num_cpus` each (one, if that is 0) the CPUs suffice for.
 
         Args:
-            n_samplers: of the run, each in a process of its own, which share a cluster that they have joined.
+            n_samplers: of the run, in separate processes that share a cluster.
         """
         return int(self.resource("CPU") // ((num_cpus or 1) * self._n_sharing(n_samplers)))
 
@@ -35,7 +35,7 @@ class Cluster(cluster.Cluster):
             n_samplers: see `n_places`.
 
         Raises:
-            ValueError: there are not so many CPUs.
+            ValueError: the cluster has fewer CPUs.
         """
         n_sharing = self._n_sharing(n_samplers)
         if n * num_cpus * n_sharing > self.resource("CPU"):

@@ -9,8 +9,8 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from rlpyt.envs.env_update import supersedes
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.samplers.episodic.env_update import supersedes
 from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker, is_parameters
 from rlpyt.samplers.parallel.worker import initialize_worker
@@ -28,9 +28,9 @@ class RaySampler(Sampler):
 
     Args:
         args, kwargs: see `Sampler`.
-        address: of the cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, if there is none.
+        address: of the cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, unless one runs.
         actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
-        init_kwargs: arguments of ``ray.init`` besides, if this starts or joins a cluster.
+        init_kwargs: further arguments of ``ray.init``, if this starts or joins a cluster.
         max_restarts: how many lost actors are replaced, in all. The new one gets the policy and the environments that the lost one had,
             and plays all of what that was to play, with other random numbers.
         worker_timeout: seconds without a sign of life after which a worker is reported as hung, with its stack; None only warns.
@@ -169,7 +169,7 @@ class EpisodeActor(WorkerActor):
         self._renew(0, self._updates)
 
     def _renew(self, attempt: int, updates: tuple[list, list]) -> None:
-        """Make the worker; in each attempt but the first one with random numbers of its own."""
+        """Make the worker; later attempts have other random numbers."""
         self._close()
         factory = copy.copy(self._factory)
         if attempt:

@@ -6,9 +6,9 @@ from typing import Any
 
 from rlpyt.envs.state import get_state, set_states
 from rlpyt.samplers.base import BaseSampler, close_envs, make_envs
-from rlpyt.samplers.collections import AgentInputs, Samples
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector
 from rlpyt.samplers.serial.collectors import SerialEvalCollector
+from rlpyt.types import Agent, AgentInputs, Samples
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.processors import check_affinity
 
@@ -18,7 +18,7 @@ class SerialSampler(BaseSampler):
 
     Takes collectors whose agent is in the same process as the environments.
 
-    A subclass may define `initialize` anew. It then sets `agent`, `samples_pyt` and the attributes below, and the other methods work.
+    A subclass that overrides `initialize` sets `agent`, `samples_pyt` and the attributes below; the other methods then work.
 
     Attributes:
         collector: runs the training loop; None while the sampler is not running.
@@ -40,11 +40,11 @@ class SerialSampler(BaseSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
-        self._envs: list = []  # Those to be closed at the end.
+        self._envs: list = []  # All that `shutdown` closes.
 
     def initialize(
         self,
-        agent: Any,
+        agent: Agent,
         affinity: dict | None = None,
         seed: int | None = None,
         bootstrap_value: bool = False,
@@ -56,8 +56,8 @@ class SerialSampler(BaseSampler):
 
         Args:
             agent: the agent.
-            affinity: unused here; where the master runs is the runner's business.
-            seed: of the run; each environment gets a stream of its own.
+            affinity: unused here: the runner binds the master process.
+            seed: of the run; each environment has its own stream of random numbers.
             bootstrap_value: record the values that policy gradient methods bootstrap from.
             traj_info_kwargs: set as class attributes of the TrajInfo class, with an underscore in front.
             rank, world_size: number of this sampler among those of the run, and how many there are.
@@ -70,7 +70,7 @@ class SerialSampler(BaseSampler):
 
     def _start(self, affinity: dict | None) -> None:
         """Make environments and collectors."""
-        self._envs = []  # Not the list of another sampler, which this may be a copy of.
+        self._envs = []  # A new list: this may be a copy of another sampler.
         envs = make_envs(self.EnvCls, self.env_kwargs, self.seed, "train_env", self._env_ranks, self._envs)
         self.collector = self.CollectorCls(
             rank=0,
@@ -119,7 +119,7 @@ class SerialSampler(BaseSampler):
         return self.eval_collector.collect_evaluation(itr)
 
     def state_dict(self) -> dict:
-        """Return, between two batches, where sampling is: plain data and tensors. What cannot be told is None."""
+        """Return the state of sampling between two batches; see `BaseSampler.state_dict`."""
         collector = self.collector.state_dict(self.agent_inputs, self.traj_infos)
         if collector is None:
             self._say_that_episodes_begin_anew(type(self.collector).__name__)
@@ -131,7 +131,7 @@ class SerialSampler(BaseSampler):
         )
 
     def load_state_dict(self, state: dict) -> list[int]:
-        """After `initialize`: go on from what `state_dict` returned; return the columns whose environments begin a new episode."""
+        """After `initialize`: continue from what `state_dict` returned; return the columns whose environments begin a new episode."""
         check_form(state, dict(itr=int), "sampler")
         if set(state) == {"itr"}:  # Sampling was abandoned.
             state = dict(state, agent=None, collector=None, eval_envs=[None] * len(self._eval_envs))

@@ -353,7 +353,7 @@ def _is_locked(run_dir: Path) -> bool:
 def experiment_status(exp_dir: str | os.PathLike) -> list[RunStatus]:
     """Return the state of every run in a directory and below: those that experiments there are to have, and all others.
 
-    Those are directories run_<ID>, and, whatever they are called, what `rlpyt.experiment.wrap.wrap_experiment` has made.
+    Those are directories run_<ID>, and, whatever they are called, what `rlpyt.experiments.wrap.wrap_experiment` has made.
 
     Raises:
         FileNotFoundError: there is no such directory.
@@ -402,7 +402,7 @@ def planned_runs(runs_per_setting: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def is_wrapped(directory: Path) -> bool:
-    """Whether `rlpyt.experiment.wrap.wrap_experiment` has made a directory."""
+    """Whether `rlpyt.experiments.wrap.wrap_experiment` has made a directory."""
     return all((directory / name).exists() for name in ("variant.json", "metadata.json"))
 
 

@@ -10,11 +10,7 @@ import pytest
 from envs import CountingEnv, WalkGymEnv
 from policies_for_tests import NoisyEnvironment, noisy_envs
 
-from rlpyt.envs.grid_world import GridWorldEnv
-from rlpyt.envs.gymnasium import GymEnv
-from rlpyt.envs.multitask import TaskOnehotWrapper
-from rlpyt.envs.point_env import PointEnv
-from rlpyt.samplers.episodic.env_update import (
+from rlpyt.envs.env_update import (
     EnvUpdate,
     ExistingEnvUpdate,
     NewEnvUpdate,
@@ -23,6 +19,10 @@ from rlpyt.samplers.episodic.env_update import (
     env_updates,
     supersedes,
 )
+from rlpyt.envs.grid_world import GridWorldEnv
+from rlpyt.envs.gym_env import GymEnv
+from rlpyt.envs.multitask import TaskOnehotWrapper
+from rlpyt.envs.point_env import PointEnv
 
 
 class ClosingPoint(PointEnv):

@@ -19,14 +19,14 @@ from rlpyt.agents.pg.composite import MlpCompositeFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.pg.mujoco import MujocoLstmAgent
 from rlpyt.agents.policy import AgentPolicy
+from rlpyt.envs.adapters import as_environment, as_rlpyt
+from rlpyt.envs.environment import Wrapper
 from rlpyt.envs.grid_world import GridWorldEnv
 from rlpyt.envs.gym import make as gym_make
-from rlpyt.envs.gymnasium import GymEnv
+from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.episodes.environment import Wrapper, as_environment, as_rlpyt
-from rlpyt.episodes.evaluation import rollout
-from rlpyt.episodes.specs import StepType
+from rlpyt.envs.specs import StepType
 from rlpyt.episodes.trees import leaves
 from rlpyt.samplers.episodic import (
     DefaultWorker,
@@ -40,6 +40,7 @@ from rlpyt.samplers.episodic import (
     WorkerFactory,
     recorder,
 )
+from rlpyt.samplers.episodic.evaluation import rollout
 from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import from_plain, to_plain
 from rlpyt.utils.seed import set_seed

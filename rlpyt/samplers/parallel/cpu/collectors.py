@@ -10,10 +10,10 @@ class CpuResetCollector(TrainingCollector):
 
 
 class CpuWaitResetCollector(TrainingCollector):
-    """Resets environments between batches; until then, those whose episode has ended stand still.
+    """Resets environments between batches; until then, those whose episode has ended are idle.
 
-    For recurrent agents, which train on a sequence only up to its first ``done``, so that beginnings of episodes would be lost; and for
-    environments whose reset is so slow that it had better happen while the agent trains.
+    This suits recurrent agents, which train on a sequence only up to its first ``done`` and would lose the beginnings of episodes. It also
+    suits environments with a slow reset, which then happens while the agent trains.
     """
 
     mid_batch_reset = False

@@ -6,14 +6,13 @@ for the other. See ``docs/architecture.md`` for a picture.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from rlpyt.samplers.actors import LocalActor
 from rlpyt.samplers.signals import GroupSignals
-from rlpyt.samplers.workers import WorkerError, WorkerPool, describe_failure
-from rlpyt.utils.misc import torch_threads
+from rlpyt.samplers.workers import WorkerPool
+from rlpyt.types import Agent
 
 EVAL_TRAJ_CHECK = 20  # Unused: episodes of an evaluation are shared out beforehand, so nobody counts them.
 
@@ -49,12 +48,12 @@ class Group:
         return len(self._present) > 0
 
     def release(self) -> None:
-        """Let the workers go on."""
+        """Let the workers continue."""
         for i in self._present:
             self.signals.act_ready[i].release()
 
 
-def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = True, actions_first: bool = True) -> None:
+def serve(agent: Agent, groups: Sequence[Group], n_steps: int, overlap: bool = True, actions_first: bool = True) -> None:
     """Act for `groups` in turn, `n_steps` times each, and take in what the last actions led to.
 
     Args:
@@ -78,7 +77,7 @@ def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = Tru
             turn_to(agent, group.number)
             group.actor.request(t)
             if t == n_steps:
-                group.release()  # There are no more actions; workers go on with what they do after a batch.
+                group.release()  # No more actions: the workers finish their batch.
                 continue
             group.actor.act(t, agent_info_too=not actions_first)
             if overlap:
@@ -91,42 +90,22 @@ def serve(agent: Any, groups: Sequence[Group], n_steps: int, overlap: bool = Tru
             return
 
 
-def turn_to(agent: Any, number: int) -> None:
-    """Have an agent with a pair of recurrent states use the one of the group of this number."""
+def turn_to(agent: Agent, number: int) -> None:
+    """Let an agent with a pair of recurrent states use that of the group with this number."""
     if agent.recurrent and agent.alternating and agent.get_alt() != number:
         agent.toggle_alt()
 
 
 class ActionServer:
-    """Serves actions to the workers of a sampler: one group of them.
+    """Serves actions to the workers of a sampler, all of them in one group; see `GpuSamplerBase.serve_actions`.
 
-    Combined with a class that has ``agent``, ``batch_spec``, ``eval_max_T``, ``training_groups()``, ``evaluation_groups()``,
-    ``server_threads`` and ``workers_read_agent_info``, such as `GpuSamplerBase`.
+    Attributes:
+        n_groups: groups of workers that are served in turn.
+        overlap: whether a group may step its environments while the other one still does.
     """
 
     n_groups = 1
     overlap = True
-
-    def serve_actions(self, itr: int) -> None:
-        """Act for the workers through one batch, recording what the agent does in the batch."""
-        self._serve(self.training_groups(), self.batch_spec.T, itr, f"batch {itr}")
-
-    def serve_actions_evaluation(self, itr: int) -> None:
-        """Act for the workers until all of them have played their episodes."""
-        self._serve(self.evaluation_groups(), self.eval_max_T, itr, f"the evaluation at iteration {itr}")
-
-    def _serve(self, groups: Sequence[Group], n_steps: int, itr: int, what: str) -> None:
-        with torch_threads(self.server_threads), outputs_on_device(self.agent):
-            try:
-                groups[0].actor.set_mode(itr)  # For all of them: it is the same agent.
-                for group in groups:
-                    group.actor.prepare()
-                serve(self.agent, groups, n_steps, self.overlap, actions_first=not self.workers_read_agent_info)
-            except WorkerError:
-                raise
-            except Exception as error:
-                describe_failure(error, f"This was in the action server, during {what}.")
-                raise
 
 
 class AlternatingActionServer(ActionServer):
@@ -135,16 +114,15 @@ class AlternatingActionServer(ActionServer):
     n_groups = 2
 
 
-class NoOverlapAlternatingActionServer(ActionServer):
+class NoOverlapAlternatingActionServer(AlternatingActionServer):
     """Two groups that take turns: the actions of one are held back until the other has stepped its environments."""
 
-    n_groups = 2
     overlap = False
 
 
 @contextmanager
-def outputs_on_device(agent: Any):
-    """Have the agent leave what it returns on its device for a while, for the actors to copy: actions first."""
+def outputs_on_device(agent: Agent) -> Iterator[None]:
+    """Inside this context the agent leaves what it returns on its device. Actors copy it from there: actions first."""
     before, agent.acts_on_device = agent.acts_on_device, True
     try:
         yield

@@ -6,15 +6,15 @@ from typing import Any
 
 from rlpyt.samplers.parallel.gpu.action_server import AlternatingActionServer, NoOverlapAlternatingActionServer
 from rlpyt.samplers.parallel.gpu.sampler import GpuSamplerBase
+from rlpyt.types import Agent
 
 
 class AlternatingSamplerBase(GpuSamplerBase):
     """Steps one half of the environments while the agent acts for the other half.
 
-    This hides the time that the agent takes, or that environments take, whichever is less; the agent is called twice as often, with half
-    the batch. There are twice as many workers as usual, which may share processors in pairs: for each entry of
-    ``affinity["workers_cpus"]`` one in each group; or, if ``affinity["alternating"]`` says that the list is for both groups already, one
-    for each entry, the first half of the list in the first group.
+    This hides the time of the agent, or that of the environments, whichever is less. The agent is called twice as often, with half the
+    batch. Each entry of ``affinity["workers_cpus"]`` stands for two workers, one in each group, which share its processors. With
+    ``affinity["alternating"]`` the list is for both groups, and its first half for the first group.
 
     A recurrent agent must be made for it (with `AlternatingRecurrentAgentMixin`); a feed-forward one need not.
     """
@@ -26,11 +26,11 @@ class AlternatingSamplerBase(GpuSamplerBase):
         if self.batch_B % 2:
             raise ValueError(f"batch_B={self.batch_B} must be even: the alternating sampler steps two groups of environments in turn.")
 
-    def initialize(self, agent: Any, *args: Any, **kwargs: Any) -> dict:
+    def initialize(self, agent: Agent, *args: Any, **kwargs: Any) -> dict:
         """Like the base class, for an agent that is made for alternating, or has no recurrent state.
 
         Raises:
-            ValueError: the number of workers is odd, or the agent has but one recurrent state.
+            ValueError: the number of workers is odd, or the agent has only one recurrent state.
         """
         return super().initialize(agent, *args, **kwargs)
 

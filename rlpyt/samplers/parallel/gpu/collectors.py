@@ -11,7 +11,7 @@ class GpuResetCollector(TrainingCollector):
 
 
 class GpuWaitResetCollector(TrainingCollector):
-    """Resets environments between batches; until then, those whose episode has ended stand still. See `CpuWaitResetCollector`."""
+    """Resets environments between batches; until then, those whose episode has ended are idle. See `CpuWaitResetCollector`."""
 
     gpu = True
     mid_batch_reset = False

@@ -9,20 +9,22 @@ import torch
 
 from rlpyt.samplers.actors import BatchActor, EvalActor
 from rlpyt.samplers.buffer import build_step_buffer
-from rlpyt.samplers.collections import StepBuffer
 from rlpyt.samplers.episodes import has_own_step
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
-from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group, turn_to
+from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group, outputs_on_device, serve, turn_to
 from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector
 from rlpyt.samplers.signals import GroupSignals, Semaphore
+from rlpyt.samplers.workers import WorkerError, describe_failure
+from rlpyt.types import StepBuffer
 from rlpyt.utils.buffer import PinnedMemory
+from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.processors import allowed_cpus
 
 __all__ = ["GpuSampler", "GpuSamplerBase", "StepBuffer", "build_step_buffer"]
 
 
 class GpuSamplerBase(ParallelSamplerBase):
-    """Combined with an action server, which decides how many groups of workers there are.
+    """Combined with an `ActionServer`, which says how many groups of workers take turns.
 
     Workers write observations, rewards and the like straight into the batch in shared memory, where the agent reads them; the agent
     writes its actions and agent_info there. What the agent sees as previous action and reward at the beginning of a batch, and all of an
@@ -33,9 +35,31 @@ class GpuSamplerBase(ParallelSamplerBase):
     """
 
     gpu = True
+    overlap = True  # See `ActionServer`.
 
     def __init__(self, *args: Any, CollectorCls: Any = GpuResetCollector, eval_CollectorCls: Any = GpuEvalCollector, **kwargs: Any) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
+
+    def serve_actions(self, itr: int) -> None:
+        """Act for the workers through one batch, recording what the agent does in the batch."""
+        self._serve(self.training_groups(), self.batch_spec.T, itr, f"batch {itr}")
+
+    def serve_actions_evaluation(self, itr: int) -> None:
+        """Act for the workers until all of them have played their episodes."""
+        self._serve(self.evaluation_groups(), self.eval_max_T, itr, f"the evaluation at iteration {itr}")
+
+    def _serve(self, groups: list[Group], n_steps: int, itr: int, what: str) -> None:
+        with torch_threads(self.server_threads), outputs_on_device(self.agent):
+            try:
+                groups[0].actor.set_mode(itr)  # For all of them: it is the same agent.
+                for group in groups:
+                    group.actor.prepare()
+                serve(self.agent, groups, n_steps, self.overlap, actions_first=not self.workers_read_agent_info)
+            except WorkerError:
+                raise
+            except Exception as error:
+                describe_failure(error, f"This was in the action server, during {what}.")
+                raise
 
     def training_groups(self) -> list[Group]:
         """Return the groups of workers, for one batch."""
@@ -75,7 +99,7 @@ class GpuSamplerBase(ParallelSamplerBase):
 
     @property
     def workers_read_agent_info(self) -> bool:
-        """Whether the TrajInfo class wants to be told about every step, agent_info included."""
+        """Whether the TrajInfo class sees every step with its agent_info."""
         return has_own_step(self.TrajInfoCls)
 
     @property
@@ -84,7 +108,7 @@ class GpuSamplerBase(ParallelSamplerBase):
         given = self._affinity.get("master_torch_threads")
         if given:
             return given
-        # Not those of workers that wait: they want them at once, when torch's threads still spin, waiting for more work.
+        # Not those of waiting workers, which need them at once, while torch's threads still spin for more work.
         n_free = len(allowed_cpus()) - len(self._pool.processes)
         return max(1, min(n_free, torch.get_num_threads()))
 
@@ -110,21 +134,21 @@ class GpuSamplerBase(ParallelSamplerBase):
             return pool.receive()
 
     def _forget(self, b: int) -> None:
-        """Have the agent forget the past of environment `b` of this sampler."""
+        """Reset the agent's state for environment `b` of this sampler."""
         for number, columns in enumerate(self._group_columns(self.batch_spec.B)):
             if b in columns:
                 turn_to(self.agent, number)
                 self.agent.reset_one(idx=b - columns.start)
 
     def _agent_ready(self) -> None:
-        """Have the agent act for all environments in this process."""
+        """Prepare the agent to act for all environments in this process."""
         self.agent.collector_initialize(global_B=self._global_B, env_ranks=self._env_ranks)
 
     def _common_kwargs(self, affinity: dict) -> dict:
         return {**super()._common_kwargs(affinity), "agent": None, "examples": None}
 
     def _workers_kwargs(self, cpus: list) -> list[dict]:
-        """Extend each worker's share by its signals and its part of the step buffers."""
+        """Add the signals of each worker, and its part of the step buffers."""
         n_workers, B = len(cpus), self.batch_spec.B
         examples = self._examples
         if not self.workers_read_agent_info:
@@ -146,7 +170,7 @@ class GpuSamplerBase(ParallelSamplerBase):
         return workers_kwargs
 
     def _on_failure(self) -> Callable[[], None]:
-        """Extend the base class's by releasing workers that wait for actions."""
+        """Also release workers that wait for actions."""
         stop, signals = super()._on_failure(), self._signals
 
         def abandon():

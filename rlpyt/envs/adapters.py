@@ -1,0 +1,406 @@
+"""The three kinds of environments, and the way from each to the others.
+
+=========================================  ===================================================  ================================
+kind                                       ``step`` returns                                     becomes another kind by
+=========================================  ===================================================  ================================
+`rlpyt.envs.environment.Environment`       an ``EnvStep`` with its `rlpyt.envs.specs.StepType`  `as_gymnasium`, `as_rlpyt`
+gymnasium's ``Env``                        five values                                          `as_environment`, `as_rlpyt`
+`rlpyt.envs.base.Env`, what samplers step  ``EnvStep`` namedtuple                               `as_environment`, `as_gymnasium`
+=========================================  ===================================================  ================================
+
+Samplers turn the first two kinds into the third.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+
+from rlpyt.envs.base import Env, horizon_of, is_rlpyt
+from rlpyt.envs.environment import Environment, Wrapper
+from rlpyt.envs.gym import GymEnvWrapper, _accepts
+from rlpyt.envs.gym_env import GymEnv
+from rlpyt.envs.specs import EnvSpec, EnvStep, StepType, checked_reset, checked_step
+from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
+from rlpyt.utils.seed import seed_env
+
+
+def is_gym(env: Any) -> bool:
+    """Say whether `env` is an environment of gymnasium, or looks like one (as those of classic gym do)."""
+    if isinstance(env, gymnasium.Env):
+        return True
+    parts = ("reset", "step", "action_space", "observation_space")
+    return not isinstance(env, (type, Environment)) and not is_rlpyt(env) and all(hasattr(env, part) for part in parts)
+
+
+def is_env(env: Any) -> bool:
+    """Say whether `env` is an environment of any kind."""
+    return not isinstance(env, type) and (isinstance(env, Environment) or is_rlpyt(env) or is_gym(env))
+
+
+def as_environment(env: Any, auto_reset: bool = False) -> Environment:
+    """Return `env` as an `Environment`.
+
+    Args:
+        env: the environment, of any kind.
+        auto_reset: let a `step` after the last one of an episode reset the environment, without regard to the action, instead of raising
+            (see `AutoReset`).
+
+    An environment of gymnasium becomes a `rlpyt.envs.gym_env.GymEnv`. Every ``done`` of an rlpyt environment ends an episode. Where its
+    ``traj_done`` says that the trajectory continues, as when a life is lost, the next `Environment.reset` does not reset the game.
+
+    Raises:
+        TypeError: it is no environment.
+    """
+    if auto_reset:
+        return AutoReset(as_environment(env))
+    if isinstance(env, Environment):
+        return env
+    if isinstance(env, (EnvironmentAsGymnasium, EnvironmentAsRlpyt)):
+        return env.environment
+    if is_rlpyt(env):
+        return RlpytAsEnvironment(env)
+    if isinstance(env, gymnasium.Env):
+        return GymEnv(env)
+    if is_gym(env):
+        return RlpytAsEnvironment(GymEnvWrapper(env))
+    raise _no_env(env)
+
+
+def as_gymnasium(env: Any) -> gymnasium.Env:
+    """Return `env` as an environment of gymnasium: ``reset`` returns the information on the episode as its info.
+
+    Raises:
+        TypeError: it is no environment.
+    """
+    return env if isinstance(env, gymnasium.Env) else EnvironmentAsGymnasium(as_environment(env))
+
+
+def as_rlpyt(env: Any) -> Env:
+    """Return `env` as an environment that samplers step. Samplers do this with everything that ``EnvCls`` makes.
+
+    `rlpyt.envs.gym.GymEnvWrapper` wraps an `Environment`, or one of gymnasium. It leaves out what is not a number in env_info.
+
+    Raises:
+        TypeError: it is no environment.
+    """
+    if is_rlpyt(env):
+        return env
+    if isinstance(env, RlpytAsEnvironment):
+        return env.env
+    if isinstance(env, EnvironmentAsGymnasium):
+        return EnvironmentAsRlpyt(env.environment)
+    if isinstance(env, Environment):
+        return EnvironmentAsRlpyt(env)
+    if is_gym(env):
+        return GymEnvWrapper(env)
+    raise _no_env(env)
+
+
+def seeds_itself(env: Any) -> bool:
+    """Return whether an environment has a way of its own to be seeded, and not only that of its base class, which seeds the spaces."""
+    inner = getattr(env, "unwrapped", env)
+    if isinstance(inner, gymnasium.Env):
+        return _accepts(inner.reset, "seed")
+    return getattr(type(inner), "seed", None) not in (None, Env.seed, Environment.seed, Wrapper.seed)
+
+
+def original(env: Any) -> Any:
+    """Return the environment that `as_rlpyt` made `env` from, where it is known; else `env` itself."""
+    if isinstance(env, EnvironmentAsRlpyt):
+        return env.environment
+    return env.env if type(env) is GymEnvWrapper else env
+
+
+def _no_env(env: Any) -> TypeError:
+    return TypeError(f"{env!r} is no environment: expected an rlpyt.episodes.Environment, a gymnasium.Env, or an rlpyt.envs.base.Env.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Environment to the others
+# ---------------------------------------------------------------------------------------------------------------------
+class EnvironmentAsGymnasium(gymnasium.Env):
+    """An `Environment` with the interface of gymnasium.
+
+    ``reset(seed=...)`` seeds the environment (see `rlpyt.utils.seed.seed_env`) and returns the information on the episode as its info.
+
+    Args:
+        env: the environment.
+
+    Attributes:
+        environment: the same.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env  # By this name it is found where the state of an environment is looked for.
+        self.action_space, self.observation_space = env.action_space, env.observation_space
+        self.metadata = {"render_modes": list(env.render_modes)}
+        limit = env.spec.max_episode_length
+        self.spec = GymnasiumSpec(
+            id=f"rlpyt/{type(env.unwrapped).__name__}-v0",
+            entry_point=_Copies(env),
+            max_episode_steps=int(limit) if limit and np.isfinite(limit) else None,
+            disable_env_checker=True,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.env, name)
+
+    @property
+    def environment(self) -> Environment:
+        """The environment itself."""
+        return self.env
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        """Begin a new episode; return the observation and the information on the episode."""
+        super().reset(seed=seed)
+        if seed is not None:
+            seed_env(self.env, seed)
+        return checked_reset(self.env.reset(), self.env)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        """Return ``(observation, reward, terminated, truncated, env_info)``."""
+        env_step = checked_step(self.env.step(action), self.env, needs_reward=False)
+        step_type = env_step.step_type
+        terminated, truncated = step_type == StepType.TERMINAL, step_type == StepType.TIMEOUT
+        return env_step.observation, env_step.reward, terminated, truncated, env_step.env_info
+
+    def render(self) -> Any:
+        """Render a picture, or in the first of the modes if there is none of pictures."""
+        modes = self.env.render_modes
+        return self.env.render("rgb_array" if "rgb_array" in modes else modes[0])
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+class _Copies:
+    """What ``gymnasium.make`` finds in the specification of an environment: makes copies of it."""
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+
+    def __call__(self, **kwargs: Any) -> EnvironmentAsGymnasium:
+        env = copy.deepcopy(self.env)
+        seed_env(env, None)
+        return EnvironmentAsGymnasium(env)
+
+    def __deepcopy__(self, memo: dict) -> _Copies:
+        """Return the same: gymnasium copies specifications whenever a wrapper is asked for its own."""
+        return self
+
+
+class EnvironmentAsRlpyt(GymEnvWrapper):
+    """An `Environment` with the interface of rlpyt.
+
+    Args:
+        env: the environment.
+
+    Attributes:
+        environment: the same.
+    """
+
+    _left_out = ("task_name",)  # Text, of which `task_id` is the number.
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(EnvironmentAsGymnasium(env))
+
+    @property
+    def environment(self) -> Environment:
+        """The environment itself."""
+        return self.env.env
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The others to Environment
+# ---------------------------------------------------------------------------------------------------------------------
+class RlpytAsEnvironment(Environment):
+    """An rlpyt environment with the interface of an `Environment`: structures are dictionaries here, spaces are gymnasium's.
+
+    Every ``done`` ends an episode. Where ``env_info.traj_done`` says that the trajectory goes on, `reset` goes on from there instead of
+    resetting the environment, just as samplers do. Where it says without ``done`` that the trajectory ends, the episode times out.
+
+    Args:
+        env: the rlpyt environment.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self._action_space, self._observation_space = gymnasium_space(env.action_space), gymnasium_space(env.observation_space)
+        self._spec = EnvSpec(
+            observation_space=self._observation_space,
+            action_space=self._action_space,
+            max_episode_length=horizon_of(env),
+        )
+        self._null_action = env.action_space.null_value()
+        self._n_steps: int | None = None  # In this episode; None where there is none.
+        self._goes_on_from: Any = None  # The observation, where an episode has ended but the trajectory has not.
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.env, name)
+
+    @property
+    def action_space(self) -> gymnasium.Space:
+        """The space of actions."""
+        return self._action_space
+
+    @property
+    def observation_space(self) -> gymnasium.Space:
+        """The space of observations."""
+        return self._observation_space
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Both spaces, and the largest number of steps in an episode."""
+        return self._spec
+
+    @property
+    def unwrapped(self) -> Any:
+        """The innermost environment."""
+        return getattr(self.env, "unwrapped", self.env)
+
+    @property
+    def render_modes(self) -> list[str]:
+        """``rgb_array`` if the environment has a method ``render``."""
+        return ["rgb_array"] if hasattr(self.env, "render") else []
+
+    def reset(self) -> tuple[Any, dict]:
+        """Begin a new episode; return its observation, and nothing to tell about it."""
+        self._n_steps = 0
+        observation, self._goes_on_from = self._goes_on_from, None
+        return (to_dict(self.env.reset()) if observation is None else observation), {}
+
+    def step(self, action: Any) -> EnvStep:
+        """Take one step."""
+        if self._n_steps is None:
+            raise RuntimeError("reset() must be called before step(): no episode has begun, or it has ended.")
+        observation, reward, done, env_info = self.env.step(from_dict(action, self._null_action))
+        observation = to_dict(observation)  # A copy: environments may reuse their memory.
+        done, traj_done = bool(done), bool(getattr(env_info, "traj_done", done))
+        timeout = bool(getattr(env_info, "timeout", False)) if done else traj_done
+        self._n_steps += 1
+        step_type = StepType.from_flags(first=self._n_steps == 1, terminated=done and not timeout, truncated=timeout)
+        if done or traj_done:
+            self._n_steps = None
+            self._goes_on_from = None if traj_done else observation
+        return EnvStep(
+            env_spec=self._spec,
+            action=action,
+            reward=float(reward),
+            observation=observation,
+            env_info={} if env_info is None else to_dict(env_info),
+            step_type=step_type,
+        )
+
+    def seed(self, seed: int) -> None:
+        """Seed the spaces and the environment."""
+        super().seed(seed)
+        self._goes_on_from = None
+        if hasattr(self.env, "seed"):
+            self.env.seed(seed)
+
+    def get_state(self) -> dict:
+        """Return the state of the rlpyt environment, and how far the episode is; plain data.
+
+        Raises:
+            NotPlain: it cannot be told.
+        """
+        if not (hasattr(self.env, "get_state") and hasattr(self.env, "set_state")):
+            raise NotPlain(f"{type(self.env).__name__} has no methods get_state and set_state.")
+        return dict(env=self.env.get_state(), n_steps=self._n_steps, goes_on_from=to_plain(self._goes_on_from))
+
+    def set_state(self, state: dict) -> None:
+        """Go on from what `get_state` returned."""
+        check_form(state, dict(env=object, n_steps=(int, type(None)), goes_on_from=object), "The state of the environment")
+        self.env.set_state(state["env"])
+        self._n_steps, self._goes_on_from = state["n_steps"], from_plain(state["goes_on_from"], "goes_on_from")
+
+    def __del__(self) -> None:
+        """Leave the environment alone: it may be in use elsewhere."""
+
+    def render(self, mode: str) -> Any:
+        """Render the environment."""
+        self._validate_render_mode(mode)
+        return self.env.render()
+
+    def visualize(self) -> None:
+        """Have the environment show itself, if it can."""
+        raise NotImplementedError(f"{type(self.env).__name__} cannot open a window; `python -m rlpyt video` records what an agent does.")
+
+    def close(self) -> None:
+        """Close the environment."""
+        if hasattr(self.env, "close"):
+            self.env.close()
+
+
+class AutoReset(Wrapper):
+    """Begins a new episode by itself: a `step` after the last one of an episode resets, ignoring the action.
+
+    It returns an ``EnvStep`` of type FIRST with the new observation, whose action and reward are None; the step after it is a MID one.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env)
+        self._over = self._has_first = False
+
+    def reset(self) -> tuple[Any, dict]:
+        """Begin a new episode; return the observation, and information on the episode."""
+        self._over = self._has_first = False
+        return self.env.reset()
+
+    def step(self, action: Any) -> EnvStep:
+        """Take a step, or begin a new episode."""
+        if self._over:
+            observation, _ = self.reset()
+            self._has_first = True
+            return EnvStep(self.spec, action=None, reward=None, observation=observation, env_info={}, step_type=StepType.FIRST)
+        env_step = self.env.step(action)
+        self._over = env_step.step_type in (StepType.TERMINAL, StepType.TIMEOUT)
+        if self._has_first and env_step.step_type == StepType.FIRST:
+            env_step.step_type = StepType.MID
+        return env_step
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Spaces and structures
+# ---------------------------------------------------------------------------------------------------------------------
+def gymnasium_space(space: Any) -> gymnasium.Space:
+    """Return the space of gymnasium that has the elements of an rlpyt space, in its rlpyt form; structures are a ``Dict``."""
+    if hasattr(space, "names"):
+        return spaces.Dict({name: gymnasium_space(part) for name, part in zip(space.names, space.spaces)})
+    dtype, shape = np.dtype(space.dtype), tuple(space.shape)
+    if dtype.kind == "f":
+        return spaces.Box(np.broadcast_to(space.low, shape), np.broadcast_to(space.high, shape), shape, dtype.type)
+    if hasattr(space, "nvec"):
+        return spaces.MultiDiscrete(space.nvec, dtype=dtype.type)
+    if shape == () and hasattr(space, "n"):
+        return spaces.Discrete(int(space.n), start=int(np.min(getattr(space, "low", 0))))
+    if hasattr(space, "bounds"):  # An IntBox, whose upper bound is excluded.
+        return spaces.Box(space.low, space.high - 1, shape, dtype.type)
+    if hasattr(space, "low"):
+        return spaces.Box(np.broadcast_to(space.low, shape), np.broadcast_to(space.high, shape), shape, dtype.type)
+    return spaces.MultiBinary(shape)
+
+
+def to_dict(value: Any) -> Any:
+    """Return nested namedtuples as nested dictionaries of copies."""
+    if hasattr(value, "_fields"):
+        return {name: to_dict(part) for name, part in zip(value._fields, tuple(value))}
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def from_dict(value: Any, like: Any) -> Any:
+    """Return nested dictionaries as nested namedtuples of the types in `like`."""
+    if hasattr(like, "_fields"):
+        return like._make(from_dict(value[name], part) for name, part in zip(like._fields, tuple(like)))
+    return value

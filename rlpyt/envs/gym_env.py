@@ -1,0 +1,234 @@
+"""Environments of gymnasium as environments whose steps are whole records."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rlpyt.envs.base import as_flag, as_number
+from rlpyt.envs.environment import Environment
+from rlpyt.envs.gym import _accepts, infill_info, wrapper_chain
+from rlpyt.envs.specs import EnvSpec, EnvStep, StepType, checked_reset
+from rlpyt.utils.misc import attributes
+
+TIME_LIMIT_KEYS = ("TimeLimit.truncated", "GymEnv.TimeLimitTerminated")  # In every env_info; both say that the episode timed out.
+# What cannot be pickled, and is made anew when needed.
+_WINDOWS = ("viewer", "_viewers", "screen", "surf", "window", "window_surface", "clock")
+
+
+class GymEnv(Environment):
+    """An environment of gymnasium as an `Environment`.
+
+    An episode times out when gymnasium's environment says so (``truncated``), or after `max_episode_length` steps, unless it terminates
+    with that very step. env_info is the info of the step, which must have the same keys during an episode, and two more,
+    ``TimeLimit.truncated`` and ``GymEnv.TimeLimitTerminated`` (bool): both say whether the episode timed out.
+
+    Attributes that are not defined here are those of the environment.
+
+    Args:
+        env: the environment, or the name by which ``gymnasium.make`` makes it.
+        is_image: say that observations are images: then they must be uint8, of two or three dimensions.
+        max_episode_length: steps after which an episode times out. None is the limit that the environment has, from its specification or
+            its ``TimeLimit``; one that differs from it takes its place, with a warning.
+        info_example: keys and values to use in env_info wherever the environment gives none.
+        kwargs: of ``gymnasium.make``, where `env` is a name.
+
+    Raises:
+        ValueError: `env` is neither, or `max_episode_length` is less than 1.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env | str,
+        is_image: bool = False,
+        max_episode_length: int | None = None,
+        info_example: Mapping | None = None,
+        **kwargs: Any,
+    ) -> None:
+        made = isinstance(env, str)
+        if made:
+            from rlpyt.envs.gym import make_gym
+
+            env = make_gym(env, info_example=None, **kwargs)
+        elif not isinstance(env, gymnasium.Env):
+            raise ValueError(f"GymEnv can take env as either a string, or a gymnasium environment, but got {env!r} instead.")
+        elif kwargs:
+            raise ValueError(f"{sorted(kwargs)} are for gymnasium.make, which is not called for an environment that is there already.")
+        self.env = env
+        self._is_own = made
+        self._info_example = info_example
+        self._seed: int | None = None
+        self._n_steps: int | None = None  # In this episode; None where there is none.
+        self._keys: set | None = None  # Of the info dictionaries of this episode.
+        space = env.observation_space
+        if is_image and not (space.dtype == np.uint8 and len(space.shape) in (2, 3)):
+            raise ValueError(f"is_image=True needs observations of dtype uint8 and two or three dimensions, not those of {space}.")
+        self.is_image = is_image
+        self._size = None if space.shape is None else int(np.prod(space.shape))  # None for structures.
+        self._spec = EnvSpec(observation_space=space, action_space=env.action_space, max_episode_length=self._limit(max_episode_length))
+
+    def _limit(self, given: int | None) -> int | None:
+        """Return the largest number of steps in an episode, having told gymnasium's limit about it."""
+        limits = [layer for layer in wrapper_chain(self.env) if type(layer).__name__ == "TimeLimit"]
+        found = getattr(limits[0] if limits else self.env, "_max_episode_steps", None)
+        if found is None:
+            found = getattr(self.env.spec, "max_episode_steps", None)
+        if given is None or not np.isfinite(given):
+            return found
+        if found is not None and found != given:
+            warnings.warn(f"max_episode_length={given} takes the place of the environment's own limit of {found} steps.", stacklevel=3)
+        for layer in limits:
+            layer._max_episode_steps = int(given)
+        return int(given)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(f"attempted to get private attribute {name!r} of the environment that {type(self).__name__} wraps")
+        for layer in wrapper_chain(self.env):
+            if hasattr(layer, name):
+                return getattr(layer, name)
+        raise AttributeError(f"attribute {name!r} not found in {type(self).__name__}, nor in the environment it wraps")
+
+    @property
+    def action_space(self) -> gymnasium.Space:
+        """The space of actions."""
+        return self.env.action_space
+
+    @property
+    def observation_space(self) -> gymnasium.Space:
+        """The space of observations."""
+        return self.env.observation_space
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Both spaces, and the largest number of steps in an episode."""
+        return self._spec
+
+    @property
+    def unwrapped(self) -> gymnasium.Env:
+        """The innermost environment of gymnasium."""
+        return self.env.unwrapped
+
+    @property
+    def render_modes(self) -> list[str]:
+        """Those that the environment lists in its ``metadata``."""
+        return list(self.env.metadata.get("render_modes", []))
+
+    def reset(self) -> tuple[Any, dict]:
+        """Begin a new episode, with the seed of the last call of `seed` if there was one since.
+
+        Returns:
+            The observation, and nothing to tell about the episode: what gymnasium gives as info here may be of any form, and another one
+            each time.
+        """
+        seed, self._seed = self._seed, None
+        observation, _ = checked_reset(self.env.reset() if seed is None else self.env.reset(seed=seed), self.env)
+        self._check(observation)
+        self._n_steps, self._keys = 0, None
+        return observation, {}
+
+    def step(self, action: Any) -> EnvStep:
+        """Take one step.
+
+        Raises:
+            RuntimeError: there was no `reset` before; or observation or env_info are not of the form that they should have.
+        """
+        if self._n_steps is None:
+            raise RuntimeError("reset() must be called before step(): no episode has begun, or it has ended.")
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._check(observation)
+        self._n_steps += 1
+        limit = self._spec.max_episode_length
+        step_type = StepType.from_flags(
+            first=self._n_steps == 1,
+            terminated=as_flag(terminated, "terminated"),
+            truncated=as_flag(truncated, "truncated") or (limit is not None and self._n_steps >= limit),
+        )
+        if step_type in (StepType.TERMINAL, StepType.TIMEOUT):
+            self._n_steps = None
+        timeout = step_type == StepType.TIMEOUT
+        if self._info_example is not None:
+            info = infill_info(info, self._info_example)
+        env_info = {**info, **dict.fromkeys(TIME_LIMIT_KEYS, timeout)}
+        if self._keys is None:
+            self._keys = set(env_info)
+        elif self._keys != set(env_info):
+            raise RuntimeError(
+                f"GymEnv outputs inconsistent env_info keys. {sorted(map(str, self._keys ^ set(env_info)))} are not there at every step: "
+                "give info_example={key: value where there is none}."
+            )
+        return EnvStep(
+            env_spec=self._spec,
+            action=action,
+            reward=as_number(reward),
+            observation=observation,
+            env_info=env_info,
+            step_type=step_type,
+        )
+
+    def _check(self, observation: Any) -> None:
+        """Raise RuntimeError if the observation does not have as many elements as the space says."""
+        if self._size is not None and np.size(observation) != self._size:
+            raise RuntimeError(
+                f"The observation has {np.size(observation)} elements, shape {np.shape(observation)}; the observation space has "
+                f"{self._size}, shape {self.observation_space.shape}."
+            )
+
+    def seed(self, seed: int) -> None:
+        """Seed the spaces and, by ``reset(seed=seed)`` at the next reset or else its own ``seed``, the environment."""
+        super().seed(seed)
+        if all(_accepts(layer.reset, "seed") for layer in wrapper_chain(self.env)):
+            self._seed = seed
+        elif callable(own := getattr(self.env, "seed", None)):
+            own(seed)
+        else:
+            warnings.warn(
+                f"{self.env} has neither reset(seed=...) nor seed(): its randomness does not follow the run's seed.", stacklevel=2
+            )
+
+    def render(self, mode: str) -> Any:
+        """Return what gymnasium renders in `mode`, whatever mode the environment was made with."""
+        self._validate_render_mode(mode)
+        inner = self.env.unwrapped
+        made_with = inner.render_mode
+        inner.render_mode = mode
+        try:
+            return self.env.render()
+        finally:
+            inner.render_mode = made_with
+
+    def visualize(self) -> None:
+        """Open a window that shows the environment from now on."""
+        self._validate_render_mode("human")
+        self.env.unwrapped.render_mode = "human"  # It then renders by itself, at every step.
+        self.env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        if "env" in self.__dict__:
+            self.env.close()
+
+    def __del__(self) -> None:
+        """Close the environment if it was made here; one that was given may be in use elsewhere."""
+        if self.__dict__.get("_is_own"):
+            super().__del__()
+
+    def __getstate__(self) -> dict:
+        """Return what is pickled: windows are left out."""
+        return {**self.__dict__, "env": _without_windows(self.env)}
+
+
+def _without_windows(env: Any) -> Any:
+    """Return a shallow copy of an environment and its wrappers, with None in place of windows."""
+    twin = object.__new__(type(env))
+    twin.__dict__.update(attributes(env))
+    for name in _WINDOWS:
+        if name in vars(twin):
+            setattr(twin, name, None)
+    if "env" in vars(twin):
+        twin.env = _without_windows(twin.env)
+    return twin

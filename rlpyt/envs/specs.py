@@ -1,0 +1,360 @@
+"""What an environment takes and returns, and one step of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rlpyt.envs.base import horizon_of
+from rlpyt.utils.settings import has
+
+
+class StepType(IntEnum):
+    """Where in its episode a step is; the last one is either `TERMINAL` or `TIMEOUT`.
+
+    With a limit of 5 steps, an episode that terminates at step 4 is FIRST, MID, MID, TERMINAL; one that terminates at step 5 is
+    FIRST, MID, MID, MID, TERMINAL; and one that does not is FIRST, MID, MID, MID, TIMEOUT. An episode of a single step has no FIRST.
+    """
+
+    FIRST = 0
+    MID = 1
+    TERMINAL = 2
+    TIMEOUT = 3
+
+    @classmethod
+    def get_step_type(cls, step_cnt: int | None, max_episode_length: float | None, done: bool) -> StepType:
+        """Return the type of a step from its number and an environment's merged flag.
+
+        `done` does not tell termination from truncation, so at the limit it counts as truncation. Where both flags are known,
+        use `from_flags`.
+
+        Args:
+            step_cnt: number of the step in its episode, from 1.
+            max_episode_length: limit (env steps); None for no limit.
+            done: whether the environment says that the episode has ended.
+
+        Raises:
+            ValueError: `step_cnt` is None or less than 1.
+        """
+        if step_cnt is None or step_cnt < 1:
+            raise ValueError(f"step_cnt is {step_cnt}, but counts steps from 1. Call the environment's reset() before its first step().")
+        truncated = max_episode_length is not None and step_cnt >= max_episode_length
+        return cls.from_flags(step_cnt == 1, done and not truncated, truncated)
+
+    @classmethod
+    def from_flags(cls, first: Any, terminated: Any, truncated: Any) -> Any:
+        """Return the type of a step; a step that terminates the episode is `TERMINAL` even if it is truncated as well.
+
+        Args:
+            first, terminated, truncated: bools, or arrays of them that broadcast.
+
+        Returns:
+            A `StepType`, or for arrays a uint8 array.
+        """
+        if type(first) is type(terminated) is type(truncated) is bool:  # Of one step: environments ask at each one.
+            return cls.TERMINAL if terminated else cls.TIMEOUT if truncated else cls.FIRST if first else cls.MID
+        types = np.where(terminated, cls.TERMINAL, np.where(truncated, cls.TIMEOUT, np.where(first, cls.FIRST, cls.MID)))
+        return types.astype(np.uint8) if types.ndim else cls(int(types))
+
+
+STEP_TYPES = tuple(StepType)
+
+
+def checked_step(env_step: Any, env: Any, needs_reward: bool = True) -> EnvStep:
+    """Return what ``step(action)`` of an `Environment` has returned.
+
+    Args:
+        needs_reward: None is no reward. (Of a step that only resets it is one, see `rlpyt.envs.adapters.AutoReset`.)
+
+    Raises:
+        TypeError: it is no `EnvStep`, or has no reward.
+        ValueError: its type is no `StepType`.
+    """
+    try:
+        if env_step.step_type in STEP_TYPES and not (env_step.reward is None and needs_reward):
+            return env_step
+    except (AttributeError, ValueError):  # No step; an array, which cannot be compared.
+        pass
+    name = type(env).__name__
+    if not hasattr(env_step, "step_type"):
+        raise TypeError(f"{name}.step() must return an EnvStep, got {form_of(env_step)}.")
+    if env_step.reward is None and needs_reward:
+        raise TypeError(f"{name}.step(): reward: expected one number, got None.")
+    raise ValueError(f"{name}.step(): step_type: expected one of {', '.join(map(str, StepType))}, got {env_step.step_type!r}.")
+
+
+def checked_reset(result: Any, env: Any) -> tuple[Any, dict]:
+    """Return what ``reset()`` of an `Environment` has returned; TypeError if it is not an observation and a dictionary."""
+    if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[1], Mapping):
+        return result
+    raise TypeError(
+        f"{type(env).__name__}.reset() must return the first observation, and a dictionary of what there is to say about the episode "
+        f"(it may be empty), got {form_of(result)}."
+    )
+
+
+def checked_action(result: Any, policy: Any, method: str) -> tuple[Any, Any]:
+    """Return what a policy's method ("get_action" or "get_actions") has returned; TypeError if it is not an action and an info."""
+    if isinstance(result, (tuple, list)) and len(result) == 2:
+        info = result[1]
+        if type(info) is dict or info is None or isinstance(info, Mapping) or hasattr(info, "_fields"):
+            return result
+    raise TypeError(
+        f"{type(policy).__name__}.{method}() must return the action{method.removeprefix('get_action')}, and a dictionary of what else "
+        f"there is to say (it may be empty), got {form_of(result)}."
+    )
+
+
+def form_of(value: Any) -> str:
+    """Say what something is, without its contents, for messages."""
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        return f"a {type(value).__name__} of {len(value)} ({', '.join(form_of(part) for part in value[:8])}{', ...' * (len(value) > 8)})"
+    shape = getattr(value, "shape", None)
+    return "None" if value is None else type(value).__name__ + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Spaces
+# ---------------------------------------------------------------------------------------------------------------------
+def flat_dim(space: Any) -> int:
+    """Return how many numbers describe an element of `space` (of gymnasium or rlpyt); a discrete element counts as one-hot."""
+    if hasattr(space, "space"):  # A wrapped gymnasium space.
+        return flat_dim(space.space)
+    parts = getattr(space, "spaces", None)
+    if parts is not None:
+        return sum(flat_dim(part) for part in (parts.values() if hasattr(parts, "values") else parts))
+    if hasattr(space, "nvec"):
+        return int(np.sum(space.nvec))
+    n = getattr(space, "n", None)
+    return int(n) if space.shape == () and n is not None else prod(space.shape)
+
+
+def fits_space(space: Any, x: Any) -> bool:
+    """Return whether `x`, an array or a dictionary of them, has the form of an element of `space`, or is flat, whatever its values."""
+    if isinstance(x, dict):
+        parts = sub_spaces(space)
+        return set(parts) == set(x) and all(fits_space(parts[key], x[key]) for key in x)
+    if sub_spaces(space):
+        return np.ndim(x) > 0 and np.size(x) == flat_dim(space)
+    return np.shape(x) == tuple(space.shape) or (np.ndim(x) > 0 and np.size(x) == flat_dim(space))
+
+
+def contains(space: Any, x: Any) -> bool:
+    """Return whether `x`, an array or a dictionary of them, is an element of `space`."""
+    if isinstance(x, dict):
+        parts = sub_spaces(space)
+        return set(parts) == set(x) and all(contains(parts[key], x[key]) for key in x)
+    try:
+        return bool(space.contains(x))
+    except (TypeError, ValueError, AttributeError, AssertionError):
+        return False
+
+
+def sub_spaces(space: Any) -> dict:
+    """Return the spaces that `space` is made of, by name; empty for one that is made of none."""
+    parts = getattr(space, "spaces", None)
+    if parts is None:
+        return {}
+    if hasattr(parts, "items"):
+        return dict(parts.items())
+    return dict(zip(getattr(space, "names", [f"item_{i}" for i in range(len(parts))]), parts))
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Compare spaces (or parts of them) by value, also those of rlpyt, which compare by identity."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        return np.array_equal(a, b)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if type(a).__eq__ is object.__eq__ and hasattr(a, "__dict__") and not isinstance(a, (type, np.random.Generator)):
+        return vars(a).keys() == vars(b).keys() and all(_same(vars(a)[name], vars(b)[name]) for name in vars(a) if name != "_rng")
+    return bool(a == b)
+
+
+@dataclass(frozen=True, eq=False)
+class InOutSpec:
+    """The spaces that a primitive or a module takes from and returns into.
+
+    Attributes:
+        input_space, output_space: spaces, of gymnasium or rlpyt.
+    """
+
+    input_space: Any
+    output_space: Any
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(_same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(type(getattr(self, field.name)) for field in fields(self))))  # Most spaces have no hash.
+
+
+ENV_SPEC = has("an EnvSpec", "observation_space", "action_space")
+
+
+@dataclass(frozen=True, eq=False)
+class EnvSpec(InOutSpec):
+    """Spaces and time limit of an environment; immutable, and compared by value.
+
+    ``dataclasses.replace(spec, max_episode_length=100)`` is a spec with another limit.
+
+    Args:
+        observation_space, action_space: spaces, of gymnasium or rlpyt.
+        max_episode_length: the most steps of an episode (env steps); None for no limit.
+
+    Attributes:
+        input_space, output_space: the same spaces: of actions, and of observations.
+
+    Raises:
+        ValueError: `max_episode_length` is less than 1.
+    """
+
+    input_space: Any = field(init=False, repr=False)
+    output_space: Any = field(init=False, repr=False)
+    observation_space: Any
+    action_space: Any
+    max_episode_length: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_episode_length is not None and not self.max_episode_length >= 1:
+            raise ValueError(f"max_episode_length={self.max_episode_length!r} must be at least 1 step, or None for no limit.")
+        object.__setattr__(self, "input_space", self.action_space)
+        object.__setattr__(self, "output_space", self.observation_space)
+
+    @classmethod
+    def from_env(cls, env: Any) -> EnvSpec:
+        """Describe an environment of any kind.
+
+        Args:
+            env: an `Environment`, whose `spec` it is; or an environment of gymnasium or rlpyt.
+        """
+        if isinstance(getattr(env, "spec", None), EnvSpec):
+            return env.spec
+        limit = horizon_of(env)
+        if limit is None:
+            limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+        return cls(env.observation_space, env.action_space, limit)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Single steps
+# ---------------------------------------------------------------------------------------------------------------------
+def same_value(a: Any, b: Any) -> bool:
+    """Compare numbers, arrays, tensors, and nested dictionaries of them, by value; NaN equals NaN."""
+    if isinstance(a, dict) or isinstance(b, dict):
+        return isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys() and all(same_value(a[key], b[key]) for key in a)
+    if isinstance(a, (str, type(None), EnvSpec)) or isinstance(b, (str, type(None), EnvSpec)):
+        return a == b
+    a, b = np.asarray(a), np.asarray(b)
+    return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc" and b.dtype.kind in "fc")
+
+
+class _ComparedByValue:
+    """Equal if all fields of the dataclass are, arrays compared element by element."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(same_value(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+
+    __hash__ = None
+
+
+class _HasStepType:
+    """Questions about `step_type`."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the first step of its episode (and not also the last)."""
+        return self.step_type == StepType.FIRST
+
+    @property
+    def mid(self) -> bool:
+        """Whether this step is in the middle of its episode."""
+        return self.step_type == StepType.MID
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the episode terminated with this step."""
+        return self.step_type == StepType.TERMINAL
+
+    @property
+    def timeout(self) -> bool:
+        """Whether the episode was truncated with this step."""
+        return self.step_type == StepType.TIMEOUT
+
+    @property
+    def last(self) -> bool:
+        """Whether this is the last step of its episode."""
+        return self.terminal or self.timeout
+
+
+@dataclass(eq=False)
+class EnvStep(_HasStepType, _ComparedByValue):
+    """What an `Environment` returns for one action. Nothing is validated, nothing copied.
+
+    Attributes:
+        env_spec: `EnvSpec` of the environment.
+        action: what it was given.
+        reward: float.
+        observation: what it led to.
+        env_info: dictionary of whatever else the environment has to say.
+        step_type: `StepType`. The step after a reset is `FIRST`; resetting makes none.
+    """
+
+    env_spec: EnvSpec
+    action: Any
+    reward: float
+    observation: Any
+    env_info: dict
+    step_type: StepType
+
+
+@dataclass(frozen=True, eq=False)
+class TimeStep(_HasStepType, _ComparedByValue):
+    """One transition. Nothing is validated, nothing copied.
+
+    Attributes:
+        env_spec: `EnvSpec` of the environment.
+        episode_info: dictionary of what is the same during the whole episode.
+        observation: before the action.
+        action: what the environment was given.
+        reward: float.
+        next_observation: after the action.
+        env_info, agent_info: dictionaries of whatever else environment and agent have to say.
+        step_type: `StepType`.
+    """
+
+    env_spec: EnvSpec
+    episode_info: dict
+    observation: Any
+    action: Any
+    reward: float
+    next_observation: Any
+    env_info: dict
+    agent_info: dict
+    step_type: StepType
+
+    @classmethod
+    def from_env_step(cls, env_step: EnvStep, last_observation: Any, agent_info: dict, episode_info: dict | None = None) -> TimeStep:
+        """Make one from what an environment returned, the observation before, and what the agent and the reset had to say."""
+        return cls(
+            env_spec=env_step.env_spec,
+            episode_info={} if episode_info is None else episode_info,
+            observation=last_observation,
+            action=env_step.action,
+            reward=env_step.reward,
+            next_observation=env_step.observation,
+            env_info=env_step.env_info,
+            agent_info=agent_info,
+            step_type=env_step.step_type,
+        )

@@ -1,0 +1,235 @@
+"""Which tasks to train on next: lists of environment updates, for ``sampler.update_envs(task_sampler.sample(B))``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlpyt.envs.env_update import EnvUpdate, ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
+from rlpyt.utils.misc import takes_keyword
+from rlpyt.utils.seed import seed_env
+from rlpyt.utils.settings import checked, has, list_of, one_of
+
+RNG = has("a generator, such as numpy.random.default_rng()", "permutation", "integers")
+
+
+class TaskSampler:
+    """Draws tasks, as updates of environments.
+
+    Args:
+        rng: what it draws with; None is a generator of its own, seeded from numpy's global random state.
+    """
+
+    @checked(rng=RNG)
+    def __init__(self, rng: np.random.Generator | None = None) -> None:
+        self.rng = np.random.default_rng(np.random.randint(2**32, size=4, dtype=np.uint32)) if rng is None else rng
+
+    @property
+    def n_tasks(self) -> int | None:
+        """How many tasks there are; None if there is no end to them."""
+        return None
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
+        """Return `n_tasks` updates, one for each environment.
+
+        Args:
+            n_tasks: how many.
+            with_replacement: draw each independently of the others. Otherwise every task appears before any appears again.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define sample(n_tasks, with_replacement).")
+
+    def _draw(self, n: int, n_available: int, with_replacement: bool) -> list[int]:
+        """Return `n` numbers of tasks."""
+        if with_replacement:
+            return [int(i) for i in self.rng.integers(n_available, size=n)]
+        rounds = [self.rng.permutation(n_available) for _ in range(-(-n // n_available))]
+        return [int(i) for i in np.concatenate(rounds)[:n]] if rounds else []
+
+
+class ConstructEnvsSampler(TaskSampler):
+    """Each task is a constructor of its environment.
+
+    Args:
+        env_constructors: one per task, without arguments.
+        rng: see `TaskSampler`.
+    """
+
+    @checked(env_constructors=list_of("what makes environments", callable), rng=RNG)
+    def __init__(self, env_constructors: Sequence[Callable[[], Any]], rng: np.random.Generator | None = None) -> None:
+        super().__init__(rng)
+        self._env_constructors = list(_some(env_constructors, "env_constructors"))
+
+    @property
+    def n_tasks(self) -> int:
+        """How many constructors there are."""
+        return len(self._env_constructors)
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
+        """Return `n_tasks` updates; each makes a new environment."""
+        return [NewEnvUpdate(self._env_constructors[i]) for i in self._draw(n_tasks, self.n_tasks, with_replacement)]
+
+
+class SetTaskSampler(TaskSampler):
+    """Tasks come from ``env.sample_tasks(n)``, and environments of one class are told them by ``set_task(task)``.
+
+    Args:
+        env_constructor: the class.
+        env: an environment to draw tasks from; None makes one.
+        wrapper: see `SetTaskUpdate`: called with an environment of the class, and the task if it takes two arguments.
+        rng: see `TaskSampler`; given to ``sample_tasks`` if that has an argument `rng`.
+    """
+
+    @checked(rng=RNG)
+    def __init__(
+        self, env_constructor: type, *, env: Any = None, wrapper: Callable | None = None, rng: np.random.Generator | None = None
+    ) -> None:
+        super().__init__(rng)
+        self._env_constructor = env_constructor
+        self._env = env_constructor() if env is None else env
+        self._wrapper = wrapper
+
+    @property
+    def n_tasks(self) -> int | None:
+        """What the environment says, in ``num_tasks``; None if it says nothing."""
+        return getattr(self._env, "num_tasks", None)
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
+        """Return `n_tasks` updates; each sets a task."""
+        available = self.n_tasks
+        if available is None or (n_tasks <= available and not with_replacement):
+            tasks = self._sample_tasks(n_tasks)
+        else:
+            all_tasks = self._sample_tasks(available)
+            tasks = [all_tasks[i] for i in self._draw(n_tasks, available, with_replacement)]
+        return [SetTaskUpdate(self._env_constructor, task, self._wrapper) for task in tasks]
+
+    def _sample_tasks(self, n: int) -> list:
+        sample_tasks = self._env.sample_tasks
+        return list(sample_tasks(n, rng=self.rng) if takes_keyword(sample_tasks, "rng") else sample_tasks(n))
+
+
+class EnvPoolSampler(TaskSampler):
+    """Each task is an environment of a pool, which is handed out as it is; each one at most once at a time.
+
+    Args:
+        envs: the pool.
+        rng: see `TaskSampler`.
+    """
+
+    @checked(envs=list_of("environments", lambda env: hasattr(env, "step")), rng=RNG)
+    def __init__(self, envs: Sequence[Any], rng: np.random.Generator | None = None) -> None:
+        super().__init__(rng)
+        self._envs = list(_some(envs, "envs"))
+
+    @property
+    def n_tasks(self) -> int:
+        """How many environments are in the pool."""
+        return len(self._envs)
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
+        """Return `n_tasks` updates; each is an environment of the pool.
+
+        Raises:
+            ValueError: `n_tasks` is more than there are, or `with_replacement`: an environment can be in one place only.
+        """
+        if n_tasks > len(self._envs):
+            raise ValueError(f"There are {len(self._envs)} environments in the pool, not {n_tasks}: see grow_pool().")
+        if with_replacement:
+            raise ValueError("EnvPoolSampler cannot sample with replacement: an environment can be in one place only.")
+        return [ExistingEnvUpdate(self._envs[i]) for i in self._draw(n_tasks, len(self._envs), False)]
+
+    def grow_pool(self, new_size: int) -> None:
+        """Enlarge the pool to `new_size` by copies of its environments, each with random numbers of its own.
+
+        Raises:
+            ValueError: that is less than there are.
+        """
+        if new_size < len(self._envs):
+            raise ValueError(f"The pool has {len(self._envs)} environments already: it cannot grow to {new_size}.")
+        for i in range(new_size - len(self._envs)):
+            env = copy.deepcopy(self._envs[i])
+            seed_env(env, int(self.rng.integers(2**31)))
+            self._envs.append(env)
+
+
+class MetaWorldTaskSampler(TaskSampler):
+    """Tasks of a benchmark of Meta-World: classes of environments with many variations each.
+
+    Every sample has equally many of each class.
+
+    Args:
+        benchmark: what ``metaworld.MT10()`` and the like return: has ``train_classes``, ``train_tasks``, ``test_classes``, ``test_tasks``.
+        kind: "train" or "test".
+        wrapper: called with an environment, and the task if it takes two arguments; returns it wrapped.
+        add_env_onehot: wrap each environment in a `TaskOnehotWrapper` that tells the class.
+        rng: see `TaskSampler`.
+    """
+
+    @checked(benchmark=has("a benchmark of Meta-World", "train_classes", "train_tasks"), kind=one_of("train", "test"), rng=RNG)
+    def __init__(
+        self,
+        benchmark: Any,
+        kind: str,
+        wrapper: Callable | None = None,
+        add_env_onehot: bool = False,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(rng)
+        self._classes = dict(getattr(benchmark, f"{kind}_classes"))
+        self._tasks = {name: [task for task in getattr(benchmark, f"{kind}_tasks") if task.env_name == name] for name in self._classes}
+        self._wrappers = {
+            name: _ClassWrapper(i, len(self._classes), wrapper, add_env_onehot) for i, name in enumerate(sorted(self._classes))
+        }
+        self._upcoming: dict[str, list] = {name: [] for name in self._classes}  # Tasks in the order in which they are to be drawn.
+
+    @property
+    def n_tasks(self) -> int:
+        """How many tasks there are in all classes together."""
+        return sum(map(len, self._tasks.values()))
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
+        """Return `n_tasks` updates, class by class.
+
+        Raises:
+            ValueError: `n_tasks` is not a multiple of the number of classes.
+        """
+        each, rest = divmod(n_tasks, len(self._classes))
+        if rest:
+            raise ValueError(f"n_tasks={n_tasks} must be a multiple of the {len(self._classes)} classes of environments.")
+        updates = []
+        for name in sorted(self._classes):
+            tasks = self._tasks[name]
+            upcoming = self._upcoming[name]
+            if with_replacement:
+                drawn = self._draw(each, len(tasks), True)
+            else:
+                while len(upcoming) < each:
+                    upcoming.extend(self._draw(len(tasks), len(tasks), False))
+                drawn, upcoming[:each] = upcoming[:each], []
+            updates += [SetTaskUpdate(self._classes[name], tasks[i], self._wrappers[name]) for i in drawn]
+        return updates
+
+
+class _ClassWrapper:
+    """What `MetaWorldTaskSampler` puts around environments of one class."""
+
+    def __init__(self, index: int, n_classes: int, wrapper: Callable | None, onehot: bool) -> None:
+        self.index, self.n_classes, self.wrapper, self.onehot = index, n_classes, wrapper, onehot
+
+    def __call__(self, env: Any, task: Any) -> Any:
+        from rlpyt.envs.env_update import _n_arguments
+        from rlpyt.envs.multitask import TaskNameWrapper, TaskOnehotWrapper
+
+        if self.wrapper is not None:
+            env = self.wrapper(env, task) if _n_arguments(self.wrapper) >= 2 else self.wrapper(env)
+        env = TaskNameWrapper(env, task_name=task.env_name, task_id=self.index)
+        return TaskOnehotWrapper(env, self.index, self.n_classes) if self.onehot else env
+
+
+def _some(items: Sequence, name: str) -> Sequence:
+    if not len(items):
+        raise ValueError(f"{name} is empty: there must be at least one task.")
+    return items

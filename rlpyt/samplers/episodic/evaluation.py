@@ -1,0 +1,133 @@
+"""Playing single episodes: one as a dictionary of arrays, or many as an `EpisodeBatch`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from rlpyt.envs.adapters import as_environment
+from rlpyt.envs.environment import Environment
+from rlpyt.envs.specs import StepType, checked_action, checked_reset, checked_step
+from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.trees import from_structure, stack
+from rlpyt.samplers.episodic.workers import as_policy, check_has
+from rlpyt.utils.settings import COUNT, Number, checked, has
+
+ENVIRONMENT = has("an environment", "reset", "step")
+
+
+@checked(env=ENVIRONMENT, max_episode_length=Number(1), speedup=Number(0, above=True, finite=True))
+def rollout(
+    env: Any,
+    agent: Any,
+    *,
+    max_episode_length: float | None = math.inf,
+    animated: bool = False,
+    speedup: float = 1,
+    deterministic: bool = False,
+) -> dict[str, Any]:
+    """Play one episode.
+
+    Args:
+        env: environment of any kind.
+        agent: policy, with ``get_action(observation)`` and ``reset()``; or an agent of rlpyt.
+        max_episode_length: env steps after which the episode is truncated; None, or infinity, for no limit.
+        animated: show the environment while it runs, about 20 steps per second.
+        speedup: so many times as fast.
+        deterministic: act by the ``mean`` in what the policy tells of its action, where there is one. An agent acts as when it is
+            evaluated, and by the means of Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
+
+    Returns:
+        ``observations`` and ``next_observations`` [T,...], ``actions`` [T,...], ``rewards`` [T], ``agent_infos`` and ``env_infos``
+        (dictionaries of arrays [T,...]), ``step_types`` [T] uint8, ``dones`` [T] bool (True where it terminated), and
+        ``episode_infos``, what is the same for the whole episode.
+
+    Raises:
+        ValueError: max_episode_length is less than 1. TypeError: the agent is no policy, or the environment is none.
+    """
+    env = as_environment(env)
+    with _playing(env, agent, deterministic) as policy:
+        return _rollout(env, policy, max_episode_length, deterministic, animated, speedup)
+
+
+@checked(env=ENVIRONMENT, max_episode_length=Number(1), num_eps=COUNT)
+def obtain_evaluation_episodes(
+    policy: Any, env: Any, max_episode_length: float | None = 1000, num_eps: int = 100, deterministic: bool = True
+) -> EpisodeBatch:
+    """Play episodes one after the other.
+
+    Args:
+        policy: with ``get_action(observation)`` and ``reset()``; or an agent of rlpyt.
+        env: environment of any kind.
+        max_episode_length: env steps after which an episode is truncated; None, or infinity, for no limit.
+        num_eps: number of episodes.
+        deterministic: act by the ``mean`` in what the policy tells of its action, where there is one. An agent acts as when it is
+            evaluated, and by the means of Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
+    """
+    env = as_environment(env)
+    with _playing(env, policy, deterministic) as playing:
+        return EpisodeBatch.from_list(env.spec, [_rollout(env, playing, max_episode_length, deterministic) for _ in range(num_eps)])
+
+
+@contextmanager
+def _playing(env: Any, agent: Any, deterministic: bool) -> Iterator[Any]:
+    """Inside this context the agent is a policy that is ready for the environment, and deterministic if that is asked for."""
+    policy = as_policy(agent)
+    check_has(policy, ["get_action", "reset"], "a rollout")
+    if hasattr(policy, "prepare"):
+        policy.prepare(env)
+    with policy.acting_deterministically() if deterministic and hasattr(policy, "acting_deterministically") else nullcontext():
+        yield policy
+
+
+def _rollout(
+    env: Environment,
+    policy: Any,
+    max_episode_length: float | None,
+    deterministic: bool,
+    animated: bool = False,
+    speedup: float = 1,
+) -> dict:
+    max_episode_length = math.inf if max_episode_length is None else max_episode_length
+    if not max_episode_length >= 1:
+        raise ValueError(f"max_episode_length={max_episode_length} must be at least 1 step.")
+    observation, episode_info = checked_reset(env.reset(), env)
+    policy.reset()
+    if animated:
+        env.visualize()
+    by_mean = deterministic and not hasattr(policy, "acting_deterministically")
+    observations, env_steps, agent_infos = [observation], [], []
+    while not (env_steps and env_steps[-1].last) and len(env_steps) < max_episode_length:
+        action, agent_info = checked_action(policy.get_action(observations[-1]), policy, "get_action")
+        agent_info = from_structure(agent_info)
+        if by_mean and "mean" in agent_info:
+            action = agent_info["mean"]
+        for_env = policy.for_envs(action) if hasattr(policy, "for_envs") else action
+        env_steps.append(checked_step(env.step(for_env), env))
+        if for_env is not action:
+            env_steps[-1].action = action  # What the policy has chosen.
+        observations.append(env_steps[-1].observation)
+        agent_infos.append(agent_info)
+        if hasattr(policy, "take_rewards"):
+            policy.take_rewards(np.array([env_steps[-1].reward], np.float32))
+        if animated:
+            time.sleep(0.05 / speedup)
+    step_types = np.array([step.step_type for step in env_steps], np.uint8)
+    if not env_steps[-1].last:
+        step_types[-1] = StepType.TIMEOUT
+    return dict(
+        episode_infos=episode_info,
+        observations=stack(observations[:-1], env.observation_space),
+        next_observations=stack(observations[1:], env.observation_space),
+        actions=stack([step.action for step in env_steps], env.action_space),
+        rewards=np.array([step.reward for step in env_steps], np.float64),
+        agent_infos=stack(agent_infos, name="agent_info"),
+        env_infos=stack([from_structure(step.env_info) for step in env_steps], name="env_info"),
+        step_types=step_types,
+        dones=step_types == StepType.TERMINAL,
+    )

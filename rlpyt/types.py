@@ -1,0 +1,225 @@
+"""What a sampler hands over: one batch of experience with leading dimensions ``[T,B]``, and one `TrajInfo` per finished episode."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rlpyt.utils.collections import AttrDict, namedarraytuple
+from rlpyt.utils.plain import from_plain, shown
+
+if TYPE_CHECKING:
+    import torch
+
+# What an agent is given for one step. It lives here, and not with the agents, so that environment workers need not import torch.
+AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "prev_reward"])
+
+# What goes to and fro between environments and agent in one step. With an action server it is in shared memory.
+#   observation  [B,...]  of the step to come
+#   action       [B,...]  in an evaluation the current action; in training the previous one, as the agent sees it
+#   reward, done [B]      what the action led to; in training the previous reward, as the agent sees it
+#   agent_info   [B,...]  in an evaluation whose TrajInfo class wants to be told about every step, else None
+StepBuffer = namedarraytuple("StepBuffer", ["observation", "action", "reward", "done", "agent_info"], defaults=(None,))
+
+# The batch. Optional fields are None in batches made by collectors that do not know them.
+#   final_observation     [K,B,...]  slot [k,b] is the observation that ended the k-th truncated episode of column b in this batch
+#   terminal_observation  [T,B,...]  the same for episodes that ended otherwise (with done or traj_done); only of samplers that were told
+#                         to keep these observations, which no algorithm needs, but whole episodes do
+Samples = namedarraytuple("Samples", ["agent", "env", "final_observation", "terminal_observation"], defaults=(None, None))
+
+#   action       [T,B,...]
+#   prev_action  [T,B,...]  view of the same [T+1,B] memory as action, one row earlier
+#   agent_info   [T,B,...]  whatever the agent returned besides the action
+AgentSamples = namedarraytuple("AgentSamples", ["action", "prev_action", "agent_info"])
+
+#   bootstrap_value  [1,B]  float32, V(next_observation[T-1]); meaningless where the last step is done
+#   timeout_value    [T,B]  float32, V(the observation that ended the episode) where env.timeout, else 0
+AgentSamplesBsv = namedarraytuple(
+    "AgentSamplesBsv", ["action", "prev_action", "agent_info", "bootstrap_value", "timeout_value"], defaults=(None,)
+)
+
+#   observation       [T,B,...]
+#   reward            [T,B]  float32
+#   prev_reward       [T,B]  view of the same [T+1,B] memory as reward, one row earlier
+#   done              [T,B]  bool, the episode (as the agent sees it) ended with this step: terminated or truncated
+#   env_info          [T,B,...]
+#   timeout           [T,B]  bool, the episode was truncated with this step; terminated = done & ~timeout
+#   next_observation  [T,B,...]  view of the same [T+1,B] memory as observation, one row later: the agent's next input, which
+#                     after an episode's end is the first observation of the next episode
+#   ends_recorded     [T,B]  bool, written by the collector: whether it fills the fields that `as_recorded` names, which a collector with a
+#                     loop of its own does not know; None where all fields that are not None are filled
+EnvSamples = namedarraytuple(
+    "EnvSamples",
+    ["observation", "reward", "prev_reward", "done", "env_info", "timeout", "next_observation", "ends_recorded"],
+    defaults=(None, None, None),
+)
+
+
+def as_recorded(samples: Any) -> Any:
+    """Return a batch with None for the fields that its collector has not filled.
+
+    A sampler allocates all fields of a batch. A collector with a loop of its own may not know those that say how episodes end: `timeout`,
+    `timeout_value`, `final_observation`, `terminal_observation`, and the last row of `next_observation`. Their memory then means nothing.
+    """
+    recorded = getattr(samples.env, "ends_recorded", None)
+    if recorded is None:
+        return samples
+    env = samples.env._replace(ends_recorded=None)
+    if recorded.all():
+        return samples._replace(env=env)
+    agent = samples.agent._replace(timeout_value=None) if "timeout_value" in samples.agent else samples.agent
+    env = env._replace(timeout=None, next_observation=None)
+    return samples._replace(agent=agent, env=env, final_observation=None, terminal_observation=None)
+
+
+class BatchSpec(namedtuple("BatchSpec", "T B")):
+    """Dimensions of a batch: `T` time steps of `B` environments.
+
+    `size` is the number of environment steps in it.
+    """
+
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        return self.T * self.B
+
+
+class TrajInfo(AttrDict):
+    """Statistics of one episode; fields whose names do not start with an underscore are logged.
+
+    Subclass it to log more. Where a sum over an entry of ``env_info`` is all that is needed, naming it in `env_info_sums` is enough (and
+    fast: collectors then sum over the batch when an episode ends); anything else goes into an overridden `step`, which is
+    called after every environment step.
+
+    Attributes:
+        env_info_sums: pairs ``(field, name of the env_info entry)``.
+        _discount: factor of `DiscountedReturn`; set on the class by the sampler.
+    """
+
+    _discount = 1.0
+    env_info_sums: tuple[tuple[str, str], ...] = ()
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.Length = 0
+        self.Return = 0.0
+        self.NonzeroRewards = 0
+        self.DiscountedReturn = 0.0
+        self._cur_discount = 1.0
+        for field, _ in self.env_info_sums:
+            self[field] = 0.0
+
+    def step(self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Any) -> None:
+        """Take in one environment step: `observation` and `action` are its inputs, the rest its outcome.
+
+        `agent_info` is None while environments are decorrelated.
+        """
+        self.Length += 1
+        self.Return += reward
+        self.NonzeroRewards += int(reward != 0)
+        self.DiscountedReturn += self._cur_discount * reward
+        self._cur_discount *= self._discount
+        for field, name in self.env_info_sums:
+            self[field] += getattr(env_info, name)
+
+    def terminate(self, observation: Any) -> TrajInfo:
+        """Return the finished object; `observation` is the one that ended the episode."""
+        return self
+
+
+class TaskTrajInfo(TrajInfo):
+    """Logs the return of each task besides: ``Task0Return``, ... for environments that say in ``env_info.task_id`` which task it is.
+
+    Those of `rlpyt.envs.multitask` do: `TaskOnehotWrapper`, `MultiEnvWrapper`, and `TaskNameWrapper` where it is given a `task_id`.
+
+    Subclass it to have names instead of numbers::
+
+        class MyTrajInfo(TaskTrajInfo):
+            task_names = ("reach", "push")  # TaskreachReturn, TaskpushReturn
+
+    Attributes:
+        task_names: the name of each task, by its number; tasks without one keep the number.
+    """
+
+    task_names: tuple[str, ...] = ()
+    env_info_sums = (("_task_ids", "task_id"),)  # The same at every step of an episode.
+
+    @property
+    def task_id(self) -> int:
+        """Number of the task."""
+        return round(self._task_ids / self.Length)
+
+    def terminate(self, observation: Any) -> TaskTrajInfo:
+        """Return the finished object, with the field of its task."""
+        task = self.task_id
+        name = self.task_names[task] if task < len(self.task_names) else task
+        self[f"Task{name}Return"] = self.Return
+        return self
+
+
+def info_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_info") -> TrajInfo:
+    """Return a TrajInfo with the fields that `to_plain` returned of one; ValueError if it is something else."""
+    fields = from_plain(plain, name)
+    if not isinstance(fields, dict):
+        raise ValueError(f"{name} is {shown(fields)}, and not the fields of a TrajInfo.")
+    for field in fields:
+        if not isinstance(field, str) or callable(getattr(TrajInfoCls, field, None)):
+            raise ValueError(f"{name} has {shown(field)}, which is no field of a TrajInfo.")  # But a method, say.
+    info = TrajInfoCls()
+    info.update(fields)
+    return info
+
+
+class Agent(Protocol):
+    """What a sampler asks of an agent. `rlpyt.agents.base.BaseAgent` implements it.
+
+    The sampler calls `initialize` first, before worker processes start, and `collector_initialize` in each process that acts. Then come
+    batches and evaluations. Each begins with `sample_mode` or `eval_mode`, and consists of `step` for all environments of the process, and
+    of `reset_one` for those whose episode has ended. `value` is called for agents of policy gradients only, which have it.
+
+    Attributes:
+        recurrent: the agent remembers steps of an episode.
+        alternating: a recurrent agent has two such memories, one for each half of the environments (`toggle_alt`). A sampler sets it for
+            agents that are not recurrent.
+        clip_actions: environments get the actions within the bounds of their space.
+        acts_on_device: `step` and `value` return tensors on the agent's device. The action server sets it, which copies them from there.
+        device: where the agent acts and is trained.
+    """
+
+    recurrent: bool
+    alternating: bool
+    clip_actions: bool
+    acts_on_device: bool
+    device: torch.device
+
+    def initialize(self, env_spaces: Any, share_memory: bool = False, **kwargs: Any) -> None:
+        """Make the models for the environment's spaces; with `share_memory`, worker processes see their parameters change."""
+
+    def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
+        """Prepare to act for the environments `env_ranks`, of `global_B` in the run."""
+
+    def sync_shared_memory(self) -> None:
+        """Copy the trained parameters to where worker processes read them, if that is elsewhere."""
+
+    def sample_mode(self, itr: int) -> None:
+        """Act for the batch `itr` from now on, and continue its episodes."""
+
+    def eval_mode(self, itr: int) -> None:
+        """Act for an evaluation at iteration `itr` from now on."""
+
+    def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
+        """Return ``(action, agent_info)`` for tensors ``[B,...]``: tensors too, without gradient."""
+
+    def reset(self) -> None:
+        """Forget the past of all environments."""
+
+    def reset_one(self, idx: int) -> None:
+        """Forget the past of environment `idx` of this process."""
+
+    def sampling_state(self) -> Any:
+        """Return what the agent remembers of its environments, for a checkpoint: plain data and tensors."""
+
+    def set_sampling_state(self, state: Any, example: Any) -> None:
+        """Continue from what `sampling_state` returned; `example` is a structure like agent_info."""

@@ -82,7 +82,7 @@ class SoftActorCritic(QpgAlgorithm):
         super().__init__(**settings)
 
     def update(self, batch: Any) -> tuple[Any, None]:
-        """Do a step of all optimizers on the losses of `batch`."""
+        """Take a step of all optimizers on the losses of `batch`."""
         with self.joint_q():
             losses, values = self.loss(batch)
         optimizers = [getattr(self, name) for name, loss in zip(self.optimizer_names, losses) if loss is not None]
@@ -97,7 +97,7 @@ class SoftActorCritic(QpgAlgorithm):
         return chain(self.agent.q1_parameters(), self.agent.q2_parameters())
 
     def loss(self, samples: Any) -> tuple[tuple, tuple]:
-        """Return losses in the order of `optimizer_names` (None where there is no optimizer), and values to log."""
+        """Return losses in the order of `optimizer_names` (None for an optimizer that is not needed), and values to log."""
         raise NotImplementedError
 
     def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: tuple, values: tuple) -> None:
@@ -112,13 +112,13 @@ class SoftActorCritic(QpgAlgorithm):
 
 
 class SAC(SoftActorCritic):
-    """Learns a policy that maximizes reward and entropy, with two Q-functions, and perhaps how much entropy counts.
+    """Learns a policy that maximizes reward and entropy, with two Q-functions, and optionally the weight α of entropy.
 
     Its settings are those of `SoftActorCritic`, and:
 
     Args:
-        fixed_alpha: α, how much entropy counts against reward; None to tune it.
-        target_entropy: of the policy, which α is tuned for; "auto" means minus the number of action components; None leaves α
+        fixed_alpha: α, the weight of entropy relative to reward; None to tune it.
+        target_entropy: entropy of the policy for which α is tuned; "auto" means minus the number of action components; None leaves α
             at 1, or at `fixed_alpha`.
 
     Attributes:
@@ -153,7 +153,7 @@ class SAC(SoftActorCritic):
         super().__init__(**settings)
 
     def make_optimizers(self) -> None:
-        """Assign the optimizers, and α: `alpha_optimizer` is None if it is not tuned."""
+        """Assign the optimizers and α; `alpha_optimizer` is None if α is not tuned."""
         agent, learning_rate = self.agent, self.learning_rate
         self.pi_optimizer = self.make_optimizer(agent.pi_parameters(), learning_rate)
         self.q1_optimizer = self.make_optimizer(agent.q1_parameters(), learning_rate)
@@ -167,7 +167,7 @@ class SAC(SoftActorCritic):
 
     @property
     def _alpha(self) -> torch.Tensor:
-        """α as it is now. Setting it changes an α that is not tuned."""
+        """The present α. Assigning it changes an α that is not tuned."""
         return self._log_alpha.detach().exp()
 
     @_alpha.setter
@@ -176,7 +176,7 @@ class SAC(SoftActorCritic):
             self._log_alpha = torch.as_tensor(alpha, device=self._log_alpha.device).log()
 
     def after_backward(self) -> None:
-        """Average the gradient of α over the processes that train together, as is done for the networks' elsewhere."""
+        """Average the gradient of α over the processes that train together. (Data-parallel models average theirs.)"""
         if self.alpha_optimizer is not None and self.world_size > 1:
             torch.distributed.all_reduce(self._log_alpha.grad)
             self._log_alpha.grad /= self.world_size
@@ -235,12 +235,12 @@ class SAC(SoftActorCritic):
         return dict(super().optim_state_dict(), log_alpha=self._log_alpha.detach().clone())
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `optim_state_dict` returned, α included if it is tuned; a fixed one stays what the settings say.
+        """Restore what `optim_state_dict` returned, with α if it is tuned; a fixed α stays as the settings say.
 
         Raises:
             ValueError: the state does not fit these settings.
         """
-        if self.target_entropy is None:  # In the original α has an optimizer that never makes a step.
+        if self.target_entropy is None:  # The original has an optimizer of α that never takes a step.
             state_dict = {**state_dict, "alpha_optimizer": None}
         super().load_optim_state_dict(state_dict)
         if self.alpha_optimizer is not None:
@@ -249,7 +249,7 @@ class SAC(SoftActorCritic):
 
 
 def _joined(values: list) -> Any:
-    """Return what was appended to a list, once or several times, as one tensor; None if nothing was."""
+    """Return the tensors of a list as one; None if it is empty."""
     if len(values) < 2:
         return values[0] if values else None
     return torch.cat([torch.as_tensor(value).reshape(-1) for value in values])

@@ -40,7 +40,7 @@ OptInfo = namedtuple(
 class SAC_V(SoftActorCritic):
     """Learns a policy that maximizes reward and entropy, with two Q-functions, and a value function with a target network.
 
-    How much entropy counts follows from `reward_scale`.
+    `reward_scale` sets the weight of reward relative to entropy.
 
     Its settings are those of `SoftActorCritic`, and:
 

@@ -17,23 +17,7 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FLAG, RATE, Kind, Number, checked, one_of
 from rlpyt.utils.tensor import mean_of_valid
 
-OptInfo = namedtuple(
-    "OptInfo",
-    [
-        "q1Loss",
-        "q2Loss",
-        "piLoss",
-        "q1GradNorm",
-        "q2GradNorm",
-        "piGradNorm",
-        "q1",
-        "q2",
-        "piMu",
-        "piLogStd",
-        "qMeanDiff",
-        "alpha",
-    ],
-)
+OptInfo = namedtuple("OptInfo", "q1Loss q2Loss piLoss q1GradNorm q2GradNorm piGradNorm q1 q2 piMu piLogStd qMeanDiff alpha")
 
 SamplesToBufferTl = SamplesToBuffer  # Samples with a field `timeout`.
 
@@ -44,7 +28,7 @@ class SoftActorCritic(QpgAlgorithm):
     """What both forms of SAC share.
 
     Subclasses declare:
-        clipped: how many optimizers, the first ones of `optimizer_names`, get clipped gradients.
+        clipped: number of networks. Their optimizers come first in `optimizer_names`, and their gradients are clipped.
 
     Its settings are those of `OffPolicyAlgorithm` and `QpgAlgorithm`, and:
 
@@ -102,7 +86,16 @@ class SoftActorCritic(QpgAlgorithm):
 
     def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: tuple, values: tuple) -> None:
         """Append what is logged of an update, tensors, to the lists in `opt_info`."""
-        raise NotImplementedError
+        q1, q2, *_ = values
+        logged = [loss.detach() for loss in losses[: self.clipped]] + [*grad_norms] + [value[::LOGGED_STRIDE] for value in values]
+        for field, value in zip(opt_info, [*logged, (q1 - q2).abs().mean()]):
+            field.append(value)
+
+    def make_optimizers(self) -> None:
+        """Assign the optimizers of the networks."""
+        for name in self.optimizer_names[: self.clipped]:
+            parameters = getattr(self.agent, name.replace("_optimizer", "_parameters"))()
+            setattr(self, name, self.make_optimizer(parameters, self.learning_rate))
 
     def get_action_prior(self, action: torch.Tensor) -> torch.Tensor | float:
         """Log-density [n] of the prior over actions [n,A], standard normal or uniform (up to a constant)."""
@@ -154,16 +147,14 @@ class SAC(SoftActorCritic):
 
     def make_optimizers(self) -> None:
         """Assign the optimizers and α; `alpha_optimizer` is None if α is not tuned."""
-        agent, learning_rate = self.agent, self.learning_rate
-        self.pi_optimizer = self.make_optimizer(agent.pi_parameters(), learning_rate)
-        self.q1_optimizer = self.make_optimizer(agent.q1_parameters(), learning_rate)
-        self.q2_optimizer = self.make_optimizer(agent.q2_parameters(), learning_rate)
+        super().make_optimizers()
+        agent = self.agent
         self.alpha_optimizer = None
         self._log_alpha = torch.full((), 1.0 if self.fixed_alpha is None else self.fixed_alpha, device=agent.device).log()
         if self.fixed_alpha is None and self.target_entropy is not None:
             auto = self.target_entropy == "auto"
             self._target_entropy = -float(np.prod(agent.env_spaces.action.shape)) if auto else float(self.target_entropy)
-            self.alpha_optimizer = self.make_optimizer([self._log_alpha.requires_grad_()], learning_rate)
+            self.alpha_optimizer = self.make_optimizer([self._log_alpha.requires_grad_()], self.learning_rate)
 
     @property
     def _alpha(self) -> torch.Tensor:
@@ -224,11 +215,9 @@ class SAC(SoftActorCritic):
         return (q1_loss, q2_loss, pi_loss, alpha_loss), tuple(value.detach() for value in values)
 
     def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
-        """Append what is logged of an update, tensors, to the lists in `opt_info`."""
-        q1, q2, *_ = values
-        logged = [loss.detach() for loss in losses[:3]] + [*grad_norms] + [value[::LOGGED_STRIDE] for value in values]
-        for field, value in zip(opt_info, [*logged, (q1 - q2).abs().mean(), self._alpha], strict=True):
-            field.append(value)
+        """Extend the base class by α."""
+        super().append_opt_info_(opt_info, losses, grad_norms, values)
+        opt_info.alpha.append(self._alpha)
 
     def optim_state_dict(self) -> dict[str, Any]:
         """Extend the base class by α."""

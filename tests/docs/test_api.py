@@ -22,7 +22,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.algos.hyperparameters",
     "rlpyt.algos.optimizers",
     "rlpyt.episodes.samples",
-    "rlpyt.episodes.trees",
+    "rlpyt.utils.structures",
     "rlpyt.replays.batches",
     "rlpyt.replays.draws",
     "rlpyt.replays.final_observations",
@@ -50,6 +50,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.utils.plain",
     "rlpyt.utils.shared_int",
     "rlpyt.utils.stopwatch",
+    "rlpyt.utils.structures",
     "rlpyt.utils.text",
 }
 

@@ -15,6 +15,7 @@ from rlpyt.algos.cuda_graph import GraphedUpdate
 from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.replays.async_ import has_priorities
 from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, unknown_fields
+from rlpyt.replays.draws import takes_ids
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.non_sequence.frame import (
     AsyncPrioritizedReplayFrameBuffer,
@@ -318,20 +319,25 @@ class ReplayAlgorithm(RlAlgorithm):
         """
         raise NotImplementedError
 
-    def _sample_batch(self) -> Any:
-        """Return a batch from the buffer, on the training device.
+    def _sample_batch(self) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        """Return a batch from the buffer, on the training device, and what `update_batch_priorities` needs to know of it.
+
+        These are its ids, if the batch has them and the buffer takes them.
 
         Copies to a GPU are asynchronous, except that the copy of the last batch but one must be complete: the buffer reuses its memory.
         """
-        if self.agent.device.type == "cpu":
-            return self.replay_buffer.sample_batch(self.replay_batch_B)
         if len(self._copies) == 2:
             self._copies[0].synchronize()
-        batch = buffer_to(self.replay_buffer.sample_batch(self.replay_batch_B), self.agent.device, non_blocking=True)
+        sampled = self.replay_buffer.sample_batch(self.replay_batch_B)
+        ids = getattr(sampled, "ids", None)
+        ids = () if ids is None or not takes_ids(type(self.replay_buffer)) else (ids,)
+        if self.agent.device.type == "cpu":
+            return sampled, ids
+        batch = buffer_to(sampled, self.agent.device, non_blocking=True)
         copied = torch.cuda.Event()
         copied.record()
         self._copies.append(copied)
-        return batch
+        return batch, ids
 
     @property
     def update_branch(self) -> Hashable:
@@ -381,11 +387,11 @@ class ReplayAlgorithm(RlAlgorithm):
         updates = []
         for _ in range(self.updates_per_optimize):
             with self._replay_watch:
-                batch = self._sample_batch()
+                batch, ids = self._sample_batch()
             opt_info, priorities = self._update(batch)
             if priorities is not None:
                 with self._replay_watch:
-                    self.replay_buffer.update_batch_priorities(priorities)
+                    self.replay_buffer.update_batch_priorities(priorities, *ids)
             self.update_counter += 1
             if self.update_counter % self.target_update_interval == 0:
                 self.agent.update_target(self.target_update_tau)

@@ -35,6 +35,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.samplers.episodic.parameters",
     "rlpyt.samplers.episodic.recorder",
     "rlpyt.samplers.ray.actors",
+    "rlpyt.samplers.rows",
     "rlpyt.samplers.signals",
     "rlpyt.samplers.workers",
     "rlpyt.utils.extras",

@@ -33,8 +33,8 @@ class GymSpaceWrapper(Space):
     =====================  ==========================================================================================
 
     Dict and Tuple may be nested, and `space` is then a `Composite` of wrapped spaces. For the others `space` is the gym space itself.
-    Gym classes are recognized by name, so that neither gymnasium nor gym is imported here. `sample` uses the gym space's own
-    generator, before and after `seed`.
+    Gym classes are recognized by name, so that neither gymnasium nor gym is imported here. `sample` always uses the gym space's
+    generator.
 
     Args:
         space: a gym space; ValueError if it, or one inside it, is not listed above.
@@ -86,7 +86,7 @@ class GymSpaceWrapper(Space):
 
     @property
     def _path(self) -> str:
-        """What messages call this space, e.g. ``observation['camera']['left']``."""
+        """Name of this space in messages, e.g. ``observation['camera']['left']``."""
         if self._parent is None:
             return self._name
         parent, key = self._parent
@@ -99,7 +99,7 @@ class GymSpaceWrapper(Space):
 
     @property
     def is_plain_array(self) -> bool:
-        """Whether values are arrays which need no translation but, possibly, a cast from float64."""
+        """Whether values are arrays that need no translation except, possibly, a cast from float64."""
         return self._kind in ARRAY_SPACES and self._start is None
 
     def sample(self) -> Any:
@@ -180,7 +180,7 @@ class GymSpaceWrapper(Space):
             )
 
     def _fit(self, value: Any) -> np.ndarray:
-        """Return `value` as an array of the gym space's shape and dtype, or say why it is none."""
+        """Return `value` as an array of the gym space's shape and dtype; raise an error if that is not possible."""
         array = np.asarray(value)
         if array.shape != self._shape:
             raise ValueError(f"{self._path}: expected shape {self._shape}, got {array.shape}.")
@@ -210,7 +210,7 @@ class GymSpaceWrapper(Space):
 
     @property
     def low(self) -> Any:
-        """Lower bounds of a Box, in `dtype`; AttributeError for other spaces (so, too, with `high`)."""
+        """Lower bounds of a Box, in `dtype`; AttributeError for other spaces, like `high`."""
         return np.asarray(self._gym_space.low, dtype=self._dtype)
 
     @property
@@ -245,9 +245,9 @@ class GymSpaceWrapper(Space):
         return bool(self._gym_space.contains(self.revert(x)))
 
     def clip(self, value: Any) -> Any:
-        """Return a copy of `value`, ``[*lead,...]``, with the parts that are of a Box between its bounds.
+        """Return a copy of `value`, ``[*lead,...]``, with the parts of each Box limited to its bounds.
 
-        They are the bounds of the gym space, in its dtype: 0.1 as float32 is more than as float64.
+        The bounds are those of the gym space, in its dtype: 0.1 is larger in float32 than in float64.
 
         Args:
             value: in its rlpyt form, or in that of the gym environment.

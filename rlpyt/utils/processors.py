@@ -147,7 +147,7 @@ def _is_cpus(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
 def allowed_cpus() -> list[int]:

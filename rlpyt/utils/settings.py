@@ -153,7 +153,9 @@ class ArgumentsFor(NamedTuple):
         for i in range(max(len(makes), len(dictionaries)) if dictionaries else 0):
             make, kwargs = makes[i % len(makes)], dictionaries[i % len(dictionaries)]
             known = names_taken(make) if callable(make) else None
-            for key in kwargs if known is not None else ():
+            if known is None:
+                continue
+            for key in kwargs:
                 if key in self.given:
                     raise ValueError(f"{who}: {name} has {key!r}, which {self.given[key]} says: leave it out.")
                 if key not in known:
@@ -165,7 +167,7 @@ def names_taken(make: Callable) -> list[str] | None:
     """Return the names of all keyword arguments of a function or class; None if it may take others, too."""
     try:
         # A user's wrapper may take arguments that the wrapped function does not.
-        arguments = inspect.signature(make, follow_wrapped=is_of_rlpyt(make)).parameters
+        arguments = dict(inspect.signature(make, follow_wrapped=is_of_rlpyt(make)).parameters)
     except (TypeError, ValueError):  # Some built-in functions have no signature.
         return None
     if _has_kwargs(arguments.values()):
@@ -227,7 +229,7 @@ def list_of(words: str, test: Callable[[Any], bool]) -> Kind:
 
 def _is_seed(value: Any) -> bool:
     value = _item(value)
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
 def _is_flag(value: Any) -> bool:
@@ -359,6 +361,7 @@ def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str
     called = next((each for each in (ours.name, ours.or_else) if each in names), None) if ours is not None else None
     if called is None and (ours is None or not anywhere):
         return did_you_mean(name, names)
+    assert ours is not None
     what = f"Here it is called {called!r}" if called is not None else f"Here that is {ours.name!r} of {ours.of}"
     return f"{what}, {ours.note}." if ours.note else f"{what}."
 
@@ -489,7 +492,7 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
     """
     function = function.__wrapped__ if _is_checked(function) else function
     try:
-        parameters = inspect.signature(function, follow_wrapped=is_of_rlpyt(function)).parameters
+        parameters = dict(inspect.signature(function, follow_wrapped=is_of_rlpyt(function)).parameters)
     except (TypeError, ValueError):
         return
     if _has_kwargs(parameters.values()):

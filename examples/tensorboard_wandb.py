@@ -1,7 +1,7 @@
 """A run that TensorBoard shows, and Weights & Biases if you like.
 
 What it teaches, compared with example 0: `logger_context` decides where diagnostics go besides progress.csv, and nothing else changes.
-TensorBoard reads the directory of the run, also while it goes on. Weights & Biases gets diagnostics and all settings; "offline" keeps them
+TensorBoard reads the directory of the run, also while it continues. Weights & Biases gets diagnostics and all settings; "offline" keeps them
 in the directory, for `wandb sync`, "online" needs an account.
 
     python examples/tensorboard_wandb.py

@@ -3,8 +3,8 @@
 What it teaches, compared with example 0: a snapshot is a whole run, with networks, optimizer, counters and random numbers. A runner that is
 given `resume_from` continues from it. With a serial sampler the rest of the run is, bit for bit, what it would have been without a stop.
 
-Here a run ends halfway, as if somebody had pressed Ctrl-C, and continues in the same directory. All settings but the number of steps must be
-the same. The command `rlpyt resume RUN_DIR --n_steps 40000` does the same without the script.
+Here a run ends halfway, as if somebody had pressed Ctrl-C, and continues in the same directory. All settings but the number of steps must
+be the same. The command `rlpyt resume RUN_DIR --n_steps 40000` does the same without the script.
 
     python examples/resume.py
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -215,6 +215,22 @@ def as_dictionaries(tree: Any) -> Tree:
     if isinstance(tree, tuple):
         tree = from_structure(tree)
     return {key: as_dictionaries(part) for key, part in tree.items()} if isinstance(tree, dict) else tree
+
+
+def info_as_dictionaries(info: Any) -> Tree:
+    """Turn an info, dictionaries and namedtuples one inside the other, into nested dictionaries; an empty dictionary for None.
+
+    In an info, a plain tuple is an array.
+    """
+    if info is None:
+        return {}
+    items = info.items() if isinstance(info, Mapping) else zip(info._fields, tuple(info))
+    return {key: info_as_dictionaries(part) if is_info(part) else part for key, part in items}
+
+
+def is_info(value: Any) -> bool:
+    """Return whether a value in an info has parts with names."""
+    return isinstance(value, Mapping) or hasattr(value, "_fields")
 
 
 def to_structure(tree: Tree, name: str) -> Any:

@@ -136,31 +136,31 @@ def cat(parts: list[Tree]) -> Tree:
     return tree_map(cat_leaves, *parts)
 
 
-def stack(trees: list, space: Any = None, name: str = "value") -> Tree:
+def stack(trees: list, space: Any = None, name: str = "value", when: str = "at every step") -> Tree:
     """Stack trees of one structure along a new first dimension: nested dictionaries of numpy arrays.
 
     In values of a `space` that has parts, tuples are structures, and become dictionaries. Anywhere else they are arrays.
 
     Raises:
-        ValueError: they do not have the same keys and shapes; says which, in what it calls `name`.
+        ValueError: they do not have the same keys and shapes; says which, in what it calls `name`, and `when` they should.
     """
     if hasattr(space, "spaces"):
         trees = list(map(as_dictionaries, trees))
-    return _stack(trees, name)
+    return _stack(trees, name, when)
 
 
-def _stack(trees: list, name: str) -> Tree:
+def _stack(trees: list, name: str, when: str) -> Tree:
     first = trees[0]
     if isinstance(first, dict):
         for tree in trees:
             if not isinstance(tree, dict) or tree.keys() != first.keys():
                 got = list(tree) if isinstance(tree, dict) else type(tree).__name__
-                raise ValueError(f"{name}: expected the keys {list(first)} at every step, got {got}.")
-        return {key: _stack([tree[key] for tree in trees], f"{name}[{key!r}]") for key in first}
+                raise ValueError(f"{name}: expected the keys {list(first)} {when}, got {got}.")
+        return {key: _stack([tree[key] for tree in trees], f"{name}[{key!r}]", when) for key in first}
     arrays = [as_array(name, tree) for tree in trees]
     other = next((array.shape for array in arrays if array.shape != arrays[0].shape), None)
     if other is not None:
-        raise ValueError(f"{name}: expected shape {arrays[0].shape} at every step, got {other}.")
+        raise ValueError(f"{name}: expected shape {arrays[0].shape} {when}, got {other}.")
     return np.stack(arrays)
 
 

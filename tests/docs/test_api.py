@@ -29,7 +29,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.replays.selectors",
     "rlpyt.runners.checkpoint",
     "rlpyt.runners.screen",
-    "rlpyt.samplers.episodes",
+    "rlpyt.samplers.traj_infos",
     "rlpyt.samplers.episodic.drivers",
     "rlpyt.samplers.episodic.parameters",
     "rlpyt.samplers.episodic.recorder",

@@ -17,14 +17,15 @@ import numpy as np
 import torch
 
 from rlpyt.agents.base import AgentStep, BaseAgent
+from rlpyt.distributions.composite import Composite
 from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.envs.adapters import from_dict
 from rlpyt.envs.base import EnvSpaces, for_envs
-from rlpyt.episodes.trees import as_dictionaries, from_structure, leaves, map_structure, numeric, stack, to_structure, tree_map
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.settings import checked
+from rlpyt.utils.structures import as_dictionaries, from_structure, leaves, map_structure, numeric, stack, to_structure, tree_map
 
 
 class AgentPolicy:
@@ -133,7 +134,7 @@ class AgentPolicy:
 
     def get_param_values(self) -> dict:
         """Return the agent's state dict on the CPU; tensors that are there already are not copied."""
-        return _on_cpu(self.agent.state_dict())
+        return map_structure(lambda x: x.detach().cpu() if isinstance(x, torch.Tensor) else x, dict(self.agent.state_dict()))
 
     def set_param_values(self, params: Mapping) -> None:
         """Load what `get_param_values` returned."""
@@ -164,8 +165,7 @@ class AgentPolicy:
             cpu: copy the models to the CPU, if they are on another device or in memory shared with other processes.
         """
         agent = copy.copy(self.agent)
-        if hasattr(agent, "_forget_everything"):
-            agent._forget_everything()
+        agent._forget_everything()
         if cpu and (agent.device.type != "cpu" or _is_shared(agent)):
             for attribute in agent.model_names.values():
                 setattr(agent, attribute, copy.deepcopy(unwrap_ddp(getattr(agent, attribute))).cpu())
@@ -226,19 +226,14 @@ def _gaussians(distribution: Any) -> Iterator[Gaussian]:
     """Yield the Gaussian distributions that one consists of."""
     if isinstance(distribution, Gaussian):
         yield distribution
-    for part in getattr(distribution, "parts", ()):
-        yield from _gaussians(part)
+    if isinstance(distribution, Composite):
+        for part in distribution.parts:
+            yield from _gaussians(part)
 
 
 def _is_shared(agent: BaseAgent) -> bool:
     models = agent.named_models().values() if agent.env_spaces is not None else ()
     return any(parameter.is_shared() for model in models for parameter in model.parameters())
-
-
-def _on_cpu(state: Any) -> Any:
-    if isinstance(state, Mapping):
-        return {key: _on_cpu(part) for key, part in state.items()}
-    return state.detach().cpu() if isinstance(state, torch.Tensor) else state
 
 
 class PolicyAgent(BaseAgent):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import keyword
 import operator
-import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rlpyt.spaces.base import Space
 from rlpyt.spaces.composite import Composite
-from rlpyt.utils.collections import RESERVED_NAMES, dynamic_namedtuple
+from rlpyt.utils.collections import dynamic_namedtuple
+from rlpyt.utils.structures import field_names
 
 ARRAY_SPACES = ("Box", "MultiDiscrete", "MultiBinary")
 SUPPORTED_SPACES = (*ARRAY_SPACES, "Discrete", "Tuple", "Dict")
@@ -275,35 +274,6 @@ class GymSpaceWrapper(Space):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._gym_space!r})"
-
-
-def field_names(keys: Iterable[Any], taken: Iterable[str] = ()) -> list[str]:
-    """Return for every key a name that is valid and unique as the field of a namedtuple, and the key itself wherever possible.
-
-    Characters that identifiers may not have become underscores; leading underscores go; ``key_`` is put before a digit, and an
-    underscore after a reserved word; of keys that would become the same, later ones get a number.
-    """
-    keys = [str(key) for key in keys]
-    reserved = {*taken, *RESERVED_NAMES, "index", "count"}
-    used = set(reserved)
-    kept = {key for key in keys if key not in used and _is_field_name(key)}
-    names = []
-    for key in keys:
-        name = key
-        if key not in kept:
-            name = re.sub(r"\W", "_", key).lstrip("_") or "key"
-            name = f"key_{name}" if name[0].isdigit() else name
-            name = f"{name}_" if keyword.iskeyword(name) or name in reserved else name
-            base, number = name, 2
-            while name in used or name in kept:
-                name, number = f"{base}_{number}", number + 1
-        used.add(name)
-        names.append(name)
-    return names
-
-
-def _is_field_name(key: str) -> bool:
-    return key.isidentifier() and not key.startswith("_") and not keyword.iskeyword(key)
 
 
 def fits_losslessly(array: np.ndarray, dtype: np.dtype) -> bool:

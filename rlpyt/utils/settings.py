@@ -225,9 +225,10 @@ def list_of(words: str, test: Callable[[Any], bool]) -> Kind:
     return Kind(f"a list of {words}", lambda xs: isinstance(xs, Sequence) and not isinstance(xs, (str, bytes)) and all(map(test, xs)))
 
 
-def _is_seed(value: Any) -> bool:
+def is_integer(value: Any, lowest: float = -math.inf) -> bool:
+    """Return whether a value is an integer, of Python or numpy, or an array or tensor of one, and at least `lowest`. A bool is not."""
     value = _item(value)
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= lowest
 
 
 def _is_flag(value: Any) -> bool:
@@ -242,7 +243,7 @@ RATE = Number(0, finite=True)
 COUNT = Number(1, whole=True)
 STEPS = Number(0, whole=True)
 FLAG = Kind("True or False", _is_flag)
-SEED = Kind("a whole number at least 0", _is_seed)
+SEED = Kind("a whole number at least 0", lambda value: is_integer(value, lowest=0))
 START_METHOD = one_of("fork", "spawn", "forkserver")
 ANYTHING = Kind("anything", lambda value: True, optional=True)  # The function checks the argument itself.
 TEXT = Kind("a text", lambda value: isinstance(value, str))

@@ -40,7 +40,7 @@ from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.misc import atomic_write
-from rlpyt.utils.settings import PATH, STEPS, Kind, Number, checked, list_of
+from rlpyt.utils.settings import PATH, STEPS, Kind, Number, checked, is_integer, list_of
 from rlpyt.utils.text import printable
 
 MOST_RUNS = 10**6  # Of each variant; a number with another zero is a slip.
@@ -235,7 +235,7 @@ class Experiment:
         if self.ray_address and self.set_egl_device:
             raise ValueError("set_egl_device=True is for runs on this machine; on a Ray cluster they choose their device to render on.")
         for n_runs in self.runs_per_setting:
-            if isinstance(n_runs, bool) or not isinstance(n_runs, int) or n_runs < 1:
+            if not is_integer(n_runs, lowest=1):
                 raise ValueError(f"runs_per_setting={n_runs!r} must be an integer of at least 1.")
         n = len(self.variants)
         if n == 0:

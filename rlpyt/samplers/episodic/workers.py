@@ -24,9 +24,10 @@ from rlpyt.envs.env_update import EnvUpdate, apply_env_update
 from rlpyt.envs.specs import checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.segments import Episodes
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.episodic.drivers import RandomState, make_driver
-from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder
+from rlpyt.samplers.episodic.recorder import TIMEOUT, Recorder
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
@@ -269,7 +270,8 @@ class DefaultWorker(Worker):
         recorder.act(actions, agent_infos)
         if hasattr(self.agent, "for_envs"):
             actions = self.agent.for_envs(actions)
-        drivers, outputs, actions = self._drivers, recorder.outputs, copy_of(actions)
+        actions = actions.copy() if isinstance(actions, np.ndarray) else actions  # Environments may change what they get.
+        drivers, outputs = self._drivers, recorder.outputs
         self.progress[0] += 1
         for b in running:
             try:
@@ -656,8 +658,3 @@ def copied(env_update: Any) -> Any:
             f"{type(env_update).__name__} cannot be copied ({error}), but each environment of each worker needs one of its own: give what "
             "makes it, such as a function without arguments, in its place."
         ) from error
-
-
-def copy_of(actions: Any) -> Any:
-    """Return a copy for environments, which may do with it as they please; a list of actions as it is."""
-    return actions.copy() if isinstance(actions, np.ndarray) else actions

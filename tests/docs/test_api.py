@@ -50,7 +50,6 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.utils.plain",
     "rlpyt.utils.shared_int",
     "rlpyt.utils.stopwatch",
-    "rlpyt.utils.structures",
     "rlpyt.utils.text",
 }
 

@@ -174,7 +174,7 @@ def test_what_an_override_leaves_out_of_how_episodes_end_is_stored_all_the_same(
     for name, stored in theirs.samples.items():
         if stored is not None:
             np.testing.assert_allclose(stored, getattr(ours.samples, name) / (10 if name == "reward" else 1))
-    assert len(theirs._final_observations) == len(ours._final_observations) > 0
+    assert len(theirs.ends.store) == len(ours.ends.store) > 0
 
 
 # ------------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
 from rlpyt.replays.non_sequence.frame import NStepFrameBuffer
-from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer, SamplesFromReplay
+from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer, SamplesFromReplay, Transitions
 from rlpyt.replays.non_sequence.prioritized import PrioritizedReplay
 from rlpyt.replays.non_sequence.uniform import UniformReplay
 from rlpyt.utils.collections import namedarraytuple
@@ -20,30 +21,34 @@ from rlpyt.utils.collections import namedarraytuple
 SamplesFromReplayTL = namedarraytuple("SamplesFromReplayTL", SamplesFromReplay._fields + ("timeout", "timeout_n"))
 
 
-class NStepTimeLimitBuffer(NStepReturnBuffer):
-    """Buffer of transitions whose batches have `timeout` and `timeout_n` as well.
+class TimeLimitTransitions(Transitions):
+    """Puts batches together that also say which transitions a time limit ended."""
 
-    Samples need not bring the observations that ended truncated episodes. Where such a one is missing, nothing can be
+    def gather(self, T_idxs: np.ndarray, B_idxs: np.ndarray, final_observations: Callable, observations: Callable | None = None) -> Any:
+        m, batch = self._gather(T_idxs, B_idxs, final_observations, observations)
+        return SamplesFromReplayTL(*batch, torch.from_numpy(m.timeout), torch.from_numpy(m.timeout_n))
+
+
+class NStepTimeLimitBuffer(NStepReturnBuffer):
+    """Buffer of transitions whose batches, `SamplesFromReplayTL`, have `timeout` and `timeout_n` as well.
+
+    Samples need not bring the observations that ended truncated episodes. Where such an observation is missing, nothing can be
     bootstrapped, so that `bootstrap_discount` is 0: leave samples with `timeout_n` out of the loss then.
 
     Raises:
         ValueError: the example has no field `timeout`.
     """
 
+    LayoutCls = TimeLimitTransitions
     requires_final_observations = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not len(self._timeout):
+    def _make_layout(self, example: Any) -> Transitions:
+        if not len(self.storage.timeout):
             raise ValueError(
                 f"{type(self).__name__} needs samples with a field 'timeout', and the example has none: add it, or use a buffer "
                 "without 'Tl' in its name."
             )
-
-    def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
-        """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n], `SamplesFromReplayTL`."""
-        m, batch = self._extract(T_idxs, B_idxs)
-        return SamplesFromReplayTL(*batch, torch.from_numpy(m.timeout), torch.from_numpy(m.timeout_n))
+        return super()._make_layout(example)
 
 
 class TlUniformReplayBuffer(UniformReplay, NStepTimeLimitBuffer):

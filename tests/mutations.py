@@ -208,8 +208,8 @@ MUTANTS = [
     ),
     Mutant(
         "replays/storage.py",
-        "self.as_T_B[1][self.storage.ring.row(-self.n_step), B_idxs] = True",
-        "self.as_T_B[1][self.storage.ring.row(-1), B_idxs] = True",
+        "self.as_T_B[1][self.storage.rows.row(-self.n_step), B_idxs] = True",
+        "self.as_T_B[1][self.storage.rows.row(-1), B_idxs] = True",
         "replays/test_final_observations.py replays/non_sequence/test_buffers.py replays/test_all_buffers.py runners/test_resume.py",
         "the end of an episode that is cut off is not seen by transitions over several steps",
     ),

@@ -98,22 +98,22 @@ class EpisodeEnds:
         self.store.forget(kept)
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
-    def chunk(self, number: int, rows: slice) -> dict[str, Any]:
-        """Return tensors: what belongs to these rows of memory."""
-        kept = self.slots.reshape(self.T, self.B)[rows]
+    def chunk(self, number: int, n: int) -> dict[str, Any]:
+        """Return what belongs to `n` rows, which do not wrap around, from row `number` on, as tensors."""
+        kept = self.slots.reshape(self.T, self.B)[self.ring.piece(number, n)]
         final = self.store[kept[kept != _NO_OBSERVATION]]
         chunk = {f"final_{name}": torchify_buffer(leaf) for name, leaf in named_leaves(final, "observation")}
         return {"has_final_observation": torchify_buffer(kept != _NO_OBSERVATION), **chunk}
 
     def check_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
-        """Raise ValueError unless this belongs to `n` rows of such a buffer."""
+        """Raise ValueError unless such a part returned this for such rows."""
         check_saved(chunk, "has_final_observation", (n, self.B), np.dtype(bool))
         n_final = np.count_nonzero(numpify_buffer(chunk["has_final_observation"]))
         for name, leaf in named_leaves(self.store.example, "observation"):
             check_saved(chunk, f"final_{name}", (n_final, *np.shape(leaf)), leaf.dtype)
 
-    def load_chunk(self, chunk: dict[str, Any], n: int) -> None:
-        """Restore what belongs to the `n` rows at the cursor."""
+    def load_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
+        """Restore what `chunk` returned, for the rows at the cursor."""
         ended = numpify_buffer(chunk["has_final_observation"])
         observations = buffer_from_example(self.store.example, np.count_nonzero(ended))
         for name, leaf in named_leaves(observations, "observation"):

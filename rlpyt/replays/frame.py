@@ -68,8 +68,8 @@ class FrameStorage(Storage):
         else:
             frames[rows] = self.stored_observation(observation)
 
-    def load_chunk(self, chunk: dict[str, Any], n: int) -> None:
-        super().load_chunk(chunk, n)
+    def load_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
+        super().load_chunk(chunk, number, n)
         self._last_observation = None  # What is appended next does not follow it.
 
     def _check_frames(self, observation: np.ndarray, done: np.ndarray) -> None:
@@ -80,8 +80,8 @@ class FrameStorage(Storage):
         """
         starts = np.zeros_like(done)  # The first observation of all may be any.
         starts[1:] = done[:-1]
-        if self.ring.written:
-            starts[0] = self.samples.done[self.ring.row(-1)]
+        if self.rows.written:
+            starts[0] = self.samples.done[self.rows.row(-1)]
         if observation[starts][:, :-1].any():
             raise self._not_frames(
                 "one that starts an episode has older frames that are not zero (but, say, copies of the first frame as "
@@ -89,8 +89,8 @@ class FrameStorage(Storage):
             )
         if self.moves_by_frames:
             return
-        written = self.ring.written + len(observation)
-        if self._last_observation is not None and self._last_observation[1] == self.ring.written:
+        written = self.rows.written + len(observation)
+        if self._last_observation is not None and self._last_observation[1] == self.rows.written:
             observation = np.concatenate([self._last_observation[0], observation])
             starts = np.concatenate([starts[:1], starts])
         self._last_observation = observation[-1:].copy(), written
@@ -113,10 +113,10 @@ class FrameStorage(Storage):
     def _frames(self) -> tuple[np.ndarray, np.ndarray, int, int, int]:
         """First arguments of the kernels that put observations together: frames [T*B,bytes], done [T*B], T, B, C."""
         n = self.size
-        return _as_bytes(self.rows.observation[:n], n), self.rows.done[:n], self.T, self.B, self.n_frames
+        return _as_bytes(self.memory.observation[:n], n), self.memory.done[:n], self.T, self.B, self.n_frames
 
     def observation_memory(self, *leading_dims: int, pin: bool = False) -> np.ndarray:
-        return rows_like(self.rows.observation, *leading_dims, self.n_frames, pin=pin)
+        return rows_like(self.memory.observation, *leading_dims, self.n_frames, pin=pin)
 
     def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
         n = len(T_idxs)

@@ -103,7 +103,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.starts = self.ring.every(self.start_interval)
         self.storage = self.StorageCls(example, self.ring, B, self.async_)
         with naming(self, f"null_action={shown(self.null_action)}", AttributeError, OverflowError, RuntimeError):
-            self.storage.rows.action[self.size] = self.null_action
+            self.storage.memory.action[self.size] = self.null_action
         self.returns = NStepReturns(self.storage, n_step_return, discount, self.async_)
         self.ends = EpisodeEnds(stored.observation, self.ring, B, self.async_) if self._keeps_ends(example) else None
         self._row_parts: list[Any] = [self.storage]  # What is written row by row.
@@ -412,7 +412,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         first = min(max(oldest, since), written)
         chunks = []
         for number, rows in self.ring.pieces(first, written):
-            chunks.append({name: x for part in self._saved_parts for name, x in part.chunk(number, rows).items()})
+            n = rows.stop - rows.start
+            chunks.append({name: tensor for part in self._saved_parts for name, tensor in part.chunk(number, n).items()})
         counts = {"first": first, "written": written, "claimed": claimed, "complete": first == oldest}
         after = None if self.ends is None else self.ends.after_state()
         with self.lock:
@@ -429,11 +430,11 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         if s["complete"] and self.ends is not None:  # Nothing of what was here stays.
             self.ends.clear()
         self.ring.move_to(s["first"])
-        for (_, rows), chunk in zip(self.ring.pieces(s["first"], s["written"]), s["chunks"], strict=True):
+        for (number, rows), chunk in zip(self.ring.pieces(s["first"], s["written"]), s["chunks"], strict=True):
             n = rows.stop - rows.start
             self.ring.claim(n)
             for part in self._saved_parts:
-                part.load_chunk(chunk, n)
+                part.load_chunk(chunk, number, n)
             self.compute_returns(n)
             self.ring.advance(n)
         self.ring.move_to(s["written"], s["claimed"])

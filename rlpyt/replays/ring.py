@@ -80,6 +80,12 @@ class Rows:
         last = self.written - 1
         return last - (last - rows) % self.T
 
+    def piece(self, number: int, n: int) -> slice:
+        """Return where in memory those of these rows lie that are among `n` rows of `ring`, which do not wrap around, from `number` on."""
+        first = -(-number // self.interval)
+        row = first % self.T
+        return slice(row, row - (-(number + n) // self.interval) - first)
+
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, slice]]:
         """Yield rows number `first` to `end` (exclusive), at most T, in pieces that do not wrap around.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlpyt.replays.base import BESIDE_STEPS
 from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
-from rlpyt.replays.ring import Ring
+from rlpyt.replays.ring import Ring, Rows
 from rlpyt.returns import discount_return_n_step
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 
@@ -17,32 +17,30 @@ from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, 
 _NOT_IN_ROWS = (*BESIDE_STEPS, "priorities", "prev_rnn_state")
 
 
-class Storage:
-    """Stores steps [T,B], with whole observations. Who writes are rows at the cursor of a ring, which this class only reads.
+class RowArrays:
+    """Stores structures of numbers, one for each step of some rows. An append writes where the cursor of the rows is.
 
     Args:
-        example: one step, as numpy arrays.
-        ring: its cursor is where the next row goes.
+        example: of one step, as numpy arrays.
+        name: of `example`, in errors and checkpoints.
+        rows: those that are stored: all rows of a ring, or one in an interval.
         B: number of environments.
         share_memory: whether processes started later see the same arrays.
+        n_more: further rows of memory behind those of all steps.
 
     Attributes:
-        rows: [T*B+1,...], all fields; row ``t * B + b``. The last row is not a step. It holds the action and reward that an agent is
-            given after a reset.
+        memory: [T*B+n_more,...]; step (t, b) lies in row ``t * B + b``.
         samples: the steps as [T,B,...], over the same memory.
-        timeout, valid: [T*B+1], or [0] if steps do not have that field.
     """
 
-    def __init__(self, example: Any, ring: Ring, B: int, share_memory: bool) -> None:
-        self.ring, self.T, self.B, self.size = ring, ring.T, B, ring.T * B
-        self.expected = [(name, np.shape(leaf), np.asarray(leaf).dtype) for name, leaf in _named_fields(steps_alone(example))]
-        self.rows = buffer_from_example(self.stored_example(example), self.size + 1, share_memory)
-        none = np.empty(0, np.bool_)  # Stands for an absent field where kernels look for one.
-        self.timeout, self.valid = (none if x is None else x for x in (getattr(self.rows, name, None) for name in ("timeout", "valid")))
+    def __init__(self, example: Any, name: str, rows: Rows, B: int, share_memory: bool, n_more: int = 0) -> None:
+        self.name, self.rows, self.B = name, rows, B
+        self.T, self.size = rows.T, rows.T * B
+        self.memory = buffer_from_example(example, self.size + n_more, share_memory)
         self._make_views()
 
     def _make_views(self) -> None:
-        self.samples = buffer_func(self.rows, lambda rows: rows[: self.size].reshape(self.T, self.B, *rows.shape[1:]))
+        self.samples = buffer_func(self.memory, lambda memory: memory[: self.size].reshape(self.T, self.B, *memory.shape[1:]))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "samples"}  # Copied, views would have separate memory.
@@ -50,6 +48,49 @@ class Storage:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._make_views()
+
+    def named_arrays(self) -> list[tuple[str, np.ndarray]]:
+        """Return all arrays [T,B,...] with their names."""
+        return named_leaves(self.samples, self.name)
+
+    def chunk(self, number: int, n: int) -> dict[str, Any]:
+        """Return what is stored with `n` rows of the ring, which do not wrap around, from row `number` on: tensors over the memory."""
+        rows = self.rows.piece(number, n)
+        return {name: torchify_buffer(leaf[rows]) for name, leaf in self.named_arrays()}
+
+    def check_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
+        """Raise ValueError unless such a part returned this for such rows."""
+        rows = self.rows.piece(number, n)
+        for name, leaf in self.named_arrays():
+            check_saved(chunk, name, leaf[rows].shape, leaf.dtype)
+
+    def load_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
+        """Restore what `chunk` returned."""
+        rows = self.rows.piece(number, n)
+        for name, leaf in self.named_arrays():
+            leaf[rows] = numpify_buffer(chunk[name])
+
+
+class Storage(RowArrays):
+    """Stores steps with whole observations.
+
+    `memory` has one row more, which holds the action and reward that an agent is given after a reset.
+
+    Args:
+        example: one step, as numpy arrays.
+        ring: its rows are stored.
+        B, share_memory: as of `RowArrays`.
+
+    Attributes:
+        timeout, valid: [T*B+1], or [0] if steps do not have that field.
+    """
+
+    def __init__(self, example: Any, ring: Ring, B: int, share_memory: bool) -> None:
+        super().__init__(self.stored_example(example), "samples", ring, B, share_memory, n_more=1)
+        steps = steps_alone(example)._asdict().items()
+        self._expected = [leaf for name, part in steps for leaf in expected_fields(part, name)]
+        none = np.empty(0, np.bool_)  # Stands for an absent field where kernels look for one.
+        self.timeout, self.valid = (none if x is None else x for x in (getattr(self.memory, name, None) for name in ("timeout", "valid")))
 
     # -----------------------------------------------------------------------------------------------------------------
     # The form in which observations are stored
@@ -85,11 +126,11 @@ class Storage:
         Raises:
             ValueError: naming the field, what is expected, and what came.
         """
-        check_fields(samples, self.expected, n, self.B)
+        check_fields(samples, self._expected, n, self.B)
 
     def write(self, samples: Any, n: int) -> None:
         """Write samples [n,B,...] at the cursor."""
-        rows = self.ring.rows(0, n)
+        rows = self.rows.rows(0, n)
         for name, memory in self.samples.items():
             if name == "observation":
                 self._write_observation(rows, samples.observation)
@@ -108,7 +149,7 @@ class Storage:
     # -----------------------------------------------------------------------------------------------------------------
     def observation_memory(self, *leading_dims: int, pin: bool = False) -> Any:
         """Allocate memory for observations [*leading_dims,...], page-locked if `pin`."""
-        return rows_like(self.rows.observation, *leading_dims, pin=pin)
+        return rows_like(self.memory.observation, *leading_dims, pin=pin)
 
     def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return copies of the observations [n,...] at ``[T_idxs, B_idxs]``."""
@@ -116,37 +157,15 @@ class Storage:
 
     def observation_sequences(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
         """Return copies of the observations [T,n,...] of the `T` steps from ``[T_idxs, B_idxs]`` on."""
-        return self.samples.observation[self.ring.wrap(T_idxs + np.arange(T)[:, None]), B_idxs]
+        return self.samples.observation[self.rows.wrap(T_idxs + np.arange(T)[:, None]), B_idxs]
 
     def gather_both_ends(self, T_idxs: np.ndarray, n_steps: np.ndarray, B_idxs: np.ndarray, rows: np.ndarray, out: Any) -> None:
         """Write the observations of n transitions to `out` [2n,...], first those where they start; `rows` [2n] are in both."""
-        take_rows(pairs_of_leaves(self.rows.observation, rows, out))
+        take_rows(pairs_of_leaves(self.memory.observation, rows, out))
 
     def gather_sequences(self, T_idxs: np.ndarray, B_idxs: np.ndarray, rows: np.ndarray, out: Any) -> None:
         """Write the observations of sequences to `out` [T,n,...], whose steps are in `rows` [T,n]."""
-        take_rows(pairs_of_leaves(self.rows.observation, rows, out))
-
-    # -----------------------------------------------------------------------------------------------------------------
-    # Checkpoints
-    # -----------------------------------------------------------------------------------------------------------------
-    def named_rows(self) -> list[tuple[str, np.ndarray]]:
-        """Return all arrays [T,B,...] with their names."""
-        return named_leaves(self.samples, "samples")
-
-    def chunk(self, number: int, rows: slice) -> dict[str, Any]:
-        """Return tensors over these rows of memory, the first of which is row `number`."""
-        return {name: torchify_buffer(leaf[rows]) for name, leaf in self.named_rows()}
-
-    def check_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
-        """Raise ValueError unless these are `n` rows, from this number on, of such a storage."""
-        for name, leaf in self.named_rows():
-            check_saved(chunk, name, (n, *leaf.shape[1:]), leaf.dtype)
-
-    def load_chunk(self, chunk: dict[str, Any], n: int) -> None:
-        """Write `n` saved rows at the cursor."""
-        rows = self.ring.rows(0, n)
-        for name, leaf in self.named_rows():
-            leaf[rows] = numpify_buffer(chunk[name])
+        take_rows(pairs_of_leaves(self.memory.observation, rows, out))
 
 
 class NStepReturns:
@@ -160,18 +179,18 @@ class NStepReturns:
     def __init__(self, storage: Storage, n_step: int, discount: float, share_memory: bool) -> None:
         self.storage, self.n_step, self.discount = storage, n_step, discount
         if n_step > 1:
-            rows = storage.rows
-            return_ = np.zeros((), np.result_type(rows.reward.dtype, np.float32))
+            steps = storage.memory
+            return_ = np.zeros((), np.result_type(steps.reward.dtype, np.float32))
             self._return = buffer_from_example(return_, storage.size, share_memory)
-            self._done_n = buffer_from_example(rows.done[0], storage.size, share_memory)
+            self._done_n = buffer_from_example(steps.done[0], storage.size, share_memory)
 
     @property
     def return_(self) -> np.ndarray:
-        return self._return if self.n_step > 1 else self.storage.rows.reward[:-1]
+        return self._return if self.n_step > 1 else self.storage.memory.reward[:-1]
 
     @property
     def done_n(self) -> np.ndarray:
-        return self._done_n if self.n_step > 1 else self.storage.rows.done[:-1]
+        return self._done_n if self.n_step > 1 else self.storage.memory.done[:-1]
 
     @property
     def as_T_B(self) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +202,7 @@ class NStepReturns:
         """Compute what the `n` rows just written at the cursor complete, before it advances."""
         if self.n_step == 1:
             return
-        ring, samples = self.storage.ring, self.storage.samples
+        ring, samples = self.storage.rows, self.storage.samples
         known = ring.rows(1 - self.n_step, n + self.n_step - 1)
         completed = ring.rows(1 - self.n_step, n)
         return_, done_n = self.as_T_B
@@ -193,8 +212,13 @@ class NStepReturns:
 
     def end_episodes(self, B_idxs: np.ndarray) -> None:
         """Mark that the episodes of environments `B_idxs` end with the newest row."""
-        if self.storage.ring.written >= self.n_step:  # The other returns are computed by the next append.
-            self.as_T_B[1][self.storage.ring.row(-self.n_step), B_idxs] = True
+        if self.storage.rows.written >= self.n_step:  # The other returns are computed by the next append.
+            self.as_T_B[1][self.storage.rows.row(-self.n_step), B_idxs] = True
+
+
+def expected_fields(example: Any, name: str) -> list[tuple[str, tuple, np.dtype]]:
+    """Return what `check_fields` needs to know of an example of a field."""
+    return [(name, np.shape(leaf), np.asarray(leaf).dtype) for name, leaf in named_leaves(example, name)]
 
 
 def check_fields(samples: Any, expected: list[tuple[str, tuple, np.dtype]], n: int, B: int) -> None:
@@ -242,7 +266,3 @@ def named_leaves(buffer_: Any, name: str) -> list[tuple[str, Any]]:
         return [(name, buffer_)]
     fields = getattr(buffer_, "_fields", range(len(buffer_)))
     return [leaf for field, part in zip(fields, tuple(buffer_), strict=True) for leaf in named_leaves(part, f"{name}.{field}")]
-
-
-def _named_fields(example: Any) -> list[tuple[str, Any]]:
-    return [leaf for name, part in example._asdict().items() for leaf in named_leaves(part, name)]

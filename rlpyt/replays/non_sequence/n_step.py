@@ -80,7 +80,7 @@ class Transitions:
         n, storage = len(T_idxs), self.storage
         m = self.batches.next(self._memory, n)
         any_final = kernels.transition_rows(
-            T_idxs, B_idxs, storage.T, storage.B, storage.rows.done, storage.timeout, self._slots, self._discounts,
+            T_idxs, B_idxs, storage.T, storage.B, storage.memory.done, storage.timeout, self._slots, self._discounts,
             m.rows, m.before, m.n_steps, m.bootstrap_discount, m.timeout_n, m.slot,
         )  # fmt: skip
         take_rows(m.gathers)
@@ -91,7 +91,7 @@ class Transitions:
             observation = numpify_buffer(observations(m.rows // storage.B, m.rows % storage.B))
         if any_final:
             ends = np.flatnonzero(m.slot >= 0)
-            last = storage.ring.wrap(T_idxs[ends] + m.n_steps[ends] - 1)
+            last = storage.rows.wrap(T_idxs[ends] + m.n_steps[ends] - 1)
             observation[n + ends] = final_observations(last, B_idxs[ends])
         if observation is m.observation:
             return m, m.batch
@@ -105,7 +105,7 @@ class Transitions:
         rows, before = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
         begin = rows[:n]
         observation = self.storage.observation_memory(2 * n, pin=pin)
-        s = self.storage.rows
+        s = self.storage.memory
         prev = AgentInputs(None, rows_like(s.action, 2 * n, pin=pin), rows_like(s.reward, 2 * n, pin=pin))
         inputs = prev._replace(observation=observation)
         stored = dict(action=s.action, return_=self.returns.return_, done=s.done, done_n=self.returns.done_n)

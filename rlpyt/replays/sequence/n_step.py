@@ -11,8 +11,8 @@ from rlpyt.replays.base import EXAMPLE
 from rlpyt.replays.batches import BatchMemory, pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.ring import Rows
-from rlpyt.replays.storage import NStepReturns, Storage, check_fields, check_saved, named_leaves, step_bytes
-from rlpyt.utils.buffer import buffer_from_example, buffer_func, numpify_buffer, torchify_buffer
+from rlpyt.replays.storage import NStepReturns, RowArrays, Storage, check_fields, expected_fields, step_bytes
+from rlpyt.utils.buffer import buffer_func, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.settings import COUNT, checked
@@ -59,61 +59,22 @@ class _Memory(NamedTuple):
     batch: Any  # SamplesFromReplay of torch tensors over all this
 
 
-class RecurrentStates:
-    """Stores the recurrent state of the agent before the steps at which sequences may start.
-
-    Args:
-        example: one recurrent state, as numpy arrays.
-        starts: the rows that are stored with a state.
-        B: number of environments.
-        share_memory: whether processes started later see the same arrays.
-
-    Attributes:
-        rows: [T/I*B,...], I the interval of `starts`.
-    """
+class RecurrentStates(RowArrays):
+    """Stores the recurrent state of the agent before the steps at which sequences may start."""
 
     def __init__(self, example: Any, starts: Rows, B: int, share_memory: bool) -> None:
-        self.starts, self.B = starts, B
-        self._expected = [(name, np.shape(leaf), np.asarray(leaf).dtype) for name, leaf in named_leaves(example, "prev_rnn_state")]
-        self.rows = buffer_from_example(example, starts.T * B, share_memory)
-
-    @property
-    def as_T_B(self) -> Any:
-        """The states as [T/I,B,...]."""
-        return buffer_func(self.rows, lambda x: x.reshape(-1, self.B, *x.shape[1:]))
-
-    def _named(self) -> list[tuple[str, np.ndarray]]:
-        return named_leaves(self.as_T_B, "prev_rnn_state")
-
-    def _stored(self, number: int, n: int) -> np.ndarray:
-        """Return where the states of `n` rows from this number on are stored."""
-        interval = self.starts.interval
-        return self.starts.wrap(np.arange(-(-number // interval), -(-(number + n) // interval)))
+        super().__init__(example, "prev_rnn_state", starts, B, share_memory)
+        self._expected = expected_fields(example, self.name)
 
     def check(self, samples: Any, n: int) -> None:
         """Raise ValueError unless samples [n,B,...] have states that can be stored."""
         check_fields(samples, self._expected, n, self.B)
 
     def write(self, samples: Any, n: int) -> None:
-        """Write those of the states of samples [n,B,...] at the cursor that belong to starts."""
-        written, interval = self.starts.ring.written, self.starts.interval
-        self.as_T_B[self._stored(written, n)] = buffer_func(samples.prev_rnn_state, lambda x: x[-written % interval :: interval])
-
-    def chunk(self, number: int, rows: slice) -> dict[str, Any]:
-        """Return tensors: the states of these rows of memory, the first of which is row `number`."""
-        states = self.as_T_B[self._stored(number, rows.stop - rows.start)]
-        return {name: torchify_buffer(leaf) for name, leaf in named_leaves(states, "prev_rnn_state")}
-
-    def check_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
-        """Raise ValueError unless these are the states of `n` rows, from this number on, of such a buffer."""
-        for name, leaf in self._named():
-            check_saved(chunk, name, (len(self._stored(number, n)), *leaf.shape[1:]), leaf.dtype)
-
-    def load_chunk(self, chunk: dict[str, Any], n: int) -> None:
-        """Restore the states of the `n` rows at the cursor."""
-        stored = self._stored(self.starts.ring.written, n)
-        for name, leaf in self._named():
-            leaf[stored] = numpify_buffer(chunk[name])
+        """Write those of the states of samples [n,B,...] that belong to starts."""
+        written, interval = self.rows.ring.written, self.rows.interval
+        states = buffer_func(samples.prev_rnn_state, lambda x: x[-written % interval :: interval])
+        self.samples[self.rows.rows(0, self.rows.among(n))] = states
 
 
 class Sequences:
@@ -139,7 +100,7 @@ class Sequences:
         """
         m, storage = self.batches.next(self._memory, T, len(T_idxs)), self.storage
         kernels.sequence_rows(
-            T_idxs, B_idxs, storage.T, storage.B, self.returns.n_step, storage.rows.done, storage.timeout, storage.valid,
+            T_idxs, B_idxs, storage.T, storage.B, self.returns.n_step, storage.memory.done, storage.timeout, storage.valid,
             m.rows, m.before, m.prev, m.valid,
         )  # fmt: skip
         np.add((T_idxs // self.interval) * storage.B, B_idxs, out=m.rnn_rows)
@@ -150,7 +111,7 @@ class Sequences:
         return m.batch._replace(all_observation=torchify_buffer(observations(T_idxs, B_idxs, len(m.rows))))
 
     def _memory(self, T: int, n: int, *, pin: bool) -> _Memory:
-        all_T, s = T + self.returns.n_step, self.storage.rows
+        all_T, s = T + self.returns.n_step, self.storage.memory
         rows, before, prev = (np.empty((all_T, n), np.int64) for _ in range(3))
         valid, rnn_rows = np.empty((T, n), np.bool_), np.empty(n, np.int64)
         observation = self.storage.observation_memory(all_T, n, pin=pin)
@@ -160,7 +121,7 @@ class Sequences:
             return_=(self.returns.return_, rows[:T]),
             done=(s.done, rows[:T]),
             done_n=(self.returns.done_n, rows[:T]),
-            init_rnn_state=(None if self.states is None else self.states.rows, rnn_rows),
+            init_rnn_state=(None if self.states is None else self.states.memory, rnn_rows),
             all_prev_action=(s.action, prev),
             all_prev_reward=(s.reward, prev),
         )
@@ -232,7 +193,7 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
     @property
     def samples_prev_rnn_state(self) -> Any:
         """Recurrent states [T/rnn_state_interval,B,...] as they are stored; None if they are not."""
-        return None if self.states is None else self.states.as_T_B
+        return None if self.states is None else self.states.samples
 
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
         """Return the sequences of `T` steps that start at rows `T_idxs` [n] of environments `B_idxs` [n].

@@ -68,6 +68,16 @@ def pairs_of_leaves(stored: Any, which: np.ndarray, out: Any) -> list[tuple[np.n
     return [(source, which, to) for source, to in zip(buffer_leaves(stored), buffer_leaves(out), strict=True)]
 
 
+def gathers_of(sources: dict[str, tuple[Any, np.ndarray]], pin: bool) -> tuple[dict[str, Any], list]:
+    """Allocate memory for fields of a batch, each given as stored rows and which of them it holds.
+
+    Returns:
+        the memory of each field, and what `take_rows` needs to fill it.
+    """
+    out = {name: rows_like(stored, *which.shape, pin=pin) for name, (stored, which) in sources.items()}
+    return out, [pair for name, (stored, which) in sources.items() for pair in pairs_of_leaves(stored, which, out[name])]
+
+
 def take_rows(gathers: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
     """Copy rows as `pairs_of_leaves` says; indexes must be right."""
     for stored, which, out in gathers:

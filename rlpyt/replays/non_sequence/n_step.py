@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.agents.base import AgentInputs
-from rlpyt.replays.batches import BatchMemory, pairs_of_leaves, rows_like, take_rows
+from rlpyt.replays.batches import BatchMemory, gathers_of, rows_like, take_rows
 from rlpyt.replays.episode_ends import EpisodeEnds
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.storage import NStepReturns, Storage
@@ -43,7 +43,6 @@ class _Memory(NamedTuple):
     n_steps: np.ndarray  # [n]
     slot: np.ndarray  # [n]
     bootstrap_discount: np.ndarray  # [n]
-    timeout: np.ndarray  # [n]
     timeout_n: np.ndarray  # [n]
     observation: Any  # [2n,...], of the ends
     gathers: list  # (stored rows, which of them, where to)
@@ -57,10 +56,14 @@ class Transitions:
         storage, returns: of the steps.
         ends: of truncated episodes; None if they are not kept.
         batches: memory to put batches together in.
+        BatchCls: type of a batch, `SamplesFromReplay` or one with `timeout` and `timeout_n` as well.
     """
 
-    def __init__(self, storage: Storage, returns: NStepReturns, ends: EpisodeEnds | None, batches: BatchMemory) -> None:
-        self.storage, self.returns, self.ends, self.batches = storage, returns, ends, batches
+    def __init__(
+        self, storage: Storage, returns: NStepReturns, ends: EpisodeEnds | None, batches: BatchMemory, BatchCls: type = SamplesFromReplay
+    ) -> None:
+        self.storage, self.returns, self.batches, self.BatchCls = storage, returns, batches, BatchCls
+        self._tells_timeouts = "timeout" in BatchCls._fields
         self._discounts = (float(returns.discount) ** np.arange(returns.n_step + 1)).astype(np.float32)
         self._slots = np.empty(0, np.int32) if ends is None else ends.slots
 
@@ -71,12 +74,6 @@ class Transitions:
             final_observations: ``final_observations(T_idxs, B_idxs)`` returns those that ended the episodes truncated there.
             observations: ``observations(T_idxs, B_idxs)`` returns the observations; None gathers those of the storage.
         """
-        return self._gather(T_idxs, B_idxs, final_observations, observations)[1]
-
-    def _gather(
-        self, T_idxs: np.ndarray, B_idxs: np.ndarray, final_observations: Callable, observations: Callable | None
-    ) -> tuple[_Memory, Any]:
-        """Return the memory with everything about a batch, and the batch."""
         n, storage = len(T_idxs), self.storage
         m = self.batches.next(self._memory, n)
         any_final = kernels.transition_rows(
@@ -94,51 +91,51 @@ class Transitions:
             last = storage.rows.wrap(T_idxs[ends] + m.n_steps[ends] - 1)
             observation[n + ends] = final_observations(last, B_idxs[ends])
         if observation is m.observation:
-            return m, m.batch
+            return m.batch
         observation, batch = torchify_buffer(observation), m.batch
-        return m, batch._replace(
+        return batch._replace(
             agent_inputs=batch.agent_inputs._replace(observation=observation[:n]),
             target_inputs=batch.target_inputs._replace(observation=observation[n:]),
         )
 
     def _memory(self, n: int, *, pin: bool) -> _Memory:
         rows, before = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
-        begin = rows[:n]
+        begin, stored = rows[:n], self.storage.memory
+        sources = dict(
+            prev_action=(stored.action, before),
+            prev_reward=(stored.reward, before),
+            action=(stored.action, begin),
+            return_=(self.returns.return_, begin),
+            done=(stored.done, begin),
+            done_n=(self.returns.done_n, begin),
+        )
+        if self._tells_timeouts:
+            sources["timeout"] = self.storage.timeout, begin
+        out, gathers = gathers_of(sources, pin)
         observation = self.storage.observation_memory(2 * n, pin=pin)
-        s = self.storage.memory
-        prev = AgentInputs(None, rows_like(s.action, 2 * n, pin=pin), rows_like(s.reward, 2 * n, pin=pin))
-        inputs = prev._replace(observation=observation)
-        stored = dict(action=s.action, return_=self.returns.return_, done=s.done, done_n=self.returns.done_n)
-        out = {name: rows_like(source, n, pin=pin) for name, source in stored.items()}
-        bootstrap_discount = rows_like(self._discounts, n, pin=pin)
-        gathers = pairs_of_leaves(s.action, before, prev.prev_action) + pairs_of_leaves(s.reward, before, prev.prev_reward)
-        for name, source in stored.items():
-            gathers += pairs_of_leaves(source, begin, out[name])
-        timeout = np.zeros(n, np.bool_)
-        if len(self.storage.timeout):
-            gathers += pairs_of_leaves(self.storage.timeout, begin, timeout)
-        batch = SamplesFromReplay(agent_inputs=inputs[:n], target_inputs=inputs[n:], bootstrap_discount=bootstrap_discount, **out)
+        inputs = AgentInputs(observation, out.pop("prev_action"), out.pop("prev_reward"))
+        bootstrap_discount, timeout_n = rows_like(self._discounts, n, pin=pin), np.empty(n, np.bool_)
+        out |= dict(agent_inputs=inputs[:n], target_inputs=inputs[n:], bootstrap_discount=bootstrap_discount)
+        if self._tells_timeouts:
+            out["timeout_n"] = timeout_n
         return _Memory(
             rows=rows,
             before=before,
             n_steps=np.empty(n, np.int64),
             slot=np.empty(n, np.int64),
             bootstrap_discount=bootstrap_discount,
-            timeout=timeout,
-            timeout_n=np.empty(n, np.bool_),
+            timeout_n=timeout_n,
             observation=observation,
             gathers=gathers,
-            batch=torchify_buffer(batch),
+            batch=torchify_buffer(self.BatchCls(**out)),
         )
 
 
 class NStepReturnBuffer(BaseNStepReturnBuffer):
     """Buffer of transitions over `n_step_return` steps."""
 
-    LayoutCls = Transitions
-
     def _make_layout(self, example: Any) -> Transitions:
-        return self.LayoutCls(self.storage, self.returns, self.ends, self._batches)
+        return Transitions(self.storage, self.returns, self.ends, self._batches)
 
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n].

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import numpy as np
-import torch
 
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
 from rlpyt.replays.non_sequence.frame import NStepFrameBuffer
@@ -21,14 +17,6 @@ from rlpyt.utils.collections import namedarraytuple
 SamplesFromReplayTL = namedarraytuple("SamplesFromReplayTL", SamplesFromReplay._fields + ("timeout", "timeout_n"))
 
 
-class TimeLimitTransitions(Transitions):
-    """Puts batches together that also say which transitions a time limit ended."""
-
-    def gather(self, T_idxs: np.ndarray, B_idxs: np.ndarray, final_observations: Callable, observations: Callable | None = None) -> Any:
-        m, batch = self._gather(T_idxs, B_idxs, final_observations, observations)
-        return SamplesFromReplayTL(*batch, torch.from_numpy(m.timeout), torch.from_numpy(m.timeout_n))
-
-
 class NStepTimeLimitBuffer(NStepReturnBuffer):
     """Buffer of transitions whose batches, `SamplesFromReplayTL`, have `timeout` and `timeout_n` as well.
 
@@ -39,7 +27,6 @@ class NStepTimeLimitBuffer(NStepReturnBuffer):
         ValueError: the example has no field `timeout`.
     """
 
-    LayoutCls = TimeLimitTransitions
     requires_final_observations = False
 
     def _make_layout(self, example: Any) -> Transitions:
@@ -48,7 +35,7 @@ class NStepTimeLimitBuffer(NStepReturnBuffer):
                 f"{type(self).__name__} needs samples with a field 'timeout', and the example has none: add it, or use a buffer "
                 "without 'Tl' in its name."
             )
-        return super()._make_layout(example)
+        return Transitions(self.storage, self.returns, self.ends, self._batches, SamplesFromReplayTL)
 
 
 class TlUniformReplayBuffer(UniformReplay, NStepTimeLimitBuffer):

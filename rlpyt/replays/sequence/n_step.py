@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.replays.base import EXAMPLE
-from rlpyt.replays.batches import BatchMemory, pairs_of_leaves, rows_like, take_rows
+from rlpyt.replays.batches import BatchMemory, gathers_of, take_rows
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.ring import Rows
 from rlpyt.replays.storage import NStepReturns, RowArrays, Storage, check_fields, expected_fields, step_bytes
@@ -125,8 +125,7 @@ class Sequences:
             all_prev_action=(s.action, prev),
             all_prev_reward=(s.reward, prev),
         )
-        out = {name: rows_like(stored, *which.shape, pin=pin) for name, (stored, which) in sources.items()}
-        gathers = [pair for name, (stored, which) in sources.items() for pair in pairs_of_leaves(stored, which, out[name])]
+        out, gathers = gathers_of(sources, pin)
         batch = torchify_buffer(SamplesFromReplay(all_observation=observation, valid=valid, **out))
         return _Memory(rows, before, prev, valid, rnn_rows, observation, gathers, batch)
 

@@ -74,8 +74,15 @@ def gathers_of(sources: dict[str, tuple[Any, np.ndarray]], pin: bool) -> tuple[d
     Returns:
         the memory of each field, and what `take_rows` needs to fill it.
     """
-    out = {name: rows_like(stored, *which.shape, pin=pin) for name, (stored, which) in sources.items()}
-    return out, [pair for name, (stored, which) in sources.items() for pair in pairs_of_leaves(stored, which, out[name])]
+    fields, gathers = {}, []
+    for name, (stored, which) in sources.items():
+        if type(stored) is np.ndarray and not pin:  # Nearly always, and much faster than a search for leaves.
+            fields[name] = np.empty(which.shape + stored.shape[1:], stored.dtype)
+            gathers.append((stored, which, fields[name]))
+        else:
+            fields[name] = rows_like(stored, *which.shape, pin=pin)
+            gathers += pairs_of_leaves(stored, which, fields[name])
+    return fields, gathers
 
 
 def take_rows(gathers: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:

@@ -2,7 +2,6 @@
 
 import torch
 
-from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.discrete import DiscreteMixin
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.tensor import select_at_indexes
@@ -13,7 +12,7 @@ EPS = 1e-8
 DistInfo = namedarraytuple("DistInfo", ["prob"])
 
 
-class Categorical(DiscreteMixin, Distribution):
+class Categorical(DiscreteMixin):
     """Distribution over ``0 .. dim - 1``, given all their probabilities: dist_info.prob [*lead,dim]."""
 
     DistInfoCls = DistInfo

@@ -2,16 +2,19 @@
 
 import torch
 
+from rlpyt.distributions.base import Distribution
 from rlpyt.utils.tensor import from_onehot, to_onehot
 
 
-class DiscreteMixin:
-    """Conversions between integers in ``0 .. dim - 1`` and their one-hot encoding.
+class DiscreteMixin(Distribution):
+    """Converts between integers in ``0 .. dim - 1`` and their one-hot encoding.
 
-    dim: number of values. dtype, onehot_dtype: of integers and encodings this makes.
+    Args:
+        dim: number of values.
+        dtype, onehot_dtype: of integers and of encodings.
     """
 
-    def __init__(self, dim: int, dtype: torch.dtype = torch.long, onehot_dtype: torch.dtype = torch.float):
+    def __init__(self, dim: int, dtype: torch.dtype = torch.long, onehot_dtype: torch.dtype = torch.float) -> None:
         self._dim = dim
         self.dtype = dtype
         self.onehot_dtype = onehot_dtype

@@ -1,18 +1,21 @@
 """Epsilon-greedy choice of actions."""
 
+from typing import Any
+
 import torch
 
-from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.discrete import DiscreteMixin
 
 
-class EpsilonGreedy(DiscreteMixin, Distribution):
+class EpsilonGreedy(DiscreteMixin):
     """The action of the highest Q-value, or, with probability epsilon, any action, uniformly.
 
-    epsilon: a number, or a tensor [B] with a value of its own for each environment.
+    Args:
+        epsilon: a number, or a tensor [B] with a value for each environment.
+        kwargs: arguments of `DiscreteMixin`.
     """
 
-    def __init__(self, epsilon: float | torch.Tensor = 1, **kwargs):
+    def __init__(self, epsilon: float | torch.Tensor = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._epsilon = epsilon
 
@@ -37,18 +40,23 @@ class EpsilonGreedy(DiscreteMixin, Distribution):
 class CategoricalEpsilonGreedy(EpsilonGreedy):
     """The same for distributions of the return: the value of an action is the mean of its distribution.
 
-    z: values [P] of the atoms.
+    Args:
+        z: values [P] of the atoms.
+        kwargs: arguments of `EpsilonGreedy`.
     """
 
-    def __init__(self, z: torch.Tensor | None = None, **kwargs):
+    def __init__(self, z: torch.Tensor | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.z = z
 
     def sample(self, p: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
         """Probabilities [T,B,dim,P], [B,dim,P] or [dim,P] of atoms -> actions [T,B], [B] or [].
 
-        z: other values [P] of the atoms, for this time.
-        ValueError if there are no values of atoms.
+        Args:
+            z: other values [P] of the atoms, for this call.
+
+        Raises:
+            ValueError: the atoms have no values.
         """
         z = self.z if z is None else z
         if z is None:

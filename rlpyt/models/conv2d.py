@@ -1,11 +1,13 @@
 """Convolutional model components for images."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from rlpyt.models.mlp import MlpModel
-from rlpyt.models.utils import conv2d_output_shape
+from rlpyt.models.utils import Model, conv2d_output_shape
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import infer_leading_dims
 
 
@@ -30,7 +32,7 @@ class Conv2dModel(torch.nn.Module):
         nonlinearity: type[torch.nn.Module] = torch.nn.ReLU,
         use_maxpool: bool = False,
         head_sizes: None = None,
-    ):
+    ) -> None:
         super().__init__()
         if head_sizes is not None:
             raise ValueError(f"head_sizes={head_sizes}: Conv2dModel has no head, use Conv2dHeadModel(hidden_sizes=...).")
@@ -57,7 +59,7 @@ class Conv2dModel(torch.nn.Module):
         return self.conv(images_to_float(input) if input.dtype == torch.uint8 else input)
 
     def conv_out_size(self, h: int, w: int, c: int | None = None) -> int:
-        """Number of features C' * H' * W' for an image [c,h,w] (of any number of channels if there is no layer)."""
+        """Return the number of features C' * H' * W' for an image [c,h,w]; `c` matters only if there are no layers."""
         for layer in self.conv:
             if isinstance(layer, torch.nn.Conv2d):
                 c = layer.out_channels
@@ -67,10 +69,10 @@ class Conv2dModel(torch.nn.Module):
 
 
 def images_to_float(images: torch.Tensor) -> torch.Tensor:
-    """uint8 images [B,C,H,W] in [0,255] as floats in [0,1], in the memory layout which makes convolutions fast.
+    """Return uint8 images [B,C,H,W] in [0,255] as floats in [0,1], in the memory layout that makes convolutions fast.
 
-    On a CPU, forward and backward together are fastest with the channels last, but arranging them so costs more than
-    it gains where no gradient is needed (a sampler's small batches). The dtype is float32, or that of autocast.
+    On a CPU, forward and backward together are fastest with channels last. Without a gradient (a sampler's small batches), rearranging
+    costs more than it gains. The dtype is float32, or that of autocast.
     """
     device_type = images.device.type
     dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else torch.float
@@ -80,26 +82,42 @@ def images_to_float(images: torch.Tensor) -> torch.Tensor:
     return images.to(dtype).mul_(1 / 255)
 
 
-def settings_of_layers(defaults: dict[str, Sequence[int]], **given: Sequence[int] | None) -> dict[str, Sequence[int]]:
-    """Return settings for `Conv2dModel`: those given, and defaults for the others, of which a network with fewer layers takes the first.
+class ImageModel(Model):
+    """Base of models that take images: uint8 in [0,255], which are used as floats in [0,1], or floats in [0,1].
+
+    Subclasses declare:
+        conv_defaults: channels, kernel_sizes, strides and paddings of each layer.
 
     Args:
-        defaults: channels, kernel_sizes, strides and paddings of each layer.
-        given: the same; None takes the default.
+        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `Conv2dModel`; None means `conv_defaults`. Where
+            some of them are for fewer layers, the first defaults of the others are taken.
+
+    Attributes:
+        conv_settings: these arguments, with defaults filled in.
     """
-    n_layers = min([len(setting) for setting in given.values() if setting], default=None)
-    return {name: given[name] or default[:n_layers] for name, default in defaults.items()}
 
-
-class ImageModel(torch.nn.Module):
-    """Base of models that take images: uint8 in [0,255], which are used as floats in [0,1], or floats in [0,1]."""
-
+    conv_defaults: Mapping[str, Sequence[int]] = {}
     _float_images_are_known = False
+
+    @checked()
+    def __init__(
+        self,
+        use_maxpool: bool = False,
+        channels: Sequence[int] | None = None,
+        kernel_sizes: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        paddings: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        given = dict(channels=channels, kernel_sizes=kernel_sizes, strides=strides, paddings=paddings)
+        n_layers = min([len(setting) for setting in given.values() if setting], default=None)
+        layers = {name: given[name] or default[:n_layers] for name, default in self.conv_defaults.items()}
+        self.conv_settings: dict[str, Any] = dict(layers, use_maxpool=use_maxpool)
 
     def image_batch(self, image: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """Image with leading dims [T,B], [B] or [] -> [T*B,C,H,W], (lead_dim, T, B).
 
-        ValueError for floats above 1; looked for in the first ones that are not all 0, since on a GPU looking means waiting.
+        ValueError for floats above 1. Only the first images that are not all 0 are tested, since on a GPU a test waits for it.
         """
         lead_dim, T, B, shape = infer_leading_dims(image, 3)
         if image.dtype.is_floating_point and not self._float_images_are_known and not torch.compiler.is_compiling():
@@ -136,7 +154,7 @@ class Conv2dHeadModel(torch.nn.Module):
         paddings: Sequence[int] | None = None,
         nonlinearity: type[torch.nn.Module] = torch.nn.ReLU,
         use_maxpool: bool = False,
-    ):
+    ) -> None:
         super().__init__()
         c, h, w = image_shape
         self.conv = Conv2dModel(c, channels, kernel_sizes, strides, paddings, nonlinearity, use_maxpool)

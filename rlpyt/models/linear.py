@@ -1,6 +1,8 @@
 """Linear layer that is fast on all CPUs."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,11 +12,11 @@ MIN_SIZE = 2**20
 
 
 class Linear(torch.nn.Linear):
-    """torch.nn.Linear, with large float32 products on AMD CPUs done by oneDNN.
+    """torch.nn.Linear that computes large float32 products by oneDNN on AMD CPUs.
 
-    PyTorch leaves them to MKL, which uses only part of what other makers' CPUs can do: on one with AVX-512 oneDNN took
-    less than half of the time (512 x 3456 weights, batches from 32 to 256, forward and backward). PyTorch's function
-    for it is internal, hence the checks; without it, this is torch.nn.Linear.
+    PyTorch computes them by MKL, which uses only part of what other makers' CPUs can do. On an AMD CPU with AVX-512, oneDNN took less
+    than half of the time (512 x 3456 weights, batches from 32 to 256, forward and backward). PyTorch's function for it is internal,
+    hence the checks; where it is missing, this class is torch.nn.Linear.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -35,39 +37,43 @@ class Linear(torch.nn.Linear):
         )
 
 
-class Float32UnderAutocast:
-    """In front of the class of a last layer, which then computes in float32 where autocast has the others compute in bfloat16.
+def in_float32(forward: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]) -> Callable[[torch.nn.Module, torch.Tensor], torch.Tensor]:
+    """Return the `forward` of a last layer that computes in float32 where autocast lets the others compute in bfloat16.
 
-    Of probabilities, values and their differences losses need more digits than bfloat16 has, and this layer is the least of the work.
+    Losses need more digits of probabilities, values and their differences than bfloat16 has, and this layer is the least of the work.
     """
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """[*,in_features] -> float32 [*,out_features]."""
+    @functools.wraps(forward)
+    def forward_in_float32(self: torch.nn.Module, input: torch.Tensor) -> torch.Tensor:
         device_type = input.device.type
         if not torch.is_autocast_enabled(device_type):
-            return super().forward(input)
+            return forward(self, input)
         with torch.autocast(device_type, enabled=False):
-            return super().forward(input.float())
+            return forward(self, input.float())
+
+    return forward_in_float32
 
 
-class OutputLinear(Float32UnderAutocast, Linear):
+class OutputLinear(Linear):
     """Last layer of a model."""
+
+    forward = in_float32(Linear.forward)
 
 
 class _OneDnnLinear(torch.autograd.Function):
     """y = x W^T + b"""
 
     @staticmethod
-    def forward(x, weight, bias):
+    def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return onednn_linear(x, weight, bias)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
         ctx.save_for_backward(*inputs[:2])
         ctx.has_bias = inputs[2] is not None
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         # With gradients enabled the caller wants to differentiate again, which oneDNN's function does not support.
         product = torch.mm if torch.is_grad_enabled() else onednn_product

@@ -2,14 +2,14 @@
 
 import torch
 
-from rlpyt.models.utils import FormerNames
+from rlpyt.models.utils import Model
 from rlpyt.utils.collections import namedarraytuple
 
 # Hidden state and cell state, both [N,B,H]: layers, environments, width.
 RnnState = namedarraytuple("RnnState", ["h", "c"])
 
 
-class LstmWithInputs(FormerNames, torch.nn.Module):
+class LstmWithInputs(Model):
     """LSTM of one layer, which sees the features of the observation, the previous action, and the previous reward.
 
     Args:
@@ -20,7 +20,7 @@ class LstmWithInputs(FormerNames, torch.nn.Module):
 
     former_names = {"weight_": "lstm.weight_", "bias_": "lstm.bias_"}
 
-    def __init__(self, feature_size: int, action_size: int, lstm_size: int):
+    def __init__(self, feature_size: int, action_size: int, lstm_size: int) -> None:
         super().__init__()
         self.lstm = torch.nn.LSTM(feature_size + action_size + 1, lstm_size)
 

@@ -1,6 +1,7 @@
-"""Multilayer perceptron, and the way from observations of any shape to its input."""
+"""Multilayer perceptron, and the conversion of observations of any shape to its input."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np  # noqa: F401  Programs that import all names with an asterisk take it from here.
 import torch
@@ -27,7 +28,7 @@ class MlpModel(torch.nn.Module):
         hidden_sizes: Sequence[int] | int | None,
         output_size: int | None = None,
         nonlinearity: type[torch.nn.Module] = torch.nn.ReLU,
-    ):
+    ) -> None:
         super().__init__()
         sizes = [input_size, *_as_list(hidden_sizes)]
         layers = []
@@ -51,14 +52,14 @@ class MlpModel(torch.nn.Module):
 class ObservationVector(torch.nn.Module):
     """Turns observations of any shape into float vectors, for models made of linear layers.
 
-    uint8 observations are scaled from [0,255] to [0,1]; those of structured (Composite) spaces are joined field by field.
+    uint8 observations are scaled from [0,255] to [0,1]. The fields of structured (Composite) observations are concatenated.
 
     Args:
         observation_shape: shape of one observation, or the tuple of shapes of a structured one.
         n_values: if the observation is an integer in ``0 .. n_values - 1`` (shape ``()``), it is encoded one-hot.
     """
 
-    def __init__(self, observation_shape: Sequence, n_values: int | None = None):
+    def __init__(self, observation_shape: Sequence, n_values: int | None = None) -> None:
         super().__init__()
         if n_values is not None and tuple(observation_shape) != ():
             raise ValueError(f"n_values={n_values} is for single integers, not observations of shape {observation_shape}.")
@@ -66,7 +67,7 @@ class ObservationVector(torch.nn.Module):
         self.n_values = n_values
         self.size = _n_elements(observation_shape) if n_values is None else n_values
 
-    def forward(self, observation) -> tuple[torch.Tensor, tuple[int, int, int]]:
+    def forward(self, observation: Any) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """Observation with leading dims [T,B], [B] or [] -> float32 [T*B,size], (lead_dim, T, B)."""
         if self.n_values is not None:
             lead_dim, T, B, _ = infer_leading_dims(observation, 0)

@@ -15,7 +15,7 @@ class RunningMeanStdModel(torch.nn.Module):
     and each gets the statistics of the data of all ranks.
     """
 
-    def __init__(self, shape: Sequence[int]):
+    def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
         self.shape = tuple(shape)
         self.register_buffer("mean", torch.zeros(self.shape))

@@ -1,21 +1,31 @@
 """Helpers for models: shapes, gradients, and copying parameters between models."""
 
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from rlpyt.utils.settings import complete_signature
 
-def conv2d_output_shape(h: int, w: int, kernel_size=1, stride=1, padding=0, dilation=1) -> tuple[int, int]:
-    """Height and width after a 2-D convolution or pooling of an input [h,w]; each setting is an int or a pair."""
+
+def conv2d_output_shape(
+    h: int,
+    w: int,
+    kernel_size: int | Sequence[int] = 1,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+) -> tuple[int, int]:
+    """Return height and width after a 2-D convolution or pooling of an input [h,w]; each setting is an int or a pair."""
     kernel, strides, paddings, dilations = map(_pair, (kernel_size, stride, padding, dilation))
     h_out, w_out = ((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in zip((h, w), kernel, strides, paddings, dilations))
     return h_out, w_out
 
 
-def _pair(x) -> tuple[int, int]:
+def _pair(x: int | Sequence[int]) -> tuple[int, int]:
     return (x, x) if isinstance(x, int) else tuple(x)
 
 
@@ -23,12 +33,12 @@ class ScaleGrad(torch.autograd.Function):
     """Identity in the forward pass, which multiplies the gradient by `scale` in the backward pass."""
 
     @staticmethod
-    def forward(ctx, tensor: torch.Tensor, scale: float) -> torch.Tensor:
+    def forward(ctx: Any, tensor: torch.Tensor, scale: float) -> torch.Tensor:
         ctx.scale = scale
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx, grad_output: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor, None]:
         return grad_output * ctx.scale, None
 
 
@@ -62,8 +72,22 @@ def frozen(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
             parameter.requires_grad = True
 
 
-class FormerNames:
-    """In front of torch.nn.Module: also loads state dicts in which parts have other names, such as those that the original rlpyt saved.
+class Model(torch.nn.Module):
+    """Base of the models that agents use.
+
+    Inputs of `forward` have leading dims [T,B], [B] or []; outputs have the same. A recurrent model takes discrete previous actions
+    one-hot. Its last input is the state before the first step, and its last output the state after the last step. States are structures
+    of tensors [N,B,H]: layers, environments (1 where inputs have no leading dims), width; None stands for zeros.
+
+    The signature of a subclass has the settings of its bases, too (see `rlpyt.utils.settings.checked`). Those that many models have:
+
+    - image_shape: (C,H,W).
+    - observation_shape: shape of one observation, which is flattened (see `rlpyt.models.mlp.ObservationVector`).
+    - n_observations: number of values of a discrete observation, which is encoded one-hot.
+    - output_size: number of actions.
+    - action_size: number of action components.
+
+    State dicts may have other names for its parts, such as those that the original rlpyt saved.
 
     Subclasses declare:
         former_names: what names in such a state dict begin with -> what they begin with here.
@@ -71,7 +95,11 @@ class FormerNames:
 
     former_names: Mapping[str, str] = {}
 
-    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        complete_signature(cls)
+
+    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args: Any) -> None:
         """Called by `load_state_dict` of the whole model, with a copy of the state dict."""
         for former, name in self.former_names.items():
             for key in [key for key in state_dict if key.startswith(prefix + former)]:
@@ -80,15 +108,15 @@ class FormerNames:
 
 
 def unwrap_ddp(model: torch.nn.Module) -> torch.nn.Module:
-    """The model itself, whether or not it is wrapped in DistributedDataParallel."""
+    """Return the model without the DistributedDataParallel around it, if any."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 def strip_ddp_state_dict(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The state dict as saved from a model without DistributedDataParallel, which puts "module." before every name.
+    """Return a state dict without the "module." that DistributedDataParallel puts before every name.
 
     A state dict in which any name lacks that prefix is returned as it is. See `matching_state_dict` for a model with a part
-    that is itself called `module`.
+    that is called `module`.
     """
     prefix = "module."
     if not all(name.startswith(prefix) for name in state_dict):
@@ -97,9 +125,9 @@ def strip_ddp_state_dict(state_dict: Mapping[str, torch.Tensor]) -> dict[str, to
 
 
 def matching_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-    """The state dict under the names of `model`, also if it was saved from that model in DistributedDataParallel.
+    """Return the state dict under the names of `model`, also if it was saved from that model in DistributedDataParallel.
 
-    The names of `model` decide, since one of its own parts might be called `module`.
+    The names of `model` decide, since a part of it might be called `module`.
     """
     return state_dict if state_dict.keys() == model.state_dict().keys() else strip_ddp_state_dict(state_dict)
 
@@ -108,9 +136,12 @@ def matching_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.T
 def update_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor], tau: float = 1, strip_ddp: bool = True) -> None:
     """Move the parameters and buffers of `model` towards `state_dict`, in place (so shared memory stays shared).
 
-    tau: 1 copies; 0 < tau < 1 gives ``tau * new + (1 - tau) * old``, except for integers (counters), which are copied.
-    strip_ddp: accept the state dict of a model wrapped in DistributedDataParallel.
-    Raises KeyError if the names differ.
+    Args:
+        tau: 1 copies; 0 < tau < 1 gives ``tau * new + (1 - tau) * old``, except for integers (counters), which are copied.
+        strip_ddp: accept the state dict of a model wrapped in DistributedDataParallel.
+
+    Raises:
+        KeyError: the names differ.
     """
     model = unwrap_ddp(model)
     new = matching_state_dict(model, state_dict) if strip_ddp else state_dict
@@ -130,9 +161,9 @@ def update_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.Ten
 def keep_large_blocks() -> None:
     """Let this process reuse memory for large tensors instead of returning it to the system after every use.
 
-    By default the C library asks the system for each block above 32 MB (a minibatch of 256 images as floats), and every
-    page of it is then cleared and mapped anew: up to a quarter of the training time of a small network. From now on
-    blocks up to 256 MB are reused, and free memory is returned above 1 GB. Does nothing without glibc.
+    By default the C library asks the system for each block above 32 MB (a minibatch of 256 images as floats). The system clears and
+    maps every page of it, which takes up to a quarter of the training time of a small network. After this call, blocks up to 256 MB are
+    reused, and free memory above 1 GB is returned. Does nothing without glibc.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,5 +1,9 @@
 """Agent for categorical DQN."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from rlpyt.agents.base import AgentStep
@@ -20,16 +24,18 @@ class CatDqnAgent(DqnAgent):
     The algorithm says by `give_V_min_max` which returns the atoms stand for; until then they are from -1 to 1. Since any other range
     puts the means in the same order, sampler workers need not be told.
 
+    Its settings are those of `rlpyt.agents.dqn.dqn_agent.DqnAgent`, and:
+
     Args:
-        n_atoms: atoms of a distribution; handed on to the model.
+        n_atoms: atoms of a distribution; the model gets it, too.
 
     Raises:
         ValueError: there are fewer than two atoms, or `model_kwargs` says another number.
     """
 
     @checked(n_atoms=Number(2, whole=True))
-    def __init__(self, n_atoms: int = 51, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, n_atoms: int = 51, **settings: Any) -> None:
+        super().__init__(**settings)
         if self.model_kwargs.get("n_atoms", n_atoms) != n_atoms:
             raise ValueError(
                 f"The model would have {self.model_kwargs['n_atoms']} atoms (model_kwargs) and the agent {n_atoms}: give n_atoms to the "
@@ -48,7 +54,7 @@ class CatDqnAgent(DqnAgent):
         self.distribution.set_z(atoms(V_min, V_max, self.n_atoms))
 
     @torch.no_grad()
-    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+    def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead], AgentInfo(p [*lead,n,n_atoms])) on the CPU, without gradient."""
         p = self._act(observation, prev_action, prev_reward)
         return AgentStep(self.distribution.sample(p), AgentInfo(p))

@@ -1,5 +1,9 @@
 """Agents for recurrent DQN (R2D1)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, RecurrentAgentMixin
@@ -19,13 +23,13 @@ class R2d1AgentBase(DqnAgent):
     structures of tensors [N,B,H]: layers, environments (1 where inputs have no leading dims), width; None stands for zeros.
     """
 
-    def __call__(self, observation, prev_action, prev_reward, init_rnn_state):
+    def __call__(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any):
         """Training data [T,B,...] or [B,...] -> (Q-values [*lead,n], next_rnn_state), with gradient, on the training device."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         return self.model(*inputs, self._to_device(init_rnn_state))
 
     @torch.no_grad()
-    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+    def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions, and advance the recurrent state; on the CPU, without gradient.
 
         Inputs have leading dims [B] or []. Returns AgentStep(action [*lead], AgentInfo(q [*lead,n], prev_rnn_state [B,N,H])).
@@ -38,8 +42,8 @@ class R2d1AgentBase(DqnAgent):
         self.advance_rnn_state(next_rnn_state)
         return step
 
-    def target(self, observation, prev_action, prev_reward, init_rnn_state):
-        """The target model's (Q-values [*lead,n], next_rnn_state) for training data, on the training device."""
+    def target(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any):
+        """Return the target model's (Q-values [*lead,n], next_rnn_state) for training data, on the training device."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         return self.target_model(*inputs, self._to_device(init_rnn_state))
 

@@ -10,13 +10,16 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import BaseAgent, set_training
+from rlpyt.agents.base import MODEL_METHODS, BaseAgent, set_training
 from rlpyt.agents.spaces import BOUNDED_VECTOR, check_action_space, images_in
+from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import frozen, unwrap_ddp, update_state_dict
+from rlpyt.spaces.base import Space
 from rlpyt.utils.misc import is_of_rlpyt
-from rlpyt.utils.quick_args import takes
+from rlpyt.utils.quick_args import save__init__args, takes
+from rlpyt.utils.settings import ArgumentsFor, checked
 from rlpyt.utils.shared_int import SharedInt
 
 
@@ -29,19 +32,34 @@ class QpgAgent(BaseAgent):
         model_names: all models, see `BaseAgent`.
         q_names: attributes of the Q-functions, in order.
         target_names: attribute of a model -> attribute of its target network.
-        settings_names: attribute of each model besides the policy and targets -> attributes with its class and keyword arguments.
+        settings_names: attribute of each model that is neither policy nor target -> attributes with its class and keyword arguments.
         hidden_sizes: of models for which no keyword arguments are given, where their classes take hidden_sizes.
+
+    Args:
+        ModelCls: class of the policy.
+        QModelCls: class of the Q-functions, which are also given an action and return [*lead].
+        model_kwargs, q_model_kwargs: their keyword arguments but for observation_shape and action_size; None means `hidden_sizes`.
+        initial_model_state_dict: what `state_dict` of such an agent returned.
     """
 
     q_names: Sequence[str]
     target_names: Mapping[str, str]
-    settings_names: Mapping[str, tuple[str, str]]
+    settings_names: Mapping[str, tuple[str, str]] = {}
     hidden_sizes: Sequence[int]
+    model_arguments = ("observation_shape", "action_size")
 
     min_itr_learn = SharedInt()  # Sampler iteration at which learning begins; workers may have been started before it is known.
 
-    def __init__(self) -> None:
-        """To be called at the end of a constructor that has saved its arguments."""
+    @checked(model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS), q_model_kwargs=ArgumentsFor("QModelCls", by=MODEL_METHODS))
+    def __init__(
+        self,
+        ModelCls: type[torch.nn.Module] | None = None,
+        QModelCls: type[torch.nn.Module] = QofMuMlpModel,
+        model_kwargs: dict[str, Any] | None = None,
+        q_model_kwargs: dict[str, Any] | None = None,
+        initial_model_state_dict: Mapping[str, Any] | None = None,
+    ) -> None:
+        save__init__args(locals())
         classes = {"model_kwargs": "ModelCls", **{kwargs_name: cls_name for cls_name, kwargs_name in self.settings_names.values()}}
         for kwargs_name, cls_name in classes.items():
             if getattr(self, kwargs_name) is None:
@@ -54,25 +72,24 @@ class QpgAgent(BaseAgent):
 
     # --- construction -------------------------------------------------------------------------------------------------
 
-    def initialize(self, env_spaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
-        """Extends the base method by the check of the spaces and by the distribution.
+    def initialize(
+        self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
+    ) -> None:
+        """Extend the base class by the distribution.
 
-        ValueError for actions that are not vectors, or whose bounds are not the same -a and a for all components; and for images.
+        Raises:
+            ValueError: actions are not vectors with the same bounds -a and a for all components, or observations are images.
         """
         check_spaces(self, env_spaces)
         super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
         self.make_distribution(env_spaces.action)
 
-    def make_distribution(self, action_space) -> None:
+    def make_distribution(self, action_space: Space) -> None:
         """Assign the distribution over actions."""
         raise NotImplementedError(f"{type(self).__name__} defines no distribution over actions.")
 
-    def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
-        """observation_shape and action_size."""
-        return dict(observation_shape=env_spaces.observation.shape, action_size=env_spaces.action.shape[0])
-
     def make_models(self) -> None:
-        """Extends the base method by Q-functions, further models and target networks."""
+        """Extend the base class by Q-functions, further models and target networks."""
         super().make_models()
         for attribute, (cls_name, kwargs_name) in self.settings_names.items():
             setattr(self, attribute, getattr(self, cls_name)(**self.env_model_kwargs, **getattr(self, kwargs_name)))
@@ -81,12 +98,12 @@ class QpgAgent(BaseAgent):
         self._arrange()
 
     def to_device(self, cuda_idx: int | None = None) -> None:
-        """Extends the base method by the arrangement of parameters in memory."""
+        """Extend the base class by the arrangement of parameters in memory."""
         super().to_device(cuda_idx)
         self._arrange()
 
     def data_parallel(self) -> int | None:
-        """Extends the base method; see there."""
+        """Extend the base class; see there."""
         device_idx = super().data_parallel()
         self._targets = None
         return device_idx
@@ -103,16 +120,16 @@ class QpgAgent(BaseAgent):
     # --- before learning begins ---------------------------------------------------------------------------------------
 
     def give_min_itr_learn(self, min_itr_learn: int) -> None:
-        """Be told by the algorithm at which sampler iteration learning begins; sampler workers see it whenever they were started."""
+        """Assign the sampler iteration at which learning begins. The algorithm calls it; workers see it whenever they were started."""
         self.min_itr_learn = min_itr_learn
 
     # --- Q ------------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def freeze_q(self) -> Iterator[None]:
-        """Within this context gradients pass through Q-functions, to the action, but are not computed for their parameters.
+        """Within this context gradients pass through Q-functions to the action, but are not computed for their parameters.
 
-        Data-parallel training, too, does not expect any for them.
+        Data-parallel training does not expect gradients of them either.
         """
         self._q_frozen = True
         try:
@@ -125,7 +142,7 @@ class QpgAgent(BaseAgent):
     def joint_q(self) -> Iterator[None]:
         """Within this context all Q-functions are computed together, which is faster, and share one node of the graph.
 
-        So one call of `backward` must be for all of them. Outside, each Q-function can have a loss and a `backward` to itself.
+        So one call of `backward` must serve all of them. Outside, each Q-function can have a separate loss and `backward`.
         """
         self._q_joint = True
         try:
@@ -134,11 +151,13 @@ class QpgAgent(BaseAgent):
             self._q_joint = False
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of all Q-functions."""
+        """Return the parameters of all Q-functions."""
         return chain.from_iterable(getattr(self, name).parameters() for name in self.q_names)
 
-    def _q_values(self, names: Sequence[str], observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, ...]:
-        """Q [*lead] of the models with these attributes; inputs as from the algorithm."""
+    def _q_values(
+        self, names: Sequence[str], observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """Return Q [*lead] of the models with these attributes; inputs as from the algorithm."""
         models = [getattr(self, name) for name in names]
         inputs = self._to_device((observation, prev_action, prev_reward, action))
         if self._q_frozen or not torch.is_grad_enabled():
@@ -148,7 +167,7 @@ class QpgAgent(BaseAgent):
     # --- modes --------------------------------------------------------------------------------------------------------
 
     def _set_mode(self, mode: str, training: bool) -> None:
-        """Extends the base method: sampling is done by the policy alone; other models stay as they are for training, targets for ever."""
+        """Extend the base class: only the policy switches to sampling. Other models keep the mode of training; targets never switch."""
         targets = self.target_names.values()
         for attribute in ["model"] if mode == "sample" else [name for name in self.model_names.values() if name not in targets]:
             set_training(getattr(self, attribute), training)
@@ -169,8 +188,8 @@ class QpgAgent(BaseAgent):
         torch._foreach_lerp_(*self._targets, float(tau))
 
 
-def check_spaces(agent: BaseAgent, env_spaces) -> None:
-    """ValueError for spaces that agents of this family cannot serve, with what to do."""
+def check_spaces(agent: BaseAgent, env_spaces: EnvSpaces) -> None:
+    """Raise ValueError, which says what to do, for spaces that these agents cannot serve."""
     name, observation = type(agent).__name__, env_spaces.observation
     check_action_space(agent, env_spaces.action, BOUNDED_VECTOR)
     has_perceptrons = isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls)

@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import MODEL_METHODS, AgentStep
+from rlpyt.agents.base import AgentStep
 from rlpyt.agents.qpg.base import QpgAgent
 from rlpyt.distributions.gaussian import DistInfo, Gaussian
-from rlpyt.models.qpg.mlp import MuMlpModel, QofMuMlpModel
+from rlpyt.models.qpg.mlp import MuMlpModel
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.spaces.base import Space
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import NON_NEGATIVE, RATE, ArgumentsFor, checked, or_array
+from rlpyt.utils.settings import NON_NEGATIVE, RATE, checked, or_array
 
 AgentInfo = namedarraytuple("AgentInfo", ["mu"])
 
@@ -25,14 +26,14 @@ class DdpgAgent(QpgAgent):
 
     The state dict has the keys model (mu), q_model, target_model and target_q_model.
 
+    Its settings are those of `rlpyt.agents.qpg.base.QpgAgent`, and:
+
     Args:
-        ModelCls: class of mu, which returns actions [*lead,A].
-        QModelCls: class of Q, which is also given an action and returns [*lead].
-        model_kwargs, q_model_kwargs: their keyword arguments, besides observation_shape and action_size (and, for mu, output_max, the
-            largest action, if its class has such an argument and they do not give another); None means hidden_sizes=[400, 300].
+        ModelCls: class of mu, which returns actions [*lead,A]. If it takes output_max, it gets the largest action, unless model_kwargs
+            has another.
         initial_model_state_dict: of mu alone, or of the whole agent.
         initial_q_model_state_dict: of Q.
-        action_std: standard deviation of the noise added to actions when sampling; there is none in evaluation.
+        action_std: standard deviation of the noise added to actions when sampling; in evaluation they have no noise.
         action_noise_clip: largest absolute noise, or None.
     """
 
@@ -42,25 +43,18 @@ class DdpgAgent(QpgAgent):
     target_names = {"model": "target_model", "q_model": "target_q_model"}
     settings_names = {"q_model": ("QModelCls", "q_model_kwargs")}
 
-    @checked(
-        model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS),
-        q_model_kwargs=ArgumentsFor("QModelCls", by=MODEL_METHODS),
-        action_std=or_array(RATE),
-        action_noise_clip=NON_NEGATIVE,
-    )
+    @checked(action_std=or_array(RATE), action_noise_clip=NON_NEGATIVE)
     def __init__(
         self,
+        *,
         ModelCls: type[torch.nn.Module] = MuMlpModel,
-        QModelCls: type[torch.nn.Module] = QofMuMlpModel,
-        model_kwargs: dict[str, Any] | None = None,
-        q_model_kwargs: dict[str, Any] | None = None,
-        initial_model_state_dict: Mapping[str, Any] | None = None,
         initial_q_model_state_dict: Mapping[str, Any] | None = None,
         action_std: float = 0.1,
         action_noise_clip: float | None = None,
-    ):
+        **settings: Any,
+    ) -> None:
         save__init__args(locals())
-        super().__init__()
+        super().__init__(**settings)
 
     @property
     def shared_mu_model(self) -> torch.nn.Module | None:
@@ -68,12 +62,12 @@ class DdpgAgent(QpgAgent):
         return self.shared_model
 
     def make_policy(self) -> torch.nn.Module:
-        """Extends the base method by output_max, if the model takes it and `model_kwargs` does not have it."""
+        """Extend the base class by output_max, if the model takes it and `model_kwargs` does not have it."""
         takes_it = "output_max" in inspect.signature(self.ModelCls).parameters and "output_max" not in self.model_kwargs
         return super().make_policy(**{"output_max": float(self.env_spaces.action.high[0])} if takes_it else {})
 
     def make_models(self) -> None:
-        """Extends the base method by the initial parameters of single models."""
+        """Extend the base class by the initial parameters of single models."""
         super().make_models()
         self._load_initial("q_model", self.initial_q_model_state_dict)
 
@@ -89,35 +83,35 @@ class DdpgAgent(QpgAgent):
             for attribute in (name, self.target_names[name]):
                 unwrap_ddp(getattr(self, attribute)).load_state_dict(state_dict)
 
-    def make_distribution(self, action_space) -> None:
+    def make_distribution(self, action_space: Space) -> None:
         """Gaussian noise; actions are clipped at their bounds."""
         self.distribution = Gaussian(
             dim=action_space.shape[0], std=self.action_std, noise_clip=self.action_noise_clip, clip=float(action_space.high[0])
         )
 
-    def q(self, observation, prev_action, prev_reward, action) -> torch.Tensor:
-        """Q [*lead] of an action, with gradient."""
+    def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Return Q [*lead] of an action, with gradient."""
         return self._q_values(self.q_names, observation, prev_action, prev_reward, action)[0]
 
-    def q_at_mu(self, observation, prev_action, prev_reward) -> torch.Tensor:
-        """Q [*lead] of the policy's action, with gradient through the (first) Q-function to the policy."""
+    def q_at_mu(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
+        """Return Q [*lead] of the policy's action, with gradient through the (first) Q-function to the policy."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         return self._q_values(self.q_names[:1], *inputs, self.model(*inputs))[0]
 
     @torch.no_grad()
-    def target_q_at_mu(self, observation, prev_action, prev_reward) -> torch.Tensor:
-        """Target network's Q [*lead] of the target network's action."""
+    def target_q_at_mu(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
+        """Return the target network's Q [*lead] of the target network's action."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         return self._q_values(["target_q_model"], *inputs, self.target_model(*inputs))[0]
 
     @torch.no_grad()
-    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+    def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead,A], AgentInfo(mu [*lead,A])) on the CPU, without gradient."""
         mu = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
         return AgentStep(self.distribution.sample(DistInfo(mu)), AgentInfo(mu))
 
     def mu_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the policy."""
+        """Return the parameters of the policy."""
         return self.model.parameters()
 
     def sample_std(self, itr: int) -> float:
@@ -125,11 +119,11 @@ class DdpgAgent(QpgAgent):
         return self.action_std
 
     def sample_mode(self, itr: int) -> None:
-        """Extends the base method: actions are noisy. itr: iteration of the sampler."""
+        """Extend the base class: actions are noisy."""
         super().sample_mode(itr)
         self.distribution.set_std(self.sample_std(itr))
 
     def eval_mode(self, itr: int) -> None:
-        """Extends the base method: actions are those of the policy. itr: iteration of the runner."""
+        """Extend the base class: actions are those of the policy."""
         super().eval_mode(itr)
         self.distribution.set_std(0.0)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 import torch
 
 from rlpyt.agents.base import AgentStep
 from rlpyt.agents.qpg.base import QpgAgent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
+from rlpyt.models.qpg.mlp import PiMlpModel
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.spaces.base import Space
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
-from rlpyt.utils.settings import Kind, Number
+from rlpyt.utils.quick_args import save__init__args
+from rlpyt.utils.settings import RATE, Kind, Number, checked, or_array
 
 MIN_LOG_STD = -20
 MAX_LOG_STD = 2
@@ -30,13 +34,34 @@ Models = namedtuple("Models", ["pi", "q1", "q2", "v"], defaults=(None,))
 class BaseSacAgent(QpgAgent):
     """Samples actions from a squashed Gaussian, with a fixed standard deviation before learning begins; most likely ones in evaluation.
 
-    Its constructor's arguments are those of `rlpyt.agents.qpg.sac_agent.SacAgent`.
+    Its settings are those of `rlpyt.agents.qpg.base.QpgAgent`, and:
+
+    Args:
+        ModelCls: class of the policy, which returns mean and log_std, both [*lead,A].
+        v_model_kwargs: keyword arguments of the value function, where the agent has one.
+        action_squash: largest absolute action: actions are ``action_squash * tanh(x)``, x Gaussian; "auto" is what the
+            environment's action space says, None is no squashing.
+        pretrain_std: standard deviation of x before learning begins; None means the policy's.
     """
 
     hidden_sizes = (256, 256)
     q_names = ("q1_model", "q2_model")
 
-    def make_distribution(self, action_space) -> None:
+    @checked(action_squash=SQUASH, pretrain_std=or_array(RATE))
+    def __init__(
+        self,
+        *,
+        ModelCls: type[torch.nn.Module] = PiMlpModel,
+        v_model_kwargs: dict[str, Any] | None = None,
+        initial_model_state_dict: Mapping[str, Any] | None = None,
+        action_squash: float | str | None = 1.0,
+        pretrain_std: float | None = 0.75,
+        **settings: Any,
+    ) -> None:
+        save__init__args(locals())
+        super().__init__(**settings)
+
+    def make_distribution(self, action_space: Space) -> None:
         """A Gaussian, squashed to `action_squash`."""
         largest = float(action_space.high[0])
         squash = largest if self.action_squash == AUTO else self.action_squash
@@ -52,49 +77,49 @@ class BaseSacAgent(QpgAgent):
             max_std=math.exp(MAX_LOG_STD),
         )
 
-    def q(self, observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both Q [*lead] of an action, with gradient."""
+    def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both Q [*lead] of an action, with gradient."""
         return self._q_values(self.q_names, observation, prev_action, prev_reward, action)
 
-    def pi(self, observation, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor, DistInfoStd]:
-        """A new action [*lead,A], the log of its density [*lead], and dist_info, all with gradient to the policy."""
+    def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, DistInfoStd]:
+        """Return a new action [*lead,A], the log of its density [*lead], and dist_info, all with gradient to the policy."""
         dist_info = DistInfoStd(*self.model(*self._model_inputs(observation, prev_action, prev_reward)))
         return *self.distribution.sample_loglikelihood(dist_info), dist_info
 
     @torch.no_grad()
-    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+    def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions: AgentStep(action [*lead,A], AgentInfo(dist_info [*lead,A])) on the CPU, without gradient."""
         mean, log_std = self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(observation, prev_action, prev_reward)))
         dist_info = DistInfoStd(mean, log_std)
         return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info))
 
     def pi_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the policy."""
+        """Return the parameters of the policy."""
         return self.model.parameters()
 
     def q1_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the first Q-function."""
+        """Return the parameters of the first Q-function."""
         return self.q1_model.parameters()
 
     def q2_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the second Q-function."""
+        """Return the parameters of the second Q-function."""
         return self.q2_model.parameters()
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of both Q-functions."""
+        """Return the parameters of both Q-functions."""
         return chain(self.q1_parameters(), self.q2_parameters())
 
     def train_mode(self, itr: int) -> None:
-        """Extends the base method: the standard deviation is the policy's."""
+        """Extend the base class: the standard deviation is the policy's."""
         super().train_mode(itr)
         self.distribution.set_std(None)
 
     def sample_mode(self, itr: int) -> None:
-        """Extends the base method: the standard deviation is `pretrain_std` before learning begins. itr: iteration of the sampler."""
+        """Extend the base class: the standard deviation is `pretrain_std` before learning begins."""
         super().sample_mode(itr)
         self.distribution.set_std(self.pretrain_std if itr < self.min_itr_learn else None)
 
     def eval_mode(self, itr: int) -> None:
-        """Extends the base method: the standard deviation is 0."""
+        """Extend the base class: the standard deviation is 0."""
         super().eval_mode(itr)
         self.distribution.set_std(0.0)

@@ -9,6 +9,7 @@ import torch
 
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.distributions.gaussian import DistInfo, Gaussian
+from rlpyt.spaces.base import Space
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import NON_NEGATIVE, RATE, checked, or_array
 
@@ -18,12 +19,13 @@ class Td3Agent(DdpgAgent):
 
     The state dict has the keys of DdpgAgent, and q2_model and target_q2_model.
 
+    Its settings are those of `rlpyt.agents.qpg.ddpg_agent.DdpgAgent`, and:
+
     Args:
         pretrain_std: standard deviation of the noise added to actions before learning begins.
         target_noise_std: standard deviation of the noise added to actions of the target policy.
         target_noise_clip: its largest absolute value.
         initial_q2_model_state_dict: of the second Q-function.
-        kwargs: arguments of DdpgAgent.
     """
 
     model_names = {**DdpgAgent.model_names, "q2_model": "q2_model", "target_q2_model": "target_q2_model"}
@@ -38,18 +40,18 @@ class Td3Agent(DdpgAgent):
         target_noise_std: float = 0.2,
         target_noise_clip: float | None = 0.5,
         initial_q2_model_state_dict: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ):
+        **settings: Any,
+    ) -> None:
         save__init__args(locals())
-        super().__init__(**kwargs)
+        super().__init__(**settings)
 
     def make_models(self) -> None:
-        """Extends the base method by the initial parameters of the second Q-function."""
+        """Extend the base class by the initial parameters of the second Q-function."""
         super().make_models()
         self._load_initial("q2_model", self.initial_q2_model_state_dict)
 
-    def make_distribution(self, action_space) -> None:
-        """Extends the base method by the noise of the target policy; its actions, too, are clipped at their bounds."""
+    def make_distribution(self, action_space: Space) -> None:
+        """Extend the base class by the noise of the target policy; its actions, too, are clipped at their bounds."""
         super().make_distribution(action_space)
         self.target_distribution = Gaussian(
             dim=action_space.shape[0],
@@ -58,13 +60,13 @@ class Td3Agent(DdpgAgent):
             clip=float(action_space.high[0]),
         )
 
-    def q(self, observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both Q [*lead] of an action, with gradient."""
+    def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both Q [*lead] of an action, with gradient."""
         return self._q_values(self.q_names, observation, prev_action, prev_reward, action)
 
     @torch.no_grad()
-    def target_q_at_mu(self, observation, prev_action, prev_reward) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both target networks' Q [*lead] of the target policy's action with noise."""
+    def target_q_at_mu(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both target networks' Q [*lead] of the target policy's action with noise."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         action = self.target_distribution.sample(DistInfo(self.target_model(*inputs)))
         return self._q_values(["target_q_model", "target_q2_model"], *inputs, action)

@@ -1,39 +1,38 @@
 """Recurrent convolutional model for Q-values of images."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from rlpyt.models.conv2d import ImageModel
-from rlpyt.models.dqn.atari_dqn_model import dqn_conv
+from rlpyt.models.dqn.atari_dqn_model import DqnImageModel
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel
-from rlpyt.models.utils import FormerNames
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["AtariR2d1Model", "RnnState"]
 
 
-class AtariR2d1Model(FormerNames, ImageModel):
+class AtariR2d1Model(DqnImageModel):
     """Convolutions, a fully connected layer, an LSTM, and a fully connected head with one Q-value per action.
 
-    The LSTM also sees the previous action and reward.
+    The LSTM also sees the previous action and reward. Settings of the convolutions are those of
+    `rlpyt.models.dqn.atari_dqn_model.DqnImageModel`.
 
     Args:
-        image_shape: (C,H,W).
-        output_size: number of actions.
         fc_size: width(s) of the fully connected layer(s) before the LSTM.
         lstm_size: width of the LSTM.
         head_size: width(s) of the hidden layer(s) of the head.
         dueling: use a dueling head.
-        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `dqn_conv`.
         noisy: explore by noise on the weights of the head, see `NoisyLinear`.
     """
 
     former_names = {"conv.conv.conv.": "conv.conv.", "conv.head.": "fc."}
 
+    @checked()
     def __init__(
         self,
         image_shape: Sequence[int],
@@ -42,29 +41,25 @@ class AtariR2d1Model(FormerNames, ImageModel):
         lstm_size: int = 512,
         head_size: Sequence[int] | int = 512,
         dueling: bool = False,
-        use_maxpool: bool = False,
-        channels: Sequence[int] | None = None,
-        kernel_sizes: Sequence[int] | None = None,
-        strides: Sequence[int] | None = None,
-        paddings: Sequence[int] | None = None,
+        *,
         noisy: bool = False,
-    ):
-        super().__init__()
+        **settings: Any,
+    ) -> None:
+        super().__init__(**settings)
         self.dueling = dueling
-        self.conv, n_features = dqn_conv(image_shape, use_maxpool, channels, kernel_sizes, strides, paddings)
+        self.conv, n_features = self.make_conv(image_shape)
         self.fc = MlpModel(n_features, fc_size)
         self.lstm = LstmWithInputs(self.fc.output_size, output_size, lstm_size)
         self.head = make_head(lstm_size, head_size, output_size, dueling)
         if noisy:
             make_noisy(self.head)
 
-    def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, RnnState]:
+    def forward(
+        self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
+    ) -> tuple[torch.Tensor, RnnState]:
         """Q-values [T,B,output_size], and the state after the last step [N,B,H].
 
-        Leading dims may also be [B] or [], but states always have B (1 if there is none).
-
-        observation: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. prev_action: one-hot. init_rnn_state: before the
-        first step, [N,B,H]; None for zeros.
+        observation: [T,B,C,H,W], uint8 in [0,255] or float in [0,1].
         """
         x, (lead_dim, T, B) = self.image_batch(observation)
         features = self.fc(self.conv(x).flatten(1))

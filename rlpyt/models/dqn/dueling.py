@@ -12,7 +12,7 @@ from rlpyt.models.utils import scale_grad
 class _Dueling(torch.nn.Module):
     """Two streams, one for the value V and one for the advantages A of all actions, with `n_atoms` outputs for each of these."""
 
-    def __init__(self, input_size: int, hidden_sizes: Sequence[int] | int, output_size: int, n_atoms: int, grad_scale: float):
+    def __init__(self, input_size: int, hidden_sizes: Sequence[int] | int, output_size: int, n_atoms: int, grad_scale: float) -> None:
         super().__init__()
         self.output_size, self.n_atoms, self.grad_scale = output_size, n_atoms, grad_scale
         self.advantage_hidden = MlpModel(input_size, hidden_sizes)
@@ -73,7 +73,7 @@ class DistributionalDuelingHeadModel(_Dueling):
         output_size: int,
         n_atoms: int,
         grad_scale: float = 2 ** (-1 / 2),
-    ):
+    ) -> None:
         super().__init__(input_size, hidden_sizes, output_size, n_atoms, grad_scale)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:

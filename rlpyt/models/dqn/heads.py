@@ -18,7 +18,7 @@ class DistributionalHeadModel(torch.nn.Module):
         n_atoms: atoms of a distribution.
     """
 
-    def __init__(self, input_size: int, layer_sizes: Sequence[int] | int, output_size: int, n_atoms: int):
+    def __init__(self, input_size: int, layer_sizes: Sequence[int] | int, output_size: int, n_atoms: int) -> None:
         super().__init__()
         self.mlp = MlpModel(input_size, layer_sizes, output_size * n_atoms)
         self.output_size, self.n_atoms = output_size, n_atoms

@@ -13,12 +13,11 @@ from rlpyt.utils.settings import checked
 class MlpCatDqnModel(MlpDqnModel):
     """Like `MlpDqnModel`, with the probabilities of `n_atoms` returns per action instead of a Q-value.
 
+    The other settings are those of `rlpyt.models.dqn.mlp_dqn_model.MlpDqnModel`.
+
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
-        output_size: number of actions.
         n_atoms: atoms of a distribution.
         hidden_sizes: hidden layer(s); default [128, 128].
-        kwargs: further arguments of `MlpDqnModel`.
     """
 
     uses_prev_action = False
@@ -30,10 +29,10 @@ class MlpCatDqnModel(MlpDqnModel):
         output_size: int,
         n_atoms: int = 51,
         hidden_sizes: Sequence[int] | int | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(observation_shape, output_size, hidden_sizes, n_atoms=n_atoms, **kwargs)
+        **settings: Any,
+    ) -> None:
+        super().__init__(observation_shape, output_size, hidden_sizes, n_atoms=n_atoms, **settings)
 
-    def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
-        """Probabilities [T,B,output_size,n_atoms], which sum to 1 over the atoms; leading dims may also be [B] or []."""
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Probabilities [T,B,output_size,n_atoms], which sum to 1 over the atoms."""
         return F.softmax(super().forward(observation, prev_action, prev_reward), dim=-1)

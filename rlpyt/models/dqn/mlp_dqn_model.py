@@ -1,26 +1,25 @@
 """Multilayer perceptron for Q-values of vector observations."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
 
 
-class MlpDqnModel(torch.nn.Module):
+class MlpDqnModel(Model):
     """Multilayer perceptron with one Q-value per action.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
-        output_size: number of actions.
         hidden_sizes: hidden layer(s); default [128, 128].
         dueling: split all but the first hidden layer into a dueling head's two streams.
-        n_observations: number of values of a discrete observation, which is encoded one-hot.
         noisy: explore by noise on all weights, see `NoisyLinear`.
-        n_atoms: give logits of so many atoms of a distribution per action instead of a Q-value; None for Q-values.
+        n_atoms: logits of this many atoms of a distribution per action, in place of a Q-value; None for Q-values.
     """
 
     uses_prev_action = False
@@ -34,7 +33,7 @@ class MlpDqnModel(torch.nn.Module):
         n_observations: int | None = None,
         noisy: bool = False,
         n_atoms: int | None = None,
-    ):
+    ) -> None:
         super().__init__()
         self.dueling = dueling
         hidden_sizes = [128, 128] if hidden_sizes is None else hidden_sizes
@@ -48,7 +47,7 @@ class MlpDqnModel(torch.nn.Module):
         if noisy:
             make_noisy(self.head)
 
-    def forward(self, observation, prev_action, prev_reward) -> torch.Tensor:
-        """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms]; leading dims may also be [B] or []."""
+    def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
+        """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms]."""
         x, lead_dims = self.observation(observation)
         return restore_leading_dims(self.head(x), *lead_dims)

@@ -5,15 +5,15 @@ import math
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.linear import Float32UnderAutocast, OutputLinear
+from rlpyt.models.linear import OutputLinear, in_float32
 
 
 class NoisyLinear(torch.nn.Module):
     """Linear layer whose weights are random, with means and standard deviations that are learned.
 
     ``y = (W + W_sigma * f(e_out) f(e_in)^T) x + b + b_sigma * f(e_out)`` with standard normal e_in, e_out and ``f(e) = sign(e) sqrt(|e|)``:
-    the factorised noise of the paper. It is drawn anew in every forward pass, the same for all data in it, from torch's generator of
-    the process and device. It is no part of the state dict.
+    the factorised noise of the paper. Every forward pass draws new noise, the same for all data in it, from torch's generator of the
+    process and device. The noise is not in the state dict.
 
     Args:
         in_features, out_features: sizes.
@@ -24,7 +24,7 @@ class NoisyLinear(torch.nn.Module):
         is_noisy: False leaves the noise out, which makes the layer deterministic; see `set_noise`.
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, sigma_init: float = 0.5):
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, sigma_init: float = 0.5) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         bound = 1 / math.sqrt(in_features)
@@ -48,12 +48,14 @@ class NoisyLinear(torch.nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-class NoisyOutputLinear(Float32UnderAutocast, NoisyLinear):
+class NoisyOutputLinear(NoisyLinear):
     """Last layer of a noisy model."""
+
+    forward = in_float32(NoisyLinear.forward)
 
 
 def make_noisy(module: torch.nn.Module) -> torch.nn.Module:
-    """Put a new noisy layer in place of every linear layer inside of `module`, which is returned."""
+    """Replace every linear layer inside `module` by a new noisy layer; return `module`."""
     for name, child in module.named_children():
         if isinstance(child, torch.nn.Linear):
             LayerCls = NoisyOutputLinear if isinstance(child, OutputLinear) else NoisyLinear

@@ -1,14 +1,16 @@
 """Recurrent convolutional model for policy gradients from images."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.conv2d import ImageModel
+from rlpyt.models.conv2d import Conv2dHeadModel, ImageModel
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
-from rlpyt.models.pg.atari_ff_model import small_conv
+from rlpyt.models.pg.atari_ff_model import SMALL_CONV
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["AtariLstmModel", "RnnState"]
@@ -19,39 +21,32 @@ class AtariLstmModel(ImageModel):
 
     The LSTM also sees the previous action and reward.
 
+    By default the convolutions are those of `rlpyt.models.pg.atari_ff_model.AtariFfModel`. Their settings are those of
+    `rlpyt.models.conv2d.ImageModel`.
+
     Args:
-        image_shape: (C,H,W).
-        output_size: number of actions.
         fc_sizes: width(s) of the fully connected layer(s).
         lstm_size: width of the LSTM.
-        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, as in `AtariFfModel`.
     """
 
+    conv_defaults = SMALL_CONV
+
+    @checked()
     def __init__(
-        self,
-        image_shape: Sequence[int],
-        output_size: int,
-        fc_sizes: Sequence[int] | int = 512,
-        lstm_size: int = 512,
-        use_maxpool: bool = False,
-        channels: Sequence[int] | None = None,
-        kernel_sizes: Sequence[int] | None = None,
-        strides: Sequence[int] | None = None,
-        paddings: Sequence[int] | None = None,
-    ):
-        super().__init__()
-        self.conv = small_conv(image_shape, fc_sizes, use_maxpool, channels, kernel_sizes, strides, paddings)
+        self, image_shape: Sequence[int], output_size: int, fc_sizes: Sequence[int] | int = 512, lstm_size: int = 512, **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self.conv = Conv2dHeadModel(image_shape, hidden_sizes=fc_sizes, **self.conv_settings)
         self.lstm = LstmWithInputs(self.conv.output_size, output_size, lstm_size)
         self.pi = OutputLinear(lstm_size, output_size)
         self.value = OutputLinear(lstm_size, 1)
 
-    def forward(self, image, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
+    def forward(
+        self, image: torch.Tensor, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
+    ) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
         """Action probabilities [T,B,output_size], value [T,B], and the state after the last step [N,B,H].
 
-        Leading dims may also be [B] or [], but states always have B (1 if there is none).
-
-        image: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. prev_action: one-hot. init_rnn_state: before the
-        first step, [N,B,H]; None for zeros.
+        image: [T,B,C,H,W], uint8 in [0,255] or float in [0,1].
         """
         x, (lead_dim, T, B) = self.image_batch(image)
         features = self.conv(x)

@@ -1,6 +1,7 @@
 """Recurrent model for policy gradients from vector observations."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -8,23 +9,21 @@ import torch.nn.functional as F
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["MlpLstmModel", "RnnState"]
 
 
-class MlpLstmModel(torch.nn.Module):
+class MlpLstmModel(Model):
     """A multilayer perceptron and an LSTM, with outputs for action probabilities and state value.
 
     The LSTM also sees the previous action and reward.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
-        output_size: number of actions.
         hidden_sizes: of the perceptron; default [64].
         lstm_size: width of the LSTM.
         nonlinearity: class of the perceptron's activation module.
-        n_observations: number of values of a discrete observation, which is encoded one-hot.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class MlpLstmModel(torch.nn.Module):
         lstm_size: int = 64,
         nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
         n_observations: int | None = None,
-    ):
+    ) -> None:
         super().__init__()
         hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
         self.observation = ObservationVector(observation_shape, n_observations)
@@ -44,13 +43,10 @@ class MlpLstmModel(torch.nn.Module):
         self.pi = OutputLinear(lstm_size, output_size)
         self.value = OutputLinear(lstm_size, 1)
 
-    def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
-        """Action probabilities [T,B,output_size], value [T,B], and the state after the last step [N,B,H].
-
-        Leading dims may also be [B] or [], but states always have B (1 if there is none).
-
-        prev_action: one-hot. init_rnn_state: before the first step, [N,B,H]; None for zeros.
-        """
+    def forward(
+        self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
+    ) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
+        """Action probabilities [T,B,output_size], value [T,B], and the state after the last step [N,B,H]."""
         x, (lead_dim, T, B) = self.observation(observation)
         features, next_rnn_state = self.lstm(self.mlp(x), prev_action, prev_reward, init_rnn_state, T, B)
         pi = F.softmax(self.pi(features), dim=-1)

@@ -1,6 +1,7 @@
 """Recurrent model for policy gradients with continuous actions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -8,6 +9,7 @@ from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel
 from rlpyt.models.pg.mujoco_ff_model import NormalizingModel
+from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["MujocoLstmModel", "RnnState"]
@@ -16,17 +18,16 @@ __all__ = ["MujocoLstmModel", "RnnState"]
 class MujocoLstmModel(NormalizingModel):
     """A multilayer perceptron and an LSTM, with outputs for the mean of the action, its log_std, and the state value.
 
-    The LSTM also sees the previous action and reward. The mean has no limits, and the log_std depends on the history.
+    The LSTM also sees the previous action and reward. The mean has no limits, and the log_std depends on the history. The other
+    settings are those of `rlpyt.models.pg.mujoco_ff_model.NormalizingModel`.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
-        action_size: number of action components.
         hidden_sizes: of the perceptron; default [256, 256].
         lstm_size: width of the LSTM.
         nonlinearity: class of the perceptron's activation module.
-        normalize_observation, norm_obs_clip, norm_obs_var_clip: as in `MujocoFfModel`.
     """
 
+    @checked()
     def __init__(
         self,
         observation_shape: Sequence,
@@ -34,24 +35,19 @@ class MujocoLstmModel(NormalizingModel):
         hidden_sizes: Sequence[int] | int | None = None,
         lstm_size: int = 256,
         nonlinearity: type[torch.nn.Module] = torch.nn.ReLU,
-        normalize_observation: bool = False,
-        norm_obs_clip: float = 10,
-        norm_obs_var_clip: float = 1e-6,
-    ):
-        super().__init__(observation_shape, normalize_observation, norm_obs_clip, norm_obs_var_clip)
+        **settings: Any,
+    ) -> None:
+        super().__init__(observation_shape, **settings)
         hidden_sizes = [256, 256] if hidden_sizes is None else hidden_sizes
         self.action_size = action_size
         self.mlp = MlpModel(self.observation.size, hidden_sizes, nonlinearity=nonlinearity)
         self.lstm = LstmWithInputs(self.mlp.output_size, action_size, lstm_size)
         self.head = OutputLinear(lstm_size, 2 * action_size + 1)
 
-    def forward(self, observation, prev_action, prev_reward, init_rnn_state) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, RnnState]:
-        """mu and log_std [T,B,action_size], value [T,B], and the state after the last step [N,B,H].
-
-        Leading dims may also be [B] or [], but states always have B (1 if there is none).
-
-        init_rnn_state: before the first step, [N,B,H]; None for zeros.
-        """
+    def forward(
+        self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, RnnState]:
+        """mu and log_std [T,B,action_size], value [T,B], and the state after the last step [N,B,H]."""
         x, (lead_dim, T, B) = self.observation_vector(observation)
         features, next_rnn_state = self.lstm(self.mlp(x), prev_action, prev_reward, init_rnn_state, T, B)
         mu, log_std, value = self.head(features).split([self.action_size, self.action_size, 1], dim=-1)

@@ -23,8 +23,8 @@ import numpy as np
 from rlpyt.envs.base import as_number
 from rlpyt.envs.specs import StepType
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.trees import as_array, as_dictionaries, map_structure, stack
 from rlpyt.models.utils import keep_large_blocks
+from rlpyt.utils.structures import as_array, as_dictionaries, info_as_dictionaries, is_info, map_structure, stack
 
 CHUNK_BYTES = 16 * 1024**2  # Of observations in a chunk, about: more, and an episode that is over keeps more memory busy.
 MAX_CHUNK_T = 256  # Rows of a chunk at the most.
@@ -82,10 +82,6 @@ class Column:
         """Make another one of other dimensions."""
         return Column(self.name, np.zeros((T, B, *self.array.shape[2:]), self.array.dtype), self._type, self._shape)
 
-    def copy_rows(self, rows: slice, b: int) -> Column:
-        """Copy some rows of one column."""
-        return Column(self.name, self.array[rows, b : b + 1].copy(), self._type, self._shape)
-
     def put(self, t: int, b: int, value: Any) -> None:
         """Write one value."""
         if type(value) is not self._type or not self._is_scalar:
@@ -134,10 +130,6 @@ class Table:
         """Make another one of other dimensions."""
         return Table(self.name, None if self.parts is None else {key: part.like(T, B) for key, part in self.parts.items()})
 
-    def copy_rows(self, rows: slice, b: int) -> Table:
-        """Copy some rows of one column."""
-        return Table(self.name, {key: part.copy_rows(rows, b) for key, part in (self.parts or {}).items()})
-
     def put(self, t: int, b: int, info: Any) -> None:
         """Write one info."""
         n, parts = 0, self.parts
@@ -181,12 +173,8 @@ def _items(info: Any) -> Any:
     return info.items() if type(info) is dict or isinstance(info, Mapping) else zip(info._fields, tuple(info))
 
 
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping) or hasattr(value, "_fields")
-
-
 def _allocate(name: str, example: Any, T: int, B: int, batched: bool) -> Column | Table:
-    if _is_table(example):
+    if is_info(example):
         table = Table(name)
         table.allocate(example, T, B, batched)
         return table
@@ -245,15 +233,6 @@ class Chunk:
         chunk.env_info, chunk.agent_info = self.env_info.like(T, B), self.agent_info.like(T, B)
         return chunk
 
-    def copy_rows(self, b: int, start: int, stop: int) -> Chunk:
-        """Copy some rows of one column into a chunk of their own."""
-        rows = slice(start, stop)
-        observation = map_structure(lambda x: x[rows, b : b + 1].copy(), self.observation)
-        chunk = Chunk(stop - start, 1, observation, self.reward[rows, b : b + 1].copy(), self.step_type[rows, b : b + 1].copy())
-        chunk.action = self.action.copy_rows(rows, b)
-        chunk.env_info, chunk.agent_info = self.env_info.copy_rows(rows, b), self.agent_info.copy_rows(rows, b)
-        return chunk
-
     def rows_of_step(self, t: int) -> list:
         """Return the observations of row `t` as one writable structure per column."""
         return [map_structure(lambda x, b=b: x[t, b, ...], self.observation) for b in range(self.B)]
@@ -270,13 +249,30 @@ class Chunk:
         }
 
 
+class Steps:
+    """Steps that are complete: arrays ``[T,B,...]`` by path."""
+
+    def __init__(self, arrays: dict[tuple, np.ndarray]) -> None:
+        self._arrays = arrays
+        self.T, self.B = arrays["rewards",].shape
+
+    def leaves(self) -> dict[tuple, np.ndarray]:
+        """Return all arrays."""
+        return self._arrays
+
+
 class Segment(NamedTuple):
     """Rows ``start`` to ``stop - 1`` of column `b` of a chunk."""
 
-    chunk: Chunk
+    chunk: Chunk | Steps
     b: int
     start: int
     stop: int
+
+    def copy(self) -> Segment:
+        """Return a segment that holds memory for its own rows only."""
+        rows = {path: x[self.start : self.stop, self.b : self.b + 1].copy() for path, x in self.chunk.leaves().items()}
+        return Segment(Steps(rows), 0, 0, self.stop - self.start)
 
 
 class Episode(NamedTuple):
@@ -342,12 +338,12 @@ class Layout(NamedTuple):
     def batch(self, env_spec: Any, arrays: dict[tuple, np.ndarray]) -> EpisodeBatch:
         """Return what was written into `arrays` as an EpisodeBatch."""
         arrays = {path: np.array(array.tolist()) if array.dtype == object else array for path, array in arrays.items()}
-        roots = ("observations", "last_observations", "actions", "rewards", "env_infos", "agent_infos", "step_types")
+        infos = [info_as_dictionaries(info) for info in self.episode_infos]
         return EpisodeBatch(
             env_spec=env_spec,
-            episode_infos=_stack(self.episode_infos),
+            episode_infos=stack(infos, name="episode_info", when="of every reset") if infos else {},
             lengths=np.array(self.lengths, np.int64),
-            **{root: nested(arrays, root) for root in roots},
+            **{root: nested(arrays, root) for root in (*_FIELDS, *_LAST)},
             validate=False,
         )
 
@@ -366,18 +362,6 @@ def _merge(parts: list[dict]) -> dict:
                 is_object = object in (dtype, merged[path][0])
                 merged[path] = np.dtype(object) if is_object else np.promote_types(dtype, merged[path][0]), shape
     return merged
-
-
-def _stack(infos: list[dict]) -> dict:
-    """Return a list of dictionaries, possibly nested, as one with arrays ``[N,...]``."""
-    if not infos:
-        return {}
-    keys = infos[0].keys()
-    different = next((info for info in infos if info.keys() != keys), None)
-    if different is not None:
-        raise ValueError(f"episode_info: expected the keys {list(keys)} of every reset, got {list(different)}.")
-    columns = {key: [info[key] for info in infos] for key in keys}
-    return {key: _stack(values) if isinstance(values[0], dict) else np.array(values) for key, values in columns.items()}
 
 
 class Episodes:
@@ -399,15 +383,12 @@ class Episodes:
     @classmethod
     def of_batch(cls, batch: EpisodeBatch) -> Episodes:
         """Take an EpisodeBatch apart, without a copy."""
-        with_columns = {name: map_structure(lambda x: np.asarray(x)[:, None], getattr(batch, name)) for name in _FIELDS}
-        n = int(np.sum(batch.lengths))
-        chunk = Chunk(n, 1, with_columns["observations"], with_columns["rewards"], with_columns["step_types"])
-        chunk.action = _of_arrays("action", with_columns["actions"])
-        chunk.env_info, chunk.agent_info = (_of_arrays(name, with_columns[f"{name}s"]) for name in ("env_info", "agent_info"))
+        arrays = {path: np.asarray(x)[:, None] for name in _FIELDS for path, x in flat_leaves(getattr(batch, name), (name,))}
+        steps = Steps(arrays)
         infos, episodes, start = batch.episode_infos_by_episode, [], 0
         for i, length in enumerate(np.asarray(batch.lengths).tolist()):
             info, last = map_structure(lambda x, i=i: x[i], infos), map_structure(lambda x, i=i: x[i], batch.last_observations)
-            episodes.append(Episode([Segment(chunk, 0, start, start + length)], last, info))
+            episodes.append(Episode([Segment(steps, 0, start, start + length)], last, info))
             start += length
         self = cls(batch.env_spec, episodes)
         self._batches = [batch]
@@ -463,12 +444,6 @@ class Episodes:
 
 _LAST = ("last_observations",)
 _FIELDS = ("observations", "actions", "rewards", "step_types", "env_infos", "agent_infos")
-
-
-def _of_arrays(name: str, tree: Any) -> Column | Table:
-    if isinstance(tree, dict):
-        return Table(name, {key: _of_arrays(f"{name}[{key!r}]", part) for key, part in tree.items()})
-    return Column(name, tree, np.ndarray, tree.shape[2:])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -656,4 +631,4 @@ class Recorder:
         held = sum({id(s.chunk): s.chunk.T * s.chunk.B for s in segments}.values())
         if held > 2 * sum(s.stop - s.start for s in segments) + 2 * self.chunk.T * self.B:
             for segments in lists:
-                segments[:] = [Segment(s.chunk.copy_rows(s.b, s.start, s.stop), 0, 0, s.stop - s.start) for s in segments]
+                segments[:] = [segment.copy() for segment in segments]

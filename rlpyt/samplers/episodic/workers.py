@@ -24,7 +24,6 @@ from rlpyt.envs.env_update import EnvUpdate, apply_env_update
 from rlpyt.envs.specs import checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.trees import as_dictionaries, map_structure
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.episodic.drivers import RandomState, make_driver
 from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder
@@ -33,6 +32,7 @@ from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.seed import seed_env
 from rlpyt.utils.settings import COUNT, SEED, STEPS, Number, checked
+from rlpyt.utils.structures import as_dictionaries, info_as_dictionaries, map_structure, tree_map
 
 DEFAULT_N_ENVS = 8
 
@@ -365,7 +365,9 @@ class DefaultWorker(Worker):
         if type(result) is not tuple or len(result) != 2 or type(result[1]) is not dict:
             checked_action(result, self.agent, "get_action")
         action, agent_info = result
-        return [action] if isinstance(action, (dict, tuple)) else np.asarray(action)[None], _of_one(agent_info)
+        return [action] if isinstance(action, (dict, tuple)) else np.asarray(action)[None], tree_map(
+            lambda x: np.asarray(x)[None], info_as_dictionaries(agent_info)
+        )
 
     def _reset_agent(self, columns: list[int]) -> None:
         """Tell the policy in which columns episodes begin."""
@@ -668,15 +670,6 @@ def copied(env_update: Any) -> Any:
             f"{type(env_update).__name__} cannot be copied ({error}), but each environment of each worker needs one of its own: give what "
             "makes it, such as a function without arguments, in its place."
         ) from error
-
-
-def _of_one(info: Any) -> Any:
-    """Return an info, nested dictionaries and namedtuples, with a leading dimension; as everywhere in infos, a plain tuple is an array."""
-    if isinstance(info, dict):
-        return {key: _of_one(part) for key, part in info.items()}
-    if hasattr(info, "_fields"):
-        return info._make(map(_of_one, tuple(info)))
-    return None if info is None else np.asarray(info)[None]
 
 
 def copy_of(actions: Any) -> Any:

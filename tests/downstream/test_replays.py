@@ -287,6 +287,24 @@ def test_a_class_may_write_rows_and_move_the_cursor_by_itself():
     assert set(theirs.sample_idxs(500)[0]) == set(ours.sample_idxs(500)[0]) == set(range(24)) - {ours.t, (ours.t - 1) % 24}
 
 
+class WritesPrioritizedByItself(PrioritizedReplayBuffer):
+    """The same, and advances the tree, as the original's prioritized buffers do."""
+
+    def append_samples(self, samples):
+        T, idxs = WritesByItself.append_samples(self, samples)
+        self.priority_tree.advance(T)
+        return T, idxs
+
+
+def test_a_class_with_priorities_may_write_rows_and_advance_its_tree_by_itself():
+    ours, theirs = (cls(example=example_of_steps(), size=24 * B, B=B) for cls in (PrioritizedReplayBuffer, WritesPrioritizedByItself))
+    for itr in range(16):
+        for replay in (ours, theirs):
+            replay.append_samples(SamplesToBuffer(*(torch.from_numpy(x) for x in numpify_buffer(stored_steps(batch(itr))))))
+        assert theirs.priority_tree.window() == ours.priority_tree.window()
+        assert theirs.priority_tree.priorities.tolist() == ours.priority_tree.priorities.tolist()
+
+
 def stored_steps(samples):
     return samples.env.observation, samples.agent.action, samples.env.reward, samples.env.done
 

@@ -355,7 +355,7 @@ MUTANTS = [
         "an evaluation begins with the action and reward that the one before ended with",
     ),
     Mutant(
-        "samplers/episodes.py",
+        "samplers/traj_infos.py",
         "info._cur_discount *= float(self._powers[n - 1] * info._discount)",
         "info._cur_discount *= float(self._powers[n - 1])",
         "samplers/test_collectors.py samplers/test_samplers_agree.py",

@@ -153,7 +153,9 @@ class ArgumentsFor(NamedTuple):
         for i in range(max(len(makes), len(dictionaries)) if dictionaries else 0):
             make, kwargs = makes[i % len(makes)], dictionaries[i % len(dictionaries)]
             known = names_taken(make) if callable(make) else None
-            for key in kwargs if known is not None else ():
+            if known is None:
+                continue
+            for key in kwargs:
                 if key in self.given:
                     raise ValueError(f"{who}: {name} has {key!r}, which {self.given[key]} says: leave it out.")
                 if key not in known:

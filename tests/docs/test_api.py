@@ -22,7 +22,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.algos.hyperparameters",
     "rlpyt.algos.optimizers",
     "rlpyt.episodes.samples",
-    "rlpyt.utils.structures",
+    "rlpyt.episodes.segments",
     "rlpyt.replays.batches",
     "rlpyt.replays.draws",
     "rlpyt.replays.final_observations",
@@ -30,7 +30,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.replays.selectors",
     "rlpyt.runners.checkpoint",
     "rlpyt.runners.screen",
-    "rlpyt.samplers.episodes",
+    "rlpyt.samplers.traj_infos",
     "rlpyt.samplers.episodic.drivers",
     "rlpyt.samplers.episodic.parameters",
     "rlpyt.samplers.episodic.recorder",
@@ -50,6 +50,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.utils.plain",
     "rlpyt.utils.shared_int",
     "rlpyt.utils.stopwatch",
+    "rlpyt.utils.structures",
     "rlpyt.utils.text",
 }
 

@@ -243,7 +243,7 @@ class Resources:
             set_affinity=self.set_affinity,
         )
         if part.gpu is not None or self.async_sample:
-            affinity.cuda_idx = part.gpu
+            affinity["cuda_idx"] = part.gpu
         return affinity
 
 
@@ -308,9 +308,9 @@ def checked_field(name: str, value: object, default: object) -> int | bool | Non
         return bool(value)
     if not is_integer(value):
         raise TypeError(f"{name}={value!r} must be a whole number{' or None' if default is None else ''}.")
-    lowest = _LOWEST.get(name, 1)
+    value, lowest = int(value), _LOWEST.get(name, 1)
     if value < lowest:
         raise ValueError(f"{name}={value} must be at least {lowest}.")
     if value > _HIGHEST:
         raise ValueError(f"{name}={shown(value)} must be at most {_HIGHEST}.")
-    return int(value)
+    return value

@@ -127,10 +127,10 @@ class Layout(NamedTuple):
             ValueError: the layouts do not have the same arrays.
         """
         return cls(
-            _merge([layout.leaves for layout in layouts]),
-            _merge([layout.last for layout in layouts]),
-            [length for layout in layouts for length in layout.lengths],
-            [info for layout in layouts for info in layout.episode_infos],
+            leaves=_merge([layout.leaves for layout in layouts]),
+            last=_merge([layout.last for layout in layouts]),
+            lengths=[length for layout in layouts for length in layout.lengths],
+            episode_infos=[info for layout in layouts for info in layout.episode_infos],
         )
 
     @property

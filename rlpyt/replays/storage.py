@@ -12,6 +12,7 @@ from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.ring import Ring, Rows
 from rlpyt.returns import discount_return_n_step
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.structures import named_leaves
 
 # Fields of samples that are not stored row by row.
 _NOT_IN_ROWS = (*BESIDE_STEPS, "priorities", "prev_rnn_state")
@@ -256,13 +257,3 @@ def steps_alone(samples: Any) -> Any:
 def step_bytes(example: Any) -> int:
     """Return the bytes of one step like an example."""
     return sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(example))
-
-
-def named_leaves(buffer_: Any, name: str) -> list[tuple[str, Any]]:
-    """Return the leaves of a structure with their names, dotted where structures are nested, depth first, without the Nones."""
-    if buffer_ is None:
-        return []
-    if not isinstance(buffer_, tuple):
-        return [(name, buffer_)]
-    fields = getattr(buffer_, "_fields", range(len(buffer_)))
-    return [leaf for field, part in zip(fields, tuple(buffer_), strict=True) for leaf in named_leaves(part, f"{name}.{field}")]

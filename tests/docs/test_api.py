@@ -22,6 +22,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.algos.hyperparameters",
     "rlpyt.algos.optimizers",
     "rlpyt.episodes.samples",
+    "rlpyt.episodes.segments",
     "rlpyt.replays.batches",
     "rlpyt.replays.draws",
     "rlpyt.replays.episode_ends",
@@ -51,6 +52,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.utils.plain",
     "rlpyt.utils.shared_int",
     "rlpyt.utils.stopwatch",
+    "rlpyt.utils.structures",
     "rlpyt.utils.text",
 }
 

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from rlpyt.runners.checkpoint import find_snapshot, load_training, read_snapshot, restore, settings_of
+from rlpyt.runners.checkpoint import find_snapshot, load_training, restore, settings_of
 from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, end_replayed_episodes
 from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_settings
@@ -39,6 +39,7 @@ from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.interrupt import CLOSING, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.snapshot import read_snapshot
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.processors import bind_master, check_gpus, share_processors, split_async_affinity
 from rlpyt.utils.seed import env_seed, set_seed

@@ -8,37 +8,30 @@ have been saved is a ValueError that names the part.
 from __future__ import annotations
 
 import inspect
-import math
-import os
-import re
 import threading
 import time
-import zipfile
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlpyt.types import info_from_plain
+from rlpyt.runners.snapshots import load_snapshot, newest_first, replay_files
 from rlpyt.utils.logging import logger
-from rlpyt.utils.logging.context import snapshots_in
-from rlpyt.utils.logging.snapshot import LOADABLE_SCALARS, loadable
-from rlpyt.utils.misc import atomic_write, is_file_name
-from rlpyt.utils.plain import NATURAL, check_form, shown, to_plain
+from rlpyt.utils.logging.snapshot import loadable, read_snapshot, reading
+from rlpyt.utils.logging.store import beside
+from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.plain import NATURAL, check_form, shown
 from rlpyt.utils.recipes import Script, describe, readable, running_script
 from rlpyt.utils.seed import rng_states, set_rng_states
-from rlpyt.utils.text import notes_of, printable, said, shortened
+from rlpyt.utils.text import printable, shortened
 
 FORMAT = 1
 FORM = dict(itr=NATURAL, cum_steps=NATURAL, agent_state_dict=object, optimizer_state_dict=object, run=dict)  # See `check_form`.
 _RUN_FORM = dict(
     format=NATURAL, seed=NATURAL, settings=dict, runner=dict, n_rows=NATURAL, best_score=(int, float), algo=object, sampler=object, rng=dict
 )
-_CONTAINERS = {dict, OrderedDict, list, tuple, set}
-_REPLAY_FORM = dict(directory=str, files=[str])
 _LONGEST_SETTING = 500  # characters
 _SAMPLER_SETTINGS = ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls", "eval_n_envs")
 
@@ -141,22 +134,6 @@ def check_format(saved: Any) -> None:
         raise ValueError(f"it is of format {shown(saved)}, this version of rlpyt reads format {FORMAT}: use the one that saved it.")
 
 
-@contextmanager
-def reading(file: Any, part: str = "") -> Iterator[None]:
-    """Inside this context, whatever goes wrong is a ValueError that names the file, and the part of it that was being put back.
-
-    What the operating system refuses stays an OSError, and too little memory a MemoryError.
-    """
-    try:
-        yield
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # Also of agents, algorithms and environments of one's own, which may raise anything.
-        reason = said(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {said(error)}"
-        what = f"{part} of {file} cannot be put back" if part else f"{file} cannot be resumed"
-        raise ValueError(" ".join([f"{what}: {reason}", *notes_of(error)])) from error
-
-
 def restore(runner: Any, file: Path, snapshot: dict[str, Any]) -> int:
     """As `resume`, with what `find_snapshot` returned."""
     run = snapshot["run"]
@@ -176,7 +153,7 @@ def restore(runner: Any, file: Path, snapshot: dict[str, Any]) -> int:
     with reading(file, "run['runner']"):
         runner.load_counters(run["runner"])
     if runner.rank == 0:
-        logger.continue_rows(_table_of(file), run["n_rows"])
+        logger.continue_rows(beside(file, "progress.csv"), run["n_rows"])
         logger.set_best_score(run["best_score"])
     with reading(file, f"{where}['rng']"):
         set_rng_states(mine["rng"])
@@ -200,139 +177,12 @@ def load_training(runner: Any, snapshot: dict, file: Any) -> None:
         runner.algo.load_training_state(snapshot["run"]["algo"])
 
 
-def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[str, Any]]:
-    """Return the file and the contents of a snapshot: of a file, or the newest readable one in the directory of a run.
-
-    Args:
-        path: of the file or directory.
-        replay_needed: take no snapshot whose files of replay are damaged, or are not there any more.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: none is readable.
-    """
-    path, files = _newest_first(path)
-    if not files:
-        advice = "give the directory of a run (run_<ID>), or a snapshot file"
-        if (path / "params.json").exists():
-            advice = "the run has ended before its first one; start it again"
-        raise FileNotFoundError(f"There is no snapshot in {path}: {advice}.")
-    problems = []
-    for file in files:
-        try:
-            snapshot = read_snapshot(file)
-            for part in _parts_of(file, snapshot.get("replay")) if replay_needed else ():
-                check_archive(part)
-            return file, snapshot
-        except ValueError as error:
-            problems.append(str(error))
-            logger.warn(printable(f"{error} Trying the one before it." if file != files[-1] else error))
-    raise ValueError(f"No snapshot in {path} is readable. {' '.join(problems)}")
-
-
 def seed_of(path: Any) -> int | None:
     """Return the seed of the run whose newest readable snapshot this is, or is in this directory; None if there is none."""
-    for file in _newest_first(path)[1]:
+    for file in newest_first(path)[1]:
         with suppress(ValueError):  # Which is said when the run is resumed.
             return run_in(file, read_snapshot(file))["seed"]
     return None
-
-
-def _newest_first(path: Any) -> tuple[Path, list[Path]]:
-    """Return where the snapshots of a run are, and which there are."""
-    path = _put_aside(Path(path))
-    return path, [path] if path.is_file() else sorted(snapshots_in(path), key=_recency, reverse=True)
-
-
-def read_snapshot(file: Path) -> dict[str, Any]:
-    """Return the contents of a snapshot file; ValueError if it is damaged, or holds what would have to be executed."""
-    check_archive(file)
-    try:
-        snapshot = torch.load(file, map_location="cpu", weights_only=True)
-        _check_contents(snapshot)
-        return snapshot
-    except Exception as error:  # Damaged files fail in many ways.
-        raise ValueError(f"{file} is not a readable snapshot: {error}") from error
-
-
-def _check_contents(snapshot: Any) -> None:
-    """Raise ValueError, which says where, for what cannot have been saved, and would not do any good.
-
-    That is: an object of another kind; a tensor that shows more than the file holds; a container that is in several others, or in itself,
-    so that going through all of them would not end.
-    """
-    check_form(snapshot, dict, "The snapshot")
-    seen, waiting = {id(snapshot)}, [((), snapshot)]
-    while waiting:
-        path, container = waiting.pop()
-        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
-            kind = type(value)
-            if kind in _CONTAINERS:
-                if value and id(value) in seen:
-                    raise ValueError(f"{_place(path, key)} is in other places of it, too.")
-                seen.add(id(value))
-                waiting.append(((path, key), value))
-            elif isinstance(value, torch.Tensor):
-                _check_tensor(value, lambda path=path, key=key: _place(path, key))
-            elif value is not None and kind not in LOADABLE_SCALARS:
-                raise ValueError(f"{_place(path, key)} is {shown(value)}, which is not saved as such.")
-
-
-def _place(path: tuple, key: Any) -> str:
-    """Where something is, given where its container is: () or (where that of the container is, its key in it)."""
-    return f"{_place(*path) if path else ''}[{shown(key)}]"
-
-
-def _check_tensor(tensor: torch.Tensor, place: Callable[[], str]) -> None:
-    if tensor.device.type != "cpu":
-        raise ValueError(f"{place()} is a tensor without memory.")
-    if tensor.layout is torch.strided and tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise ValueError(f"{place()} is a tensor of shape {list(tensor.shape)}, of which the file holds a part only.")
-    if tensor.dtype == torch.bool and tensor.numel() and tensor.view(torch.uint8).max() > 1:
-        raise ValueError(f"{place()} has bytes that are neither True nor False.")
-
-
-def check_archive(file: Path) -> None:
-    """Raise ValueError if a file is missing, or does not fit its checksums, which torch does not look at.
-
-    Nothing in it is compressed, or there twice: what it holds is no more than its size.
-    """
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-                raise zipfile.BadZipFile("it is compressed, which snapshots are not")
-            if sum(entry.file_size for entry in entries) > os.path.getsize(file):
-                raise zipfile.BadZipFile("it has more in it than its size")
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"{damaged} does not fit its checksum")
-    except FileNotFoundError as error:
-        raise ValueError(f"{file} does not exist any more: replay is kept for the last two snapshots.") from error
-    except Exception as error:  # Damaged files fail in many ways.
-        raise ValueError(f"{file} is not a readable snapshot: {error}") from error
-
-
-def _put_aside(path: Path) -> Path:
-    """Where a snapshot is by now: a new run in its directory puts it aside, as ``params.2.pkl`` say."""
-    if path.exists() or path.suffix != ".pkl" or not path.parent.is_dir():
-        return path
-    pattern = re.compile(rf"{re.escape(path.stem)}\.(\d+)\.pkl")
-    return max(((int(m[1]), file) for file in path.parent.iterdir() if (m := pattern.fullmatch(file.name))), default=(0, path))[1]
-
-
-def _recency(file: Path) -> tuple[float, float, bool]:
-    """Sorts snapshots of a directory as they were written, whatever the times of the files are, which copying changes.
-
-    What a new run has put aside is older than its own; of one run, sampled steps tell. What is damaged is in front, so that it is noticed.
-    """
-    previous, number = re.fullmatch(r".*?(_previous)?(?:\.(\d+))?\.pkl", file.name).groups()
-    try:
-        steps = torch.load(file, map_location="cpu", weights_only=True, mmap=True).get("cum_steps", -1)
-        check_form(steps, (int, float), "cum_steps")
-    except Exception:  # Damaged files fail in many ways.
-        steps = math.inf
-    return math.inf if number is None else int(number), steps, not previous
 
 
 def check_settings(saved: dict, now: dict, file: Any) -> None:
@@ -354,17 +204,6 @@ def _differences(a: Any, b: Any, where: str) -> list[tuple[str, Any, Any]]:
         names = [*a, *(name for name in b if name not in a)]
         return [d for name in names for d in _differences(a.get(name), b.get(name), f"{where}.{name}".lstrip("."))]
     return [(where, a, b)] if a != b else []
-
-
-def beside(file: Path, name: str) -> Path:
-    """Return the file of that name that belongs to a snapshot, also when both were put aside: ``progress.2.csv`` for ``params.2.pkl``."""
-    number = re.search(r"(\.\d+)?\.pkl$", file.name).group(1) or ""
-    stem, extension = os.path.splitext(name)
-    return file.parent / f"{stem}{number}{extension}"
-
-
-def _table_of(file: Path) -> Path:
-    return beside(file, "progress.csv")
 
 
 # --- Replay -----------------------------------------------------------------------------------------------------------
@@ -458,17 +297,6 @@ class Background:
             raise error
 
 
-def _parts_of(file: Path, replay: dict | None) -> list[Path]:
-    """The files of replay that a snapshot names."""
-    if replay is None:
-        return []
-    check_form(replay, _REPLAY_FORM, f"replay of {file}")
-    for name in (replay["directory"], *replay["files"]):
-        if not is_file_name(name):
-            raise ValueError(f"replay of {file} names {shown(name)}, which is not in the directory of the run.")
-    return [beside(file, replay["directory"]) / name for name in replay["files"]]
-
-
 def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -> None:
     buffer = getattr(runner.algo, "replay_buffer", None)
     if buffer is None:
@@ -477,7 +305,7 @@ def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -
         logger.log("The snapshot holds no replay: the buffer starts empty. (save_replay=True of the runner keeps it.)")
         runner.algo.start_with_empty_replay(first_itr)
         return
-    paths = _parts_of(file, replay)
+    paths = replay_files(file, replay)
     missing = [path for path in paths if not path.is_file()]
     if missing and not runner.save_replay:
         logger.log("The replay of the snapshot is not there any more: the buffer starts empty.")
@@ -494,14 +322,3 @@ def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -
             state["complete"] = True  # What it leaves out has been overwritten by what follows.
         with reading(path, "The replay"):
             buffer.load_state_dict(state)
-
-
-def plain_infos(infos: Any) -> list:
-    """TrajInfos as plain data; what they hold besides numbers is left out."""
-    return [to_plain({name: value for name, value in info.items() if isinstance(value, (int, float, str))}) for info in infos]
-
-
-def infos_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_infos") -> list:
-    """Invert `plain_infos`; ValueError if it is something else."""
-    check_form(plain, list, name)
-    return [info_from_plain(saved, TrajInfoCls, f"{name}[{i}]") for i, saved in enumerate(plain)]

@@ -17,8 +17,6 @@ from rlpyt.runners.checkpoint import (
     Background,
     ReplayFiles,
     ReplayPart,
-    infos_from_plain,
-    plain_infos,
     resume,
     run_state,
     seed_of,
@@ -28,6 +26,7 @@ from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_next, tell_settings
+from rlpyt.types import infos_from_plain, plain_infos
 from rlpyt.utils.buffer import cloned
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner

@@ -32,16 +32,18 @@ from typing import Any
 
 import torch
 
-from rlpyt.experiment.snapshotter import SnapshotConfig, Snapshotter, find_snapshot
-from rlpyt.runners.checkpoint import FORMAT, beside, check_format, reading
+from rlpyt.runners.checkpoint import FORMAT, check_format
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, snapshot_is_missing
 from rlpyt.runners.record import write_record
 from rlpyt.runners.screen import show_commands
+from rlpyt.runners.snapshots import SnapshotConfig, Snapshotter, find_snapshot
 from rlpyt.runners.sync_rl import SyncRlMixin
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import check_runs_may_start
 from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, value
+from rlpyt.utils.logging.snapshot import reading
+from rlpyt.utils.logging.store import beside
 from rlpyt.utils.plain import NATURAL, NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.prog_bar import Progress
 from rlpyt.utils.recipes import Script, running_script
@@ -82,7 +84,7 @@ class Trainer:
 
     Args:
         snapshot_config: has `snapshot_dir`, `snapshot_mode` and `snapshot_gap`, as the context of an experiment has; see
-            `rlpyt.experiment.snapshotter.Snapshotter`. Or the directory alone, for the last snapshot. None takes those of the log that is
+            `rlpyt.runners.snapshots.Snapshotter`. Or the directory alone, for the last snapshot. None takes those of the log that is
             open, or else the defaults.
         verbose: what is shown on the screen, from 0 to 2, as of runners; None: as `rlpyt.utils.logging.logger.set_verbose` says.
 

@@ -1,0 +1,192 @@
+"""Where snapshots are kept, which of them, and under which names.
+
+`rlpyt.utils.logging.snapshot` writes and reads the files. It imports torch, which not every process that logs has; this module does not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+_FILE = re.compile(r"(?P<name>params|best|itr_\d+)(?P<previous>_previous)?(\.(?P<aside>\d+))?\.pkl")
+
+
+class Policy(Protocol):
+    """Which snapshots are kept."""
+
+    def names(self, itr: int, force: bool = False, score: float | None = None) -> list[str]:
+        """Return the names of the files to write after iteration or epoch `itr`.
+
+        Args:
+            itr: number of the iteration or epoch.
+            force: write a file even between two gaps, because this is the last chance.
+            score: how good the agent is, the higher the better; None if that is not known.
+        """
+
+    def wrote(self, name: str, itr: int, score: float | None) -> None:
+        """Record that one of these files is on the disk."""
+
+
+@dataclass
+class ByIteration:
+    """The policy of the logger, for runners. See `rlpyt.utils.logging.logger.set_snapshot_mode` for the modes.
+
+    Runners offer a snapshot at the end of some iterations only. So a gap ends with iterations 0, gap - 1, 2 * gap - 1, ..., or with the
+    first one after these that is offered.
+    """
+
+    MODES = ("none", "last", "all", "gap", "last+gap", "best")
+
+    mode: str = "last"
+    gap: int = 1  # iterations
+    last_itr: int = -1  # The newest itr_N.pkl.
+    best_score: float = -math.inf  # That of best.pkl.
+
+    def names(self, itr: int, force: bool = False, score: float | None = None) -> list[str]:
+        is_overwritten = self.mode in ("last", "last+gap", "best")
+        is_numbered = self.mode == "all" or (self.mode == "gap" and force) or ("gap" in self.mode and self._is_gap_over(itr))
+        is_best = self.mode == "best" and score is not None and score > self.best_score
+        return ["params.pkl"] * is_overwritten + [f"itr_{itr}.pkl"] * is_numbered + ["best.pkl"] * is_best
+
+    def _is_gap_over(self, itr: int) -> bool:
+        return itr == 0 or (itr + 1) // self.gap > (self.last_itr + 1) // self.gap
+
+    def wrote(self, name: str, itr: int, score: float | None) -> None:
+        if name.startswith("itr_"):
+            self.last_itr = itr
+        if name == "best.pkl":
+            self.best_score = score
+
+
+@dataclass
+class ByEpoch:
+    """The policy of `rlpyt.runners.snapshots.Snapshotter`, which lists the modes. Every epoch is offered: a gap ends with its multiples.
+
+    Raises:
+        ValueError: the mode is unknown, or the gap does not suit it.
+    """
+
+    MODES = ("all", "last", "gap", "gap_and_last", "gap_overwrite", "none")
+
+    mode: str = "last"
+    gap: int = 1  # epochs
+
+    def __post_init__(self) -> None:
+        self.mode = {"last+gap": "gap_and_last"}.get(self.mode, self.mode)  # The first one is what the logger calls it.
+        if self.mode not in self.MODES:
+            raise ValueError(f"snapshot_mode={self.mode!r} is unknown: choose one of {', '.join(self.MODES)}.")
+        if self.gap < 1:
+            raise ValueError(f"snapshot_gap={self.gap} must be at least 1 epoch.")
+        if self.mode == "last" and self.gap != 1:
+            raise ValueError(
+                f"snapshot_gap={self.gap} must be 1 in snapshot_mode='last', which keeps the last epoch: choose 'gap_overwrite'."
+            )
+        if self.mode == "gap_overwrite" and self.gap == 1:
+            raise ValueError("snapshot_gap must be more than 1 in snapshot_mode='gap_overwrite': choose 'last', or a gap.")
+
+    def names(self, itr: int, force: bool = False, score: float | None = None) -> list[str]:
+        in_gap = "gap" in self.mode and (itr % self.gap == 0 or force)
+        is_numbered = self.mode == "all" or (in_gap and self.mode != "gap_overwrite")
+        is_overwritten = self.mode in ("last", "gap_and_last") or (in_gap and self.mode == "gap_overwrite")
+        return [f"itr_{itr}.pkl"] * is_numbered + ["params.pkl"] * is_overwritten
+
+    def wrote(self, name: str, itr: int, score: float | None) -> None:
+        pass
+
+
+@dataclass
+class SnapshotStore:
+    """Keeps snapshots in a directory, as a policy says.
+
+    Args:
+        policy: which snapshots are kept.
+        directory: where; None keeps none.
+    """
+
+    policy: Policy
+    directory: str | None = None
+
+    def is_due(self, itr: int, force: bool = False) -> bool:
+        """Whether `save` would write anything."""
+        return self.directory is not None and bool(self.policy.names(itr, force))
+
+    def save(
+        self, itr: int, params: Any, attempt: Callable[[str, Callable[[], None]], bool], force: bool = False, score: float | None = None
+    ) -> bool:
+        """Write `params` to the files that the policy names; return whether all are safe, False if it names none.
+
+        Args:
+            itr, force, score: as of `Policy.names`.
+            params: what the file holds, see `rlpyt.utils.logging.snapshot.loadable`.
+            attempt: called with a path and a function that writes it; returns whether the disk took it.
+
+        Raises:
+            TypeError: `params` holds what a snapshot cannot hold.
+        """
+        if not self.is_due(itr, force):
+            return False
+        from rlpyt.utils.logging.snapshot import serialize, write
+
+        data, is_safe = serialize(params), True
+        for name in self.policy.names(itr, force, score):
+            path = os.path.join(self.directory, name)
+            if attempt(path, lambda path=path: write(path, data)):
+                self.policy.wrote(name, itr, score)
+            else:
+                is_safe = False
+        return is_safe
+
+
+class SnapshotFile(NamedTuple):
+    """What the name of a snapshot file says.
+
+    Attributes:
+        path: of the file.
+        name: "params", "best" or "itr_<number>".
+        is_previous: whether a newer file has taken its name: ``params_previous.pkl``.
+        run: the number that a later run in the same directory gave it: 2 for ``params.2.pkl``. Infinite for files of the latest run.
+    """
+
+    path: Path
+    name: str
+    is_previous: bool
+    run: float
+
+    @property
+    def itr(self) -> int | None:
+        """Number of the iteration or epoch, if the name has one."""
+        return int(self.name.removeprefix("itr_")) if self.name.startswith("itr_") else None
+
+
+def snapshot_file(path: Path) -> SnapshotFile | None:
+    """Return what the name of a file says; None if it is not that of a snapshot."""
+    match = _FILE.fullmatch(path.name)
+    return match and SnapshotFile(path, match["name"], match["previous"] is not None, float(match["aside"] or math.inf))
+
+
+def snapshot_files(run_dir: Any) -> list[SnapshotFile]:
+    """Return the snapshots in the directory of a run, in no order; FileNotFoundError without that directory."""
+    run_dir = Path(run_dir)
+    if not run_dir.is_dir():
+        raise FileNotFoundError(f"{run_dir} does not exist.")
+    return [file for path in run_dir.iterdir() if (file := snapshot_file(path)) is not None]
+
+
+def beside(file: Path, name: str) -> Path:
+    """Return the file of a snapshot's run: ``progress.2.csv`` for ``params.2.pkl``, both of which a later run has moved aside."""
+    number = re.search(r"(\.\d+)?\.pkl$", file.name).group(1) or ""
+    stem, extension = os.path.splitext(name)
+    return file.parent / f"{stem}{number}{extension}"
+
+
+def moved_aside(path: Path) -> Path:
+    """Return where a snapshot is now: ``params.2.pkl`` if a later run in its directory has moved ``params.pkl`` aside."""
+    if path.exists() or path.suffix != ".pkl" or not path.parent.is_dir():
+        return path
+    pattern = re.compile(rf"{re.escape(path.stem)}\.(\d+)\.pkl")
+    return max(((int(m[1]), file) for file in path.parent.iterdir() if (m := pattern.fullmatch(file.name))), default=(0, path))[1]

@@ -28,8 +28,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from rlpyt.runners.checkpoint import find_snapshot, load_training, restore, settings_of
-from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, end_replayed_episodes
+from rlpyt.runners.checkpoint import end_replayed_episodes, find_snapshot, restore, restore_training, settings_of
+from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval
 from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_settings
 from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, watching
@@ -301,7 +301,7 @@ class AsyncRlMixin:
                 self._pool.kill(grace=0)
         finally:
             self.agent.unwrap()
-            self._saving.wait()
+            self.saver.wait()
 
     # What other processes report ------------------------------------------------------------------------------------
     def _take_in(self) -> None:
@@ -605,7 +605,7 @@ class _Optimizer:
         with process_group(self, meeting_place(get_temp_dir(), self.world_size)):
             _start_optimizer(self)
             if self.resumed_file is not None:
-                load_training(self, read_snapshot(self.resumed_file), self.resumed_file)
+                restore_training(self.agent, self.algo, read_snapshot(self.resumed_file), self.resumed_file)
             pipe.send(("ok", None))
             if pipe.recv() is not None:
                 for itr in itertools.count():

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from rlpyt.runners.base import BaseRunner
 from rlpyt.runners.checkpoint import (
-    Background,
-    ReplayFiles,
-    ReplayPart,
-    resume,
-    run_state,
+    Saver,
+    end_replayed_episodes,
+    find_snapshot,
+    replay_buffer_of,
+    restore,
     seed_of,
     settings_of,
+    snapshot_of,
+    training_parts,
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
+from rlpyt.runners.protocols import Algorithm, Part, Sampler, Snapshots
 from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_next, tell_settings
 from rlpyt.types import infos_from_plain, plain_infos
-from rlpyt.utils.buffer import cloned
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
@@ -37,7 +38,7 @@ from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.processors import bind_master, check_affinity, check_gpus
 from rlpyt.utils.prog_bar import NoBar, ProgBarCounter, Progress
 from rlpyt.utils.recipes import Recorded, Script
-from rlpyt.utils.seed import make_seed, set_seed
+from rlpyt.utils.seed import make_seed, rng_states, set_rng_states, set_seed
 from rlpyt.utils.settings import COUNT, PATH, SEED, Number, check_attributes, check_values, checked, has
 
 PARTS = dict(
@@ -92,7 +93,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
     stop_reason: str | None = None
     _score: float | None = None  # Mean return of what was logged last,
     _n_scored = 0  # and of how many trajectories it is the mean.
-    snapshots: Any = logger  # Decides which snapshots are kept, and writes them, by three functions that the logger has.
+    snapshots: Snapshots = logger
+    settings: dict[str, Any] = {}  # See `settings_of`.
     script: Script | None = None  # What made the run, where it is another file than that of this process.
     also_recorded: dict = {}  # Further entries of the record in params.json, plain data.
     is_recorded = False  # Whether params.json says how this run was made,
@@ -118,9 +120,9 @@ class MinibatchRlBase(Recorded, BaseRunner):
     @checked(OF_RUNNERS)
     def __init__(
         self,
-        algo: Any,
+        algo: Algorithm,
         agent: Any,
-        sampler: Any,
+        sampler: Sampler,
         n_steps: int | float,
         seed: int | None = None,
         affinity: dict | str | None = None,
@@ -151,8 +153,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.rank = 0
         self.world_size = 1
         self.first_itr, self._is_resumed = 0, False
-        self._replay_files: ReplayFiles | None = None
-        self._saving, self._was_due, self._is_saved = Background(), False, False
+        self.saver = Saver()
 
     # Startup and end ------------------------------------------------------------------------------------------------
     def startup(self) -> int:
@@ -216,7 +217,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
     def _resume(self) -> None:
         """Go on from `resume_from`, if that is given and not done yet."""
         if self.resume_from is not None and not self._is_resumed:
-            self.first_itr = resume(self, self.resume_from)
+            self.first_itr = restore(self, *find_snapshot(self, self.resume_from))
             self._is_resumed = True
 
     @property
@@ -285,7 +286,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         try:
             self.sampler.shutdown()
         finally:
-            self._saving.wait()
+            self.saver.wait()
 
     @property
     def min_itr_learn(self) -> int:
@@ -324,7 +325,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def _forget_earlier_training(self) -> None:
         """Begin `train` as if it were the first time."""
-        self._sampling_is_lost, self._was_due, self._is_saved, self._replay_files = False, False, False, None
+        self._sampling_is_lost, self.saver = False, Saver()
         self._itr = self._row_itr = -1
 
     def _interruptible(self) -> Interrupt:
@@ -387,8 +388,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
             self.finish_interrupted(itr)
         elif self.stop_reason is not None:
             self.finish_stopped(itr)
-        self._saving.wait()
-        if self._was_due and not self._is_saved:
+        self.saver.wait()
+        if self.saver.is_missing:
             self._save_after_all(itr, interrupt)
 
     def finish_stopped(self, itr: int) -> None:
@@ -416,12 +417,15 @@ class MinibatchRlBase(Recorded, BaseRunner):
     # Snapshots ------------------------------------------------------------------------------------------------------
     def get_itr_snapshot(self, itr: int) -> dict:
         """Return the state of the run after iteration `itr`: agent, optimizer, and everything else that `resume_from` needs."""
+        return snapshot_of(self, itr, self.diagnostics.cum_steps)
+
+    def parts(self) -> dict[str, Part]:
+        """Return the parts of the run that snapshots hold."""
         return dict(
-            itr=itr,
-            cum_steps=self.diagnostics.cum_steps,
-            agent_state_dict=self.agent.state_dict(),
-            optimizer_state_dict=self.algo.optim_state_dict(),
-            run=run_state(self),
+            training_parts(self.agent, self.algo),
+            sampler=Part(self.sampling_state, self.restore_sampling),
+            runner=Part(self.counters, self.load_counters),
+            rng=Part(rng_states, set_rng_states),  # Last: nothing before may draw random numbers.
         )
 
     def sampling_state(self) -> Any:
@@ -457,49 +461,28 @@ class MinibatchRlBase(Recorded, BaseRunner):
         if is_due:
             logger.log("saving snapshot...", level=2)
         self._save(itr, force)
-        if is_due and self._is_saved:
+        if is_due and self.saver.is_saved:
             logger.log("saved", level=2)
 
     def _save(self, itr: int, force: bool = False) -> None:
-        if not self.snapshots.is_snapshot_due(itr, force):
-            return
-        record_run(self)  # Where a subclass has a startup() that did not.
-        self._saving.wait()
-        self._was_due, self._is_saved = True, False
-        snapshot = self.get_itr_snapshot(itr)
-        replay = self.replay_part(self.snapshots.get_snapshot_dir())
-        snapshot["replay"] = None if replay is None else replay.manifest
-        if replay is None or not replay.lasts:
-            self._write_snapshot(itr, snapshot, replay, force, self._score)
-        else:  # Training goes on meanwhile, and changes parameters.
-            snapshot = cloned(snapshot)
-            self._saving.start(partial(self._write_snapshot, itr, snapshot, replay, force, self._score))
-
-    def _write_snapshot(self, itr: int, snapshot: dict, replay: ReplayPart | None, force: bool, score: float | None) -> None:
-        if replay is not None and not logger.try_to_write(str(replay.path.parent), replay.write):
-            return
-        self._is_saved = self.snapshots.save_itr_params(itr, snapshot, force=force, score=score)
-        if replay is not None and self._is_saved:
-            self._replay_files.delete_old()
+        if self.snapshots.is_snapshot_due(itr, force):
+            record_run(self)  # Where a subclass has a startup() that did not.
+            self.saver.save(self.snapshots, itr, lambda: self.get_itr_snapshot(itr), self._saved_replay, force, self._score)
 
     def _save_after_all(self, itr: int, interrupt: Interrupt) -> None:
         """Try once more to save the last snapshot, at the end of the run; RuntimeError if that fails, unless the run was told to end."""
         logger.log("saving snapshot once more, since the last one could not be saved...")
         self._save(max(itr, 0), force=True)
-        self._saving.wait()
-        if self._is_saved:
+        self.saver.wait()
+        if self.saver.is_saved:
             logger.log("saved")
         elif not self._is_told(interrupt):
             raise snapshot_is_missing(self.snapshots.get_snapshot_dir())
 
-    def replay_part(self, snapshot_dir: Any) -> ReplayPart | None:
-        """Return what is new in the replay buffer, if it is to be saved."""
-        buffer = getattr(self.algo, "replay_buffer", None)
-        if not self.save_replay or buffer is None:
-            return None
-        if self._replay_files is None:
-            self._replay_files = ReplayFiles(os.path.join(snapshot_dir, f"replay_{self.rank}" if self.rank else "replay"))
-        return self._replay_files.prepare(buffer)
+    @property
+    def _saved_replay(self) -> Any:
+        """The replay buffer, if it is to be saved."""
+        return replay_buffer_of(self.algo) if self.save_replay else None
 
     # Logging --------------------------------------------------------------------------------------------------------
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
@@ -723,14 +706,3 @@ def checked_stop_return(stop_return: Any) -> float | None:
     """Return the mean return at which a run stops, or None; ValueError if it is something else."""
     check_values("The run", dict(stop_return=stop_return), dict(stop_return=OF_RUNNERS["stop_return"]))
     return None if stop_return is None else float(stop_return)
-
-
-def end_replayed_episodes(algo: Any, columns: list[int]) -> None:
-    """Mark the newest stored step of these environments as the end of its episode, if there is a replay buffer.
-
-    Args:
-        algo: the algorithm.
-        columns: the environments, which begin anew with the next batch: `update_envs` changed them, or their process was lost.
-    """
-    if columns and hasattr(getattr(algo, "replay_buffer", None), "end_episodes"):
-        algo.replay_buffer.end_episodes(columns)

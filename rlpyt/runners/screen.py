@@ -95,7 +95,7 @@ def tell_next(runner: Any) -> None:
         runner: a runner, after its training.
     """
     directory = runner.snapshots.get_snapshot_dir()
-    if directory is None or runner.rank > 0 or not runner._is_saved:
+    if directory is None or runner.rank > 0 or not runner.saver.is_saved:
         return
     path = shlex.quote(str(directory))
     commands = [f"rlpyt plot {path}"] * (logger.n_rows() > 0)

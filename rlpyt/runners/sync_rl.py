@@ -269,22 +269,19 @@ class SyncRlMixin:
         dist.broadcast_object_list(where, src=0, group=self._control)
         if where[0] is None:
             return
-        mine = None
-        if self.rank > 0:
-            mine, replay = process_state(self), self.replay_part(where[0])
-            is_written = replay is None or logger.try_to_write(str(replay.path.parent), replay.write)
-            mine = dict(mine, replay=None if replay is None else replay.manifest) if is_written else None
+        saver = self.saver
+        own = saver.save_own(process_state(self), self._saved_replay, where[0], self.rank) if self.rank > 0 else None
         self._states = [None] * self.world_size if self.rank == 0 else None
-        dist.gather_object(mine, self._states, dst=0, group=self._control)
-        self._was_due, self._is_saved = True, False
+        dist.gather_object(own, self._states, dst=0, group=self._control)
+        saver.begin()
         if self.rank == 0 and None not in self._states[1:]:
             super()._save(itr, force)
-            self._saving.wait()
-        is_saved = [self._is_saved]
+            saver.wait()
+        is_saved = [saver.is_saved]
         dist.broadcast_object_list(is_saved, src=0, group=self._control)
-        self._is_saved = is_saved[0]
-        if is_saved[0] and self.rank > 0 and self._replay_files is not None:
-            self._replay_files.delete_old()
+        saver.is_saved = is_saved[0]
+        if self.rank > 0:
+            saver.delete_old_replay()
 
     def get_itr_snapshot(self, itr: int) -> dict:
         """Extend the base class by the states of the other ranks."""

@@ -257,8 +257,8 @@ MUTANTS = [
     ),
     Mutant(
         "replays/prefetch.py",
-        "        self.buffer.remember(draw)  # Of which",
-        "        # Of which",
+        "        self._ids = draw.ids\n        self._next_draw = ",
+        "        self._next_draw = ",
         "replays/test_prefetch.py",
         "priorities go to the batch that was drawn ahead",
     ),
@@ -306,7 +306,7 @@ MUTANTS = [
     ),
     # --- samplers ------------------------------------------------------------------------------------------------------
     Mutant(
-        "samplers/collectors.py",
+        "samplers/columns.py",
         "return 1 + int(generator.random() * max_steps)",
         "return int(generator.random() * max_steps)",
         "samplers/test_collectors.py samplers/test_samplers_agree.py",

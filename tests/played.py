@@ -12,9 +12,9 @@ from gymnasium import spaces
 from hypothesis import strategies as st
 
 from rlpyt.episodes import EnvSpec, EpisodeBatch, StepType
-from rlpyt.episodes.trees import from_structure, tree_map
 from rlpyt.samplers.parallel.cpu.collectors import CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils.structures import from_structure, tree_map
 
 SPEC = EnvSpec(spaces.Box(-1, 1e6, (4,)), spaces.Discrete(3))  # Of a CountingEnv.
 

@@ -15,7 +15,9 @@ from rlpyt.agents.exchange import ParameterExchange
 from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
 from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_space, check_flattened
 from rlpyt.distributions.composite import encode
+from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
+from rlpyt.spaces.base import Space
 from rlpyt.types import AgentInputs
 from rlpyt.utils.buffer import buffer_to
 from rlpyt.utils.collections import namedarraytuple
@@ -55,25 +57,29 @@ class BaseAgent(Recorded):
     """Chooses actions for the sampler, evaluates training data for the algorithm, and owns the models to do so.
 
     The base class serves agents with one model. Agents with more extend `make_models` and list them in `model_names`;
-    devices, data-parallel training, modes and state dicts then work for all of them. A model none of whose parameters
-    requires a gradient (a target network) is not trained: it stays in evaluation mode. Only `model` is shared with
-    sampler processes.
+    devices, data-parallel training, modes and state dicts then work for all of them. A model without parameters that require a gradient
+    (a target network) is not trained: it stays in evaluation mode. Only `model` is shared with sampler processes.
 
     Life: the sampler calls `initialize`; the runner `to_device` and perhaps `data_parallel`; then, in turns,
     `sample_mode` or `eval_mode` with `step` and `value`, and `train_mode` with `__call__`.
 
-    A subclass that assigns `ModelCls` in its body has that default for the argument, which then is the first one.
+    Where a subclass assigns `ModelCls` in its body, that class is the default of the argument, which then comes first.
 
     Args:
         ModelCls: class of the model.
-        model_kwargs: keyword arguments for it, besides those from `make_env_to_model_kwargs`.
+        model_kwargs: keyword arguments for it, in addition to those from `make_env_to_model_kwargs`.
         initial_model_state_dict: what `state_dict` of such an agent returned.
 
-    Attributes: `model`; `shared_model` (the one in shared memory, or None); `distribution`; `device` (of training);
-    `parameters_version` (in asynchronous training: how often parameters were sent to samplers; in a sampler, which of them it has);
-    `env_spaces`; `env_model_kwargs`; `clip_actions` (whether environments get the actions clipped to the bounds of their space: for
-    agents whose distribution goes beyond them); `acts_on_device` (set by samplers that copy what `step` and `value` return to where
-    they need it: outputs then stay on the agent's device, where also the random numbers come from).
+    Attributes:
+        model: what acts and is trained.
+        shared_model: the model in shared memory, or None.
+        distribution: over actions.
+        device: of training.
+        env_spaces, env_model_kwargs: as `initialize` received and made them.
+        parameters_version: in asynchronous training, how often parameters were sent to samplers; in a sampler, the version it has.
+        clip_actions: environments get actions clipped to the bounds of their space, for agents whose distribution exceeds them.
+        acts_on_device: outputs of `step` and `value` stay on the agent's device, which also draws the random numbers. Samplers that
+            copy the outputs themselves set it.
     """
 
     recurrent = False
@@ -98,7 +104,7 @@ class BaseAgent(Recorded):
         ModelCls: type[torch.nn.Module] | None = None,
         model_kwargs: dict[str, Any] | None = None,
         initial_model_state_dict: Mapping[str, Any] | None = None,
-    ):
+    ) -> None:
         save__init__args(locals())  # Here and in all agents: an attribute that a subclass has assigned before stays.
         if self.model_kwargs is None:
             self.model_kwargs = {}
@@ -114,14 +120,16 @@ class BaseAgent(Recorded):
 
     # --- construction -------------------------------------------------------------------------------------------------
 
-    def initialize(self, env_spaces, share_memory: bool = False, **kwargs) -> None:
+    def initialize(self, env_spaces: EnvSpaces, share_memory: bool = False, **kwargs: Any) -> None:
         """Build the models for the environment's spaces. Called by the sampler.
 
-        env_spaces: EnvSpaces(observation, action).
-        share_memory: keep `model` in shared memory, so that processes started later see its parameters change.
-        initial_model_state_dict goes to `load_state_dict`: make all that it fills in `make_models`, or before this method.
-        kwargs: for agents which treat environments differently, `global_B` (int, number of environments in the whole
-            run) and `env_ranks` (which of them this agent serves); ignored here.
+        `initial_model_state_dict` goes to `load_state_dict`: `make_models` must make everything that it fills.
+
+        Args:
+            env_spaces: EnvSpaces(observation, action).
+            share_memory: keep `model` in shared memory, so that processes started later see its parameters change.
+            kwargs: ignored here. Agents that treat environments differently use `global_B` (number of environments in the whole run)
+                and `env_ranks` (those that this agent serves).
         """
         self.env_spaces = env_spaces
         self.env_model_kwargs = self.make_env_to_model_kwargs(env_spaces)
@@ -133,34 +141,34 @@ class BaseAgent(Recorded):
             self._share_model()
             self.shared_model = self.model
 
-    def make_env_to_model_kwargs(self, env_spaces) -> dict[str, Any]:
+    def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the keyword arguments to the model that depend on the environment's spaces: those in `model_arguments`."""
         return arguments_of_model(self, env_spaces)
 
     def make_models(self) -> None:
-        """Instantiate all models, on the CPU; agents with further ones extend this."""
+        """Make all models, on the CPU; agents with several extend this method."""
         self.model = self.make_policy()
 
     def make_policy(self, **kwargs: Any) -> torch.nn.Module:
-        """Instantiate `model`, with further keyword arguments that depend on the environment's spaces.
+        """Return a new `model`. The keyword arguments are added to those that depend on the environment's spaces.
 
         Raises:
-            ValueError: there is no class of the model.
+            ValueError: `ModelCls` is not a class or function.
         """
         if not callable(self.ModelCls):
             raise ValueError(f"{type(self).__name__}: ModelCls={self.ModelCls!r} is not possible; give the class of the model.")
         return self.ModelCls(**{**self.env_model_kwargs, **kwargs}, **self.model_kwargs)
 
     def named_models(self) -> dict[str, torch.nn.Module]:
-        """All models, by their names in the state dict."""
+        """Return all models, by their names in the state dict."""
         return {name: getattr(self, attribute) for name, attribute in self.model_names.items()}
 
     # --- devices and processes ----------------------------------------------------------------------------------------
 
     def to_device(self, cuda_idx: int | None = None) -> None:
-        """Train on this CUDA device; None stays on the CPU. Called by the runner, before the optimizer is made.
+        """Train on this CUDA device, or on the CPU if it is None. Called by the runner, before the optimizer is made.
 
-        If `model` is shared, the shared one remains on the CPU, and a new one is trained.
+        If `model` is shared, the shared one stays on the CPU, and a copy is trained.
         """
         if cuda_idx is None:
             keep_large_blocks()
@@ -175,13 +183,12 @@ class BaseAgent(Recorded):
     def data_parallel(self) -> int | None:
         """Wrap the trained models in DistributedDataParallel, and start all models from rank 0's parameters.
 
-        Returns the device index, None on the CPU. Called by the runner, in all ranks.
+        Called by the runner, in all ranks. Returns the device index, None on the CPU.
         """
         device_idx = self.device.index
         for name, model in self.named_models().items():
             if is_trained(model):
-                # Buffers hold statistics which are equal in all ranks already; and syncing them would hang when one rank
-                # alone uses the model.
+                # Buffers hold statistics that all ranks share already. Synchronizing them would hang when one rank alone uses the model.
                 device_ids = None if device_idx is None else [device_idx]
                 wrapped = DistributedDataParallel(model, device_ids=device_ids, **{SYNC_BUFFERS: False})
                 setattr(self, self.model_names[name], wrapped)
@@ -191,21 +198,22 @@ class BaseAgent(Recorded):
         return device_idx
 
     def unwrap(self) -> None:
-        """Undo `data_parallel`; nothing to do where that was not called."""
+        """Undo `data_parallel`, if it was called."""
         for attribute in self.model_names.values():
             if hasattr(self, attribute):
                 setattr(self, attribute, unwrap_ddp(getattr(self, attribute)))
 
     def _share_model(self) -> None:
-        """Move `model` into shared memory; parameters that other models have in common with it remain so."""
+        """Move `model` into shared memory; parameters that it shares with other models stay shared."""
         others = [getattr(self, attribute, None) for attribute in self.model_names.values()]
         share_tensors(_tensors(self.model), aliases=[tensor for model in others if model is not None for tensor in _tensors(model)])
-        self.model.share_memory()  # Finds nothing left to do, unless the model's class extends it.
+        self.model.share_memory()  # For a model whose class extends this method; otherwise nothing is left to do.
 
     def async_initialize(self, ctx: Any = None) -> None:
-        """Get ready for `send_shared_memory` here, and `recv_shared_memory` in processes that are started later.
+        """Prepare `send_shared_memory` here, and `recv_shared_memory` in processes that are started later. Call it after `initialize`.
 
-        To be called after `initialize`. ctx: not needed; any start method will do.
+        Args:
+            ctx: not used; processes may be started by any method.
         """
         self._exchange = ParameterExchange(_tensors(self.model))
         self.parameters_version = 0
@@ -213,7 +221,8 @@ class BaseAgent(Recorded):
     def async_cpu(self, share_memory: bool = True) -> None:
         """In an asynchronous sampler's process: act with a copy of the model, which `recv_shared_memory` updates.
 
-        share_memory: share the copy with this sampler's workers.
+        Args:
+            share_memory: share the copy with this sampler's workers.
         """
         self._check_async("async_cpu")
         self.shared_model = None
@@ -223,23 +232,23 @@ class BaseAgent(Recorded):
             self._share_model()
 
     def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
-        """In a worker process: get ready to serve the environments `env_ranks`, out of `global_B` in the whole run."""
+        """In a worker process: prepare to serve the environments `env_ranks`, out of `global_B` in the whole run."""
 
     def sync_shared_memory(self) -> None:
-        """Copy the trained parameters to the shared model, for sampler workers; nothing to do if it is the trained one.
+        """Copy the trained parameters to the shared model, for sampler workers, unless it is the trained model itself.
 
-        Not for asynchronous sampling.
+        Asynchronous sampling uses `send_shared_memory` instead.
         """
         if self.shared_model is not None and self.shared_model is not unwrap_ddp(self.model):
             update_state_dict(self.shared_model, self.model.state_dict())
 
     def send_shared_memory(self) -> None:
-        """In asynchronous training: have samplers find the trained parameters in shared memory. It takes one copy, and never waits."""
+        """In asynchronous training: publish the trained parameters to the samplers. It takes one copy, and never waits."""
         self._check_async("send_shared_memory")
         self.parameters_version = self._exchange.send(_tensors(unwrap_ddp(self.model)))
 
     def recv_shared_memory(self) -> None:
-        """In an asynchronous sampler: take over the parameters that were sent last, if they are new."""
+        """In an asynchronous sampler: load the parameters that were sent last, if they are new."""
         self._check_async("recv_shared_memory")
         if self.parameters_version < self._exchange.version:
             self.parameters_version = self._exchange.receive(_tensors(self.model))
@@ -250,14 +259,14 @@ class BaseAgent(Recorded):
 
     # --- acting and training ------------------------------------------------------------------------------------------
 
-    def __call__(self, observation, prev_action, prev_reward):
-        """What the algorithm needs from training data: tensors on the training device, with gradient.
+    def __call__(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> Any:
+        """Return what the algorithm needs from training data: tensors on the training device, with gradient.
 
         Inputs are tensors, or structures of them, with leading dims [T,B] or [B], on the CPU or already on the training device.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no __call__ for training.")
 
-    def step(self, observation, prev_action, prev_reward) -> AgentStep:
+    def step(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> AgentStep:
         """Choose actions, without gradient: AgentStep(action, agent_info) on the CPU (or as `acts_on_device` says).
 
         Inputs are CPU tensors, or structures of them, with leading dims [B], [T,B] or [].
@@ -265,50 +274,54 @@ class BaseAgent(Recorded):
         raise NotImplementedError(f"{type(self).__name__} defines no step.")
 
     def reset(self) -> None:
-        """Forget the past of all environments; only recurrent agents have any."""
+        """Reset the recurrent state of all environments, if the agent has one."""
 
     def reset_one(self, idx: int) -> None:
-        """Forget the past of environment `idx`; only recurrent agents have any."""
+        """Reset the recurrent state of environment `idx`, if the agent has one."""
 
     def sampling_state(self) -> Any:
-        """What the agent remembers of the environments it samples from, for a checkpoint: plain data and tensors."""
+        """Return what the agent remembers of the environments it samples from, for a checkpoint: plain data and tensors."""
         return None
 
     def set_sampling_state(self, state: Any, example: Any) -> None:
-        """Go on sampling from what `sampling_state` returned. example: structure of agent_info, whose leaves do not matter."""
+        """Continue sampling from what `sampling_state` returned.
+
+        Args:
+            example: an agent_info; only its structure matters.
+        """
 
     def toggle_alt(self) -> None:
-        """Turn to the other half of the environments; only alternating recurrent agents care."""
+        """Switch to the other half of the environments, if the agent is recurrent and alternating."""
 
-    def _model_inputs(self, observation, prev_action, prev_reward) -> tuple:
+    def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple:
         """Return the inputs on the training device; discrete previous actions one-hot, if the model uses them."""
         if self.distribution is not None and uses_prev_action(type(unwrap_ddp(self.model))):
             prev_action = encode(self.distribution, prev_action)
         return self._to_device((observation, prev_action, prev_reward))
 
-    def _to_device(self, inputs):
-        """Structure of tensors on the training device."""
+    def _to_device(self, inputs: Any) -> Any:
+        """Return a structure of tensors on the training device."""
         return inputs if self.device.type == "cpu" else buffer_to(inputs, device=self.device)
 
-    def _to_cpu(self, outputs):
-        """Structure of tensors on the CPU, unless the agent leaves them on its device."""
+    def _to_cpu(self, outputs: Any) -> Any:
+        """Return a structure of tensors on the CPU, unless `acts_on_device`."""
         return outputs if self.device.type == "cpu" or self.acts_on_device else buffer_to(outputs, device="cpu")
 
     # --- parameters ---------------------------------------------------------------------------------------------------
 
     def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters to optimize."""
+        """Return the parameters to optimize."""
         return self.model.parameters()
 
     def state_dict(self) -> dict[str, Any]:
-        """All models' parameters and buffers, for saving: the model's own state dict, or one by name for several models."""
+        """Return the parameters and buffers of all models: the state dict of the only model, or one for each model by its name."""
         state_dicts = {name: unwrap_ddp(model).state_dict() for name, model in self.named_models().items()}
         return state_dicts if len(state_dicts) > 1 else state_dicts.popitem()[1]
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take parameters and buffers from what `state_dict` returned, also if it was saved under data-parallel training.
+        """Load what `state_dict` returned, also if it was saved under data-parallel training.
 
-        A subclass with a method of its own may hand on a state dict in which there is more: it takes the rest itself.
+        A subclass that overrides this method may pass a state dict with further entries, which it loads itself.
         """
         models = self.named_models()
         if len(models) == 1:
@@ -325,15 +338,15 @@ class BaseAgent(Recorded):
     # --- modes --------------------------------------------------------------------------------------------------------
 
     def train_mode(self, itr: int) -> None:
-        """Go into training mode. itr: iteration of the runner."""
+        """Switch to training mode at iteration `itr` of the runner."""
         self._set_mode("train", training=True)
 
     def sample_mode(self, itr: int) -> None:
-        """Go into sampling mode. itr: iteration of the sampler."""
+        """Switch to sampling mode at iteration `itr` of the sampler."""
         self._set_mode("sample", training=False)
 
     def eval_mode(self, itr: int) -> None:
-        """Go into evaluation mode. itr: iteration of the runner."""
+        """Switch to evaluation mode at iteration `itr` of the runner."""
         self._set_mode("eval", training=False)
 
     def _set_mode(self, mode: str, training: bool) -> None:
@@ -354,12 +367,12 @@ def _constructor_with_model(cls: type[BaseAgent]) -> Callable[..., None]:
 
 
 def is_trained(model: torch.nn.Module) -> bool:
-    """Whether any parameter of a model is. (`Module.parameters` takes several times as long to get to the first one.)"""
+    """Return whether any parameter of a model is trained. (`Module.parameters` takes several times as long to reach the first one.)"""
     return any(p.requires_grad for module in model.modules() for p in module._parameters.values() if p is not None)
 
 
 def set_training(model: torch.nn.Module, training: bool) -> None:
-    """Put a model into training or evaluation mode, where it is not in it; one that is not trained goes into evaluation mode."""
+    """Switch a model to training or evaluation mode, if it is in the other; a model that is not trained goes to evaluation mode."""
     training = training and is_trained(model)
     if model.training != training:
         model.train(training)
@@ -371,9 +384,9 @@ def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
 
 @functools.cache
 def uses_prev_action(ModelCls: type[torch.nn.Module]) -> bool:
-    """Whether a model wants the previous action: yes, unless its class says `uses_prev_action = False`.
+    """Return whether a model uses the previous action: yes, unless its class declares `uses_prev_action = False`.
 
-    What a class says holds for its own `forward`, not for that of a subclass.
+    The declaration holds for the `forward` of the class that makes it, not for that of a subclass.
     """
     for cls in ModelCls.__mro__:
         if "uses_prev_action" in vars(cls):
@@ -384,10 +397,13 @@ def uses_prev_action(ModelCls: type[torch.nn.Module]) -> bool:
 
 
 def null_after_done(prev: Any, done: torch.Tensor, null: Any = 0) -> Any:
-    """A copy of `prev`, the agent's previous actions or rewards, as the agent sees them: null after an episode's end.
+    """Return a copy of `prev`, previous actions or rewards, as the agent sees them: null after an episode's end.
 
-    prev: [T,B,...] tensor, or a structure of them; row 0 remains as it is. done: [T,B]. null: value of one entry, e.g.
-    the action space's null value; a structure of them for a structure, or one value for all of its tensors.
+    Args:
+        prev: [T,B,...] tensor, or a structure of them; row 0 stays as it is.
+        done: [T,B].
+        null: value of one entry, e.g. the action space's null value; for a structure a structure of values, or one value for all of
+            its tensors.
     """
     if prev is None:
         return None
@@ -400,7 +416,7 @@ def null_after_done(prev: Any, done: torch.Tensor, null: Any = 0) -> Any:
     return prev
 
 
-def discrete_action_count(agent, action_space) -> int:
-    """Number of actions of a discrete action space ``0 .. n - 1``; ValueError for any other space."""
+def discrete_action_count(agent: BaseAgent, action_space: Space) -> int:
+    """Return the number of actions of a discrete action space ``0 .. n - 1``; raise ValueError for any other space."""
     check_action_space(agent, action_space, ONE_NUMBER)
     return int(action_space.n)

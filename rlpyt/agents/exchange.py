@@ -1,4 +1,4 @@
-"""Parameters on their way from the process that trains to those that sample."""
+"""The exchange of parameters between the process that trains and those that sample."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from rlpyt.utils.synchronize import ProcessLock
 
 
 class ParameterExchange:
-    """The latest parameters of a model, in shared memory: one process sends them, any number receive them, and nobody waits for anybody.
+    """The latest parameters of a model, in shared memory: one process sends them, any number receive them, and nobody waits.
 
-    Versions of them are written into two slots in turn, flat. What was overtaken while it was being read is read again::
+    Versions are written into two slots in turn, flat. A receiver that was overtaken while it read reads again::
 
         sender     [announced = v]   slot[v % 2] = parameters          [published = v]
         receiver   [v = published]   parameters = slot[v % 2]   again, unless [announced < v + 2]
 
-    A sender is held up for as long as one copy takes, or by nothing but a lock (``[]``) around a single number; and should it be killed
-    halfway, the version before it stays.
+    Locks (``[]``) are held only around a single number. If the sender is killed halfway, the version before stays valid.
 
     Args:
-        tensors: the parameters, of any dtypes and on any device; they are sent at once, as version 0.
+        tensors: the parameters, of any dtypes and on any device. They are sent immediately, as version 0.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -38,11 +37,11 @@ class ParameterExchange:
 
     @property
     def version(self) -> int:
-        """Of the parameters sent last: how often they have been sent since the first time."""
+        """Version of the parameters sent last: how often they have been sent since the first time."""
         return int(self._numbers[1])
 
     def send(self, tensors: Sequence[torch.Tensor]) -> int:
-        """Copy parameters to where all can read them; return their version. They must be as those that this object was made with."""
+        """Publish parameters, of the same shapes and dtypes as those given to the constructor; return their version."""
         version = self.version + 1
         with self._lock:
             self._numbers[0] = version
@@ -51,7 +50,7 @@ class ParameterExchange:
             if parts[0].device.type == "cpu":
                 torch.cat(parts, out=slot)
             else:
-                slot.copy_(torch.cat(parts))  # One copy from the GPU, which is waited for.
+                slot.copy_(torch.cat(parts))  # One copy from the GPU, which blocks until it is done.
         with self._lock:
             self._numbers[1] = version
         return version

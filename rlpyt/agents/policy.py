@@ -1,9 +1,9 @@
 """Any agent as a policy of episodic samplers, and any policy as an agent of the others.
 
-A *policy* has ``get_action(observation)`` and ``get_actions(observations)``, which return the action and a dictionary of whatever else
-there is to say (all with leading dimension B in the latter case; actions that are structures, such as dictionaries, as a list of B),
+A *policy* has ``get_action(observation)`` and ``get_actions(observations)``, which return the action and a dictionary of further
+information (all with leading dimension B in the latter case; actions that are structures, such as dictionaries, as a list of B),
 ``reset(do_resets=None)`` with a list of B bools, ``get_param_values()`` and ``set_param_values(params)``. It may have
-``for_envs(actions)``, which returns what environments get in place of actions that it returned and that are recorded.
+``for_envs(actions)``, which returns the actions that environments get in place of those that it returned, which are recorded.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.envs.adapters import from_dict
 from rlpyt.envs.base import EnvSpaces, for_envs
-from rlpyt.episodes.trees import as_dictionaries, from_structure, leaves, map_structure, numeric, stack, to_structure, tree_map
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.settings import checked
+from rlpyt.utils.structures import as_dictionaries, from_structure, leaves, map_structure, numeric, stack, to_structure, tree_map
 
 
 class AgentPolicy:
     """An agent of rlpyt as a policy.
 
-    It keeps what agents want to know besides the observation: previous actions and rewards, which workers tell it by `take_rewards`, and
-    the recurrent state. Its infos are the fields of agent_info.
+    It keeps the agent's other inputs: previous actions and rewards, which workers pass to `take_rewards`, and the recurrent state. Its
+    infos are the fields of agent_info.
 
     Args:
-        agent: the agent. Its models are made by `prepare` where they have not been before.
+        agent: the agent. `prepare` makes its models if they do not exist.
 
-    Attributes: `agent`.
+    Attributes:
+        agent: the agent.
     """
 
     def __init__(self, agent: BaseAgent) -> None:
@@ -49,7 +50,7 @@ class AgentPolicy:
         self._prev_reward = np.zeros(0, np.float32)  # [B]
 
     def prepare(self, env: Any) -> None:
-        """Get ready for an environment: initialize the agent, if it is not. To be called before the first action; again does no harm."""
+        """Prepare for an environment, and initialize the agent if necessary. Call it before the first action; further calls do nothing."""
         if self._spaces is None:
             self._spaces = _rlpyt_spaces(env)
             if self.agent.env_spaces is None:
@@ -57,20 +58,20 @@ class AgentPolicy:
             self.agent.sample_mode(self._itr)
 
     def sample_mode(self, itr: int) -> None:
-        """Have the agent explore as in iteration `itr`, at once or as soon as it has been prepared."""
+        """Let the agent explore as in iteration `itr`, immediately or as soon as it is prepared."""
         self._itr = itr
         if self.agent.env_spaces is not None:
             self.agent.sample_mode(itr)
 
     def eval_mode(self, itr: int) -> None:
-        """Have the agent be evaluated as in iteration `itr`."""
+        """Let the agent act as in an evaluation at iteration `itr`."""
         self.agent.eval_mode(itr)
 
     @contextmanager
     def acting_deterministically(self) -> Iterator[None]:
-        """Inside this context the agent acts as when it is evaluated, and by the means of Gaussian distributions.
+        """Inside this context the agent acts as in an evaluation, with the means of Gaussian distributions.
 
-        Discrete actions are chosen as in evaluation: agents of policy gradients draw them. Afterwards the agent is in sampling mode.
+        Discrete actions are chosen as in evaluation: policy gradient agents draw them. Afterwards the agent is in sampling mode.
         """
         self.agent.eval_mode(1)  # In iteration 0 some act at random.
         gaussians = list(_gaussians(self.agent.distribution))
@@ -106,19 +107,19 @@ class AgentPolicy:
         return self._reverted(action), from_structure(agent_info)
 
     def for_envs(self, actions: Any) -> Any:
-        """Return what environments get of the actions that `get_actions`, or `get_action`, returned: the same, or clipped copies."""
+        """Return the actions for environments, given those that `get_actions` or `get_action` returned: the same, or clipped copies."""
         if not self.agent.clip_actions:
             return actions
         clip = for_envs(self._spaces.action, clip=True)
         return [clip(action) for action in actions] if isinstance(actions, list) else clip(actions)
 
     def take_rewards(self, rewards: np.ndarray) -> None:
-        """Take in the rewards ``[B]`` of the last actions."""
+        """Store the rewards ``[B]`` of the last actions, for the next step."""
         if len(rewards) == len(self._prev_reward):
             self._prev_reward[:] = rewards
 
     def reset(self, do_resets: Any = None) -> None:
-        """Forget what came before, where episodes begin: in all environments, or where `do_resets`, B bools, says so."""
+        """Reset what the agent remembers of environments whose episodes begin: all, or those where `do_resets`, B bools, is True."""
         if do_resets is None or all(do_resets):
             self.agent.reset()
             self._start(len(self._prev_reward))
@@ -131,20 +132,20 @@ class AgentPolicy:
                 self._prev_reward[b] = 0
 
     def get_param_values(self) -> dict:
-        """Return the agent's state dict, on the CPU; the tensors are the agent's own, if they are there."""
-        return _on_cpu(self.agent.state_dict())
+        """Return the agent's state dict on the CPU; tensors that are there already are not copied."""
+        return map_structure(lambda x: x.detach().cpu() if isinstance(x, torch.Tensor) else x, dict(self.agent.state_dict()))
 
     def set_param_values(self, params: Mapping) -> None:
         """Load what `get_param_values` returned."""
         self.agent.load_state_dict(params)
 
     def sampling_state(self) -> dict:
-        """Return what is known of the episodes in progress: arrays, and plain data and tensors of the agent."""
+        """Return what is remembered of the episodes in progress: arrays, and plain data and tensors of the agent."""
         memory = dict(prev_action=buffer_leaves(self._prev_action), prev_reward=self._prev_reward.copy())
         return dict(memory, agent=self.agent.sampling_state())
 
     def set_sampling_state(self, state: dict) -> None:
-        """Go on from what `sampling_state` returned. To be called when the agent has been prepared."""
+        """Continue from what `sampling_state` returned. Call it after `prepare`."""
         self._start(len(state["prev_reward"]))
         arrays = iter(state["prev_action"])
         self._prev_action = buffer_func(self._prev_action, lambda _: np.array(next(arrays)))
@@ -157,10 +158,10 @@ class AgentPolicy:
             self.agent.set_sampling_state(state["agent"], example.agent_info)
 
     def copy_for_worker(self, cpu: bool = False) -> AgentPolicy:
-        """Return a policy with the same models, and a memory of episodes of its own.
+        """Return a policy with the same models, and a separate memory of episodes.
 
         Args:
-            cpu: give it models of its own on the CPU, if those of the agent are elsewhere, or in memory shared with other processes.
+            cpu: copy the models to the CPU, if they are on another device or in memory shared with other processes.
         """
         agent = copy.copy(self.agent)
         if hasattr(agent, "_forget_everything"):
@@ -201,7 +202,7 @@ class AgentPolicy:
 
 
 class _GymActions(GymSpaceWrapper):
-    """The action space of an environment that is not rlpyt's, so that actions have to be given back the form it knows."""
+    """The action space of an environment of another library, which gets actions in its form."""
 
     @property
     def is_same_in_gym(self) -> bool:
@@ -209,11 +210,11 @@ class _GymActions(GymSpaceWrapper):
 
 
 class _GymObservations(GymSpaceWrapper):
-    """The observation space of such an environment."""
+    """The observation space of an environment of another library."""
 
 
 def _rlpyt_spaces(env: Any) -> EnvSpaces:
-    """Return the spaces of an environment of any kind in the form that agents know."""
+    """Return the spaces of any environment as rlpyt spaces."""
     if hasattr(env.action_space, "null_value"):
         return env.spaces
     return EnvSpaces(
@@ -234,22 +235,18 @@ def _is_shared(agent: BaseAgent) -> bool:
     return any(parameter.is_shared() for model in models for parameter in model.parameters())
 
 
-def _on_cpu(state: Any) -> Any:
-    if isinstance(state, Mapping):
-        return {key: _on_cpu(part) for key, part in state.items()}
-    return state.detach().cpu() if isinstance(state, torch.Tensor) else state
-
-
 class PolicyAgent(BaseAgent):
-    """A policy as an agent of rlpyt, for sampling; what an algorithm needs for training is up to subclasses.
+    """A policy as an agent of rlpyt, for sampling; subclasses define what an algorithm needs for training.
 
-    Parameters reach sampler processes if the policy is a ``torch.nn.Module`` on the CPU; otherwise each process has a copy from when it was
-    started.
+    Parameters reach sampler processes if the policy is a ``torch.nn.Module`` on the CPU. Otherwise each process keeps the copy that it was
+    started with.
 
     Args:
         policy: has ``get_actions`` or at least ``get_action``; TypeError otherwise.
 
-    Attributes: `policy`; `model`, the same if it is a module.
+    Attributes:
+        policy: the policy.
+        model: the same if it is a module.
     """
 
     @checked()
@@ -263,11 +260,11 @@ class PolicyAgent(BaseAgent):
         self.model_names = {"model": "model"} if self._is_module else {}
 
     def make_models(self) -> None:
-        """Take the policy as the model, if it is one."""
+        """Use the policy as the model, if it is a module."""
         self.model = self.policy if self._is_module else None
 
     def initialize(self, env_spaces: Any, share_memory: bool = False, **kwargs: Any) -> None:
-        """Extends the method: what is no module is not shared."""
+        """Extend the base class: only a module is shared."""
         super().initialize(env_spaces, share_memory and self._is_module, **kwargs)
 
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> AgentStep:
@@ -290,11 +287,11 @@ class PolicyAgent(BaseAgent):
         return from_dict(actions, self.env_spaces.action.null_value()), infos
 
     def value(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Raise: policies do not estimate values."""
+        """Raise an error: policies do not estimate values."""
         raise NotImplementedError("A policy estimates no values: sample without bootstrap_value, or define value() in a subclass.")
 
     def reset(self) -> None:
-        """Tell the policy that episodes begin everywhere."""
+        """Tell the policy that the episodes of all environments begin."""
         self.policy.reset()
 
     def reset_one(self, idx: int) -> None:
@@ -305,17 +302,17 @@ class PolicyAgent(BaseAgent):
             self.policy.reset([b == idx for b in range(self._B)])
 
     def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters to optimize; there are none if the policy is no module."""
+        """Return the parameters to optimize: none if the policy is not a module."""
         return self.model.parameters() if self._is_module else iter(())
 
     def state_dict(self) -> dict:
-        """What the policy says its parameters are; nothing of one that has none."""
+        """Return the policy's parameters, or an empty dictionary if it does not offer them."""
         if self._is_module:
             return super().state_dict()
         return {"params": self.policy.get_param_values()} if hasattr(self.policy, "get_param_values") else {}
 
     def load_state_dict(self, state_dict: Mapping) -> None:
-        """Give the policy its parameters."""
+        """Load the policy's parameters."""
         if self._is_module:
             super().load_state_dict(state_dict)
         elif "params" in state_dict:

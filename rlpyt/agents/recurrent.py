@@ -1,4 +1,4 @@
-"""Recurrent state during sampling, so that samplers need not know whether an agent has any."""
+"""Recurrent state during sampling, so that samplers need not know whether an agent has one."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from rlpyt.utils.settings import checked
 
 
 class RecurrentState:
-    """The state of the environments which act together: a structure of tensors [N,B,H], or None for all zeros.
+    """The state of environments that act together: a structure of tensors [N,B,H], or None for all zeros.
 
-    What `get` has handed out is never written to afterwards.
+    A structure that `get` has returned is never written to afterwards.
     """
 
     def __init__(self) -> None:
         self.set(None)
 
     def get(self) -> Any:
-        """The state before the next step."""
+        """Return the state before the next step."""
         self._is_private = False
         return self._state
 
     def set(self, state: Any) -> None:
-        """Take over what a model returned; which may still be referred to from elsewhere."""
+        """Store what a model returned, which others may still refer to."""
         self._state = state
         self._is_private = False
 
     def zero(self, b: int) -> None:
-        """Forget the past of environment `b`."""
-        if not self._is_private:  # One copy serves all environments that end with the same step.
+        """Set the state of environment `b` to zero."""
+        if not self._is_private:  # One copy serves all episodes that end with the same step.
             self._state = buffer_method(self._state, "clone")
             self._is_private = True
         for leaf in buffer_leaves(self._state):
@@ -42,12 +42,12 @@ class RecurrentState:
 class RecurrentAgentMixin:
     """Keeps the recurrent state between steps: ``class MyAgent(RecurrentAgentMixin, MyAgentBase)``.
 
-    The state [N,B,H] (layers, environments, width) is what the model returned at the step before, on the agent's device.
+    The state [N,B,H] (layers, environments, width) is what the model returned at the previous step, on the agent's device.
     `step` computes with `prev_rnn_state`, records it as agent_info.prev_rnn_state [B,N,H] (zeros where it is None), and
     ends with `advance_rnn_state`; `value` only computes with it.
 
-    Sampling has a state of its own: it is put aside when another mode interrupts it, and is back with the next
-    `sample_mode`. So evaluation may be of any number of environments, and `reset` there leaves sampling alone.
+    The state of sampling is saved when another mode interrupts it, and restored by the next `sample_mode`. So evaluation may have any
+    number of environments, and its `reset` does not affect sampling.
     """
 
     recurrent = True
@@ -65,22 +65,22 @@ class RecurrentAgentMixin:
 
     def _forget_everything(self) -> None:
         self._start_from_zeros()
-        self._sampling = self._rnn_states, self._alt  # What sampling goes on with when it is the mode again.
+        self._sampling = self._rnn_states, self._alt  # What the next `sample_mode` restores.
 
     def _start_from_zeros(self) -> None:
         self._rnn_states = [RecurrentState() for _ in range(self._n_groups)]
         self._alt = 0  # Whose turn it is.
 
     def reset(self) -> None:
-        """Forget the past of all environments: the state becomes None, which recurrent layers take for zeros."""
+        """Reset the state of all environments: it becomes None, which stands for zeros."""
         self._start_from_zeros()
 
     def reset_one(self, idx: int) -> None:
-        """Forget the past of environment `idx`: its column of the state becomes zero."""
+        """Reset the state of environment `idx`: its column becomes zero."""
         self._rnn_states[self._alt].zero(idx)
 
     def advance_rnn_state(self, new_rnn_state: Any) -> None:
-        """Keep the state [N,B,H] after a step, for the next one; to be called at the end of `step`."""
+        """Store the state [N,B,H] after a step, for the next one. `step` calls it at its end."""
         self._rnn_states[self._alt].set(new_rnn_state)
         self._alt = (self._alt + 1) % self._n_groups
 
@@ -90,13 +90,13 @@ class RecurrentAgentMixin:
         return self._rnn_states[self._alt].get()
 
     def sampling_state(self) -> dict[str, Any]:
-        """Extends the method: the recurrent states [N,B,H] of sampling."""
+        """Return the recurrent states [N,B,H] of sampling."""
         states, alt = (self._rnn_states, self._alt) if self._mode == "sample" else self._sampling
         leaves = [[leaf.detach().cpu() for leaf in buffer_leaves(state.get())] for state in states]
         return dict(alt=alt, rnn_states=leaves)
 
     def set_sampling_state(self, state: dict[str, Any], example: Any) -> None:
-        """Extends the method."""
+        """Continue sampling from what `sampling_state` returned."""
         check_form(state, dict(alt=NATURAL, rnn_states=[[torch.Tensor]]), "The state of the agent")
         n_leaves = len(buffer_leaves(example.prev_rnn_state))
         groups = state["rnn_states"]
@@ -124,31 +124,32 @@ class RecurrentAgentMixin:
 class AlternatingRecurrentAgentMixin(RecurrentAgentMixin):
     """In place of RecurrentAgentMixin where two halves of the environments take turns: in alternating samplers, and only there.
 
-    Each half has a state. Every method means the half whose turn it is, which `advance_rnn_state` passes on to the other.
-    Feedforward agents need nothing of this.
+    Each half has a state. Every method is about the half whose turn it is; `advance_rnn_state` gives the turn to the other half.
+    Feedforward agents do not need it.
     """
 
     alternating = True
     _n_groups = 2
 
     def act_for_one_group(self) -> None:
-        """Be an agent for all environments at once from now on, as outside of alternating samplers."""
+        """From now on serve all environments at once, as outside of alternating samplers."""
         self.alternating, self._n_groups = False, 1
         self._forget_everything()
 
     def get_alt(self) -> int:
-        """Which half acts next, 0 or 1."""
+        """Return which half acts next, 0 or 1."""
         return self._alt
 
     def toggle_alt(self) -> None:
-        """Turn to the other half."""
+        """Switch to the other half."""
         self._alt = 1 - self._alt
 
 
 def recorded_rnn_state(prev_rnn_state: Any, next_rnn_state: Any) -> Any:
-    """The state before a step as agent_info holds it: [B,N,H] where the model's are [N,B,H], zeros in place of None.
+    """Return the state before a step as agent_info holds it: [B,N,H] where the model's is [N,B,H], zeros in place of None.
 
-    next_rnn_state: the one after the step, for the zeros' shapes.
+    Args:
+        next_rnn_state: the state after the step, for the shapes of the zeros.
     """
     if prev_rnn_state is None:
         prev_rnn_state = buffer_func(next_rnn_state, torch.zeros_like)

@@ -1,4 +1,4 @@
-"""Which action spaces agents take, and what to do about one that an agent does not take; and about images that it has no eyes for."""
+"""Spaces and agents: what models are given, which action spaces agents take, and advice for spaces that they do not take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPOSITE = "a structure of parts of these kinds"
 
 
 class Demand(NamedTuple):
-    """What an agent demands of an action space: as kinds, and in words between the agent's name and the space."""
+    """The action spaces that an agent takes: their kinds, and words for messages, between the agent's name and the space."""
 
     kinds: frozenset[str]
     words: str
@@ -50,7 +50,7 @@ ANY_PARTS = Demand(
     "environment's action space there is",
 )
 
-# Agents that take a kind of actions, feedforward ones and recurrent ones: those before the semicolon with any observations.
+# Agents that take a kind of actions: feedforward ones, recurrent ones. Those before the semicolon take any observations.
 _PG, _DQN = "rlpyt.agents.pg", "rlpyt.agents.dqn"
 _AGENTS = {
     DISCRETE: (
@@ -66,7 +66,7 @@ _AGENTS = {
     UNBOUNDED: (f"{_PG}.mlp.MlpGaussianFfAgent with A2C or PPO", f"{_PG}.mujoco.MujocoLstmAgent with A2C or PPO"),
     COMPOSITE: (f"{_PG}.composite.MlpCompositeFfAgent with A2C or PPO", f"{_PG}.composite.MlpCompositeLstmAgent with A2C or PPO"),
 }
-_WITH_CONVOLUTIONS = {  # Agents with perceptrons -> those for images that are the same otherwise.
+_WITH_CONVOLUTIONS = {  # Agents with perceptrons -> their counterparts for images.
     "MlpFfAgent": f"{_PG}.atari.AtariFfAgent",
     "MlpLstmAgent": f"{_PG}.atari.AtariLstmAgent",
     "AlternatingMlpLstmAgent": f"{_PG}.atari.AlternatingAtariLstmAgent",
@@ -75,21 +75,21 @@ _WITH_CONVOLUTIONS = {  # Agents with perceptrons -> those for images that are t
     "MlpR2d1Agent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1Agent",
     "MlpR2d1AlternatingAgent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1AlternatingAgent",
 }
-_FEWEST_PIXELS = 32 * 32  # Grids of fewer cells are left to perceptrons.
-_MOST_CHANNELS = 4  # of an image that has them last.
-_MOST_PARTS = 100  # An action of more discrete parts than that is not proposed.
+_FEWEST_PIXELS = 32 * 32  # Perceptrons can learn from smaller grids.
+_MOST_CHANNELS = 4  # of an image with channels last.
+_MOST_PARTS = 100  # Actions of more discrete parts are not proposed.
 
 
 def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
     """Check that an agent takes an action space.
 
     Raises:
-        ValueError: it does not. The message says which agent does, or how to declare the space so that one does, if there is a way.
+        ValueError: it does not. The message names an agent that does, or says how to declare the space so that one does, if possible.
     """
     change, kind = _remedy(space)
     if not change and kind in demand.kinds:
         return
-    bounds = f" with bounds {space.low} to {space.high}" if isinstance(space, FloatBox) else ""  # Others show them themselves.
+    bounds = f" with bounds {space.low} to {space.high}" if isinstance(space, FloatBox) else ""  # Other spaces print their bounds.
     sentences = [" ".join(f"{type(agent).__name__} {demand.words} {space!r}{bounds}.".split())]
     agents = "" if kind is None or kind in demand.kinds else f"use {_AGENTS[kind][agent.recurrent]}"
     if change or agents:
@@ -154,10 +154,10 @@ def images_in(space: Any) -> list[Any]:
 
 
 def check_flattened(agent: Any, space: Any) -> None:
-    """Log which agent to take, or what to do, if the model of this one flattens images among its observations into a vector.
+    """Log what to do if the agent's model flattens images among its observations into a vector.
 
     Args:
-        agent: its models have been made.
+        agent: an agent whose models have been made.
         space: of observations.
     """
     images = [image for image in images_in(space) if math.prod(image.shape) >= _FEWEST_PIXELS]
@@ -174,15 +174,15 @@ def check_flattened(agent: Any, space: Any) -> None:
 
 
 def composite_of(space: Any) -> Composite | None:
-    """Return the composite space that a space is, or that is the form of Gymnasium's Dict or Tuple; None for others."""
+    """Return the space itself if it is composite, or the composite form of Gymnasium's Dict or Tuple; None for others."""
     space = getattr(space, "space", space)
     return space if isinstance(space, Composite) else None
 
 
 def _remedy(space: Any) -> tuple[str, str | None]:
-    """Return what to change in the environment so that there are agents for its actions, "" for nothing, and of which kind they are then.
+    """Return the change of the environment ("" for none) that lets an agent take its actions, and the kind of actions after it.
 
-    The kind is None where no change is known.
+    The kind is None if no change is known.
     """
     composite = composite_of(space)
     if composite is not None:
@@ -200,7 +200,7 @@ def _remedy(space: Any) -> tuple[str, str | None]:
 
 
 def _kind_of_vector(space: Any) -> str | None:
-    """BOUNDED or UNBOUNDED for vectors with bounds -a and a, the same in every component; None for everything else."""
+    """Return BOUNDED or UNBOUNDED for vectors with the same bounds -a and a in every component, otherwise None."""
     if hasattr(space, "n") or not hasattr(space, "high") or len(space.shape) != 1:
         return None
     low, high = np.asarray(space.low), np.asarray(space.high)
@@ -210,7 +210,7 @@ def _kind_of_vector(space: Any) -> str | None:
 
 
 def _discrete_numbers(space: Any) -> list[tuple[int, int]] | None:
-    """The discrete numbers that an action consists of, each as (how many values it has, the first of them); None if it is continuous."""
+    """Return the discrete parts of an action, each as (number of values, first value); None for continuous actions."""
     of_gym, size = isinstance(space, GymSpaceWrapper), math.prod(getattr(space, "shape", ()))
     if hasattr(space, "nvec"):
         n, low = space.nvec, getattr(space.space, "start", 0)

@@ -1,4 +1,4 @@
-"""What every algorithm is to a runner, and what all of them use to report on their updates."""
+"""The base class of algorithms, as runners know it, and the report on their updates."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state
 from rlpyt.models.utils import unwrap_ddp
+from rlpyt.types import BatchSpec
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.plain import NATURAL, check_form
@@ -22,15 +24,15 @@ from rlpyt.utils.settings import check_attributes, checked, declared_by
 class RlAlgorithm(Recorded):
     """Trains an agent on samples, for example by gradient descent on a loss of its model's outputs.
 
-    A constructor only stores (and checks) its arguments; `initialize` receives what the runner knows.
+    A constructor only stores and checks its arguments; `initialize` receives what the runner knows.
 
     Attributes:
         opt_info_fields: names of the fields of what `optimize_agent` returns.
-        bootstrap_value: whether the sampler must record the value estimates that on-policy returns bootstrap
-            from.
+        bootstrap_value: the sampler must record the value estimates that on-policy returns bootstrap from.
         update_counter: gradient updates so far.
         bf16, compile_models, cuda_graphs: as given to `accelerate`, but False where the device cannot do it.
-        can_be_graphed: whether updates can be CUDA graphs.
+        can_be_graphed: updates can be CUDA graphs.
+        world_size: number of processes that train together.
     """
 
     opt_info_fields: tuple[str, ...] = ()
@@ -41,12 +43,12 @@ class RlAlgorithm(Recorded):
     cuda_graphs = False
     can_be_graphed = False
     world_size = 1
-    _graphed_update: Any = None  # Holds on to the memory of optimizer and models.
+    _graphed_update: Any = None  # Refers to the memory of optimizer and models.
 
     def check_settings(self) -> None:
-        """Check the attributes that have the names of settings; to be called at the end of a constructor.
+        """Check the attributes that have the names of settings. Constructors call it at their end.
 
-        An attribute that a subclass has assigned before counts instead of the argument.
+        An attribute that a subclass has assigned before takes the place of the argument.
 
         Raises:
             ValueError: a setting is not possible.
@@ -58,12 +60,12 @@ class RlAlgorithm(Recorded):
         """Choose faster arithmetic for training, to be called before `initialize`; return this algorithm.
 
         Args:
-            bf16: let models compute in bfloat16 (by autocast) while they are trained, but for their last layers. Ignored, with a
-                message, where the training device has no instructions for it: without, it would be many times slower.
-            compile_models: compile the agent's models by `torch.compile`, which takes up to a minute when they are first used, and needs
-                a C++ compiler.
+            bf16: train models in bfloat16 (by autocast), except for their last layers. Ignored, with a message, where the training
+                device has no instructions for it, since emulation is many times slower.
+            compile_models: compile the agent's models by `torch.compile`, which takes up to a minute at their first use, and needs a C++
+                compiler.
             cuda_graphs: on a GPU, launch all operations of an update at once. For algorithms that learn from replay, in one process;
-                learning rates stay what they are at first. Ignored, with a message, on the CPU.
+                learning rates stay as they are at first. Ignored, with a message, on the CPU.
 
         Raises:
             ValueError: a choice is not True or False, or this algorithm's updates cannot be CUDA graphs.
@@ -80,7 +82,7 @@ class RlAlgorithm(Recorded):
         return torch.autocast(self.agent.device.type, torch.bfloat16, cache_enabled=not self.cuda_graphs)
 
     def prepare_models(self) -> None:
-        """Get the agent's models ready for what `accelerate` chose; part of `initialize`, in the process that trains."""
+        """Prepare the agent's models for what `accelerate` chose; part of `initialize`, in the process that trains."""
         if self.bf16 and not has_bf16(self.agent.device):
             logger.log(f"The device ({self.agent.device}) has no instructions for bfloat16: training in float32.")
             self.bf16 = False
@@ -94,14 +96,14 @@ class RlAlgorithm(Recorded):
                 unwrap_ddp(model).compile()
 
     def trains_by(self, *names: str) -> bool:
-        """Whether methods with these names are ours: only then the agent must have what they need."""
+        """Return whether methods with these names are ours: only then must the agent have what they need."""
         return is_of_rlpyt(*(getattr(self, name, None) for name in names))
 
     def initialize(
         self,
-        agent: Any,
+        agent: BaseAgent,
         n_itr: int,
-        batch_spec: Any,
+        batch_spec: BatchSpec,
         mid_batch_reset: bool,
         examples: dict[str, Any] | None,
         world_size: int = 1,
@@ -112,29 +114,29 @@ class RlAlgorithm(Recorded):
         Args:
             agent: the agent to train.
             n_itr: how many times `optimize_agent` will be called.
-            batch_spec: dimensions (T, B) of the sampler's batches, of this process alone.
-            mid_batch_reset: whether the sampler resets environments inside a batch; if not, what follows the
-                end of an episode in a batch is invalid.
-            examples: one each of observation, reward, done, env_info, action, agent_info.
+            batch_spec: dimensions (T, B) of the sampler's batches in this process.
+            mid_batch_reset: the sampler resets environments inside a batch. If not, steps after the end of an episode in a batch are
+                invalid.
+            examples: one example of observation, reward, done, env_info, action and agent_info.
             world_size: number of processes that train together.
-            rank: index of this one.
+            rank: index of this process.
         """
         raise NotImplementedError
 
     def async_initialize(
         self,
-        agent: Any,
+        agent: BaseAgent,
         sampler_n_itr: int,
-        batch_spec: Any,
+        batch_spec: BatchSpec,
         mid_batch_reset: bool,
         examples: dict[str, Any] | None,
         world_size: int = 1,
     ) -> Any:
-        """Prepare what is shared with the sampler of an asynchronous runner; return the replay buffer."""
+        """Prepare what an asynchronous runner shares with the sampler; return the replay buffer."""
         raise NotImplementedError
 
     def optim_initialize(self, rank: int = 0) -> None:
-        """Build the optimizer: the part of `initialize` that asynchronous optimizing processes call."""
+        """Build the optimizer. Of `initialize`, optimizer processes of an asynchronous run call only this part."""
         raise NotImplementedError
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> Any:
@@ -142,8 +144,8 @@ class RlAlgorithm(Recorded):
 
         Args:
             itr: iteration of the runner.
-            samples: the sampler's new batch ``[T,B]``; None if something else fills the replay buffer.
-            sampler_itr: iteration of the sampler, where that is not `itr`.
+            samples: the sampler's new batch ``[T,B]``; None if another process fills the replay buffer.
+            sampler_itr: iteration of the sampler, if that is not `itr`.
 
         Returns:
             A namedtuple with `opt_info_fields`, of lists of floats or floats.
@@ -151,7 +153,7 @@ class RlAlgorithm(Recorded):
         raise NotImplementedError
 
     def descend(self, loss: torch.Tensor) -> torch.Tensor:
-        """Do one step of `optimizer` down the gradient of `loss`, clipped to the setting `clip_grad_norm`; return its norm before."""
+        """Take a step of `optimizer` on the gradient of `loss`, clipped to `clip_grad_norm`; return its norm before clipping."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
@@ -168,7 +170,7 @@ class RlAlgorithm(Recorded):
         self._graphed_update = None
 
     def training_state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs besides optimizer, models and replay: plain data."""
+        """Return what a checkpoint needs in addition to optimizer, models and replay: plain data."""
         return dict(update_counter=self.update_counter)
 
     def load_training_state(self, state: dict[str, Any]) -> None:
@@ -178,7 +180,7 @@ class RlAlgorithm(Recorded):
 
     @property
     def replay_seconds(self) -> float:
-        """Seconds spent so far on the replay buffer, out of those of `optimize_agent`; 0 where there is none."""
+        """Seconds that `optimize_agent` has spent on the replay buffer so far; 0 without a replay buffer."""
         return 0.0
 
     @property
@@ -192,7 +194,7 @@ class RlAlgorithm(Recorded):
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device has instructions for bfloat16."""
+    """Return whether a device has instructions for bfloat16."""
     if device.type != "cpu":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     try:
@@ -207,8 +209,7 @@ def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
 
     Args:
         OptInfoCls: namedtuple type.
-        updates: its instances; a field holds a tensor of any shape (several numbers go into the list), a
-            number, or None.
+        updates: instances of it. A field holds a tensor of any shape, all of whose numbers go into the list, a number, or None.
 
     Returns:
         An `OptInfoCls` whose fields list the numbers of all updates in order.
@@ -235,7 +236,7 @@ def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
 
 
 def _joined(values: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Tensors of one dimension, of any dtypes and on any devices, as one tensor of floats, without loss of digits."""
+    """Return tensors of one dimension, of any dtypes and on any devices, as one tensor of floats, without loss of digits."""
     first = values[0]
     if not first.is_floating_point() or any(v.device != first.device or v.dtype != first.dtype for v in values):
         device = next((v.device for v in values if v.device.type != "cpu"), first.device)

@@ -15,13 +15,13 @@ N_WARM_UP = 3  # Calls before the capture, in which libraries and optimizers all
 class GraphedUpdate:
     """Calls a function of a batch, from the fourth time on as a CUDA graph: all its kernels are launched at once.
 
-    Launching them one by one is what takes the time where networks are small. The graph does again what the captured call did, on the same
-    memory and in the same branches of Python code, with the same learning rates. So the function must not look at results (``.item()``) nor
-    change anything but tensors.
+    For small networks, launching kernels one by one takes most of the time. The graph repeats the captured call, on the same memory, in the
+    same branches of Python code, and with the same learning rates. So the function must not read results (``.item()``), and must change
+    nothing but tensors.
 
     Args:
-        update: function of a batch, a structure of tensors on the device, which returns a structure of tensors. It may do one thing or
-            another, if the caller says so by different branches.
+        update: function of a batch, a structure of tensors on the device, which returns a structure of tensors. Where it behaves in
+            several ways, the caller names them by `branch`.
     """
 
     def __init__(self, update: Callable[[Any], Any]) -> None:
@@ -30,7 +30,7 @@ class GraphedUpdate:
         self._captured: dict[Hashable, tuple[Any, Callable[[], Any]]] = {}
 
     def __call__(self, batch: Any, branch: Hashable = None) -> Any:
-        """Return what ``update(batch)`` does. There is a graph for each branch and each set of shapes."""
+        """Return what ``update(batch)`` does. Each branch and each set of shapes has its graph."""
         key = branch, *((leaf.shape, leaf.dtype) for leaf in buffer_leaves(batch))
         self._n_calls[key] = self._n_calls.get(key, 0) + 1
         if self._n_calls[key] <= N_WARM_UP:
@@ -44,7 +44,7 @@ class GraphedUpdate:
 
 
 def warm_up(func: Callable[[], Any]) -> Any:
-    """Call `func` as it must be done before it is captured: in a stream of its own."""
+    """Call `func` in a separate stream, as is required before it is captured."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -54,7 +54,7 @@ def warm_up(func: Callable[[], Any]) -> Any:
 
 
 def capture(func: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that does what `func` would, and returns its results, always in the same memory."""
+    """Return a function that repeats `func`, and returns its results, always in the same memory."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         results = func()

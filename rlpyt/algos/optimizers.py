@@ -1,4 +1,4 @@
-"""Making optimizers, clipping gradients, and doing steps, of several optimizers at once."""
+"""Optimizers: making them, clipping their gradients, and stepping several at once."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 
 from rlpyt.utils.plain import check_form
 
-# Settings of torch's optimizers that say which implementation to use, or what it must be able to do.
+# Settings of torch's optimizers that choose an implementation, or what it must support.
 _IMPLEMENTATION_SETTINGS = {"fused", "foreach", "capturable", "differentiable"}
 
 
 def make_optimizer(OptimCls: type, params: Iterable, lr: float, optim_kwargs: dict | None = None, capturable: bool = False) -> Any:
-    """Build an optimizer, the fused implementation of it where there is one and `optim_kwargs` leave that open.
+    """Build an optimizer, in its fused implementation if it has one and `optim_kwargs` do not choose another.
 
     Args:
         OptimCls: class of the optimizer.
         params: parameters, or groups of them.
         lr: learning rate.
         optim_kwargs: further arguments of `OptimCls`.
-        capturable: whether steps become part of a CUDA graph.
+        capturable: steps become part of a CUDA graph.
     """
     groups = list(params)
     kwargs = dict(optim_kwargs or {})
@@ -53,9 +53,9 @@ def _flat(groups: Sequence) -> list[torch.Tensor]:
 
 
 def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
-    """Load a state, of whichever implementation of the optimizer; its own stays as it is.
+    """Load a state, saved by any implementation of the optimizer. The implementation of `optimizer` stays.
 
-    What was saved of a parameter that is a single number may have the shape `[1]`, as in the original rlpyt.
+    The state of a parameter that is a single number may have the shape `[1]`, as in the original rlpyt.
     """
     check_form(state_dict, dict(param_groups=[dict], state=dict), "The state of the optimizer")
     groups = state_dict["param_groups"]
@@ -68,42 +68,42 @@ def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
 
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:
-    """What `optimizer` steps."""
+    """Return the parameters that `optimizer` steps."""
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def zero_grads(optimizers: Iterable[Any]) -> None:
-    """Remove the gradients of all that the optimizers step."""
+    """Remove the gradients of all parameters that the optimizers step."""
     for optimizer in optimizers:
         for parameter in parameters_of(optimizer):
             parameter.grad = None
 
 
 def clip_grad_norm(optimizer: Any, max_norm: float) -> torch.Tensor:
-    """Scale the gradients of all that `optimizer` steps down to a joint norm of at most `max_norm`.
+    """Scale the gradients of all parameters of `optimizer` down to a joint norm of at most `max_norm`.
 
     Returns:
-        The norm before, a tensor on the device.
+        The norm before scaling, a tensor on the device.
     """
     return clip_grad_norms([optimizer], max_norm)[0]
 
 
 def clip_grad_norms(optimizers: Sequence[Any], max_norm: float) -> list[torch.Tensor]:
-    """The same for each of several optimizers by itself; returns one norm per optimizer."""
+    """Do the same for each of several optimizers separately; return one norm per optimizer."""
     grads = [[p.grad for p in parameters_of(optimizer) if p.grad is not None] for optimizer in optimizers]
     norms = iter(torch._foreach_norm(list(chain(*grads))))
     total_norms = [torch.linalg.vector_norm(torch.stack([next(norms) for _ in of_one])) for of_one in grads]
     for of_one, norm in zip(grads, total_norms):
-        if norm.is_cuda or norm > max_norm:  # On the CPU it costs nothing to look.
+        if norm.is_cuda or norm > max_norm:  # Reading the norm is free on the CPU.
             torch._foreach_mul_(of_one, (max_norm / (norm + 1e-6)).clamp(max=1))
     return total_norms
 
 
 def step_all(optimizers: Sequence[Any]) -> None:
-    """Do a step of each optimizer.
+    """Take a step of each optimizer.
 
-    Those that are fused Adam with the same settings do it in one operation: for small networks, calling `Optimizer.step` takes as long as
-    the arithmetic.
+    Fused Adam optimizers with the same settings step in one operation: for small networks, calling `Optimizer.step` takes as long as the
+    arithmetic.
     """
     together: dict[tuple, list] = {}
     for optimizer in optimizers:
@@ -117,7 +117,7 @@ def step_all(optimizers: Sequence[Any]) -> None:
 
 
 def _key_of_plain_adam(optimizer: Any) -> tuple | None:
-    """(device, lr, beta1, beta2, weight_decay, eps) if nothing more than that matters in a step of the optimizer, else None."""
+    """Return (device, lr, beta1, beta2, weight_decay, eps) if a step of the optimizer depends on nothing else, otherwise None."""
     if type(optimizer) is not torch.optim.Adam or len(optimizer.param_groups) != 1:
         return None
     hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks or "step" in vars(optimizer)

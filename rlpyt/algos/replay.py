@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.base import RlAlgorithm, read_opt_info
 from rlpyt.algos.cuda_graph import GraphedUpdate
 from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.replays.async_ import has_priorities
 from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, unknown_fields
+from rlpyt.replays.draws import takes_ids
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.non_sequence.frame import (
     AsyncPrioritizedReplayFrameBuffer,
@@ -25,7 +27,7 @@ from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer,
 from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.returns import valid_from_done
-from rlpyt.types import as_recorded
+from rlpyt.types import BatchSpec, as_recorded
 from rlpyt.utils.buffer import buffer_leaves, buffer_to
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
@@ -35,8 +37,8 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import check_attributes, checked, declared_by
 from rlpyt.utils.stopwatch import Stopwatch
 
-# What the buffer stores of every step, [T,B,...]; final_observation is [K,B,...], as in the sampler's batch; valid is None if all are;
-# observation_after [1,B,...] follows the last step.
+# What the buffer stores of every step, [T,B,...]. final_observation is [K,B,...], as in the sampler's batch; valid is None if all steps
+# are; observation_after [1,B,...] follows the last step.
 SamplesToBuffer = namedarraytuple(
     "SamplesToBuffer",
     ["observation", "action", "reward", "done", "timeout", "final_observation", "valid", "observation_after"],
@@ -62,8 +64,8 @@ class ReplayAlgorithm(RlAlgorithm):
     Subclasses have the settings of `OffPolicyAlgorithm`, which is the base class of ours, and perhaps `prioritized_replay` and
     `prefetch_batches`. A class of yours may also assign attributes of these names.
 
-    Samplers that do not reset environments inside batches leave blank rows behind ended episodes; `valid_from_done` says
-    which, and the buffer never replays them.
+    Samplers that do not reset environments inside batches leave blank rows behind ended episodes. `valid_from_done` finds them, and the
+    buffer never replays them.
 
     Attributes:
         OptInfoCls: namedtuple type of what `optimize_agent` returns; set by subclasses.
@@ -76,12 +78,12 @@ class ReplayAlgorithm(RlAlgorithm):
     OptInfoCls: type
     prefetch_batches = False
     can_be_graphed = True
-    _stored_ends: tuple[str, ...] = BESIDE_STEPS  # Fields that tell how episodes end, and are not optional for the buffer.
+    _stored_ends: tuple[str, ...] = BESIDE_STEPS  # Fields on the ends of episodes that the buffer requires.
     _first_itr_with_replay = 0
 
     @property
     def replay_seconds(self) -> float:
-        """Seconds spent so far on the replay buffer, out of those of `optimize_agent`."""
+        """Seconds that `optimize_agent` has spent on the replay buffer so far."""
         return self._replay_watch.seconds
 
     @property
@@ -90,14 +92,14 @@ class ReplayAlgorithm(RlAlgorithm):
         return self.batch_size
 
     def check_settings(self) -> None:
-        """Extend the base class by the hyper-parameters named above, which a subclass need not declare."""
+        """Extend the base class by the settings of `OffPolicyAlgorithm`, which a subclass need not declare."""
         check_attributes(self, {**OF_REPLAY, **declared_by(type(self))})
 
     def initialize(
         self,
-        agent: Any,
+        agent: BaseAgent,
         n_itr: int,
-        batch_spec: Any,
+        batch_spec: BatchSpec,
         mid_batch_reset: bool,
         examples: dict[str, Any],
         world_size: int = 1,
@@ -106,7 +108,7 @@ class ReplayAlgorithm(RlAlgorithm):
         """Allocate the replay buffer, build the optimizer, and turn settings in steps into iterations.
 
         Raises:
-            ValueError: the agent does not suit, the buffer does not (see `initialize_replay_buffer`), or memory does not suffice.
+            ValueError: the agent or the buffer (see `initialize_replay_buffer`) does not suit, or memory does not suffice.
         """
         self._prepare(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size)
         self.updates_per_optimize = max(1, round(self.replay_ratio * self.sampler_bs / self.batch_size))
@@ -115,11 +117,11 @@ class ReplayAlgorithm(RlAlgorithm):
         self.deliver_batches()
 
     def start_with_empty_replay(self, itr: int) -> None:
-        """Go on at iteration `itr` of a run with nothing to replay: updates begin when as much is there as they began with."""
+        """Continue a run at iteration `itr` with an empty buffer: updates begin when it holds as much as at the start of the run."""
         self._first_itr_with_replay = itr + self.min_itr_learn
 
     def training_state(self) -> dict[str, Any]:
-        """Extend the base class by when there is enough to replay."""
+        """Extend the base class by the first iteration with enough to replay."""
         return dict(super().training_state(), first_itr_with_replay=self._first_itr_with_replay)
 
     def load_training_state(self, state: dict[str, Any]) -> None:
@@ -129,9 +131,9 @@ class ReplayAlgorithm(RlAlgorithm):
         self._first_itr_with_replay = state["first_itr_with_replay"]
 
     def deliver_batches(self) -> None:
-        """In the process that trains: have batches put into the same memory in turn, and prefetched if `prefetch_batches`.
+        """In the process that trains: let the buffer reuse the memory of batches, and prefetch them if `prefetch_batches`.
 
-        A batch then lasts until two more of its size have been sampled.
+        A batch then stays valid until two more of its size have been sampled.
         """
         if hasattr(self.replay_buffer, "reuse_batches"):
             self.replay_buffer.reuse_batches(2 + self.prefetch_batches, pin=self.agent.device.type == "cuda")
@@ -140,9 +142,9 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def async_initialize(
         self,
-        agent: Any,
+        agent: BaseAgent,
         sampler_n_itr: int,
-        batch_spec: Any,
+        batch_spec: BatchSpec,
         mid_batch_reset: bool,
         examples: dict[str, Any],
         world_size: int = 1,
@@ -157,15 +159,15 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def _prepare(
         self,
-        agent: Any,
+        agent: BaseAgent,
         n_itr: int,
-        batch_spec: Any,
+        batch_spec: BatchSpec,
         mid_batch_reset: bool,
         examples: dict[str, Any],
         world_size: int,
         async_: bool = False,
     ) -> None:
-        """Do what synchronous and asynchronous training have in common."""
+        """Prepare what synchronous and asynchronous training have in common."""
         self.agent = agent
         self.n_itr = n_itr
         self.mid_batch_reset = mid_batch_reset
@@ -179,12 +181,11 @@ class ReplayAlgorithm(RlAlgorithm):
         min_itr = self.min_steps_learn // self.sampler_bs
         self.min_itr_learn = max(min_itr, self._first_replayable_itr(batch_spec.T))
 
-    def initialize_replay_buffer(self, examples: dict[str, Any], batch_spec: Any, async_: bool = False) -> Any:
+    def initialize_replay_buffer(self, examples: dict[str, Any], batch_spec: BatchSpec, async_: bool = False) -> Any:
         """Allocate `replay_buffer` for what `examples_to_buffer` makes of the examples, and return it.
 
-        Its class is `ReplayBufferCls`; if that is None, one that stores single frames where the observation
-        is a uint8 image [C,H,W], taken to be the C latest frames, and one that stores full observations
-        otherwise; one that prioritizes with `prioritized_replay`; and one in shared memory if `async_`.
+        Its class is `ReplayBufferCls`. If that is None, `prioritized_replay` and `async_` (shared memory) choose it, and the observation:
+        of a uint8 image [C,H,W], taken to be the C latest frames, single frames are stored, otherwise full observations.
 
         Raises:
             ValueError: `ReplayBufferCls` does not suit, or `replay_size` does not hold a batch of the sampler.
@@ -215,8 +216,8 @@ class ReplayAlgorithm(RlAlgorithm):
         """Return the class of buffer that suits the observation of an example, and the settings."""
         return BUFFERS[is_frame_stack(example.observation), getattr(self, "prioritized_replay", False), async_]
 
-    def replay_kwargs(self, batch_spec: Any) -> dict[str, Any]:
-        """Return the arguments of the replay buffer, besides the example."""
+    def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
+        """Return the arguments of the replay buffer, without the example."""
         kwargs = dict(
             size=self.replay_size,
             B=batch_spec.B,
@@ -256,7 +257,7 @@ class ReplayAlgorithm(RlAlgorithm):
         )
 
     def _ends(self, samples: Any) -> dict[str, Any]:
-        """Return what is stored of how episodes end, the last fields of `SamplesToBuffer`; None for those that the buffer does not know."""
+        """Return the last fields of `SamplesToBuffer`, on the ends of episodes; None for those that the buffer does not know."""
         env = samples.env
         ends = dict(
             timeout=self._timeout(env),
@@ -270,11 +271,11 @@ class ReplayAlgorithm(RlAlgorithm):
 
     @property
     def _buffer_is_ours(self) -> bool:
-        """Whether the replay buffer, if there is one yet, is derived from ours."""
+        """Whether the replay buffer, if it is allocated, is derived from ours."""
         return hasattr(getattr(self, "replay_buffer", BaseNStepReturnBuffer), "append_batch")
 
     def _stored(self, samples: Any) -> Any:
-        """Return `samples_to_buffer`; what the buffer is to know of how episodes end is added, should an override have left it out."""
+        """Return `samples_to_buffer`, with fields on the ends of episodes added if an override has left them out."""
         stored = self.samples_to_buffer(samples)
         if not is_of_rlpyt(self.samples_to_buffer) and self._changes_observations(stored, samples):
             return self._without_ends(stored)
@@ -287,13 +288,13 @@ class ReplayAlgorithm(RlAlgorithm):
     _has_said_so = False  # That time limits count as terminations.
 
     def _changes_observations(self, stored: Any, samples: Any) -> bool:
-        """Whether other observations are stored than were sampled, and what episodes end with is not changed with them."""
+        """Return whether stored observations differ from sampled ones, and final observations are not changed in the same way."""
         stored = getattr(stored, "samples", stored)
         final = getattr(stored, "final_observation", None)
         return stored.observation is not samples.env.observation and (final is None or final is samples.final_observation)
 
     def _without_ends(self, stored: Any) -> Any:
-        """Return what is stored with time limits as terminations: observations as they were sampled do not go with changed ones."""
+        """Return what is stored with time limits as terminations, since sampled final observations do not match changed ones."""
         if not self._has_said_so:
             self._has_said_so = True
             logger.log(
@@ -307,7 +308,7 @@ class ReplayAlgorithm(RlAlgorithm):
         return stored._replace(**{name: value for name, value in known.items() if name in stored._fields})
 
     def _timeout(self, env: Any) -> torch.Tensor:
-        """Return where truncated episodes are taken to go on, [T,B]."""
+        """Return [T,B], True where an episode is truncated and should bootstrap."""
         return torch.zeros_like(env.done) if env.timeout is None else env.timeout
 
     def update(self, batch: Any) -> tuple[Any, Any]:
@@ -318,28 +319,33 @@ class ReplayAlgorithm(RlAlgorithm):
         """
         raise NotImplementedError
 
-    def _sample_batch(self) -> Any:
-        """Return a batch from the buffer, on the training device.
+    def _sample_batch(self) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        """Return a batch from the buffer, on the training device, and what `update_batch_priorities` needs to know of it.
 
-        Copies to a GPU are not waited for; but the buffer will write into the memory of the last batch but one, see `deliver_batches`.
+        These are its ids, if the batch has them and the buffer takes them.
+
+        Copies to a GPU are asynchronous, except that the copy of the last batch but one must be complete: the buffer reuses its memory.
         """
-        if self.agent.device.type == "cpu":
-            return self.replay_buffer.sample_batch(self.replay_batch_B)
         if len(self._copies) == 2:
             self._copies[0].synchronize()
-        batch = buffer_to(self.replay_buffer.sample_batch(self.replay_batch_B), self.agent.device, non_blocking=True)
+        sampled = self.replay_buffer.sample_batch(self.replay_batch_B)
+        ids = getattr(sampled, "ids", None)
+        ids = () if ids is None or not takes_ids(type(self.replay_buffer)) else (ids,)
+        if self.agent.device.type == "cpu":
+            return sampled, ids
+        batch = buffer_to(sampled, self.agent.device, non_blocking=True)
         copied = torch.cuda.Event()
         copied.record()
         self._copies.append(copied)
-        return batch
+        return batch, ids
 
     @property
     def update_branch(self) -> Hashable:
-        """Which of several things the next update does, for an algorithm whose updates are not all alike."""
+        """What the next update does, for an algorithm whose updates differ."""
         return None
 
     def _update(self, batch: Any) -> tuple[Any, Any]:
-        """As `update`, with what `accelerate` chose."""
+        """Do `update` with what `accelerate` chose."""
         if not self.cuda_graphs:
             return self._update_in_autocast(batch)
         if self._graphed_update is None:
@@ -351,7 +357,7 @@ class ReplayAlgorithm(RlAlgorithm):
             return self.update(batch)
 
     def append(self, samples: Any) -> None:
-        """Append a batch [T,B] of the sampler to the replay buffer: what `samples_to_buffer` makes of it."""
+        """Append what `samples_to_buffer` makes of a batch [T,B] of the sampler to the replay buffer."""
         append = self.replay_buffer.append_batch if self._buffer_is_ours else self.replay_buffer.append_samples
         append(self._stored(as_recorded(samples)))
 
@@ -361,7 +367,7 @@ class ReplayAlgorithm(RlAlgorithm):
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> Any:
         """Append `samples` [T,B] to the buffer, if given, and do `updates_per_optimize` updates on batches from it.
 
-        Before `min_itr_learn` there are no updates.
+        Updates begin at `min_itr_learn`.
 
         Returns:
             An `OptInfoCls` of lists of floats.
@@ -381,11 +387,11 @@ class ReplayAlgorithm(RlAlgorithm):
         updates = []
         for _ in range(self.updates_per_optimize):
             with self._replay_watch:
-                batch = self._sample_batch()
+                batch, ids = self._sample_batch()
             opt_info, priorities = self._update(batch)
             if priorities is not None:
                 with self._replay_watch:
-                    self.replay_buffer.update_batch_priorities(priorities)
+                    self.replay_buffer.update_batch_priorities(priorities, *ids)
             self.update_counter += 1
             if self.update_counter % self.target_update_interval == 0:
                 self.agent.update_target(self.target_update_tau)
@@ -442,7 +448,7 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
 
 
 def is_frame_stack(observation: Any) -> bool:
-    """Whether an observation looks like [C,H,W] video frames: one uint8 array of three dimensions."""
+    """Return whether an observation looks like [C,H,W] video frames: one uint8 array of three dimensions."""
     return getattr(observation, "dtype", None) == np.uint8 and np.ndim(observation) == 3
 
 

@@ -6,13 +6,13 @@ import torch
 
 from rlpyt.utils.tensor import valid_mean
 
-# What describes the distributions at a batch of data, e.g. the probabilities of all actions: a namedarraytuple of
-# tensors with leading dimensions [T,B], [B] or []. Each distribution defines its own.
+# Parameters of the distributions at a batch of data, e.g. the probabilities of all actions: a namedarraytuple of tensors with leading
+# dimensions [T,B], [B] or []. Each distribution defines a type.
 DistInfo = Any
 
 
 class Distribution:
-    """Formulas of a family of distributions; the parameters of its members come in as `dist_info`.
+    """Formulas of a family of distributions, whose parameters are arguments, `dist_info`.
 
     All results keep the leading dimensions of their inputs, except for the means, which are scalars. Not every
     distribution has every method.
@@ -48,7 +48,7 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__} has no entropy.")
 
     def perplexity(self, dist_info: DistInfo) -> torch.Tensor:
-        """Exponential of the entropy: about how many values are in play."""
+        """Exponential of the entropy: roughly the number of likely values."""
         return torch.exp(self.entropy(dist_info))
 
     def mean_entropy(self, dist_info: DistInfo, valid: torch.Tensor | None = None) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Gaussian distribution, optionally squashed by tanh."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +27,8 @@ class Gaussian(Distribution):
         clip: limit of samples, to [-clip,clip]; not accounted for in formulas.
         noise_clip: limit of the noise which is added to the mean; not accounted for in formulas.
         min_std, max_std: limits of the standard deviation from dist_info.log_std; accounted for in formulas.
-        squash: samples become ``squash * tanh(sample)``; accounted for in log_likelihood, and there is no kl nor
-            entropy. Excludes clip.
+        squash: samples become ``squash * tanh(sample)``; accounted for in log_likelihood, while kl and entropy are not available.
+            Excludes clip.
     """
 
     DistInfoCls = DistInfoStd
@@ -41,7 +42,7 @@ class Gaussian(Distribution):
         min_std: float | None = None,
         max_std: float | None = None,
         squash: float | None = None,
-    ):
+    ) -> None:
         self._dim = dim
         self.min_std = min_std
         self.max_std = max_std
@@ -86,9 +87,9 @@ class Gaussian(Distribution):
         return log_density.sum(dim=-1)
 
     def sample_loglikelihood(self, dist_info: DistInfoStd) -> tuple[torch.Tensor, torch.Tensor]:
-        """A sample [*lead,dim] and its log-likelihood [*lead], differentiable (once) through the reparameterized sample.
+        """Return a sample [*lead,dim] and its log-likelihood [*lead], differentiable (once) through the reparameterized sample.
 
-        A clipped sample has the density that is there without clipping.
+        The density of a clipped sample is the one without clipping.
         """
         if self.std is None and self.clip is None and self.noise_clip is None:
             mean = dist_info.mean
@@ -142,7 +143,7 @@ class Gaussian(Distribution):
         return x
 
     def _log_std(self, dist_info: DistInfoStd) -> torch.Tensor:
-        """Log of the standard deviation in force, [*lead,dim]."""
+        """Return the log of the present standard deviation, [*lead,dim]."""
         if self.std is not None:
             return torch.log(self.std + EPS).to(dist_info.mean.device).expand_as(dist_info.mean)
         if self.min_log_std is None and self.max_log_std is None:
@@ -162,7 +163,9 @@ class _SampleWithLogLikelihood(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, mean, log_std, noise, squash):
+    def forward(
+        ctx: Any, mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor, squash: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         spread = torch.exp(log_std).mul_(noise)  # std * noise
         x = mean + spread
         log_density = -0.5 * noise.square() - log_std
@@ -181,7 +184,7 @@ class _SampleWithLogLikelihood(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_sample, grad_log_density):
+    def backward(ctx: Any, grad_sample: torch.Tensor, grad_log_density: torch.Tensor) -> tuple:
         spread, tanh = ctx.saved_tensors
         grad_log_density = grad_log_density.unsqueeze(-1)
         if tanh is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from rlpyt.envs.base import fast_reset, fast_step, horizon_of, write_observation
 from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.structures import map_structure, named_leaves
 
 SENTINEL_BYTE = 0xA5  # what memory holds that must not be written, and that must be overwritten
 SEED_ADVICE = (
@@ -103,14 +104,14 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool) -> None:
     t_episode = 0
     for t in range(n_steps):
         action = _extreme_action(env.action_space) if t % 2 else env.action_space.sample()
-        action_before = _copy(action)
+        action_before = map_structure(np.array, action)
         before = f"at step {t}"
         outcome = env.step(action)
         assert isinstance(outcome, tuple) and len(outcome) == 4, (
             f"step() must return EnvStep(observation, reward, done, env_info), got {outcome!r}."
         )
         observation, reward, done, info = outcome
-        observation = _copy(observation)
+        observation = map_structure(np.array, observation)
         t_episode += 1
 
         _check_observation(env, f"step() {before}", observation, reset_observation)
@@ -144,7 +145,7 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool) -> None:
 
         if traj_done:
             t_episode = 0
-            observation = _copy(env.reset())
+            observation = map_structure(np.array, env.reset())
             _check_observation(env, f"reset() after step {t}", observation, reset_observation)
             out, around = _rows_like(observation)
             reset_into(out)
@@ -183,7 +184,7 @@ def _check_observation(env: Any, where: str, observation: Any, first: Any) -> No
     assert env.observation_space.contains(observation), (
         f"The observation of {where} must be in the observation_space {env.observation_space!r}, got {observation!r}."
     )
-    for path, leaf in _leaves(observation, "observation"):
+    for path, leaf in _arrays(observation, "observation"):
         assert leaf.dtype.kind not in "fc" or np.isfinite(leaf).all(), f"The {path} of {where} must be finite, got {leaf!r}."
     _check_same_form(f"observation of {where}", observation, first)
     sample = env.observation_space.null_value()
@@ -193,13 +194,13 @@ def _check_observation(env: Any, where: str, observation: Any, first: Any) -> No
 def _check_info(info: Any, first_info: Any, before: str) -> None:
     assert isinstance(info, tuple) and hasattr(info, "_fields"), f"env_info {before} must be a namedtuple, got {info!r}."
     _check_same_form(f"env_info {before}", info, first_info)
-    for path, leaf in _leaves(info, "env_info"):
+    for path, leaf in _arrays(info, "env_info"):
         assert leaf.dtype.kind in "biufc", f"{path} {before} must be a number or an array of numbers, got dtype {leaf.dtype}."
 
 
 def _check_same_form(name: str, value: Any, example: Any) -> None:
     """Assert that two structures have the same fields, shapes and dtypes."""
-    form, expected = ([(path, leaf.shape, leaf.dtype) for path, leaf in _leaves(v, "")] for v in (value, example))
+    form, expected = ([(path, leaf.shape, leaf.dtype) for path, leaf in _arrays(v, "")] for v in (value, example))
     for (path, shape, dtype), (path_0, shape_0, dtype_0) in zip(form, expected):
         assert path == path_0, f"{name} must have the field {path_0!r}, has {path!r}."
         assert shape == shape_0, f"{name}{path} must have shape {shape_0}, has {shape}."
@@ -221,7 +222,7 @@ def _check_written(what: str, observation: Any, out: Any, around: Any) -> None:
         f"{what}: the writing method wrote something else than the plain one returned, in a second environment with the same seed and "
         f"actions: {_difference(out, observation)}."
     )
-    for path, rows in _leaves(around, "observation"):
+    for path, rows in _arrays(around, "observation"):
         bytes_ = np.ascontiguousarray(rows[::2]).view(np.uint8)
         assert (bytes_ == SENTINEL_BYTE).all(), f"{what}: the writing method wrote beyond the row it was given, in {path}."
 
@@ -243,30 +244,15 @@ def _rows_like(observation: Any) -> tuple[Any, Any]:
 
 def _difference(x: Any, y: Any) -> str:
     """Return the first number in which two structures of one form differ, such as "observation[2] is 0.5 and 0.7"."""
-    for (path, a), (_, b) in zip(_leaves(x, "observation"), _leaves(y, "observation")):
+    for (path, a), (_, b) in zip(_arrays(x, "observation"), _arrays(y, "observation")):
         for index in np.argwhere(np.atleast_1d(a != b)):
             where = path + "".join(f"[{i}]" for i in index) if a.ndim else path
             return f"{where} is {np.atleast_1d(a)[tuple(index)]} and {np.atleast_1d(b)[tuple(index)]}"
     return "they have another form"
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield path and array of each leaf of nested namedtuples."""
-    if value is None:  # A field that is not used.
-        return
-    if isinstance(value, tuple):
-        names = getattr(value, "_fields", range(len(value)))
-        for name, part in zip(names, tuple(value)):
-            yield from _leaves(part, f"{path}.{name}")
-    else:
-        yield path, np.asarray(value)
-
-
-def _copy(value: Any) -> Any:
-    if not isinstance(value, tuple):
-        return np.array(value)
-    parts = [_copy(part) for part in tuple(value)]
-    return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+def _arrays(structure: Any, name: str) -> list[tuple[str, np.ndarray]]:
+    return [(path, np.asarray(leaf)) for path, leaf in named_leaves(structure, name)]
 
 
 def _equal(x: Any, y: Any) -> bool:

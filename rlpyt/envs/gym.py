@@ -18,10 +18,11 @@ import numpy as np
 from rlpyt.envs.base import Env, EnvSpaces, EnvStep, as_flag, as_number, write_observation
 from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
-from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, field_names, fits_losslessly
+from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, fits_losslessly
 from rlpyt.utils.collections import dynamic_namedtuple
 from rlpyt.utils.extras import extra_with, import_error
 from rlpyt.utils.plain import check_form
+from rlpyt.utils.structures import field_names
 
 CLASSIC_TIMEOUT = "TimeLimit.truncated"  # Key in info by which classic gym tells that time ran out.
 

@@ -9,6 +9,7 @@ from rlpyt.envs import gym
 from rlpyt.envs.gym import EnvInfoWrapper, InfoConverter, infill_info
 from rlpyt.spaces.gym_wrapper_schema import GymSpaceWrapper
 from rlpyt.utils.collections import NamedTupleSchema
+from rlpyt.utils.structures import field_names
 
 __all__ = ["EnvInfoWrapper", "GymEnvWrapper", "infill_info", "info_to_nt", "make"]
 
@@ -29,7 +30,7 @@ def info_to_nt(value: Any, schemas: dict[str, NamedTupleSchema], name: str = "in
         return value
     if name not in schemas:
         InfoConverter(value, name, lambda name, fields: schemas.setdefault(name, NamedTupleSchema(name, fields)))
-    by_field = dict(zip(gym.field_names(value), value.values()))
+    by_field = dict(zip(field_names(value), value.values()))
     parts = []
     for field in schemas[name]._fields:
         part_name = f"{name}_{field}"

@@ -18,8 +18,8 @@ from rlpyt.episodes.samples import (
     last_observations,
     step_fields,
 )
-from rlpyt.episodes.trees import Tree, as_numpy, as_torch, assign, cat, tree_map
 from rlpyt.utils.settings import COUNT, checked, one_of
+from rlpyt.utils.structures import Tree, as_numpy, as_torch, assign, cat, tree_map
 
 # Rows are copied from place to place in blocks that stay in the cache between reading and writing.
 _BLOCK_BYTES = 256 * 1024

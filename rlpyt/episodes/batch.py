@@ -16,7 +16,7 @@ import numpy as np
 
 from rlpyt.envs.specs import EnvSpec, StepType, contains, fits_space, form_of, same_value
 from rlpyt.episodes.samples import episode_fields, to_samples
-from rlpyt.episodes.trees import Tree, as_array, as_numpy, as_torch, cat, is_tensor, leaves, structure, tree_map
+from rlpyt.utils.structures import Tree, as_array, as_numpy, as_torch, cat, is_tensor, leaves, structure, tree_map
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)

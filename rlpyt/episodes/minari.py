@@ -12,9 +12,8 @@ import numpy as np
 from rlpyt.envs.adapters import gymnasium_space
 from rlpyt.envs.specs import EnvSpec, StepType
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.trees import Tree, leaves, numeric, tree_map
-from rlpyt.spaces.gym_wrapper import field_names
 from rlpyt.utils.extras import import_error
+from rlpyt.utils.structures import Tree, field_names, leaves, numeric, tree_map
 
 # Where in Minari's infos the agent_infos are.
 _AGENT_INFOS = "agent_infos"

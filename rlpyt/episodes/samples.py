@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.envs.specs import StepType
-from rlpyt.episodes.trees import Tree, as_torch, from_structure, numeric, to_structure, tree_map
 from rlpyt.types import AgentSamplesBsv, EnvSamples, Samples, as_recorded
 from rlpyt.utils.buffer import numpify_buffer
+from rlpyt.utils.structures import Tree, as_torch, from_structure, numeric, to_structure, tree_map
 
 
 # ---------------------------------------------------------------------------------------------------------------------

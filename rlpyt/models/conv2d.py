@@ -59,7 +59,7 @@ class Conv2dModel(torch.nn.Module):
         return self.conv(images_to_float(input) if input.dtype == torch.uint8 else input)
 
     def conv_out_size(self, h: int, w: int, c: int | None = None) -> int:
-        """Number of features C' * H' * W' for an image [c,h,w] (of any number of channels if there is no layer)."""
+        """Return the number of features C' * H' * W' for an image [c,h,w]; `c` matters only if there are no layers."""
         for layer in self.conv:
             if isinstance(layer, torch.nn.Conv2d):
                 c = layer.out_channels
@@ -69,10 +69,10 @@ class Conv2dModel(torch.nn.Module):
 
 
 def images_to_float(images: torch.Tensor) -> torch.Tensor:
-    """uint8 images [B,C,H,W] in [0,255] as floats in [0,1], in the memory layout which makes convolutions fast.
+    """Return uint8 images [B,C,H,W] in [0,255] as floats in [0,1], in the memory layout that makes convolutions fast.
 
-    On a CPU, forward and backward together are fastest with the channels last, but arranging them so costs more than
-    it gains where no gradient is needed (a sampler's small batches). The dtype is float32, or that of autocast.
+    On a CPU, forward and backward together are fastest with channels last. Without a gradient (a sampler's small batches), rearranging
+    costs more than it gains. The dtype is float32, or that of autocast.
     """
     device_type = images.device.type
     dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else torch.float
@@ -117,7 +117,7 @@ class ImageModel(Model):
     def image_batch(self, image: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """Image with leading dims [T,B], [B] or [] -> [T*B,C,H,W], (lead_dim, T, B).
 
-        ValueError for floats above 1; looked for in the first ones that are not all 0, since on a GPU looking means waiting.
+        ValueError for floats above 1. Only the first images that are not all 0 are tested, since on a GPU a test waits for it.
         """
         lead_dim, T, B, shape = infer_leading_dims(image, 3)
         if image.dtype.is_floating_point and not self._float_images_are_known and not torch.compiler.is_compiling():

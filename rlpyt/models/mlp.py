@@ -1,4 +1,4 @@
-"""Multilayer perceptron, and the way from observations of any shape to its input."""
+"""Multilayer perceptron, and the conversion of observations of any shape to its input."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +52,7 @@ class MlpModel(torch.nn.Module):
 class ObservationVector(torch.nn.Module):
     """Turns observations of any shape into float vectors, for models made of linear layers.
 
-    uint8 observations are scaled from [0,255] to [0,1]; those of structured (Composite) spaces are joined field by field.
+    uint8 observations are scaled from [0,255] to [0,1]. The fields of structured (Composite) observations are concatenated.
 
     Args:
         observation_shape: shape of one observation, or the tuple of shapes of a structured one.

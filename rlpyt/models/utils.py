@@ -73,7 +73,19 @@ def frozen(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
 
 
 class Model(torch.nn.Module):
-    """Base of models: the signature of a subclass has the settings of its bases, too (see `rlpyt.utils.settings.checked`).
+    """Base of the models that agents use.
+
+    Inputs of `forward` have leading dims [T,B], [B] or []; outputs have the same. A recurrent model takes discrete previous actions
+    one-hot. Its last input is the state before the first step, and its last output the state after the last step. States are structures
+    of tensors [N,B,H]: layers, environments (1 where inputs have no leading dims), width; None stands for zeros.
+
+    The signature of a subclass has the settings of its bases, too (see `rlpyt.utils.settings.checked`). Those that many models have:
+
+    - image_shape: (C,H,W).
+    - observation_shape: shape of one observation, which is flattened (see `rlpyt.models.mlp.ObservationVector`).
+    - n_observations: number of values of a discrete observation, which is encoded one-hot.
+    - output_size: number of actions.
+    - action_size: number of action components.
 
     State dicts may have other names for its parts, such as those that the original rlpyt saved.
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from rlpyt.replays.draws import is_ours
+from rlpyt.replays.draws import DrawnReplay, is_ours
 from rlpyt.utils.buffer import buffer_from_example, cloned
 from rlpyt.utils.synchronize import ExclusiveRWLock, ProcessLock
-
-# After so many batches in a row that were overwritten while they were read, writers have to wait for the next one.
-_N_TRIES = 3
 
 
 class AsyncReplayBufferMixin:
@@ -44,7 +42,7 @@ class AsyncReplayBufferMixin:
         self.lock, self.writer_lock = ProcessLock(), ProcessLock(reentrant=True)
         self.rw_lock = ExclusiveRWLock(self.writer_lock)
         super().__init__(*args, **kwargs)
-        self._tells_what_was_overwritten = hasattr(self, "batch_is_intact") and is_ours(self, "sample_batch", after=AsyncReplayBufferMixin)
+        self._tells_what_was_overwritten = isinstance(self, DrawnReplay) and is_ours(self, "sample_batch", after=AsyncReplayBufferMixin)
         self._cursor = buffer_from_example(np.int64(0), 2, share_memory=True) if {"t", "_buffer_full"} <= vars(self).keys() else None
         self._async_push()
         self._have_lock_repaired()
@@ -86,20 +84,17 @@ class AsyncReplayBufferMixin:
 
     def sample_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Return a batch as the buffer does, nothing of which was overwritten while it was read."""
-        for _ in range(_N_TRIES * self._tells_what_was_overwritten):
-            batch = super().sample_batch(*args, **kwargs)
-            if self.batch_is_intact():
-                return batch
+        if self._tells_what_was_overwritten:
+            return super().sample_batch(*args, **kwargs)
         with self.writer_lock:
             self._async_pull()
             return super().sample_batch(*args, **kwargs)
 
-    def update_batch_priorities(self, *args: Any, **kwargs: Any) -> Any:
+    def update_batch_priorities(self, priorities: Any, ids: Any = None) -> Any:
         """Update priorities as the buffer does, if it has any (see `has_priorities`)."""
-        if self._tells_what_was_overwritten:
-            return super().update_batch_priorities(*args, **kwargs)
-        with self.writer_lock:
-            return super().update_batch_priorities(*args, **kwargs)
+        args = (priorities,) if ids is None else (priorities, ids)
+        with nullcontext() if self._tells_what_was_overwritten else self.writer_lock:
+            return super().update_batch_priorities(*args)
 
     def state_dict(self, since: int = 0) -> dict[str, Any]:
         """Return a copy of the contents, between two appends; see that of the buffer."""

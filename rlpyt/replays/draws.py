@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
+
+# After this many batches in a row that were overwritten while they were read, writers wait for the next one.
+_N_TRIES = 3
 
 
 class Draw(NamedTuple):
@@ -32,14 +37,18 @@ class DrawnReplay:
         Raises:
             ValueError: nothing is valid yet.
         """
-        draw = self.draw_batch(*size)
-        batch = self.gather_batch(draw)
-        self.remember(draw)
-        return batch
+        return self.draw_and_gather(*size)[0]
 
-    def remember(self, draw: Draw) -> None:
-        """Take `draw` for that of the batch which was handed out last."""
-        self._drawn = draw
+    def draw_and_gather(self, *size: int) -> tuple[Any, Draw]:
+        """Return a random batch, nothing of which was overwritten while it was read, and its draw."""
+        for _ in range(_N_TRIES):
+            draw = self.draw_batch(*size)
+            batch = self.gather_batch(draw)
+            if self.draw_is_intact(draw):
+                return batch, draw
+        with self.writer_lock:
+            draw = self.draw_batch(*size)
+            return self.gather_batch(draw), draw
 
     def draw_batch(self, *size: int) -> Draw:
         """Choose the samples of a batch.
@@ -65,9 +74,12 @@ class DrawnReplay:
         with self.lock:
             return draw.oldest >= self.ring.window(0, self.off_forward)[0]
 
-    def batch_is_intact(self) -> bool:
-        """Whether what the latest `sample_batch` read was all still there at its end."""
-        return self.draw_is_intact(self._drawn)
+
+@cache
+def takes_ids(ReplayCls: type) -> bool:
+    """Whether `update_batch_priorities` of buffers of a class takes `ids`; the documented one takes priorities alone."""
+    own = [vars(cls)["update_batch_priorities"] for cls in ReplayCls.__mro__ if "update_batch_priorities" in vars(cls)]
+    return all("ids" in signature(function).parameters for function in own)
 
 
 def is_ours(buffer: Any, name: str, after: type | None = None) -> bool:

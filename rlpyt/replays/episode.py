@@ -9,7 +9,6 @@ import numpy as np
 
 from rlpyt.envs.specs import ENV_SPEC, EnvSpec
 from rlpyt.episodes.batch import EpisodeBatch, TimeStepBatch
-from rlpyt.episodes.trees import Tree, as_numpy, as_torch, assign, leaves, numeric, structure, tree_map
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import check_memory
@@ -17,6 +16,7 @@ from rlpyt.utils.plain import check_form, generator_state, set_generator_state
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
 from rlpyt.utils.settings import COUNT, checked
+from rlpyt.utils.structures import Tree, as_numpy, as_torch, assign, leaves, numeric, structure, tree_map
 
 _NOT_LAST = -1  # Slot of a step that is not the last of its episode.
 

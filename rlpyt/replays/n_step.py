@@ -92,7 +92,6 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             self.lock = nullcontext()
         self.ring = Ring(self.T, share_memory=self.async_)
         self._allocate(example)
-        self._drawn = None  # The latest draw of this process.
         self._own_append = is_ours(self, "append_samples")
         self._beside: dict[str, Any] = {}  # During `append_batch`, the fields that `append_samples` is not given,
         self._n_beside = 0  # and the time steps of the batch that they belong to.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlpyt.replays.draws import Draw, is_ours
+from rlpyt.replays.draws import Draw, is_ours, takes_ids
 from rlpyt.utils.buffer import buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.settings import COUNT, checked, has
@@ -45,6 +45,7 @@ class PrefetchedReplay:
                 "prefetch_batches False, or override draw_batch and gather_batch instead."
             )
         self.buffer, self.batch_B, self.batch_T = buffer, batch_B, batch_T
+        self._ids = None  # Of the batch returned last.
         self._next_draw = None
         self._next_batch = None  # (batch, whether it is intact, error), once it has been gathered.
         self._thread = None
@@ -65,13 +66,14 @@ class PrefetchedReplay:
         """
         if (batch_B, batch_T or self._usual_T) != (self.batch_B, self._usual_T):
             self._wait()
-            return self._sample_directly(batch_B, batch_T)
+            batch, draw = self.buffer.draw_and_gather(*_size(batch_B, batch_T or self.batch_T))
+            self._ids = draw.ids
+            return batch
         batch, draw = self._take_next()
         if batch is None:
-            batch = self._sample_directly(batch_B, batch_T)
-            draw = self.buffer._drawn
+            batch, draw = self.buffer.draw_and_gather(*_size(batch_B, self.batch_T))
+        self._ids = draw.ids
         self._next_draw = self.buffer.draw_batch(*_size(self.batch_B, self.batch_T))
-        self.buffer.remember(draw)  # Of which priorities will be updated, and not of the one just drawn.
         self._start_thread()
         self._requests.put(self._next_draw)
         return batch
@@ -85,6 +87,15 @@ class PrefetchedReplay:
         """Append what an algorithm stores of a batch to the buffer, when nothing is being read."""
         self._wait()
         self.buffer.append_batch(samples)
+
+    def update_batch_priorities(self, priorities: Any, ids: Any = None) -> None:
+        """Update priorities as the buffer does; of the batch returned last if there are no `ids`."""
+        ids = self._ids if ids is None else ids
+        if takes_ids(type(self.buffer)):
+            self.buffer.update_batch_priorities(priorities, ids)
+        else:
+            self.buffer.priority_tree.drawn_ids = ids
+            self.buffer.update_batch_priorities(priorities)
 
     def state_dict(self, since: int = 0) -> dict[str, Any]:
         """Extend that of the buffer by the next batch, which may have been gathered before the latest append."""
@@ -131,9 +142,6 @@ class PrefetchedReplay:
     # -----------------------------------------------------------------------------------------------------------------
     # The thread
     # -----------------------------------------------------------------------------------------------------------------
-    def _sample_directly(self, batch_B: int, batch_T: int | None) -> Any:
-        return self.buffer.sample_batch(*_size(batch_B, batch_T or self.batch_T))
-
     def _take_next(self) -> tuple[Any, Draw | None]:
         """Return the batch that was gathered ahead, and its draw; None if there is none, or another process wrote over it meanwhile."""
         self._wait()

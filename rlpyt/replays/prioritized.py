@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from rlpyt.replays.draws import Draw, DrawnReplay
-from rlpyt.replays.selectors import nothing_to_replay
 from rlpyt.replays.sum_tree import AsyncSumTree, SumTree
 from rlpyt.utils.buffer import numpify_buffer
 from rlpyt.utils.collections import namedarraytuple
@@ -75,6 +74,7 @@ class Prioritization(DrawnReplay):
             enable_input_priorities=self.input_priorities,
             input_priority_shift=self.input_priority_shift,
             enable_blanks=getattr(self._rows, "valid", None) is not None,
+            rows=self.ring.every(self.start_interval),
         )
 
     def _further_bytes(self, example: Any) -> int:
@@ -131,20 +131,16 @@ class Prioritization(DrawnReplay):
         self.priority_tree.repair()
 
     def _claim(self, n: int) -> None:
-        lacking = -(-self.ring.written // self.start_interval) - self.priority_tree.written
-        if lacking:  # A process was killed when it had published rows, but not yet here.
-            self.priority_tree.advance(lacking, valid=self._valid_starts(-lacking * self.start_interval, lacking))
-        super()._claim(n)
         self.priority_tree.claim(self._n_starts(n))
+        super()._claim(n)
 
     def _publish(self, n: int, samples: Any) -> None:
         n_starts, first = self._n_starts(n), -self.ring.written % self.start_interval
         valid = self._valid_starts(first, n_starts)
         priorities = getattr(samples, "priorities", None)
         powers = None if priorities is None else self._powers_at_starts(priorities, n)
+        self.priority_tree.advance(n_starts, powers, valid)
         super()._publish(n, samples)
-        if n_starts:
-            self.priority_tree.advance(n_starts, powers, valid)
 
     def _valid_starts(self, first: int, n: int) -> np.ndarray | None:
         """Return which of `n` starts are no blank rows, [n,B]; the first one lies `first` rows from the cursor."""
@@ -160,21 +156,16 @@ class Prioritization(DrawnReplay):
         return -(-(written + n) // interval) + -written // interval
 
     def _draw(self, batch_B: int) -> Draw:
-        try:
-            (T_idxs, B_idxs), priorities = self.priority_tree.sample(batch_B, unique=self.unique)
-        except ValueError:
-            first, end = self.ring.window(*self.start_zones(), self.start_interval)
-            if first < end:
-                raise
-            raise ValueError(nothing_to_replay(self.ring, *self.start_zones(), self.start_interval)) from None
+        ids, T_idxs, B_idxs, priorities = self.priority_tree.draw(batch_B, unique=self.unique)
         is_weights = np.empty(batch_B, np.float32)
         kernels.importance_weights(priorities, self.beta, self.weights_eps, is_weights)
-        return Draw((T_idxs * self.start_interval, B_idxs), 0, self.priority_tree.drawn_ids, is_weights)
+        return Draw((T_idxs * self.start_interval, B_idxs), 0, ids, is_weights)
 
-    def remember(self, draw: Draw) -> None:
-        """Take `draw` for that of the batch which was handed out last, and whose priorities are updated next."""
-        super().remember(draw)
-        self.priority_tree.drawn_ids = draw.ids
+    def sample_batch(self, *size: int) -> Any:
+        """Return a random batch; see `gather_batch`."""
+        batch, draw = self.draw_and_gather(*size)
+        self.priority_tree.drawn_ids = draw.ids  # For the documented `update_batch_priorities(priorities)`.
+        return batch
 
     def gather_batch(self, draw: Draw) -> Any:
         """Return the batch that was drawn, with `is_weights` and `ids` as its last fields.

@@ -26,35 +26,24 @@ def window(written: int, claimed: int, T: int, back: int, forward: int) -> tuple
     return first, max(written - back, first)
 
 
-class Ring:
-    """Cursor over `T` rows of memory that are written in order, again and again.
-
-    Rows are numbered in the order in which they are written, from 0 and without end; row number i lies in row ``i % T`` of
-    memory. Who writes claims rows first: from then on what they held before is not valid any more, and what they will hold
-    not yet, until `advance`.
-
-    Args:
-        T: number of rows of memory.
-        share_memory: whether processes started later see the same cursor.
+class Rows:
+    """Rows of memory that are written in order, again and again; row number i, counted from the first one ever, lies in row ``i % T``.
 
     Attributes:
+        T: number of rows of memory.
+        ring: what moves the cursor.
+        interval: rows of that ring that count as one here.
         written: number of rows ever written.
         claimed: `written`, and the rows that are being written.
         t: the row of memory to be written next, in [0, T).
         full: whether every row has been written.
     """
 
-    def __init__(self, T: int, share_memory: bool = False) -> None:
-        self.T = T
-        self._counts = buffer_from_example(np.int64(0), 2, share_memory)  # written, claimed
-
-    @property
-    def written(self) -> int:
-        return self._counts.item(0)
-
-    @property
-    def claimed(self) -> int:
-        return self._counts.item(1)
+    T: int
+    ring: Ring
+    interval: int
+    written: int
+    claimed: int
 
     @property
     def t(self) -> int:
@@ -95,6 +84,51 @@ class Ring:
             yield first, slice(row, row + n)
             first += n
 
+    def window(self, back: int, forward: int) -> tuple[int, int]:
+        """Return (first, end) of what can be replayed; see the function of this name."""
+        return window(self.written, self.claimed, self.T, back, forward)
+
+    def nothing_to_replay(self, back: int, forward: int) -> ValueError:
+        """Return the error for a `window` that is empty."""
+        stored = min(self.ring.written, self.ring.T)
+        return ValueError(
+            f"Nothing to replay yet: {stored} time steps are stored, and more than {(back + forward) * self.interval} are needed: raise "
+            f"{'replay_size' if self.full else 'min_steps_learn'}."
+        )
+
+
+class Ring(Rows):
+    """The cursor of rows of memory. A writer claims rows, writes them, and advances.
+
+    From the claim on, what these rows held is no longer valid. What they will hold is not valid before `advance`.
+
+    Args:
+        T: number of rows of memory.
+        share_memory: whether processes started later see the same cursor.
+    """
+
+    interval = 1
+
+    def __init__(self, T: int, share_memory: bool = False) -> None:
+        self.T = T
+        self._counts = buffer_from_example(np.int64(0), 2, share_memory)  # written, claimed
+
+    @property
+    def ring(self) -> Ring:
+        return self
+
+    @property
+    def written(self) -> int:
+        return self._counts.item(0)
+
+    @property
+    def claimed(self) -> int:
+        return self._counts.item(1)
+
+    def every(self, interval: int) -> Rows:
+        """Return one row in `interval`, from number 0 on, numbered by themselves: what this ring does is seen there."""
+        return self if interval == 1 else _Every(self, interval)
+
     def claim(self, n: int) -> None:
         """Announce that the next `n` rows will be written now."""
         self._counts[1] = max(self.claimed, self.written + n)
@@ -111,12 +145,15 @@ class Ring:
         """Set the cursor to where it was after so many rows, with the rows up to number `claimed` claimed."""
         self._counts[:] = written, max(written, claimed)
 
-    def window(self, back: int, forward: int, interval: int = 1) -> tuple[int, int]:
-        """Return (first, end) of what can be replayed; see the function of this name.
 
-        Args:
-            back, forward: in units of `interval`.
-            interval: number of rows; where it is not 1, one row in so many counts, from number 0 on, and is numbered by itself.
-        """
-        written, claimed = -(-self.written // interval), -(-self.claimed // interval)
-        return window(written, claimed, self.T // interval, back, forward)
+class _Every(Rows):
+    def __init__(self, ring: Ring, interval: int) -> None:
+        self.T, self.ring, self.interval = ring.T // interval, ring, interval
+
+    @property
+    def written(self) -> int:
+        return -(-self.ring.written // self.interval)
+
+    @property
+    def claimed(self) -> int:
+        return -(-self.ring.claimed // self.interval)

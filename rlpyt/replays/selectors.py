@@ -26,8 +26,8 @@ class UniformSelector(OwnRandomNumbers):
     """
 
     def __init__(self, ring: Ring, B: int, off_backward: int, off_forward: int, interval: int = 1, valid: np.ndarray | None = None) -> None:
-        self.ring, self.B = ring, B
-        self.off_backward, self.off_forward, self.interval = off_backward, off_forward, interval
+        self.rows, self.B = ring.every(interval), B
+        self.off_backward, self.off_forward = off_backward, off_forward
         self.valid = valid
         self.rng = rng_from_global_seed()
 
@@ -38,9 +38,9 @@ class UniformSelector(OwnRandomNumbers):
             ValueError: no step is valid yet.
         """
         back = self.off_backward if off_backward is None else off_backward
-        first, end = self.ring.window(back, self.off_forward, self.interval)
+        first, end = self.rows.window(back, self.off_forward)
         if first == end:
-            raise ValueError(nothing_to_replay(self.ring, back, self.off_forward, self.interval))
+            raise self.rows.nothing_to_replay(back, self.off_forward)
         T_idxs, B_idxs = self._draw(n, first, end)
         if self.valid is not None:
             self._replace_invalid(T_idxs, B_idxs, first, end)
@@ -48,7 +48,7 @@ class UniformSelector(OwnRandomNumbers):
 
     def _draw(self, n: int, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         number = self.rng.integers(first, end, size=n)
-        return self.ring.wrap(number * self.interval), self.rng.integers(self.B, size=n)
+        return self.rows.wrap(number) * self.rows.interval, self.rng.integers(self.B, size=n)
 
     def _replace_invalid(self, T_idxs: np.ndarray, B_idxs: np.ndarray, first: int, end: int) -> None:
         """Draw steps that are not valid again, until all are, which leaves the rest equally probable."""
@@ -58,7 +58,7 @@ class UniformSelector(OwnRandomNumbers):
                 return
             T_idxs[invalid], B_idxs[invalid] = self._draw(len(invalid), first, end)
             invalid = invalid[~self.valid[T_idxs[invalid] * self.B + B_idxs[invalid]]]
-        rows = self.ring.wrap(np.arange(first, end) * self.interval)
+        rows = self.rows.wrap(np.arange(first, end)) * self.rows.interval
         t, b = np.nonzero(self.valid[:-1].reshape(-1, self.B)[rows])
         if not len(t):
             raise ValueError(
@@ -67,12 +67,3 @@ class UniformSelector(OwnRandomNumbers):
             )
         chosen = self.rng.integers(len(t), size=len(invalid))
         T_idxs[invalid], B_idxs[invalid] = rows[t[chosen]], b[chosen]
-
-
-def nothing_to_replay(ring: Ring, back: int, forward: int, interval: int = 1) -> str:
-    """Return the sentence for a ring of which nothing can be replayed yet."""
-    stored = min(ring.written, ring.T)
-    return (
-        f"Nothing to replay yet: {stored} time steps are stored, and more than {(back + forward) * interval} are needed: raise "
-        f"{'replay_size' if ring.full else 'min_steps_learn'}."
-    )

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.replays.ring import Ring
-from rlpyt.replays.selectors import nothing_to_replay
+from rlpyt.replays.ring import Ring, Rows, window
 from rlpyt.utils.buffer import buffer_from_example, check_memory, np_mp_array, numpify_buffer
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.plain import NATURAL, check_form, generator_state, set_generator_state
@@ -35,6 +34,8 @@ class SumTree(OwnRandomNumbers):
         enable_input_priorities: whether `advance` is given priorities.
         input_priority_shift: how many rows before the cursor the steps are that these belong to.
         enable_blanks: whether `advance` is told of steps that are never to be drawn.
+        rows: the rows that the steps are of, whose cursor somebody else moves: after each `claim`, and after each `advance`. None gives
+            the tree a ring, whose cursor these methods move.
 
     Attributes:
         size: ``T * B``.
@@ -63,6 +64,7 @@ class SumTree(OwnRandomNumbers):
         enable_input_priorities: bool = False,
         input_priority_shift: int = 0,
         enable_blanks: bool = False,
+        rows: Rows | None = None,
     ) -> None:
         self.T, self.B, self.size = T, B, T * B
         self.off_backward, self.off_forward = off_backward, off_forward
@@ -79,7 +81,9 @@ class SumTree(OwnRandomNumbers):
         if enable_input_priorities:
             self.input_priorities = self._allocate(self.size, np.float64).reshape(T, B)
         self.blank = buffer_from_example(np.bool_(False), (T, B), self.async_) if enable_blanks else None
-        self._ring = Ring(T, share_memory=self.async_)
+        self.rows, self._ring = rows, None
+        if rows is None:
+            self.rows = self._ring = Ring(T, share_memory=self.async_)
         self._view_leaves()
         self.rng = rng_from_global_seed()
         self.reset()
@@ -111,17 +115,17 @@ class SumTree(OwnRandomNumbers):
     @property
     def written(self) -> int:
         """How many rows are complete."""
-        return self._ring.written
+        return self.rows.written
 
     @property
     def claimed(self) -> int:
         """How many rows are complete or being written."""
-        return self._ring.claimed
+        return self.rows.claimed
 
     @property
     def t(self) -> int:
         """The memory row to be written next."""
-        return self._ring.t
+        return self.rows.t
 
     @property
     def total(self) -> float:
@@ -130,7 +134,8 @@ class SumTree(OwnRandomNumbers):
 
     def reset(self) -> None:
         """Empty the tree."""
-        self._ring.move_to(0)
+        if self._ring is not None:
+            self._ring.move_to(0)
         self.tree[:] = 0
         if self.input_priorities is not None:
             self.input_priorities[:] = self.default_value
@@ -138,7 +143,7 @@ class SumTree(OwnRandomNumbers):
 
     def window(self) -> tuple[int, int]:
         """Return the numbers [first, end) of the rows that are on."""
-        return self._ring.window(self.off_backward, self.off_forward)
+        return self.rows.window(self.off_backward, self.off_forward)
 
     def claim(self, T: int) -> None:
         """Turn off what writing `T` more rows makes invalid; `advance` does it as well.
@@ -149,20 +154,21 @@ class SumTree(OwnRandomNumbers):
         if not 0 <= T <= self.T:
             raise ValueError(f"{T} rows were written to a sum tree of T={self.T}: raise its size, or write fewer at a time.")
         low, high = self.window()
-        self._set_rows(low, min(self.written + T - self.T + self.off_forward, high), 0.0)  # Before the window knows nothing of them.
-        self._ring.claim(T)
+        self._set_rows(low, min(self.written + T - self.T + self.off_forward, high), 0.0)  # While they are in the window: see `repair`.
+        if self._ring is not None:
+            self._ring.claim(T)
 
     def repair(self) -> None:
         """Turn off all rows outside `window`, and recompute all sums, after a process was killed in the middle of a change."""
         first, end = self.window()
         off = np.ones(self.T, np.bool_)
-        for _, rows in self._ring.pieces(first, end):
+        for _, rows in self.rows.pieces(first, end):
             off[rows] = False
         self.priorities[off] = 0
         kernels.tree_sum_range(self.tree, self._levels, 0, self.size)
 
     def advance(self, T: int, priorities: Any = None, valid: np.ndarray | None = None) -> None:
-        """Move the cursor past `T` newly written rows, turn on those that have become valid, and off those that no longer are.
+        """Turn on rows that become valid when the cursor moves past `T` newly written rows, and turn off those that no longer are.
 
         Args:
             T: how many rows, at most as many as in the ring.
@@ -178,27 +184,29 @@ class SumTree(OwnRandomNumbers):
         if priorities is not None:
             priorities = self.checked_input(T, priorities)
         self.claim(T)
-        written, oldest = self.written, max(self.claimed - self.T, 0)
+        written, claimed = self.written, max(self.claimed, self.written + T)
+        oldest = max(claimed - self.T, 0)
+        first, end = window(written + T, claimed, self.T, self.off_backward, self.off_forward)
         self._mark_blank(T, valid)
-        self._ring.advance(T)
-        first, end = self.window()
         if self.input_priorities is not None:
-            for _, rows in self._ring.pieces(written, written + T):  # Not what they were a lap ago.
+            for _, rows in self.rows.pieces(written, written + T):  # Not what they were a lap ago.
                 self.input_priorities[rows] = self.default_value
         if priorities is not None:
             start = written - self.input_priority_shift
-            for number, rows in self._ring.pieces(max(start, oldest), start + T):
+            for number, rows in self.rows.pieces(max(start, oldest), start + T):
                 n = rows.stop - rows.start
                 self.input_priorities[rows] = priorities[number - start : number - start + n]
             self._turn_on(max(start, first), min(start + T, end))
         self._turn_on(max(written - self.off_backward, first), end)
+        if self._ring is not None:
+            self._ring.advance(T)
 
     def _turn_on(self, low: int, high: int) -> None:
         self._set_rows(low, high, self.default_value if self.input_priorities is None else self.input_priorities)
 
     def _set_rows(self, low: int, high: int, values: float | np.ndarray) -> None:
         """Set the priorities of rows number `low` to `high` (exclusive) to a number, or to those rows of `values` [T,B]."""
-        for _, rows in self._ring.pieces(low, high):
+        for _, rows in self.rows.pieces(low, high):
             self.priorities[rows] = values[rows] if isinstance(values, np.ndarray) else values
             if self.blank is not None:
                 self.priorities[rows][self.blank[rows]] = 0
@@ -211,7 +219,7 @@ class SumTree(OwnRandomNumbers):
                 raise ValueError("A sum tree was told which steps are valid, but made without enable_blanks=True.")
             return
         written = self.written
-        for number, rows in self._ring.pieces(written, written + T):
+        for number, rows in self.rows.pieces(written, written + T):
             begin = number - written
             self.blank[rows] = False if valid is None else ~valid[begin : begin + rows.stop - rows.start]
 
@@ -265,7 +273,7 @@ class SumTree(OwnRandomNumbers):
     def _too_few(self, n: int) -> ValueError:
         first, end = self.window()
         if first == end:
-            return ValueError(nothing_to_replay(self._ring, self.off_backward, self.off_forward))
+            return self.rows.nothing_to_replay(self.off_backward, self.off_forward)
         positive = np.count_nonzero(self.priorities)
         if positive == 0:
             return ValueError(
@@ -417,9 +425,10 @@ class SumTree(OwnRandomNumbers):
         """
         self.check_state(state)
         self.reset()
-        self._ring.move_to(state["written"], state["claimed"])
+        if self._ring is not None:
+            self._ring.move_to(state["written"], state["claimed"])
         self.priorities[:] = state["priorities"].numpy()
-        kernels.tree_sum_range(self.tree, self._levels, 0, self.size)
+        self.repair()
         if self.input_priorities is not None:
             self.input_priorities[:] = state["input_priorities"].numpy()
         if self.blank is not None:

@@ -23,6 +23,7 @@ from rlpyt.samplers.signals import WorkerSignals
 from rlpyt.samplers.workers import Abandoned
 from rlpyt.types import Agent
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, element, first_not_finite, float_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.structures import named_leaves
 
 
 class ActorRow(NamedTuple):
@@ -345,8 +346,9 @@ def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:
             if leaf.dtype == destination.dtype and len(destination) == 1 and _squeezed(leaf) == _squeezed(destination):
                 leaves[i] = leaf.reshape(destination.shape)  # [...], or [1,...,1], of the only environment
                 continue
+            path = next(path for path, part in named_leaves(structure, name) if part is leaf)
             raise ValueError(
-                f"The agent's step returned {_path(structure, leaf, name)} with shape {tuple(leaf.shape)} and dtype {leaf.dtype}, expected "
+                f"The agent's step returned {path} with shape {tuple(leaf.shape)} and dtype {leaf.dtype}, expected "
                 f"were {tuple(destination.shape)} and {destination.dtype}, as when the batch was allocated."
             )
     return leaves
@@ -355,14 +357,6 @@ def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:
 def _squeezed(leaf: Any) -> list[int]:
     """Return the dimensions of a tensor other than 1."""
     return [n for n in leaf.shape if n != 1]
-
-
-def _path(structure: Any, leaf: Any, name: str) -> str | None:
-    """Return where `leaf` is in a structure of this name, such as "agent_info.dist_info.prob"."""
-    if structure is leaf:
-        return name
-    fields = zip(structure._fields, tuple(structure)) if isinstance(structure, tuple) else ()
-    return next((path for field, part in fields if (path := _path(part, leaf, f"{name}.{field}")) is not None), None)
 
 
 def _without(leaf: Any, idle: Any) -> Any:

@@ -315,7 +315,7 @@ class BaseSampler(Recorded):
     def _say_that_episodes_begin_anew(self, who: str) -> None:
         """Log, at the first call only, that `who` has no state of its environments to save."""
         if not self._has_said_so:
-            logger.log(f"{who} defines no state_dict, so snapshots do not hold its environments: a resumed run begins new episodes.")
+            logger.log(f"{who} has no state_dict, so snapshots do not hold its environments: a resumed run begins new episodes.")
             self._has_said_so = True
 
     def shutdown(self) -> None:

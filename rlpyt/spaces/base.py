@@ -1,4 +1,4 @@
-"""What every space can do."""
+"""The base class of spaces."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rlpyt.utils.buffer import buffer_func
 
 
 class Space:
-    """Common definitions for observations and actions: which values are possible, one at random, and one for "nothing"."""
+    """The values that observations or actions may have: it tests and draws them, and has a null value for "nothing"."""
 
     _rng: np.random.Generator | None = None
 
     def sample(self) -> Any:
         """Return one element, drawn uniformly wherever the space is bounded.
 
-        Drawn from numpy's global random state until `seed` is called, and from then on from the space's own generator.
+        It is drawn from numpy's global random state, or after `seed` from the space's generator.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define sample().")
 
@@ -30,12 +30,12 @@ class Space:
         raise NotImplementedError(f"{type(self).__name__} does not define contains().")
 
     def clip(self, value: Any) -> Any:
-        """Return a copy of one element, or of many ``[*lead,...]``, in which what is beyond the bounds of the space is on them.
+        """Return a copy of one element, or of many ``[*lead,...]``, with values limited to the bounds of the space.
 
-        Spaces of real numbers have bounds in this sense. What a policy draws for the others is in them; of that it is a plain copy.
+        Only spaces of real numbers limit values; for others it is a plain copy, since policies draw only elements of them.
         """
         return buffer_func(value, lambda x: np.array(x)[()])
 
     def seed(self, seed: int | None = None) -> None:
-        """Let `sample` draw from an own generator started with `seed`; None returns to numpy's global random state."""
+        """Let `sample` draw from a new generator with this seed; None returns to numpy's global random state."""
         self._rng = None if seed is None else np.random.default_rng(seed)

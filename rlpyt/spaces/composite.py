@@ -11,7 +11,7 @@ from rlpyt.spaces.base import Space
 
 
 class Composite(Space):
-    """Arbitrary combination of spaces, which may be composites themselves.
+    """A combination of spaces, which may be composites themselves.
 
     Args:
         spaces: instantiated sub-spaces, in the order of the fields.
@@ -49,7 +49,7 @@ class Composite(Space):
         return value._make(space.clip(part) for space, part in zip(self._spaces, tuple(value)))
 
     def seed(self, seed: int | None = None) -> None:
-        """Seed every sub-space with a number of its own derived from `seed`."""
+        """Seed every sub-space with a different number derived from `seed`."""
         for space, sub_seed in zip(self._spaces, child_seeds(seed, len(self._spaces))):
             space.seed(sub_seed)
 

@@ -49,7 +49,7 @@ class FloatBox(Space):
         self._null_value = np.full(self.shape, 0.0 if null_value is None else null_value, dtype=self.dtype)
 
     def sample(self) -> np.ndarray:
-        """Return one array: uniform between two bounds, shifted exponential from a single bound, normal where there is none."""
+        """Return one array: uniform between two bounds, shifted exponential from a single bound, normal without bounds."""
         rng = np.random if self._rng is None else self._rng
         has_low, has_high = np.isfinite(self.low), np.isfinite(self.high)
         low, high = np.where(has_low, self.low, 0.0), np.where(has_high, self.high, 0.0)
@@ -73,7 +73,7 @@ class FloatBox(Space):
         return in_form and bool(((x >= self.low) & (x <= self.high)).all())
 
     def clip(self, value: Any) -> np.ndarray:
-        """Return an array ``[*lead,*shape]`` with the numbers of `value` that are between the bounds, and the bound in place of others."""
+        """Return an array ``[*lead,*shape]``: `value` limited to the bounds."""
         return np.minimum(np.maximum(value, self.low), self.high)
 
     @property

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import keyword
 import operator
-import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rlpyt.spaces.base import Space
 from rlpyt.spaces.composite import Composite
-from rlpyt.utils.collections import RESERVED_NAMES, dynamic_namedtuple
+from rlpyt.utils.collections import dynamic_namedtuple
+from rlpyt.utils.structures import field_names
 
 ARRAY_SPACES = ("Box", "MultiDiscrete", "MultiBinary")
 SUPPORTED_SPACES = (*ARRAY_SPACES, "Discrete", "Tuple", "Dict")
@@ -34,8 +33,8 @@ class GymSpaceWrapper(Space):
     =====================  ==========================================================================================
 
     Dict and Tuple may be nested, and `space` is then a `Composite` of wrapped spaces. For the others `space` is the gym space itself.
-    Gym classes are recognized by name, so that neither gymnasium nor gym is imported here. `sample` uses the gym space's own
-    generator, before and after `seed`.
+    Gym classes are recognized by name, so that neither gymnasium nor gym is imported here. `sample` always uses the gym space's
+    generator.
 
     Args:
         space: a gym space; ValueError if it, or one inside it, is not listed above.
@@ -87,7 +86,7 @@ class GymSpaceWrapper(Space):
 
     @property
     def _path(self) -> str:
-        """What messages call this space, e.g. ``observation['camera']['left']``."""
+        """Name of this space in messages, e.g. ``observation['camera']['left']``."""
         if self._parent is None:
             return self._name
         parent, key = self._parent
@@ -100,7 +99,7 @@ class GymSpaceWrapper(Space):
 
     @property
     def is_plain_array(self) -> bool:
-        """Whether values are arrays which need no translation but, possibly, a cast from float64."""
+        """Whether values are arrays that need no translation except, possibly, a cast from float64."""
         return self._kind in ARRAY_SPACES and self._start is None
 
     def sample(self) -> Any:
@@ -181,7 +180,7 @@ class GymSpaceWrapper(Space):
             )
 
     def _fit(self, value: Any) -> np.ndarray:
-        """Return `value` as an array of the gym space's shape and dtype, or say why it is none."""
+        """Return `value` as an array of the gym space's shape and dtype; raise an error if that is not possible."""
         array = np.asarray(value)
         if array.shape != self._shape:
             raise ValueError(f"{self._path}: expected shape {self._shape}, got {array.shape}.")
@@ -211,7 +210,7 @@ class GymSpaceWrapper(Space):
 
     @property
     def low(self) -> Any:
-        """Lower bounds of a Box, in `dtype`; AttributeError for other spaces (so, too, with `high`)."""
+        """Lower bounds of a Box, in `dtype`; AttributeError for other spaces, like `high`."""
         return np.asarray(self._gym_space.low, dtype=self._dtype)
 
     @property
@@ -246,9 +245,9 @@ class GymSpaceWrapper(Space):
         return bool(self._gym_space.contains(self.revert(x)))
 
     def clip(self, value: Any) -> Any:
-        """Return a copy of `value`, ``[*lead,...]``, with the parts that are of a Box between its bounds.
+        """Return a copy of `value`, ``[*lead,...]``, with the parts of each Box limited to its bounds.
 
-        They are the bounds of the gym space, in its dtype: 0.1 as float32 is more than as float64.
+        The bounds are those of the gym space, in its dtype: 0.1 is larger in float32 than in float64.
 
         Args:
             value: in its rlpyt form, or in that of the gym environment.
@@ -275,35 +274,6 @@ class GymSpaceWrapper(Space):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._gym_space!r})"
-
-
-def field_names(keys: Iterable[Any], taken: Iterable[str] = ()) -> list[str]:
-    """Return for every key a name that is valid and unique as the field of a namedtuple, and the key itself wherever possible.
-
-    Characters that identifiers may not have become underscores; leading underscores go; ``key_`` is put before a digit, and an
-    underscore after a reserved word; of keys that would become the same, later ones get a number.
-    """
-    keys = [str(key) for key in keys]
-    reserved = {*taken, *RESERVED_NAMES, "index", "count"}
-    used = set(reserved)
-    kept = {key for key in keys if key not in used and _is_field_name(key)}
-    names = []
-    for key in keys:
-        name = key
-        if key not in kept:
-            name = re.sub(r"\W", "_", key).lstrip("_") or "key"
-            name = f"key_{name}" if name[0].isdigit() else name
-            name = f"{name}_" if keyword.iskeyword(name) or name in reserved else name
-            base, number = name, 2
-            while name in used or name in kept:
-                name, number = f"{base}_{number}", number + 1
-        used.add(name)
-        names.append(name)
-    return names
-
-
-def _is_field_name(key: str) -> bool:
-    return key.isidentifier() and not key.startswith("_") and not keyword.iskeyword(key)
 
 
 def fits_losslessly(array: np.ndarray, dtype: np.dtype) -> bool:

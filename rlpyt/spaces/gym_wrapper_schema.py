@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlpyt.spaces import gym_wrapper
-from rlpyt.spaces.gym_wrapper import field_names, nt_to_dict
+from rlpyt.spaces.gym_wrapper import nt_to_dict
 from rlpyt.utils.collections import NamedTupleSchema
+from rlpyt.utils.structures import field_names
 
 __all__ = ["GymSpaceWrapper", "dict_to_nt", "nt_to_dict"]
 

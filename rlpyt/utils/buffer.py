@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +27,7 @@ from rlpyt.utils.collections import (
     NamedTupleSchema,
     namedarraytuple_like,
 )
+from rlpyt.utils.structures import as_numpy, is_tensor, leaves_of, named_leaves
 
 # Smaller allocations are not worth asking the system how much memory is free.
 _CHECKED_BYTES = 64 * 1024**2
@@ -194,13 +194,8 @@ def copying_private_tensors() -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The one recursion
+# Structures of arrays; see `rlpyt.utils.structures`
 # ---------------------------------------------------------------------------------------------------------------------
-def _is_tensor(x: Any) -> bool:
-    torch = sys.modules.get("torch")  # If nobody has imported torch, nothing is a tensor.
-    return torch is not None and isinstance(x, torch.Tensor)
-
-
 def buffer_func(buffer_: Any, func: Callable, *args: Any, **kwargs: Any) -> Any:
     """Return the structure of ``func(leaf, *args, **kwargs)`` over all leaves of `buffer_`; None stays None.
 
@@ -220,17 +215,8 @@ def buffer_method(buffer_: Any, method_name: str, *args: Any, **kwargs: Any) -> 
 
 
 def buffer_leaves(buffer_: Any) -> list:
-    """Return the leaves of a structure as a flat list, depth first, without the Nones."""
-    leaves: list = []
-    _append_leaves(buffer_, leaves)
-    return leaves
-
-
-def named_leaves(buffer_: Any, name: str) -> list[tuple[str, Any]]:
-    """Return the leaves of a structure of named tuples with their paths, such as "name.field", depth first, without the Nones."""
-    if isinstance(buffer_, tuple):
-        return [leaf for field, part in zip(buffer_._fields, tuple(buffer_)) for leaf in named_leaves(part, f"{name}.{field}")]
-    return [] if buffer_ is None else [(name, buffer_)]
+    """Return the leaves of a structure but None as a flat list, depth first."""
+    return leaves_of(buffer_)
 
 
 def element(name: str, index: Iterable[int]) -> str:
@@ -248,14 +234,6 @@ def first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
     """Return the index of the first number that is NaN or infinite, None if there is none; which costs less than a sum."""
     is_finite = np.isfinite(array)
     return None if is_finite.all() else tuple(np.argwhere(~is_finite)[0].tolist())
-
-
-def _append_leaves(buffer_: Any, leaves: list) -> None:
-    if isinstance(buffer_, tuple):
-        for part in tuple(buffer_):
-            _append_leaves(part, leaves)
-    elif buffer_ is not None:
-        leaves.append(buffer_)
 
 
 class PinnedMemory:
@@ -302,7 +280,7 @@ def torchify_buffer(buffer_: Any) -> Any:
 
 def numpify_buffer(buffer_: Any) -> Any:
     """Return the structure with torch tensors as numpy arrays, over the same memory if they are on the CPU."""
-    return buffer_func(buffer_, lambda leaf: leaf.detach().cpu().numpy() if _is_tensor(leaf) else leaf)
+    return buffer_func(buffer_, as_numpy)
 
 
 def cloned(state: Any) -> Any:
@@ -311,7 +289,7 @@ def cloned(state: Any) -> Any:
         return type(state)((key, cloned(value)) for key, value in state.items())
     if isinstance(state, list):
         return [cloned(value) for value in state]
-    return state.detach().clone() if _is_tensor(state) else state
+    return state.detach().clone() if is_tensor(state) else state
 
 
 def buffer_to(buffer_: Any, device: Any = None, non_blocking: bool = False) -> Any:
@@ -321,7 +299,7 @@ def buffer_to(buffer_: Any, device: Any = None, non_blocking: bool = False) -> A
     """
 
     def to(leaf):
-        if not _is_tensor(leaf):
+        if not is_tensor(leaf):
             raise TypeError(f"buffer_to moves torch tensors, got {type(leaf).__name__}; apply torchify_buffer first.")
         return leaf.to(device, non_blocking=non_blocking)
 

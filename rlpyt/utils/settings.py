@@ -1,10 +1,10 @@
-"""Settings: what the arguments of constructors and functions may be, declared beside each of them, and checked before it runs.
+"""Settings: the possible values of arguments of constructors and functions, declared beside them, and checked before each call.
 
     @checked(batch_T=COUNT, worker_timeout=POSITIVE, env_kwargs=ArgumentsFor("EnvCls"))
     def __init__(self, EnvCls: Callable, env_kwargs: dict, batch_T: int, worker_timeout: float | None = None, shuffle: bool = False): ...
 
-An argument that is not declared is checked by its annotation, if that is one of `BY_ANNOTATION`. Whether None is possible, the annotation
-says. Defaults are not checked.
+An argument that is not declared is checked by its annotation, if that is one of `BY_ANNOTATION`. None is possible if the annotation says
+so. Defaults are not checked.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _LARGEST_WHOLE = 2**63 - 1  # What an array can hold, and be long.
 _COLLECTED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-# --- What there is ----------------------------------------------------------------------------------------------------
+# --- Kinds of values --------------------------------------------------------------------------------------------------
 class Number(NamedTuple):
     """The numbers a setting may take.
 
     Attributes:
         low, high: bounds, included unless `above` is True, which excludes `low`.
-        whole: only whole numbers (``1e6`` is one), which arrays can hold.
-        optional: None is allowed as well.
-        finite: infinity is not allowed, also where there are no bounds.
+        whole: only whole numbers that arrays can hold; ``1e6`` is one.
+        optional: None is allowed, too.
+        finite: infinity is not allowed, even without bounds.
     """
 
     low: float = -math.inf
@@ -47,7 +47,7 @@ class Number(NamedTuple):
     finite: bool = False
 
     def allows(self, value: Any) -> bool:
-        """Whether it may be this value: a number of Python or numpy, or an array or tensor of one number."""
+        """Return whether a value is possible: a number of Python or numpy, or an array or tensor of one number."""
         if value is None:
             return self.optional
         value = _item(value)
@@ -60,7 +60,7 @@ class Number(NamedTuple):
         return _has_float(value) and (self.low < value if self.above else self.low <= value) and value <= self.high
 
     def stored(self, value: Any) -> Any:
-        """Return a value that is allowed as it is to be stored: whole numbers as int."""
+        """Return the form in which an allowed value is stored: whole numbers as int."""
         return int(value) if self.whole and value is not None else value
 
     def __str__(self) -> str:
@@ -71,12 +71,12 @@ class Number(NamedTuple):
 
 
 def _item(value: Any) -> Any:
-    """Return what is in an array or tensor without dimensions, and anything else as it is."""
+    """Return the number in an array or tensor without dimensions, and anything else as it is."""
     return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
 
 def _has_float(value: numbers.Real) -> bool:
-    """Whether it is not too large to compute with."""
+    """Return whether a number is small enough for a float."""
     try:
         float(value)
     except OverflowError:
@@ -88,10 +88,10 @@ class Kind(NamedTuple):
     """Values that are not numbers.
 
     Attributes:
-        words: what they are, for "it must be ...".
-        test: whether a value is one.
-        optional: None is allowed as well.
-        hint: a further sentence about a value that is none, or "".
+        words: the name of the kind, for "it must be ...".
+        test: whether a value is of this kind.
+        optional: None is allowed, too.
+        hint: a further sentence about a value that is not of this kind, or "".
     """
 
     words: str
@@ -112,15 +112,15 @@ class Kind(NamedTuple):
 
 
 class ArgumentsFor(NamedTuple):
-    """A dictionary of keyword arguments for something that is called later, as far as its signature tells which it has.
+    """A dictionary of keyword arguments for a function or class that is called later, and whose signature tells their names.
 
     Attributes:
-        of: name of the argument with what is called.
-        otherwise: name of the argument that stands for it where it is None.
-        given: arguments that it is given anyway, and the setting which says what they are.
-        by: methods that call it; where one of them is not of this package, nothing is known of what becomes of the dictionary.
-        several: there may be a list of dictionaries, and a list of what is called, gone through in turn.
-        optional: None is allowed as well.
+        of: name of the argument that holds the function or class.
+        otherwise: name of the argument that replaces it where it is None.
+        given: arguments that it gets from elsewhere, and the setting that determines them.
+        by: methods that call it. If a user's class overrides one of them, the names are not checked.
+        several: a list of dictionaries, and a list of functions or classes, are possible; they are paired in turn.
+        optional: None is allowed, too.
     """
 
     of: str
@@ -131,7 +131,7 @@ class ArgumentsFor(NamedTuple):
     optional: bool = False
 
     def allows(self, value: Any) -> bool:
-        """Whether it may be this value, whatever its keys are."""
+        """Return whether a value is possible, whatever its keys are."""
         dictionaries = value if self.several and isinstance(value, (list, tuple)) else [value]
         return self.optional if value is None else all(isinstance(each, Mapping) for each in dictionaries)
 
@@ -143,7 +143,7 @@ class ArgumentsFor(NamedTuple):
         return f"a dictionary of arguments of {self.of}" + (", or None" if self.optional else "")
 
     def check_keys(self, who: str, name: str, value: Any, settings: Mapping[str, Any], owner: Any) -> None:
-        """Raise ValueError if a dictionary has a key that is no argument of what it is for."""
+        """Raise ValueError if a dictionary has a key that the function or class has no argument of."""
         of = self.of if settings.get(self.of) is not None else self.otherwise
         makes = settings.get(of)
         makes = list(makes) if isinstance(makes, (list, tuple)) else [makes]
@@ -162,11 +162,11 @@ class ArgumentsFor(NamedTuple):
 
 
 def names_taken(make: Callable) -> list[str] | None:
-    """Return the names of all arguments that a function or class may be given by keyword; None if it may take others as well."""
+    """Return the names of all keyword arguments of a function or class; None if it may take others, too."""
     try:
-        # What is put around a function may take arguments that the function does not.
+        # A user's wrapper may take arguments that the wrapped function does not.
         arguments = inspect.signature(make, follow_wrapped=is_of_rlpyt(make)).parameters
-    except (TypeError, ValueError):  # Some that are built in do not tell.
+    except (TypeError, ValueError):  # Some built-in functions have no signature.
         return None
     if _has_kwargs(arguments.values()):
         if not (inspect.isclass(make) and _hands_on(make.__mro__)):
@@ -176,7 +176,7 @@ def names_taken(make: Callable) -> list[str] | None:
 
 
 def _hands_on(classes: Iterable[type]) -> bool:
-    """Whether constructors of these classes pass their **kwargs on, up to one that has none: `checked` ones do."""
+    """Return whether constructors of these classes pass their **kwargs on, up to one without: `checked` ones do."""
     for base in classes:
         init = vars(base).get("__init__")
         if inspect.isfunction(init):
@@ -244,7 +244,7 @@ STEPS = Number(0, whole=True)
 FLAG = Kind("True or False", _is_flag)
 SEED = Kind("a whole number at least 0", _is_seed)
 START_METHOD = one_of("fork", "spawn", "forkserver")
-ANYTHING = Kind("anything", lambda value: True, optional=True)  # What the function checks by itself.
+ANYTHING = Kind("anything", lambda value: True, optional=True)  # The function checks the argument itself.
 TEXT = Kind("a text", lambda value: isinstance(value, str))
 PATH = Kind("a path", lambda value: isinstance(value, (str, os.PathLike)))
 CALLABLE = Kind("a class or function", callable)
@@ -267,13 +267,13 @@ BY_ANNOTATION = {
 
 
 class Ours(NamedTuple):
-    """What a setting of other frameworks is here.
+    """Our setting for one of other frameworks.
 
     Attributes:
-        name: what it is called here.
-        of: which object has it.
-        note: what else is different.
-        or_else: what it is called in objects that have no `name`.
+        name: its name here.
+        of: the object that has it.
+        note: a further difference.
+        or_else: its name in objects that have no `name`.
     """
 
     name: str
@@ -286,7 +286,7 @@ _ALGO, _SAMPLER, _AGENT, _RUNNER = "the algorithm", "the sampler", "the agent", 
 _MINIBATCHES = Ours("minibatches", _ALGO, "their number instead of their size")
 _REPLAY_RATIO = Ours("replay_ratio", _ALGO, "samples replayed per sample taken")
 _WORKERS = Ours("workers_cpus", f"the affinity of {_RUNNER}", "an entry for each worker process")
-NAMES_ELSEWHERE = {  # What users of Stable-Baselines3 and CleanRL call it.
+NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL.
     "lr": Ours("learning_rate", _ALGO),
     "policy_lr": Ours("learning_rate", _ALGO),
     "q_lr": Ours("q_learning_rate", _ALGO, or_else="learning_rate"),
@@ -348,11 +348,12 @@ NAMES_ELSEWHERE = {  # What users of Stable-Baselines3 and CleanRL call it.
 
 
 def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str:
-    """Return the sentence that ends the error about a setting with an unknown `name`: what it is called here, or else which are like it.
+    """Return the last sentence of the error about an unknown setting: its name here, or settings with similar names.
 
     Args:
-        names: the settings that there are.
-        anywhere: whether it may also be one of another object.
+        name: the unknown one.
+        names: the known settings.
+        anywhere: it may also be a setting of another object.
     """
     names, ours = list(names), NAMES_ELSEWHERE.get(name)
     called = next((each for each in (ours.name, ours.or_else) if each in names), None) if ours is not None else None
@@ -381,14 +382,14 @@ def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared:
     argument has the keyword arguments for.
 
     Args:
-        tables: what settings may be that several functions have in common, by name; this one need not have all of them.
+        tables: kinds of settings that several functions share, by name; this function need not have all of them.
         without: settings of the base class that this class does not have.
-        declared: what arguments may be, by name; others are checked by their annotations.
+        declared: kinds of arguments, by name; others are checked by their annotations.
 
     Raises:
-        TypeError: when called: there is no such argument; the message has the nearest name. Or one is missing.
-        ValueError: when called: an argument is not what it may be; the message has its name, its value, and what is possible. Or a
-            dictionary has a key that is no argument of what it is for; the message has the nearest one.
+        TypeError: when called: an argument is unknown, and the message has the nearest name; or an argument is missing.
+        ValueError: when called: a value is not possible, and the message has name, value and what is possible. Or a dictionary has an
+            unknown key (see `ArgumentsFor`), and the message has the nearest one.
     """
 
     def decorate(function: Callable) -> Callable:
@@ -397,7 +398,7 @@ def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared:
         known = {name: kind for table in (*tables, declared) for name, kind in table.items()}
         kinds = {name: kind for name, p in parameters.items() if (kind := _kind(p, known.get(name))) is not None}
         if _has_kwargs(parameters.values()):
-            # Of what is handed on: whether None is possible, says whoever takes it.
+            # Whether None is possible for arguments that are passed on, their receiver decides.
             kinds = {**{name: kind._replace(optional=True) for name, kind in known.items()}, **kinds}
         places = {p.name: i for i, p in enumerate(parameters.values()) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
         defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
@@ -484,7 +485,7 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
     """Raise TypeError, with the nearest name, if `kwargs` has a name that a function has no argument of.
 
     Args:
-        owner: object that it is a method of, or its class, in the case of a constructor; None for other functions.
+        owner: the object whose method it is, or, for a constructor, its class; None for other functions.
     """
     function = function.__wrapped__ if _is_checked(function) else function
     try:
@@ -519,12 +520,12 @@ def _from_constructor(function: Callable, cls: type) -> tuple[type, ...]:
 
 
 def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], owner: Any = None, defaults: Mapping = {}) -> dict[str, Any]:
-    """Check values by name; return those that are to be stored in another form.
+    """Check values by name; return those that must be stored in another form.
 
     Args:
-        who: what the error begins with.
-        given: the values; others than those of `kinds` are not looked at.
-        kinds: what each may be.
+        who: first word of the error.
+        given: the values; only those of `kinds` are checked.
+        kinds: the kind of each.
         owner: object whose arguments they are.
         defaults: of arguments that were not given.
 
@@ -548,7 +549,7 @@ def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], o
 
 
 def declared_by(cls: type) -> dict[str, Any]:
-    """Return what the settings of a class may be, as its constructor and those of its bases declare."""
+    """Return the kinds of a class's settings, as its constructor and those of its bases declare them."""
     kinds: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         kinds.update(getattr(vars(base).get("__init__"), "kinds", {}))
@@ -556,7 +557,7 @@ def declared_by(cls: type) -> dict[str, Any]:
 
 
 def check_attributes(owner: Any, kinds: Mapping[str, Any]) -> None:
-    """Check those attributes of an object that it has, as `check_values` does, and make whole numbers int."""
+    """Check the attributes of an object that it has, as `check_values` does, and make whole numbers int."""
     given = {name: getattr(owner, name) for name in kinds if hasattr(owner, name)}
     for name, value in check_values(type(owner).__name__, given, kinds, owner).items():
         setattr(owner, name, value)
@@ -564,7 +565,7 @@ def check_attributes(owner: Any, kinds: Mapping[str, Any]) -> None:
 
 @contextmanager
 def naming(owner: Any, name: str, *errors: type[Exception]) -> Iterator[None]:
-    """Errors in here, ValueError, TypeError and others of these classes, say that they are of an argument of that object."""
+    """Inside this context, ValueError, TypeError and errors of these classes name an argument of that object."""
     try:
         yield
     except (ValueError, TypeError, *errors) as error:
@@ -573,12 +574,12 @@ def naming(owner: Any, name: str, *errors: type[Exception]) -> Iterator[None]:
 
 
 def shown(value: Any) -> str:
-    """A value as it is shown in an error."""
+    """Return a value as errors show it."""
     return f"{value!r:.100}"
 
 
 def _kind(parameter: inspect.Parameter, declared: Any) -> Any:
-    """What an argument may be: as declared, or by its annotation; None if that is not known."""
+    """Return the kind of an argument: as declared, or by its annotation; None if it is not known."""
     annotation = parameter.annotation
     if parameter.kind in _COLLECTED or (annotation is parameter.empty and declared is None):
         return None

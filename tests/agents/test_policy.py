@@ -12,10 +12,10 @@ from tiers import processes
 from rlpyt.agents.pg.mlp import MlpFfAgent, MlpGaussianFfAgent
 from rlpyt.agents.policy import AgentPolicy, PolicyAgent
 from rlpyt.envs.point_env import PointEnv
-from rlpyt.episodes.trees import stack, to_structure, tree_map
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.structures import stack, to_structure, tree_map
 
 
 class Echo:

@@ -22,7 +22,6 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.algos.hyperparameters",
     "rlpyt.algos.optimizers",
     "rlpyt.episodes.samples",
-    "rlpyt.episodes.trees",
     "rlpyt.replays.batches",
     "rlpyt.replays.draws",
     "rlpyt.replays.final_observations",
@@ -35,6 +34,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.samplers.episodic.parameters",
     "rlpyt.samplers.episodic.recorder",
     "rlpyt.samplers.ray.actors",
+    "rlpyt.samplers.rows",
     "rlpyt.samplers.signals",
     "rlpyt.samplers.workers",
     "rlpyt.utils.extras",
@@ -50,6 +50,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.utils.plain",
     "rlpyt.utils.shared_int",
     "rlpyt.utils.stopwatch",
+    "rlpyt.utils.structures",
     "rlpyt.utils.text",
 }
 

@@ -13,8 +13,8 @@ from played import ENVS, SPEC, Diary, Play, as_episodes, assert_episodes, ends, 
 from tiers import processes
 
 from rlpyt.episodes import EpisodeAssembler, EpisodeBatch
-from rlpyt.episodes.trees import leaves
 from rlpyt.utils.buffer import buffer_leaves
+from rlpyt.utils.structures import leaves
 
 
 def saved_and_loaded(state):

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from rlpyt.envs.specs import same_value
 from rlpyt.episodes import EnvSpec, EpisodeBatch, StepType, TimeStepBatch
-from rlpyt.episodes.trees import tree_map
+from rlpyt.utils.structures import tree_map
 
 BOX, DISCRETE = spaces.Box(-1.0, 1.0, (4, 3, 2), np.float32), spaces.MultiDiscrete([2, 5])
 SPEC = EnvSpec(BOX, DISCRETE, 10)

@@ -254,7 +254,7 @@ class DiesInTheTree(prioritized.AsyncPrioritizedReplayBuffer):
         def set_rows_or_die(low, high, values):
             changes.append(1)
             if len(changes) == n:
-                for _, rows in self.priority_tree._ring.pieces(low, high):
+                for _, rows in self.priority_tree.rows.pieces(low, high):
                     self.priority_tree.priorities[rows] = 5  # Leaves without their sums.
                 os.kill(os.getpid(), signal.SIGKILL)
             set_rows(low, high, values)

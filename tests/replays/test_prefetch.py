@@ -59,7 +59,7 @@ class SlowBuffer(DrawnReplay):
         self.record("append", samples)
 
     def update_batch_priorities(self, priorities, ids=None):
-        self.record("update", priorities, self._drawn.ids if ids is None else ids)
+        self.record("update", priorities, ids)
 
     def set_beta(self, beta):
         self.record("beta", beta)
@@ -174,18 +174,18 @@ def test_the_thread_starts_with_the_first_batch_and_ends_with_close_or_with_the_
 def test_a_thread_in_the_middle_does_not_keep_the_interpreter_alive():
     script = """
         import threading
-        from rlpyt.replays.draws import DrawnReplay
+        from rlpyt.replays.draws import Draw, DrawnReplay
         from rlpyt.replays.prefetch import PrefetchedReplay
 
         class Stuck(DrawnReplay):
-            n_gathered = 0
+            async_, n_gathered = False, 0
 
             def draw_batch(self, n):
-                return n
+                return Draw((n,))
 
             def gather_batch(self, draw):
                 self.n_gathered += 1
-                return draw if self.n_gathered == 1 else threading.Event().wait()
+                return draw.where[0] if self.n_gathered == 1 else threading.Event().wait()
 
         assert PrefetchedReplay(Stuck(), 3).sample_batch(3) == 3
     """

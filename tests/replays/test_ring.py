@@ -37,7 +37,7 @@ def test_at_intervals_a_start_is_valid_only_if_all_rows_it_needs_are_there_where
     ring = Ring(T)
     for n_written in range(1, 80):
         ring.advance(1)
-        starts = range(*ring.window(back, forward, interval))
+        starts = range(*ring.every(interval).window(back, forward))
         assert set(i * interval for i in starts) <= set(valid_by_definition(n_written, T, rows_back, rows_forward))
         assert n_written < T or len(starts) >= 6 - back - forward - 1
 

@@ -25,7 +25,7 @@ from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners import checkpoint
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.snapshots import load_snapshot, newest_first
-from rlpyt.samplers import collectors
+from rlpyt.samplers import columns
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.utils.logging.context import logger_context
@@ -372,7 +372,7 @@ def test_what_would_have_to_be_executed_is_refused(tmp_path, monkeypatch):
 
 
 def test_what_does_not_follow_in_the_replay_is_cut(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(collectors, "get_state", lambda env: None)
+    monkeypatch.setattr(columns, "get_state", lambda env: None)
     directory = run_dir(tmp_path / "a")
     resumed = run("dqn", tmp_path / "b", False, resume_from=directory, n_steps=30 * 16)
     assert "4 environments begin a new episode: their states are not known" in capsys.readouterr().out

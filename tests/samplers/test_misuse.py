@@ -17,7 +17,7 @@ from envs import CountingEnv
 from tiers import full, processes, thinned
 
 from rlpyt.agents.base import AgentStep
-from rlpyt.samplers import collectors
+from rlpyt.samplers import rows
 from rlpyt.samplers.buffer import get_example_outputs
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector, CpuWaitResetCollector
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -477,7 +477,7 @@ def test_the_field_of_a_structure_is_named():
 
 def test_observations_of_integers_are_not_looked_at(monkeypatch):
     looked = []
-    monkeypatch.setattr(collectors, "first_not_finite", lambda array: looked.append(array.dtype) or None)
+    monkeypatch.setattr(rows, "first_not_finite", lambda array: looked.append(array.dtype) or None)
     sampler = make_sampler("serial", EnvCls=PairEnv, env={}, T=8, B=2, decorrelation=0, eval_n_envs=0)
     sampler.initialize(StillAgent(), seed=0)
     sampler.obtain_samples(0)

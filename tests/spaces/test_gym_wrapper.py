@@ -7,7 +7,8 @@ from envs import StructuredGymEnv
 from gymnasium import spaces
 
 from rlpyt.spaces import gym_wrapper, gym_wrapper_schema
-from rlpyt.spaces.gym_wrapper import dict_to_nt, field_names, nt_to_dict
+from rlpyt.spaces.gym_wrapper import dict_to_nt, nt_to_dict
+from rlpyt.utils.structures import field_names
 
 BOTH = pytest.mark.parametrize("wrapper", [gym_wrapper.GymSpaceWrapper, gym_wrapper_schema.GymSpaceWrapper])
 

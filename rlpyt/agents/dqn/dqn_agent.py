@@ -25,8 +25,8 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
     Its model returns Q-values [*lead,n], and receives the previous action one-hot. `target_model` starts as a copy of
     `model`. The state dict is {"model": ..., "target": ...}.
 
-    Layers with noise (see `rlpyt.models.dqn.noisy`) have it in training, in both models, and while sampling, but not in
-    evaluation. Noise explores: epsilon may then be 0 throughout.
+    Noisy layers (see `rlpyt.models.dqn.noisy`) are noisy in training, in both models, and while sampling, but not in evaluation. Since
+    the noise explores, epsilon may then be 0 throughout.
     """
 
     model_names = {"model": "model", "target": "target_model"}
@@ -34,9 +34,10 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
     def initialize(
         self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
     ) -> None:
-        """Extends the base method by the distribution, and by an epsilon of its own for each environment if so set.
+        """Extend the base class by the distribution, and by an epsilon for each environment where settings say so.
 
-        ValueError for an action space that is not discrete from 0.
+        Raises:
+            ValueError: the action space is not discrete from 0.
         """
         n_actions = discrete_action_count(self, env_spaces.action)
         super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
@@ -45,16 +46,16 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
             self.make_vec_eps(global_B, env_ranks)
 
     def make_distribution(self, n_actions: int) -> EpsilonGreedy:
-        """The distribution that chooses actions."""
+        """Return the distribution that chooses actions."""
         return EpsilonGreedy(dim=n_actions)
 
     def make_models(self) -> None:
-        """Extends the base method by the target model."""
+        """Extend the base class by the target model."""
         super().make_models()
         self.target_model = copy.deepcopy(self.model).requires_grad_(False).eval()
 
     def __call__(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
-        """Q-values [*lead,n] for training data [T,B,...] or [B,...], with gradient, on the training device."""
+        """Return Q-values [*lead,n] for training data [T,B,...] or [B,...], with gradient, on the training device."""
         return self.model(*self._model_inputs(observation, prev_action, prev_reward))
 
     @torch.no_grad()
@@ -67,7 +68,7 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
         return self._to_cpu(unwrap_ddp(self.model)(*self._model_inputs(*agent_inputs)))
 
     def target(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
-        """The target model's Q-values [*lead,n] for training data, on the training device."""
+        """Return the target model's Q-values [*lead,n] for training data, on the training device."""
         return self.target_model(*self._model_inputs(observation, prev_action, prev_reward))
 
     def update_target(self, tau: float = 1) -> None:

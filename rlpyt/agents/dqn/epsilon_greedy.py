@@ -16,17 +16,17 @@ from rlpyt.utils.shared_int import SharedInt
 
 
 class EpsilonGreedyAgentMixin:
-    """Sets the epsilon of the agent's (epsilon-greedy) distribution in each mode. Comes before the agent class.
+    """Sets the epsilon of the agent's (epsilon-greedy) distribution in each mode. It comes before the agent class.
 
-    While sampling, epsilon goes linearly from eps_init at iteration eps_itr_min to eps_final at eps_itr_max. In
+    While sampling, epsilon changes linearly from eps_init at iteration eps_itr_min to eps_final at eps_itr_max. In
     evaluation it is eps_eval, and 1 at iteration 0 (before any training).
 
     Args:
         eps_init, eps_final: epsilon before and after annealing.
         eps_final_min: if neither None nor eps_final, final epsilons are log-spaced from eps_final_min to eps_final over
             all environments of the run.
-        eps_itr_min, eps_itr_max: sampler iterations of the annealing, the last at eps_init and the first at eps_final. The
-            algorithm overwrites them; they are in shared memory, so that sampler workers see it whenever they were started.
+        eps_itr_min, eps_itr_max: last sampler iteration at eps_init, first at eps_final. The algorithm overwrites them. They are in
+            shared memory, so that sampler workers see the new values whenever they were started.
         eps_eval: epsilon in evaluation.
     """
 
@@ -58,11 +58,11 @@ class EpsilonGreedyAgentMixin:
         self._eps_init_value, self._eps_final_value = self.eps_init, self.eps_final
 
     def set_epsilon_itr_min_max(self, eps_itr_min: int, eps_itr_max: int) -> None:
-        """Assign the sampler iterations of annealing; the algorithm does, from its own settings in steps."""
+        """Assign the sampler iterations of annealing. The algorithm calls it, with its settings in environment steps converted."""
         self.eps_itr_min, self.eps_itr_max = eps_itr_min, eps_itr_max
 
     def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
-        """In a worker process: take the epsilons of its own environments."""
+        """In a worker process: take the epsilons of its environments."""
         super().collector_initialize(global_B, env_ranks)
         if env_ranks is not None:
             self.make_vec_eps(global_B, env_ranks)
@@ -70,7 +70,7 @@ class EpsilonGreedyAgentMixin:
     def make_vec_eps(self, global_B: int, env_ranks: Sequence[int]) -> None:
         """Space final epsilons over the `global_B` environments of the whole run, and select those of `env_ranks`.
 
-        Nothing happens without eps_final_min. In alternating sampling two environments, one of each half, share one.
+        Does nothing without eps_final_min. In alternating sampling, pairs of environments, one of each half, share an epsilon.
         """
         if self.eps_final_min is None or self.eps_final_min == self.eps_final:
             return
@@ -92,7 +92,7 @@ class EpsilonGreedyAgentMixin:
         self.distribution.set_epsilon(epsilon)
 
     def sample_mode(self, itr: int) -> None:
-        """Extends the method to anneal epsilon. itr: sampler iteration."""
+        """Extend the method: anneal epsilon to its value at sampler iteration `itr`."""
         super().sample_mode(itr)
         itr_min, itr_max = self.eps_itr_min, self.eps_itr_max
         progress = min(1.0, max(0.0, (itr - itr_min) / max(1, itr_max - itr_min)))
@@ -104,7 +104,7 @@ class EpsilonGreedyAgentMixin:
             logger.log(f"Sampling epsilon at iteration {itr}: {_describe(self.eps_sample)}.")
 
     def eval_mode(self, itr: int) -> None:
-        """Extends the method to set epsilon for evaluation: 1 before any training. itr: iteration of the runner."""
+        """Extend the method: set epsilon for evaluation at iteration `itr` of the runner, 1 before any training."""
         super().eval_mode(itr)
         self.distribution.set_epsilon(self.eps_eval if itr > 0 else 1.0)
 

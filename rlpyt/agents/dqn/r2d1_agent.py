@@ -43,7 +43,7 @@ class R2d1AgentBase(DqnAgent):
         return step
 
     def target(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any):
-        """The target model's (Q-values [*lead,n], next_rnn_state) for training data, on the training device."""
+        """Return the target model's (Q-values [*lead,n], next_rnn_state) for training data, on the training device."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         return self.target_model(*inputs, self._to_device(init_rnn_state))
 

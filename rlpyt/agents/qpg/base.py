@@ -32,13 +32,13 @@ class QpgAgent(BaseAgent):
         model_names: all models, see `BaseAgent`.
         q_names: attributes of the Q-functions, in order.
         target_names: attribute of a model -> attribute of its target network.
-        settings_names: attribute of each model besides the policy and targets -> attributes with its class and keyword arguments.
+        settings_names: attribute of each model that is neither policy nor target -> attributes with its class and keyword arguments.
         hidden_sizes: of models for which no keyword arguments are given, where their classes take hidden_sizes.
 
     Args:
         ModelCls: class of the policy.
         QModelCls: class of the Q-functions, which are also given an action and return [*lead].
-        model_kwargs, q_model_kwargs: their keyword arguments, besides observation_shape and action_size; None means `hidden_sizes`.
+        model_kwargs, q_model_kwargs: their keyword arguments but for observation_shape and action_size; None means `hidden_sizes`.
         initial_model_state_dict: what `state_dict` of such an agent returned.
     """
 
@@ -75,9 +75,10 @@ class QpgAgent(BaseAgent):
     def initialize(
         self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
     ) -> None:
-        """Extends the base method by the check of the spaces and by the distribution.
+        """Extend the base class by the distribution.
 
-        ValueError for actions that are not vectors, or whose bounds are not the same -a and a for all components; and for images.
+        Raises:
+            ValueError: actions are not vectors with the same bounds -a and a for all components, or observations are images.
         """
         check_spaces(self, env_spaces)
         super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
@@ -88,7 +89,7 @@ class QpgAgent(BaseAgent):
         raise NotImplementedError(f"{type(self).__name__} defines no distribution over actions.")
 
     def make_models(self) -> None:
-        """Extends the base method by Q-functions, further models and target networks."""
+        """Extend the base class by Q-functions, further models and target networks."""
         super().make_models()
         for attribute, (cls_name, kwargs_name) in self.settings_names.items():
             setattr(self, attribute, getattr(self, cls_name)(**self.env_model_kwargs, **getattr(self, kwargs_name)))
@@ -97,12 +98,12 @@ class QpgAgent(BaseAgent):
         self._arrange()
 
     def to_device(self, cuda_idx: int | None = None) -> None:
-        """Extends the base method by the arrangement of parameters in memory."""
+        """Extend the base class by the arrangement of parameters in memory."""
         super().to_device(cuda_idx)
         self._arrange()
 
     def data_parallel(self) -> int | None:
-        """Extends the base method; see there."""
+        """Extend the base class; see there."""
         device_idx = super().data_parallel()
         self._targets = None
         return device_idx
@@ -119,16 +120,16 @@ class QpgAgent(BaseAgent):
     # --- before learning begins ---------------------------------------------------------------------------------------
 
     def give_min_itr_learn(self, min_itr_learn: int) -> None:
-        """Be told by the algorithm at which sampler iteration learning begins; sampler workers see it whenever they were started."""
+        """Assign the sampler iteration at which learning begins. The algorithm calls it; workers see it whenever they were started."""
         self.min_itr_learn = min_itr_learn
 
     # --- Q ------------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def freeze_q(self) -> Iterator[None]:
-        """Within this context gradients pass through Q-functions, to the action, but are not computed for their parameters.
+        """Within this context gradients pass through Q-functions to the action, but are not computed for their parameters.
 
-        Data-parallel training, too, does not expect any for them.
+        Data-parallel training does not expect gradients of them either.
         """
         self._q_frozen = True
         try:
@@ -141,7 +142,7 @@ class QpgAgent(BaseAgent):
     def joint_q(self) -> Iterator[None]:
         """Within this context all Q-functions are computed together, which is faster, and share one node of the graph.
 
-        So one call of `backward` must be for all of them. Outside, each Q-function can have a loss and a `backward` to itself.
+        So one call of `backward` must serve all of them. Outside, each Q-function can have a separate loss and `backward`.
         """
         self._q_joint = True
         try:
@@ -150,13 +151,13 @@ class QpgAgent(BaseAgent):
             self._q_joint = False
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of all Q-functions."""
+        """Return the parameters of all Q-functions."""
         return chain.from_iterable(getattr(self, name).parameters() for name in self.q_names)
 
     def _q_values(
         self, names: Sequence[str], observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """Q [*lead] of the models with these attributes; inputs as from the algorithm."""
+        """Return Q [*lead] of the models with these attributes; inputs as from the algorithm."""
         models = [getattr(self, name) for name in names]
         inputs = self._to_device((observation, prev_action, prev_reward, action))
         if self._q_frozen or not torch.is_grad_enabled():
@@ -166,7 +167,7 @@ class QpgAgent(BaseAgent):
     # --- modes --------------------------------------------------------------------------------------------------------
 
     def _set_mode(self, mode: str, training: bool) -> None:
-        """Extends the base method: sampling is done by the policy alone; other models stay as they are for training, targets for ever."""
+        """Extend the base class: only the policy switches to sampling. Other models keep the mode of training; targets never switch."""
         targets = self.target_names.values()
         for attribute in ["model"] if mode == "sample" else [name for name in self.model_names.values() if name not in targets]:
             set_training(getattr(self, attribute), training)
@@ -188,7 +189,7 @@ class QpgAgent(BaseAgent):
 
 
 def check_spaces(agent: BaseAgent, env_spaces: EnvSpaces) -> None:
-    """Raise ValueError, which says what to do, for spaces that agents of this family cannot serve."""
+    """Raise ValueError, which says what to do, for spaces that these agents cannot serve."""
     name, observation = type(agent).__name__, env_spaces.observation
     check_action_space(agent, env_spaces.action, BOUNDED_VECTOR)
     has_perceptrons = isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls)

@@ -62,12 +62,12 @@ class DdpgAgent(QpgAgent):
         return self.shared_model
 
     def make_policy(self) -> torch.nn.Module:
-        """Extends the base method by output_max, if the model takes it and `model_kwargs` does not have it."""
+        """Extend the base class by output_max, if the model takes it and `model_kwargs` does not have it."""
         takes_it = "output_max" in inspect.signature(self.ModelCls).parameters and "output_max" not in self.model_kwargs
         return super().make_policy(**{"output_max": float(self.env_spaces.action.high[0])} if takes_it else {})
 
     def make_models(self) -> None:
-        """Extends the base method by the initial parameters of single models."""
+        """Extend the base class by the initial parameters of single models."""
         super().make_models()
         self._load_initial("q_model", self.initial_q_model_state_dict)
 
@@ -90,17 +90,17 @@ class DdpgAgent(QpgAgent):
         )
 
     def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Q [*lead] of an action, with gradient."""
+        """Return Q [*lead] of an action, with gradient."""
         return self._q_values(self.q_names, observation, prev_action, prev_reward, action)[0]
 
     def q_at_mu(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
-        """Q [*lead] of the policy's action, with gradient through the (first) Q-function to the policy."""
+        """Return Q [*lead] of the policy's action, with gradient through the (first) Q-function to the policy."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         return self._q_values(self.q_names[:1], *inputs, self.model(*inputs))[0]
 
     @torch.no_grad()
     def target_q_at_mu(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
-        """Target network's Q [*lead] of the target network's action."""
+        """Return the target network's Q [*lead] of the target network's action."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         return self._q_values(["target_q_model"], *inputs, self.target_model(*inputs))[0]
 
@@ -111,7 +111,7 @@ class DdpgAgent(QpgAgent):
         return AgentStep(self.distribution.sample(DistInfo(mu)), AgentInfo(mu))
 
     def mu_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the policy."""
+        """Return the parameters of the policy."""
         return self.model.parameters()
 
     def sample_std(self, itr: int) -> float:
@@ -119,11 +119,11 @@ class DdpgAgent(QpgAgent):
         return self.action_std
 
     def sample_mode(self, itr: int) -> None:
-        """Extends the base method: actions are noisy. itr: iteration of the sampler."""
+        """Extend the base class: actions are noisy."""
         super().sample_mode(itr)
         self.distribution.set_std(self.sample_std(itr))
 
     def eval_mode(self, itr: int) -> None:
-        """Extends the base method: actions are those of the policy. itr: iteration of the runner."""
+        """Extend the base class: actions are those of the policy."""
         super().eval_mode(itr)
         self.distribution.set_std(0.0)

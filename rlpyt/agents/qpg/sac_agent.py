@@ -33,7 +33,7 @@ class SacAgent(BaseSacAgent):
     def target_q(
         self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both target networks' Q [*lead] of an action."""
+        """Return both target networks' Q [*lead] of an action."""
         return self._q_values(["target_q1_model", "target_q2_model"], observation, prev_action, prev_reward, action)
 
     @property

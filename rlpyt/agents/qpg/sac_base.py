@@ -78,11 +78,11 @@ class BaseSacAgent(QpgAgent):
         )
 
     def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both Q [*lead] of an action, with gradient."""
+        """Return both Q [*lead] of an action, with gradient."""
         return self._q_values(self.q_names, observation, prev_action, prev_reward, action)
 
     def pi(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, DistInfoStd]:
-        """A new action [*lead,A], the log of its density [*lead], and dist_info, all with gradient to the policy."""
+        """Return a new action [*lead,A], the log of its density [*lead], and dist_info, all with gradient to the policy."""
         dist_info = DistInfoStd(*self.model(*self._model_inputs(observation, prev_action, prev_reward)))
         return *self.distribution.sample_loglikelihood(dist_info), dist_info
 
@@ -94,32 +94,32 @@ class BaseSacAgent(QpgAgent):
         return AgentStep(self.distribution.sample(dist_info), AgentInfo(dist_info))
 
     def pi_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the policy."""
+        """Return the parameters of the policy."""
         return self.model.parameters()
 
     def q1_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the first Q-function."""
+        """Return the parameters of the first Q-function."""
         return self.q1_model.parameters()
 
     def q2_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the second Q-function."""
+        """Return the parameters of the second Q-function."""
         return self.q2_model.parameters()
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of both Q-functions."""
+        """Return the parameters of both Q-functions."""
         return chain(self.q1_parameters(), self.q2_parameters())
 
     def train_mode(self, itr: int) -> None:
-        """Extends the base method: the standard deviation is the policy's."""
+        """Extend the base class: the standard deviation is the policy's."""
         super().train_mode(itr)
         self.distribution.set_std(None)
 
     def sample_mode(self, itr: int) -> None:
-        """Extends the base method: the standard deviation is `pretrain_std` before learning begins. itr: iteration of the sampler."""
+        """Extend the base class: the standard deviation is `pretrain_std` before learning begins."""
         super().sample_mode(itr)
         self.distribution.set_std(self.pretrain_std if itr < self.min_itr_learn else None)
 
     def eval_mode(self, itr: int) -> None:
-        """Extends the base method: the standard deviation is 0."""
+        """Extend the base class: the standard deviation is 0."""
         super().eval_mode(itr)
         self.distribution.set_std(0.0)

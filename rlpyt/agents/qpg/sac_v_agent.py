@@ -54,16 +54,16 @@ class SacAgent(BaseSacAgent):
         super().__init__(**settings)
 
     def v(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
-        """V [*lead], with gradient."""
+        """Return V [*lead], with gradient."""
         return self.v_model(*self._model_inputs(observation, prev_action, prev_reward))
 
     @torch.no_grad()
     def target_v(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> torch.Tensor:
-        """The target network's V [*lead]."""
+        """Return the target network's V [*lead]."""
         return self.target_v_model(*self._model_inputs(observation, prev_action, prev_reward))
 
     def v_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of V."""
+        """Return the parameters of V."""
         return self.v_model.parameters()
 
     @property

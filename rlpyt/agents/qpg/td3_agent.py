@@ -46,12 +46,12 @@ class Td3Agent(DdpgAgent):
         super().__init__(**settings)
 
     def make_models(self) -> None:
-        """Extends the base method by the initial parameters of the second Q-function."""
+        """Extend the base class by the initial parameters of the second Q-function."""
         super().make_models()
         self._load_initial("q2_model", self.initial_q2_model_state_dict)
 
     def make_distribution(self, action_space: Space) -> None:
-        """Extends the base method by the noise of the target policy; its actions, too, are clipped at their bounds."""
+        """Extend the base class by the noise of the target policy; its actions, too, are clipped at their bounds."""
         super().make_distribution(action_space)
         self.target_distribution = Gaussian(
             dim=action_space.shape[0],
@@ -61,12 +61,12 @@ class Td3Agent(DdpgAgent):
         )
 
     def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both Q [*lead] of an action, with gradient."""
+        """Return both Q [*lead] of an action, with gradient."""
         return self._q_values(self.q_names, observation, prev_action, prev_reward, action)
 
     @torch.no_grad()
     def target_q_at_mu(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both target networks' Q [*lead] of the target policy's action with noise."""
+        """Return both target networks' Q [*lead] of the target policy's action with noise."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         action = self.target_distribution.sample(DistInfo(self.target_model(*inputs)))
         return self._q_values(["target_q_model", "target_q2_model"], *inputs, action)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.replay import bootstrap_discount
 from rlpyt.models.dqn.heads import atoms
@@ -17,7 +18,7 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import Number, checked
 from rlpyt.utils.tensor import select_at_indexes
 
-# The smallest probability there is in logarithms, which keeps them finite; and the smallest divergence, so that no priority becomes 0.
+# Smallest probability of which logarithms are taken, so that they stay finite; and smallest divergence, so that no priority is 0.
 EPS = 1e-6
 
 
@@ -27,7 +28,7 @@ class CategoricalDQN(DQN):
     Its settings are those of `DQN`, where `delta_clip` has no meaning but for `default_priority`, and:
 
     Args:
-        V_min, V_max: smallest and largest return that is told apart.
+        V_min, V_max: returns of the first and the last atom.
 
     Raises:
         ValueError: a setting is not possible.
@@ -46,8 +47,8 @@ class CategoricalDQN(DQN):
         if not self.V_min < self.V_max:
             raise ValueError(f"{type(self).__name__}: V_max={self.V_max!r} is not possible; it must be above V_min={self.V_min!r}.")
 
-    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
-        """Extend the base class by telling the agent what its atoms stand for."""
+    def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
+        """Extend the base class: the agent learns which returns its atoms stand for."""
         super()._prepare(agent, *args, **kwargs)
         agent.give_V_min_max(self.V_min, self.V_max)
 
@@ -62,7 +63,7 @@ class CategoricalDQN(DQN):
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
 
         Returns:
-            The mean loss, and KL(m || p) [n], which differs from the cross-entropy by what no p can help; from `EPS` to 1 / `EPS`.
+            The mean loss, and KL(m || p) [n] from `EPS` to 1 / `EPS`: the cross-entropy minus the entropy of m, which p cannot change.
         """
         p = select_at_indexes(samples.action, self.agent(*samples.agent_inputs)).clamp(EPS, 1)  # [n,P]
         with torch.no_grad():

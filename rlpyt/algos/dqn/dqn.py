@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.algos.replay import OffPolicyAlgorithm, SamplesToBuffer, bootstrap_discount
+from rlpyt.types import BatchSpec
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import FRACTION, POSITIVE, RATE, STEPS, Number, checked
@@ -27,19 +29,18 @@ class DQN(OffPolicyAlgorithm):
     Its settings are those of `OffPolicyAlgorithm`, and:
 
     Args:
-        delta_clip: where the Huber loss goes from quadratic to linear; None means the mean squared error.
+        delta_clip: error above which the Huber loss is linear; None means the mean squared error.
         optim_kwargs: None means ``eps = 0.01 / batch_size``, if `OptimCls` has an eps.
-        eps_steps: environment step, counted from 0, by which the agent's epsilon has fallen to its final value; it begins to fall at
+        eps_steps: environment step, counted from 0, at which the agent's epsilon reaches its final value; it begins to fall at
             `min_steps_learn`.
-        double_dqn: let the network, instead of the target network, choose the action whose target value is
-            used.
+        double_dqn: the network, instead of the target network, chooses the action whose target value is used.
         prioritized_replay: replay in proportion to priorities, the latest absolute TD errors.
         pri_alpha: exponent of priorities.
         pri_beta_init, pri_beta_final: exponent of the importance sampling weights, at first and in the end.
-        pri_beta_steps: environment step, counted from 0, by which it is the final one; it begins to change at `min_steps_learn`.
+        pri_beta_steps: environment step, counted from 0, at which the exponent is final; it begins to change at `min_steps_learn`.
         default_priority: of new samples; None means `delta_clip`, or 1 if that is None.
-        prefetch_batches: let a thread put the next batch together during an update. It is drawn before that update, so it
-            does not know the priorities and samples that follow from it.
+        prefetch_batches: a thread gathers the next batch during an update. It is drawn before that update, so it does not depend on the
+            priorities and samples that follow from the update.
 
     Raises:
         ValueError: a setting is not possible.
@@ -101,11 +102,11 @@ class DQN(OffPolicyAlgorithm):
         """Return the optimizer's eps where `optim_kwargs` is None."""
         return 0.01 / self.batch_size
 
-    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
-        """Extend the base class by the schedule of the agent's epsilon, which falls from when learning begins.
+    def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
+        """Extend the base class by the schedule of the agent's epsilon, which begins to fall when learning begins.
 
         Raises:
-            ValueError: the agent is not one for this algorithm's loss; that of a user's class may be for any.
+            ValueError: this algorithm's loss cannot train the agent. (The loss of a user's class may train any agent.)
         """
         acts_on_q_values = all(hasattr(agent, name) for name in ("target", "update_target", "set_epsilon_itr_min_max"))
         kind = agent.recurrent, hasattr(agent, "give_V_min_max")
@@ -129,7 +130,7 @@ class DQN(OffPolicyAlgorithm):
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
-    def replay_kwargs(self, batch_spec: Any) -> dict[str, Any]:
+    def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
         """Extend the base class by the settings of prioritized replay."""
         kwargs = super().replay_kwargs(batch_spec)
         if self.prioritized_replay:
@@ -174,10 +175,7 @@ class DQN(OffPolicyAlgorithm):
         return losses.mean(), td_abs_errors
 
     def update_itr_hyperparams(self, itr: int) -> None:
-        """Set the exponent of importance sampling, which changes linearly once learning has begun.
-
-        It is always one iteration late, as in the original.
-        """
+        """Set the exponent of importance sampling, which changes linearly after learning has begun, one iteration late."""
         if self.prioritized_replay:
             last_itr = max(self.min_itr_learn + 1, self.pri_beta_steps // self.sampler_bs)
             progress = min(1.0, max(0, itr - 1 - self.min_itr_learn) / (last_itr - self.min_itr_learn))

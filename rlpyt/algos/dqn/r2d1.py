@@ -20,7 +20,7 @@ from rlpyt.replays.sequence.frame import (
 from rlpyt.replays.sequence.prioritized import AsyncPrioritizedSequenceReplayBuffer, PrioritizedSequenceReplayBuffer
 from rlpyt.replays.sequence.uniform import AsyncUniformSequenceReplayBuffer, UniformSequenceReplayBuffer
 from rlpyt.returns import discount_return_n_step, valid_from_done
-from rlpyt.types import as_recorded
+from rlpyt.types import BatchSpec, as_recorded
 from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
@@ -54,12 +54,11 @@ SEQUENCE_BUFFERS = {
 class R2D1(DQN):
     """Q-learning with a recurrent agent, on sequences from a replay buffer.
 
-    A sequence begins with the recurrent state that the agent had when it was sampled, if that is stored. Both networks go through
-    its first `warmup_T` steps to bring the state up to date, and learn from the `batch_T` steps that follow, as far as the first
-    episode among them goes.
+    A sequence begins with the recurrent state that the agent had when it was sampled, if that is stored. Both networks first run through
+    `warmup_T` steps to update the state, and then learn from the `batch_T` steps that follow, up to the end of the first episode.
 
-    The shortest way to have the beginnings of episodes trained on is a sampler that does not reset environments inside batches, with
-    batches of `store_rnn_state_interval` steps: then episodes begin where sequences do.
+    To train on the beginnings of episodes, use a sampler that does not reset environments inside batches, with batches of
+    `store_rnn_state_interval` steps: then episodes begin where sequences do.
 
     Its settings are those of `DQN`, without `batch_size` and `target_update_tau`, and:
 
@@ -67,13 +66,13 @@ class R2D1(DQN):
         batch_T: steps in a sequence that are trained on.
         batch_B: sequences per gradient update.
         warmup_T: steps before those.
-        store_rnn_state_interval: steps from one that is stored with its recurrent state to the next. Sequences begin only
-            there. 0 stores none: sequences begin anywhere, with a state of zeros.
+        store_rnn_state_interval: steps between two recurrent states that are stored. Sequences begin only at such steps. 0 stores no
+            states: sequences begin anywhere, with a state of zeros.
         replay_ratio: replayed per sampled steps, where an update replays ``(batch_T + warmup_T) * batch_B`` steps.
         pri_eta: η, the priority of a sequence is ``η max|δ| + (1 - η) mean|δ|``.
         default_priority: of new samples without input priorities.
         input_priorities: compute priorities of new samples as well, from the Q-values the agent recorded while sampling.
-        input_priority_shift: how many starts before they came in the sequences begin to which these priorities belong; None means
+        input_priority_shift: number of sequence starts by which these priorities are shifted back; None means
             ``warmup_T // store_rnn_state_interval``.
         value_scale_eps: ε of `rescale`.
         optim_kwargs: None means ``eps = 1e-3``, if `OptimCls` has an eps.
@@ -85,7 +84,7 @@ class R2D1(DQN):
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
     recurrent = True
-    _idle_itrs = 0  # Latest iterations, in a row, in which all priorities were 0.
+    _idle_itrs = 0  # Latest iterations in a row in which all priorities were 0.
     agents = (
         "that acts epsilon-greedily on Q-values, has a target network and a recurrent state, such as AtariR2d1Agent or "
         "MlpR2d1Agent of rlpyt.agents.dqn"
@@ -149,8 +148,8 @@ class R2D1(DQN):
         """Return the class of buffer that suits the observation of an example, and the settings."""
         return SEQUENCE_BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
 
-    def replay_kwargs(self, batch_spec: Any) -> dict[str, Any]:
-        """Extend the base class by the shape of sequences, and what concerns their first priorities."""
+    def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
+        """Extend the base class by the shape of sequences and the settings of input priorities."""
         kwargs = super().replay_kwargs(batch_spec)
         kwargs.update(rnn_state_interval=self.store_rnn_state_interval, batch_T=self.warmup_T + self.batch_T)
         if self.prioritized_replay:
@@ -162,7 +161,7 @@ class R2D1(DQN):
         return self._with_rnn_state(super().examples_to_buffer(examples), examples["agent_info"])
 
     def samples_to_buffer(self, samples: Any) -> SamplesToBufferRnn | PrioritiesSamplesToBuffer:
-        """Return what is stored of a batch [T,B], together with its priorities if they are computed here."""
+        """Return what is stored of a batch [T,B], with its priorities if `input_priorities`."""
         stored = self._with_rnn_state(super().samples_to_buffer(samples), samples.agent.agent_info)
         if not (self.prioritized_replay and self.input_priorities):
             return stored
@@ -176,9 +175,9 @@ class R2D1(DQN):
     def compute_input_priorities(self, samples: Any) -> torch.Tensor:
         """Compute the priorities [B] of the sequences to which a batch [T,B] of the sampler belongs.
 
-        They are like those of `loss`, but from the Q-values recorded, of the network that was acting; towards the end of the batch the
-        targets bootstrap from its last step, after fewer than n steps. Where there is nothing to learn in the batch, so that its
-        sequence may still hold something, it is `default_priority`.
+        They are like those of `loss`, but from the recorded Q-values of the acting network. Towards the end of the batch, targets
+        bootstrap from its last step, after fewer than n steps. A column without valid steps has `default_priority`, since its sequence
+        may hold others.
         """
         env, qs, n = as_recorded(samples).env, samples.agent.agent_info.q, self.n_step_return
         T = len(env.done)
@@ -192,13 +191,13 @@ class R2D1(DQN):
 
         valid = valid_from_done(env.done)  # [T,B], the first episode
         if env.timeout is not None:
-            truncated = (env.timeout * valid).any(dim=0)  # [B], the end of that episode is one that would have to be bootstrapped
+            truncated = (env.timeout * valid).any(dim=0)  # [B], the target would bootstrap from the end of that episode
             valid[:-1] *= ~(done_n.bool() & truncated)
         valid = valid[:-1]
         return torch.where(valid.any(dim=0), self._mixed(abs_errors, valid), self.default_priority)
 
     def _mixed(self, abs_errors: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-        """Return ``η max|δ| + (1 - η) mean|δ|`` [B] over the valid ones of errors [T,B]; 0 where none is."""
+        """Return ``η max|δ| + (1 - η) mean|δ|`` [B] over valid errors [T,B]; 0 where none is valid."""
         abs_errors = abs_errors * valid
         if not len(abs_errors):
             return abs_errors.sum(dim=0)
@@ -215,7 +214,7 @@ class R2D1(DQN):
         return opt_info, priorities if self.prioritized_replay else None
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
-        """Extend the base class by saying so where there has been nothing to learn from for a while."""
+        """Extend the base class by a message if the last iterations had nothing to learn from."""
         opt_info = super().optimize_agent(itr, samples, sampler_itr)
         if opt_info.priority:
             self._idle_itrs = 0 if any(opt_info.priority) else self._idle_itrs + 1
@@ -234,8 +233,8 @@ class R2D1(DQN):
         after s; the second term is missing if the episode was terminated before. With `double_dqn`, a' is the best action by Q.
         Sequences are weighted by importance if replay is prioritized.
 
-        Steps are valid up to the end of the first episode among those to train on, but for those whose target would have to
-        bootstrap from the end of a truncated episode. An episode that ends during the warm-up leaves a state of zeros.
+        Steps are valid up to the end of the first episode after the warm-up, except where the target would bootstrap from the end of a
+        truncated episode. If an episode ends during the warm-up, the state after it is zeros.
 
         Args:
             samples: `SamplesFromReplay` of sequences, [warmup_T + batch_T (+ n), B], on the training device.
@@ -257,7 +256,7 @@ class R2D1(DQN):
                 target_state = _where_alive(self.agent.target(*warmup, target_state)[1], alive)
             target_qs = self.agent.target(*(x[W:] for x in inputs), target_state)[0][n:]  # [T,B,A]
 
-        # With double Q-learning, the steps after the last one that is trained on only choose actions; they have no gradient.
+        # With double Q-learning, the steps after the last trained one only choose actions; they have no gradient.
         end = W + T + n if self.double_dqn else W + T
         qs, _ = self.agent(*(x[W:end] for x in inputs), state)  # [T(+n),B,A]
         q = select_at_indexes(action, qs[:T])
@@ -276,7 +275,7 @@ class R2D1(DQN):
         return mean_of_valid(losses, valid), abs_errors * valid, self._mixed(abs_errors, valid)
 
     def value_scale(self, x: torch.Tensor) -> torch.Tensor:
-        """Return h(x), the scale on which values are learned; a subclass may choose another one, with `inv_value_scale`."""
+        """Return h(x), the scale on which values are learned. A subclass may override it together with `inv_value_scale`."""
         return rescale(x, self.value_scale_eps)
 
     def inv_value_scale(self, z: torch.Tensor) -> torch.Tensor:
@@ -298,7 +297,7 @@ def inverse_rescale(z: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def _agent_inputs(samples: Any) -> tuple[Any, Any, torch.Tensor]:
-    """Return what the agent was given at each step of sequences; as far as the buffer says, null at the start of episodes."""
+    """Return the inputs of the agent at each step of sequences; null at the start of episodes, if the buffer provides that."""
     if getattr(samples, "all_prev_reward", None) is None:
         return samples.all_observation, samples.all_action, samples.all_reward
     return samples.all_observation, samples.all_prev_action, samples.all_prev_reward

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from rlpyt.agents.base import AgentInputs, null_after_done, uses_prev_action
+from rlpyt.agents.base import AgentInputs, BaseAgent, null_after_done, uses_prev_action
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.hyperparameters import OF_OPTIMIZERS
 from rlpyt.algos.optimizers import make_optimizer
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.returns import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
-from rlpyt.types import as_recorded
+from rlpyt.types import BatchSpec, as_recorded
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, RATE, checked
@@ -38,15 +38,15 @@ class PolicyGradientAlgo(RlAlgorithm):
 
     def initialize(
         self,
-        agent: Any,
+        agent: BaseAgent,
         n_itr: int,
-        batch_spec: Any,
+        batch_spec: BatchSpec,
         mid_batch_reset: bool = False,
         examples: dict[str, Any] | None = None,
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
-        """Build the optimizer and remember the other arguments. `examples` is not used.
+        """Build the optimizer and store the other arguments. `examples` is not used.
 
         Raises:
             ValueError: the agent has no distribution with likelihoods and entropies, which our losses need.
@@ -72,7 +72,7 @@ class PolicyGradientAlgo(RlAlgorithm):
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
     def remaining(self, itr: int) -> float:
-        """Fraction of the run that is still to come at iteration `itr`."""
+        """Return the fraction of the run that remains at iteration `itr`."""
         return max(1 - itr / max(self.n_itr, 1), 0.0)
 
     def set_schedules(self, itr: int) -> None:
@@ -92,10 +92,9 @@ class PolicyGradientAlgo(RlAlgorithm):
             samples: batch [T,B].
 
         Returns:
-            return_ [T,B], advantage [T,B], and valid [T,B] (1 or 0), which is None where all steps are valid:
-            with a feed-forward agent and environments that are reset inside the batch. A recurrent agent learns
-            from a column only up to the first `done`: recurrent layers run through the whole sequence, and cannot
-            forget in the middle of it, as the agent did.
+            return_ [T,B], advantage [T,B], and valid [T,B] (1 or 0), which is None if all steps are valid: with a feed-forward agent and
+            environments that are reset inside the batch. A recurrent agent learns from a column only up to the first `done`: recurrent
+            layers run through the whole sequence, and cannot be reset in the middle of it, as the agent was.
         """
         samples = as_recorded(samples)
         env, value = samples.env, samples.agent.agent_info.value
@@ -121,8 +120,7 @@ class PolicyGradientAlgo(RlAlgorithm):
     def agent_inputs(self, samples: Any) -> AgentInputs:
         """Return the inputs [T,B,...] that the agent saw while sampling: null after the end of an episode.
 
-        A model that declares ``uses_prev_action = False`` ignores the previous action and reward, and is
-        spared the copy.
+        For a model that declares ``uses_prev_action = False`` the previous action and reward are not copied, since it ignores them.
         """
         env, agent = samples.env, samples.agent
         prev_action, prev_reward = agent.prev_action, env.prev_reward
@@ -132,12 +130,11 @@ class PolicyGradientAlgo(RlAlgorithm):
         return AgentInputs(env.observation, prev_action, prev_reward)
 
     def update_obs_rms(self, samples: Any) -> None:
-        """Let an agent that normalizes observations take in those of this batch.
+        """Add the observations of this batch to the statistics of an agent that normalizes them.
 
-        Called after the gradient updates, so that these see the observations normalized as they were when the
-        actions were chosen; PPO's likelihood ratios then start at exactly one. Left out are the rows of
-        environments that wait to be reset, which hold no observations; a recurrent agent takes in also those
-        that it does not learn from.
+        Called after the gradient updates, which then see observations normalized as they were when the actions were chosen: PPO's
+        likelihood ratios start at exactly one. Rows of environments that wait to be reset are left out, since they hold no observations.
+        A recurrent agent also adds observations that it does not learn from.
         """
         if hasattr(self.agent, "update_obs_rms"):
             observation = samples.env.observation
@@ -188,7 +185,7 @@ class OnPolicyAlgorithm(PolicyGradientAlgo):
 
 
 def _defines(distribution: Any, name: str) -> bool:
-    """Return whether a distribution has a method which the base class of all only declares."""
+    """Return whether a distribution defines a method that `Distribution` only declares."""
     declared = getattr(Distribution, name)
     return getattr(type(distribution), name, declared) is not declared
 
@@ -202,5 +199,5 @@ def normalize(x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tenso
 
 
 def batch_first_to_layer_first(rnn_state: Any) -> Any:
-    """Turn stored recurrent states [B,N,H] into the [N,B,H] that recurrent layers take."""
+    """Turn stored recurrent states [B,N,H] into [N,B,H], as recurrent layers take them."""
     return buffer_method(buffer_method(rnn_state, "transpose", 0, 1), "contiguous")

@@ -35,8 +35,8 @@ class PPO(OnPolicyAlgorithm):
 
     Attributes:
         ratio_clip: the value now in use.
-        lr_scheduler: for subclasses with an `optimize_agent` of their own that do not call `set_schedules`: its `step()`, at the
-            end of each iteration, makes the learning rate follow the schedule; None for all others.
+        lr_scheduler: for subclasses that override `optimize_agent` and do not call `set_schedules`: its `step()`, at the end of each
+            iteration, makes the learning rate follow the schedule. None for all others.
 
     Raises:
         ValueError: a setting is not possible.
@@ -76,7 +76,7 @@ class PPO(OnPolicyAlgorithm):
                 f"minibatches={self.minibatches} must be at most {n}, the {unit} in a batch of T={T}, B={B}"
                 f"{': a recurrent agent trains on whole sequences' if self.agent.recurrent else ''}."
             )
-        # Where the sampler waits with resets, how many steps there are to divide is another number each time.
+        # Where the sampler waits with resets, the number of valid steps differs from batch to batch.
         size = n // self.minibatches
         if n % self.minibatches and (self.mid_batch_reset or self.agent.recurrent):
             warnings.warn(
@@ -124,10 +124,9 @@ class PPO(OnPolicyAlgorithm):
     def minibatch_idxs(self, leading_dims: tuple[int, int], device: Any, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Return the indexes of all minibatches in order, [epochs * minibatches per epoch, minibatch size], on `device`.
 
-        They count environments if the agent is recurrent (whose sequences all begin with a valid step), otherwise
-        steps in the flattened [T*B], only those of the mask `valid` [T,B] if there is one. Then there are always
-        `minibatches` per epoch, since ranks that train together must not wait for each other: of fewer valid steps some
-        are taken twice. Otherwise there are as many as fit.
+        They count environments if the agent is recurrent (whose sequences all begin with a valid step), otherwise steps in the flattened
+        [T*B]. With a mask `valid` [T,B] only valid steps are taken, in exactly `minibatches` per epoch, since ranks that train together
+        must not wait for each other; if the steps are too few, some are taken twice. Without a mask, an epoch has as many as fit.
         """
         T, B = leading_dims
         is_masked = valid is not None and not self.agent.recurrent
@@ -145,7 +144,7 @@ class PPO(OnPolicyAlgorithm):
             self.ratio_clip = self._ratio_clip * self.remaining(max(itr - 1, 0))  # Always one iteration late, as in the original.
 
     def training_state(self) -> dict[str, Any]:
-        """Extend the base class by where `lr_scheduler` is."""
+        """Extend the base class by the position of `lr_scheduler`."""
         state = super().training_state()
         return state if self.lr_scheduler is None else dict(state, lr_scheduler_itr=self.lr_scheduler.last_epoch)
 
@@ -183,7 +182,7 @@ class PPO(OnPolicyAlgorithm):
             dist_info, value = self.agent(*agent_inputs)
         dist = self.agent.distribution
 
-        if valid is not None:  # What is recorded for steps that were not taken says nothing; the ratio there could overflow.
+        if valid is not None:  # Records of steps that were not taken are meaningless; the ratio there could overflow.
             old_dist_info = _where(valid.bool(), old_dist_info, dist_info)
         ratio = dist.likelihood_ratio(action, old_dist_info=old_dist_info, new_dist_info=dist_info)
         clipped_ratio = torch.clamp(ratio, 1 - self.ratio_clip, 1 + self.ratio_clip)
@@ -197,7 +196,7 @@ class PPO(OnPolicyAlgorithm):
 
 
 def _where(mask: torch.Tensor, x: Any, other: Any) -> Any:
-    """Return a structure of tensors that are those of `x` where `mask`, elsewhere those of `other`, without gradient."""
+    """Return a structure of tensors: those of `x` where `mask` is True, elsewhere those of `other`, without gradient."""
     if isinstance(x, tuple):
         return x._make(_where(mask, a, b) for a, b in zip(tuple(x), tuple(other)))
     return torch.where(mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim())), x, other.detach())

@@ -1,4 +1,4 @@
-"""What Q-function policy gradient algorithms share: what is replayed, time limits, optimizers by name."""
+"""What Q-function policy gradient algorithms share: replay, time limits, optimizers by name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.optimizers import clip_grad_norms, load_optimizer_state, make_optimizer, parameters_of, step_all, zero_grads
 from rlpyt.algos.replay import OffPolicyAlgorithm, is_frame_stack
 from rlpyt.models.utils import frozen
@@ -17,6 +18,7 @@ from rlpyt.replays.non_sequence.time_limit import (
     TlUniformReplayBuffer,
     TlUniformReplayFrameBuffer,
 )
+from rlpyt.types import BatchSpec
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import checked
@@ -37,8 +39,8 @@ class QpgAlgorithm(OffPolicyAlgorithm):
 
     Subclasses make optimizers in `make_optimizers`, define `update`, and declare:
         optimizer_names: attributes of the optimizers, in the order of their losses.
-        former_optimizer_names: attribute of an optimizer -> its name in states that the original rlpyt saved, where that is another.
-        loss_methods: methods that need the agent to be as follows; where a subclass defines one, its agent may be any.
+        former_optimizer_names: attribute of an optimizer -> its name in states that the original rlpyt saved, if different.
+        loss_methods: methods that need an agent as follows; a subclass that overrides one may train any agent.
         agent_needs: attributes that the agent must have.
         agent_example: import path of an agent that has them.
         n_q: how many Q-functions it has.
@@ -62,11 +64,11 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         save__init__args(locals())
         super().__init__(**settings)
 
-    def _prepare(self, agent: Any, *args: Any, **kwargs: Any) -> None:
-        """Extend the base class: tell the agent when learning begins.
+    def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
+        """Extend the base class: the agent is told when learning begins.
 
         Raises:
-            ValueError: the agent is not one for this algorithm's losses; those of a user's class may be for any.
+            ValueError: this algorithm's losses cannot train the agent. (Those of a user's class may train any agent.)
         """
         is_one = all(hasattr(agent, name) for name in self.agent_needs)
         if is_one and is_of_rlpyt(agent.q):
@@ -84,11 +86,11 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     # --- Q-functions --------------------------------------------------------------------------------------------------
 
     def freeze_q(self) -> AbstractContextManager:
-        """Return the context in which no gradients are computed for Q-functions: the agent's, or one of ours if it has none."""
+        """Return the context in which no gradients are computed for Q-functions: the agent's, if it has one, or ours."""
         return self.agent.freeze_q() if hasattr(self.agent, "freeze_q") else frozen(self.q_parameters())
 
     def joint_q(self) -> AbstractContextManager:
-        """Return the context in which the agent computes Q-functions together if it can; to be used where one `backward` is for all."""
+        """Return the context in which the agent computes Q-functions together, if it can. One `backward` must then serve all of them."""
         return self.agent.joint_q() if hasattr(self.agent, "joint_q") else nullcontext()
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
@@ -113,7 +115,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         return make_optimizer(self.OptimCls, parameters, learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
 
     def optim_state_dict(self) -> dict[str, Any]:
-        """Return the state of each optimizer by its name; None for one that there is not."""
+        """Return the state of each optimizer by its name; None for an optimizer that these settings do not need."""
         optimizers = {name: getattr(self, name) for name in self.optimizer_names}
         return {name: None if optimizer is None else optimizer.state_dict() for name, optimizer in optimizers.items()}
 
@@ -138,10 +140,10 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         self._graphed_update = None
 
     def step_optimizers(self, losses: Sequence[Any], optimizers: Sequence[Any], others: Sequence[Any] = ()) -> list[torch.Tensor]:
-        """Do a step of all optimizers on the losses, with gradients at the same parameters, those of `optimizers` clipped.
+        """Take a step of all optimizers on the losses, with the gradients of `optimizers` clipped.
 
         Returns:
-            The norms of the gradients of `optimizers`, before.
+            The norms of the gradients of `optimizers` before clipping.
         """
         zero_grads((*optimizers, *others))
         self.backward(losses, (*optimizers, *others))
@@ -151,10 +153,10 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         return grad_norms
 
     def backward(self, losses: Sequence[Any], optimizers: Sequence[Any]) -> None:
-        """Compute the gradient of each loss for what its optimizer steps, and for nothing else.
+        """Compute the gradient of each loss for the parameters of its optimizer only.
 
-        Our own losses have no parameters in common. Those of a user's class may have: in the original rlpyt the gradients that the
-        policy's loss has for Q-functions are thrown away.
+        Our losses have no parameters in common. Those of a user's class may have: the original rlpyt discards the gradients that the
+        policy's loss has for Q-functions.
         """
         if self.trains_by(*self.loss_methods):
             torch.autograd.backward(losses)
@@ -163,20 +165,20 @@ class QpgAlgorithm(OffPolicyAlgorithm):
             torch.autograd.backward(loss, inputs=parameters_of(optimizer), retain_graph=True)
 
     def after_backward(self) -> None:
-        """Change gradients before they are clipped and used, for example average those that data-parallel models do not know of."""
+        """Change gradients before they are clipped and used, for example average those that data-parallel models do not average."""
 
     # --- replay -------------------------------------------------------------------------------------------------------
 
-    def initialize_replay_buffer(self, examples: dict[str, Any], batch_spec: Any, async_: bool = False) -> Any:
-        """Extend the base class: take note whether the sampler's collector surely records what truncated episodes end with."""
+    def initialize_replay_buffer(self, examples: dict[str, Any], batch_spec: BatchSpec, async_: bool = False) -> Any:
+        """Extend the base class: remember whether the sampler's collector records the observations that end truncated episodes."""
         self._ends_recorded = bool(examples.get("ends_recorded", False))
         return super().initialize_replay_buffer(examples, batch_spec, async_)
 
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
         """Return the class of buffer that suits the observation of an example, and the settings.
 
-        If time limits are bootstrapped, its batches have `timeout_n` where the final observations for that may be missing, and where a
-        user's class, which trains in its own way, may not know of them.
+        If time limits are bootstrapped, its batches have `timeout_n` where final observations may be missing, or where a user's class
+        overrides training and may not know of them.
         """
         marks_timeouts = self.bootstrap_timelimit and getattr(example, "timeout", None) is not None
         trains_by_ours = self.trains_by("optimize_agent", "update", *self.loss_methods)
@@ -185,14 +187,14 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         return TIME_LIMIT_BUFFERS[is_frame_stack(example.observation), async_]
 
     def _timeout(self, env: Any) -> torch.Tensor:
-        """Where truncated episodes are taken to go on, [T,B]."""
+        """Return [T,B], True where an episode is truncated and should bootstrap."""
         timeout = getattr(env.env_info, "timeout", None) if env.timeout is None else env.timeout
         return torch.zeros_like(env.done) if timeout is None or not self.bootstrap_timelimit else timeout.bool() & env.done
 
     def valid_samples(self, samples: Any) -> torch.Tensor | None:
         """Return which replayed samples [n] can be learned from; None for all.
 
-        Not those within which an episode was truncated that should go on, but whose last observation is not known.
+        Samples are excluded if an episode was truncated within them whose final observation is not known.
         """
         timeout_n = getattr(samples, "timeout_n", None)
         if timeout_n is None or not self.bootstrap_timelimit:

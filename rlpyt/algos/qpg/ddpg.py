@@ -75,7 +75,7 @@ class DDPG(QpgAlgorithm):
         return (self.update_counter + 1) % self.policy_update_interval == 0
 
     def update(self, batch: Any) -> tuple[OptInfo, None]:
-        """Do a gradient step of Q and, every `policy_update_interval` updates, one of the policy after it."""
+        """Take a gradient step of Q and, every `policy_update_interval` updates, then one of the policy."""
         valid = self.valid_samples(batch)
         with self.joint_q():
             q_loss = self.q_loss(batch, valid)
@@ -109,6 +109,6 @@ class DDPG(QpgAlgorithm):
 
     @torch.no_grad()
     def q_target(self, samples: Any, target_q: torch.Tensor) -> torch.Tensor:
-        """What Q is trained towards, [n], from the target value [n] of `target_inputs`."""
+        """Return the target of Q [n] from the target value [n] of `target_inputs`."""
         y = samples.return_ + bootstrap_discount(samples, self.discount, self.n_step_return) * target_q
         return y.clamp(-self.q_target_clip, self.q_target_clip)

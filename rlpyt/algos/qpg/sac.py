@@ -17,23 +17,7 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FLAG, RATE, Kind, Number, checked, one_of
 from rlpyt.utils.tensor import mean_of_valid
 
-OptInfo = namedtuple(
-    "OptInfo",
-    [
-        "q1Loss",
-        "q2Loss",
-        "piLoss",
-        "q1GradNorm",
-        "q2GradNorm",
-        "piGradNorm",
-        "q1",
-        "q2",
-        "piMu",
-        "piLogStd",
-        "qMeanDiff",
-        "alpha",
-    ],
-)
+OptInfo = namedtuple("OptInfo", "q1Loss q2Loss piLoss q1GradNorm q2GradNorm piGradNorm q1 q2 piMu piLogStd qMeanDiff alpha")
 
 SamplesToBufferTl = SamplesToBuffer  # Samples with a field `timeout`.
 
@@ -44,7 +28,7 @@ class SoftActorCritic(QpgAlgorithm):
     """What both forms of SAC share.
 
     Subclasses declare:
-        clipped: how many optimizers, the first ones of `optimizer_names`, get clipped gradients.
+        clipped: number of networks. Their optimizers come first in `optimizer_names`, and their gradients are clipped.
 
     Its settings are those of `OffPolicyAlgorithm` and `QpgAlgorithm`, and:
 
@@ -82,7 +66,7 @@ class SoftActorCritic(QpgAlgorithm):
         super().__init__(**settings)
 
     def update(self, batch: Any) -> tuple[Any, None]:
-        """Do a step of all optimizers on the losses of `batch`."""
+        """Take a step of all optimizers on the losses of `batch`."""
         with self.joint_q():
             losses, values = self.loss(batch)
         optimizers = [getattr(self, name) for name, loss in zip(self.optimizer_names, losses) if loss is not None]
@@ -97,12 +81,21 @@ class SoftActorCritic(QpgAlgorithm):
         return chain(self.agent.q1_parameters(), self.agent.q2_parameters())
 
     def loss(self, samples: Any) -> tuple[tuple, tuple]:
-        """Return losses in the order of `optimizer_names` (None where there is no optimizer), and values to log."""
+        """Return losses in the order of `optimizer_names` (None for an optimizer that is not needed), and values to log."""
         raise NotImplementedError
 
     def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: tuple, values: tuple) -> None:
         """Append what is logged of an update, tensors, to the lists in `opt_info`."""
-        raise NotImplementedError
+        q1, q2, *_ = values
+        logged = [loss.detach() for loss in losses[: self.clipped]] + [*grad_norms] + [value[::LOGGED_STRIDE] for value in values]
+        for field, value in zip(opt_info, [*logged, (q1 - q2).abs().mean()]):
+            field.append(value)
+
+    def make_optimizers(self) -> None:
+        """Assign the optimizers of the networks."""
+        for name in self.optimizer_names[: self.clipped]:
+            parameters = getattr(self.agent, name.replace("_optimizer", "_parameters"))()
+            setattr(self, name, self.make_optimizer(parameters, self.learning_rate))
 
     def get_action_prior(self, action: torch.Tensor) -> torch.Tensor | float:
         """Log-density [n] of the prior over actions [n,A], standard normal or uniform (up to a constant)."""
@@ -112,13 +105,13 @@ class SoftActorCritic(QpgAlgorithm):
 
 
 class SAC(SoftActorCritic):
-    """Learns a policy that maximizes reward and entropy, with two Q-functions, and perhaps how much entropy counts.
+    """Learns a policy that maximizes reward and entropy, with two Q-functions, and optionally the weight α of entropy.
 
     Its settings are those of `SoftActorCritic`, and:
 
     Args:
-        fixed_alpha: α, how much entropy counts against reward; None to tune it.
-        target_entropy: of the policy, which α is tuned for; "auto" means minus the number of action components; None leaves α
+        fixed_alpha: α, the weight of entropy relative to reward; None to tune it.
+        target_entropy: entropy of the policy for which α is tuned; "auto" means minus the number of action components; None leaves α
             at 1, or at `fixed_alpha`.
 
     Attributes:
@@ -153,21 +146,19 @@ class SAC(SoftActorCritic):
         super().__init__(**settings)
 
     def make_optimizers(self) -> None:
-        """Assign the optimizers, and α: `alpha_optimizer` is None if it is not tuned."""
-        agent, learning_rate = self.agent, self.learning_rate
-        self.pi_optimizer = self.make_optimizer(agent.pi_parameters(), learning_rate)
-        self.q1_optimizer = self.make_optimizer(agent.q1_parameters(), learning_rate)
-        self.q2_optimizer = self.make_optimizer(agent.q2_parameters(), learning_rate)
+        """Assign the optimizers and α; `alpha_optimizer` is None if α is not tuned."""
+        super().make_optimizers()
+        agent = self.agent
         self.alpha_optimizer = None
         self._log_alpha = torch.full((), 1.0 if self.fixed_alpha is None else self.fixed_alpha, device=agent.device).log()
         if self.fixed_alpha is None and self.target_entropy is not None:
             auto = self.target_entropy == "auto"
             self._target_entropy = -float(np.prod(agent.env_spaces.action.shape)) if auto else float(self.target_entropy)
-            self.alpha_optimizer = self.make_optimizer([self._log_alpha.requires_grad_()], learning_rate)
+            self.alpha_optimizer = self.make_optimizer([self._log_alpha.requires_grad_()], self.learning_rate)
 
     @property
     def _alpha(self) -> torch.Tensor:
-        """α as it is now. Setting it changes an α that is not tuned."""
+        """The present α. Assigning it changes an α that is not tuned."""
         return self._log_alpha.detach().exp()
 
     @_alpha.setter
@@ -176,7 +167,7 @@ class SAC(SoftActorCritic):
             self._log_alpha = torch.as_tensor(alpha, device=self._log_alpha.device).log()
 
     def after_backward(self) -> None:
-        """Average the gradient of α over the processes that train together, as is done for the networks' elsewhere."""
+        """Average the gradient of α over the processes that train together. (Data-parallel models average theirs.)"""
         if self.alpha_optimizer is not None and self.world_size > 1:
             torch.distributed.all_reduce(self._log_alpha.grad)
             self._log_alpha.grad /= self.world_size
@@ -224,23 +215,21 @@ class SAC(SoftActorCritic):
         return (q1_loss, q2_loss, pi_loss, alpha_loss), tuple(value.detach() for value in values)
 
     def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
-        """Append what is logged of an update, tensors, to the lists in `opt_info`."""
-        q1, q2, *_ = values
-        logged = [loss.detach() for loss in losses[:3]] + [*grad_norms] + [value[::LOGGED_STRIDE] for value in values]
-        for field, value in zip(opt_info, [*logged, (q1 - q2).abs().mean(), self._alpha], strict=True):
-            field.append(value)
+        """Extend the base class by α."""
+        super().append_opt_info_(opt_info, losses, grad_norms, values)
+        opt_info.alpha.append(self._alpha)
 
     def optim_state_dict(self) -> dict[str, Any]:
         """Extend the base class by α."""
         return dict(super().optim_state_dict(), log_alpha=self._log_alpha.detach().clone())
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `optim_state_dict` returned, α included if it is tuned; a fixed one stays what the settings say.
+        """Restore what `optim_state_dict` returned, with α if it is tuned; a fixed α stays as the settings say.
 
         Raises:
             ValueError: the state does not fit these settings.
         """
-        if self.target_entropy is None:  # In the original α has an optimizer that never makes a step.
+        if self.target_entropy is None:  # The original has an optimizer of α that never takes a step.
             state_dict = {**state_dict, "alpha_optimizer": None}
         super().load_optim_state_dict(state_dict)
         if self.alpha_optimizer is not None:
@@ -249,7 +238,7 @@ class SAC(SoftActorCritic):
 
 
 def _joined(values: list) -> Any:
-    """Return what was appended to a list, once or several times, as one tensor; None if nothing was."""
+    """Return the tensors of a list as one; None if it is empty."""
     if len(values) < 2:
         return values[0] if values else None
     return torch.cat([torch.as_tensor(value).reshape(-1) for value in values])

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.qpg.base import LOGGED_STRIDE
 from rlpyt.algos.qpg.sac import SoftActorCritic
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
@@ -16,31 +15,13 @@ from rlpyt.utils.tensor import mean_of_valid
 
 __all__ = ["SAC_V", "OptInfo", "SamplesToBuffer"]
 
-OptInfo = namedtuple(
-    "OptInfo",
-    [
-        "q1Loss",
-        "q2Loss",
-        "vLoss",
-        "piLoss",
-        "q1GradNorm",
-        "q2GradNorm",
-        "vGradNorm",
-        "piGradNorm",
-        "q1",
-        "q2",
-        "v",
-        "piMu",
-        "piLogStd",
-        "qMeanDiff",
-    ],
-)
+OptInfo = namedtuple("OptInfo", "q1Loss q2Loss vLoss piLoss q1GradNorm q2GradNorm vGradNorm piGradNorm q1 q2 v piMu piLogStd qMeanDiff")
 
 
 class SAC_V(SoftActorCritic):
     """Learns a policy that maximizes reward and entropy, with two Q-functions, and a value function with a target network.
 
-    How much entropy counts follows from `reward_scale`.
+    `reward_scale` sets the weight of reward relative to entropy.
 
     Its settings are those of `SoftActorCritic`, and:
 
@@ -65,14 +46,6 @@ class SAC_V(SoftActorCritic):
     def __init__(self, *, policy_output_regularization: float = 0.001, n_step_return: int = 1, **settings: Any) -> None:
         save__init__args(locals())
         super().__init__(**settings)
-
-    def make_optimizers(self) -> None:
-        """Assign the optimizers."""
-        agent, learning_rate = self.agent, self.learning_rate
-        self.q1_optimizer = self.make_optimizer(agent.q1_parameters(), learning_rate)
-        self.q2_optimizer = self.make_optimizer(agent.q2_parameters(), learning_rate)
-        self.v_optimizer = self.make_optimizer(agent.v_parameters(), learning_rate)
-        self.pi_optimizer = self.make_optimizer(agent.pi_parameters(), learning_rate)
 
     def loss(self, samples: Any) -> tuple[tuple, tuple]:
         """Compute the losses of both Q-functions, of the value function, and of the policy.
@@ -111,11 +84,3 @@ class SAC_V(SoftActorCritic):
         pi_loss = mean_of_valid(self.policy_output_regularization * outputs - soft_value, valid)
         values = (q1, q2, v, dist_info.mean, dist_info.log_std)
         return (q1_loss, q2_loss, v_loss, pi_loss), tuple(value.detach() for value in values)
-
-    def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
-        """Append what is logged of an update, tensors, to the lists in `opt_info`."""
-        q1, q2 = values[:2]
-        logged = [loss.detach() for loss in losses] + [*grad_norms]
-        logged += [value[::LOGGED_STRIDE] for value in values] + [(q1 - q2).abs().mean()]
-        for field, value in zip(opt_info, logged, strict=True):
-            field.append(value)

@@ -19,8 +19,6 @@ class AtariCatDqnModel(AtariDqnModel):
     The other settings are those of `AtariDqnModel`.
 
     Args:
-        image_shape: (C,H,W).
-        output_size: number of actions.
         n_atoms: atoms of a distribution.
         fc_sizes: width(s) of the hidden layer(s) of the head.
     """
@@ -34,5 +32,5 @@ class AtariCatDqnModel(AtariDqnModel):
         super().__init__(image_shape, output_size, fc_sizes, n_atoms=n_atoms, **settings)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Probabilities [T,B,output_size,n_atoms], which sum to 1 over the atoms; leading dims may also be [B] or []."""
+        """Probabilities [T,B,output_size,n_atoms], which sum to 1 over the atoms."""
         return F.softmax(super().forward(observation, prev_action, prev_reward), dim=-1)

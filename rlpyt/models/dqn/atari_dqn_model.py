@@ -34,8 +34,6 @@ class AtariDqnModel(DqnImageModel):
     Settings of the convolutions are those of `DqnImageModel`.
 
     Args:
-        image_shape: (C,H,W).
-        output_size: number of actions.
         fc_sizes: width(s) of the hidden layer(s) of the head.
         dueling: use a dueling head.
         noisy: explore by noise on the weights of the head, see `NoisyLinear`.
@@ -64,7 +62,7 @@ class AtariDqnModel(DqnImageModel):
             make_noisy(self.head)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms]; leading dims may also be [B] or [].
+        """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms].
 
         observation: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. The other inputs are ignored.
         """

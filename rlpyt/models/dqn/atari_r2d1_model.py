@@ -22,8 +22,6 @@ class AtariR2d1Model(DqnImageModel):
     The LSTM also sees the previous action and reward. Settings of the convolutions are those of `DqnImageModel`.
 
     Args:
-        image_shape: (C,H,W).
-        output_size: number of actions.
         fc_size: width(s) of the fully connected layer(s) before the LSTM.
         lstm_size: width of the LSTM.
         head_size: width(s) of the hidden layer(s) of the head.
@@ -60,10 +58,7 @@ class AtariR2d1Model(DqnImageModel):
     ) -> tuple[torch.Tensor, RnnState]:
         """Q-values [T,B,output_size], and the state after the last step [N,B,H].
 
-        Leading dims may also be [B] or [], but states always have B (1 if there is none).
-
-        observation: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. prev_action: one-hot. init_rnn_state: before the
-        first step, [N,B,H]; None for zeros.
+        observation: [T,B,C,H,W], uint8 in [0,255] or float in [0,1].
         """
         x, (lead_dim, T, B) = self.image_batch(observation)
         features = self.fc(self.conv(x).flatten(1))

@@ -16,8 +16,6 @@ class MlpCatDqnModel(MlpDqnModel):
     The other settings are those of `MlpDqnModel`.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
-        output_size: number of actions.
         n_atoms: atoms of a distribution.
         hidden_sizes: hidden layer(s); default [128, 128].
     """
@@ -36,5 +34,5 @@ class MlpCatDqnModel(MlpDqnModel):
         super().__init__(observation_shape, output_size, hidden_sizes, n_atoms=n_atoms, **settings)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Probabilities [T,B,output_size,n_atoms], which sum to 1 over the atoms; leading dims may also be [B] or []."""
+        """Probabilities [T,B,output_size,n_atoms], which sum to 1 over the atoms."""
         return F.softmax(super().forward(observation, prev_action, prev_reward), dim=-1)

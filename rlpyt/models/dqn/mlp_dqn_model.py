@@ -16,11 +16,8 @@ class MlpDqnModel(Model):
     """Multilayer perceptron with one Q-value per action.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
-        output_size: number of actions.
         hidden_sizes: hidden layer(s); default [128, 128].
         dueling: split all but the first hidden layer into a dueling head's two streams.
-        n_observations: number of values of a discrete observation, which is encoded one-hot.
         noisy: explore by noise on all weights, see `NoisyLinear`.
         n_atoms: logits of this many atoms of a distribution per action, in place of a Q-value; None for Q-values.
     """
@@ -51,6 +48,6 @@ class MlpDqnModel(Model):
             make_noisy(self.head)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms]; leading dims may also be [B] or []."""
+        """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms]."""
         x, lead_dims = self.observation(observation)
         return restore_leading_dims(self.head(x), *lead_dims)

@@ -9,24 +9,22 @@ from rlpyt.models.dqn.heads import make_head
 from rlpyt.models.dqn.noisy import make_noisy
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["MlpR2d1Model", "RnnState"]
 
 
-class MlpR2d1Model(torch.nn.Module):
+class MlpR2d1Model(Model):
     """A multilayer perceptron, an LSTM, and a fully connected head with one Q-value per action.
 
     The LSTM also sees the previous action and reward.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
-        output_size: number of actions.
         hidden_sizes: of the perceptron; default [64].
         lstm_size: width of the LSTM.
         head_size: width(s) of the hidden layer(s) of the head.
         dueling: use a dueling head.
-        n_observations: number of values of a discrete observation, which is encoded one-hot.
         noisy: explore by noise on the weights of the head, see `NoisyLinear`.
     """
 
@@ -54,12 +52,7 @@ class MlpR2d1Model(torch.nn.Module):
     def forward(
         self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
     ) -> tuple[torch.Tensor, RnnState]:
-        """Q-values [T,B,output_size], and the state after the last step [N,B,H].
-
-        Leading dims may also be [B] or [], but states always have B (1 if there is none).
-
-        prev_action: one-hot. init_rnn_state: before the first step, [N,B,H]; None for zeros.
-        """
+        """Q-values [T,B,output_size], and the state after the last step [N,B,H]."""
         x, (lead_dim, T, B) = self.observation(observation)
         features, next_rnn_state = self.lstm(self.mlp(x), prev_action, prev_reward, init_rnn_state, T, B)
         return restore_leading_dims(self.head(features), lead_dim, T, B), next_rnn_state

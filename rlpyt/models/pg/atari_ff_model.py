@@ -23,8 +23,6 @@ class AtariFfModel(ImageModel):
     those of `ImageModel`.
 
     Args:
-        image_shape: (C,H,W).
-        output_size: number of actions.
         fc_sizes: width(s) of the fully connected layer(s).
         orthogonal_init: initialize layers by `orthogonal_` instead of torch's way.
     """
@@ -51,7 +49,7 @@ class AtariFfModel(ImageModel):
                 orthogonal_(module, gain)
 
     def forward(self, image: torch.Tensor, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Action probabilities [T,B,output_size] and value [T,B]; leading dims may also be [B] or [].
+        """Action probabilities [T,B,output_size] and value [T,B].
 
         image: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. The other inputs are ignored.
         """

@@ -24,8 +24,6 @@ class AtariLstmModel(ImageModel):
     By default the convolutions are those of `AtariFfModel`. Their settings are those of `ImageModel`.
 
     Args:
-        image_shape: (C,H,W).
-        output_size: number of actions.
         fc_sizes: width(s) of the fully connected layer(s).
         lstm_size: width of the LSTM.
     """
@@ -47,10 +45,7 @@ class AtariLstmModel(ImageModel):
     ) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
         """Action probabilities [T,B,output_size], value [T,B], and the state after the last step [N,B,H].
 
-        Leading dims may also be [B] or [], but states always have B (1 if there is none).
-
-        image: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. prev_action: one-hot. init_rnn_state: before the
-        first step, [N,B,H]; None for zeros.
+        image: [T,B,C,H,W], uint8 in [0,255] or float in [0,1].
         """
         x, (lead_dim, T, B) = self.image_batch(image)
         features = self.conv(x)

@@ -16,6 +16,7 @@ from rlpyt.distributions.gaussian import DistInfoStd
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
 
 
@@ -58,11 +59,10 @@ def _dist_info(distribution: Distribution, outputs: Iterator[torch.Tensor], log_
     return DistInfoStd(next(outputs), next(log_stds))
 
 
-class MlpCompositeFfModel(torch.nn.Module):
+class MlpCompositeFfModel(Model):
     """One multilayer perceptron for the distribution over actions, another for the state value.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
         distribution: over actions.
         hidden_sizes: of both perceptrons; default [64, 64].
         nonlinearity: class of the activation module.
@@ -87,20 +87,19 @@ class MlpCompositeFfModel(torch.nn.Module):
         self.value = MlpModel(self.observation.size, hidden_sizes, 1, nonlinearity)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple:
-        """The fields of dist_info [T,B,...], and value [T,B]; leading dims may also be [B] or []."""
+        """The fields of dist_info [T,B,...], and value [T,B]."""
         x, lead_dims = self.observation(observation)
         dist_info = self.pi(self.mlp(x))
         value = self.value(x).squeeze(-1)
         return restore_leading_dims((*dist_info, value), *lead_dims)
 
 
-class MlpCompositeLstmModel(torch.nn.Module):
+class MlpCompositeLstmModel(Model):
     """A multilayer perceptron and an LSTM, with outputs for the distribution over actions and the state value.
 
     The LSTM also sees the previous action and reward.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
         distribution: over actions.
         hidden_sizes: of the perceptron; default [64].
         lstm_size: width of the LSTM.
@@ -130,9 +129,7 @@ class MlpCompositeLstmModel(torch.nn.Module):
     ) -> tuple[Any, ...]:
         """The fields of dist_info [T,B,...], value [T,B], and the state after the last step, an RnnState of [N,B,H].
 
-        Leading dims may also be [B] or [], but states always have B (1 if there is none).
-
-        prev_action: vectors, one-hot where it is discrete. init_rnn_state: before the first step, [N,B,H]; None for zeros.
+        The previous action is a vector, one-hot where it is discrete.
         """
         x, (lead_dim, T, B) = self.observation(observation)
         features, next_rnn_state = self.lstm(self.mlp(x), prev_action, prev_reward, init_rnn_state, T, B)

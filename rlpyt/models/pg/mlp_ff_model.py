@@ -8,19 +8,17 @@ import torch.nn.functional as F
 
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
+from rlpyt.models.utils import Model
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
 
-class MlpFfModel(torch.nn.Module):
+class MlpFfModel(Model):
     """One multilayer perceptron for action probabilities, another for the state value.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
-        output_size: number of actions.
         hidden_sizes: of both perceptrons; default [64, 64].
         nonlinearity: class of the activation module.
-        n_observations: number of values of a discrete observation, which is encoded one-hot.
     """
 
     uses_prev_action = False
@@ -40,7 +38,7 @@ class MlpFfModel(torch.nn.Module):
         self.value = MlpModel(self.observation.size, hidden_sizes, 1, nonlinearity)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Action probabilities [T,B,output_size] and value [T,B]; leading dims may also be [B] or []."""
+        """Action probabilities [T,B,output_size] and value [T,B]."""
         x, lead_dims = self.observation(observation)
         pi = F.softmax(self.pi(x), dim=-1)
         value = self.value(x).squeeze(-1)

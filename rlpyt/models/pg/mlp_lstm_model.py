@@ -9,23 +9,21 @@ import torch.nn.functional as F
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel, ObservationVector
+from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["MlpLstmModel", "RnnState"]
 
 
-class MlpLstmModel(torch.nn.Module):
+class MlpLstmModel(Model):
     """A multilayer perceptron and an LSTM, with outputs for action probabilities and state value.
 
     The LSTM also sees the previous action and reward.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
-        output_size: number of actions.
         hidden_sizes: of the perceptron; default [64].
         lstm_size: width of the LSTM.
         nonlinearity: class of the perceptron's activation module.
-        n_observations: number of values of a discrete observation, which is encoded one-hot.
     """
 
     def __init__(
@@ -48,12 +46,7 @@ class MlpLstmModel(torch.nn.Module):
     def forward(
         self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
     ) -> tuple[torch.Tensor, torch.Tensor, RnnState]:
-        """Action probabilities [T,B,output_size], value [T,B], and the state after the last step [N,B,H].
-
-        Leading dims may also be [B] or [], but states always have B (1 if there is none).
-
-        prev_action: one-hot. init_rnn_state: before the first step, [N,B,H]; None for zeros.
-        """
+        """Action probabilities [T,B,output_size], value [T,B], and the state after the last step [N,B,H]."""
         x, (lead_dim, T, B) = self.observation(observation)
         features, next_rnn_state = self.lstm(self.mlp(x), prev_action, prev_reward, init_rnn_state, T, B)
         pi = F.softmax(self.pi(features), dim=-1)

@@ -16,7 +16,6 @@ class NormalizingModel(Model):
     """Base of models that take observations as vectors, normalized by the statistics of all given to `update_obs_rms`.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
         normalize_observation: subtract the running mean of observations, divide by their standard deviation.
         norm_obs_clip: limit of normalized observations.
         norm_obs_var_clip: least variance to normalize by.
@@ -57,7 +56,6 @@ class MujocoFfModel(NormalizingModel):
     The log_std does not depend on the observation. The other settings are those of `NormalizingModel`.
 
     Args:
-        action_size: number of action components.
         hidden_sizes: of both perceptrons; default [64, 64].
         hidden_nonlinearity: class of the activation module.
         mu_nonlinearity: the same for the mean's output; Tanh suits actions in [-1,1]. None leaves the output as it is.
@@ -85,7 +83,7 @@ class MujocoFfModel(NormalizingModel):
         self.log_std = torch.nn.Parameter(torch.full((action_size,), float(init_log_std)))
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """mu [T,B,action_size], log_std [T,B,action_size] and value [T,B]; leading dims may also be [B] or []."""
+        """mu [T,B,action_size], log_std [T,B,action_size] and value [T,B]."""
         x, lead_dims = self.observation_vector(observation)
         mu = self.mu(x)
         log_std = self.log_std.repeat(len(mu), 1)  # a copy, which outlives the parameter's next update

@@ -22,7 +22,6 @@ class MujocoLstmModel(NormalizingModel):
     settings are those of `NormalizingModel`.
 
     Args:
-        action_size: number of action components.
         hidden_sizes: of the perceptron; default [256, 256].
         lstm_size: width of the LSTM.
         nonlinearity: class of the perceptron's activation module.
@@ -48,12 +47,7 @@ class MujocoLstmModel(NormalizingModel):
     def forward(
         self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, RnnState]:
-        """mu and log_std [T,B,action_size], value [T,B], and the state after the last step [N,B,H].
-
-        Leading dims may also be [B] or [], but states always have B (1 if there is none).
-
-        init_rnn_state: before the first step, [N,B,H]; None for zeros.
-        """
+        """mu and log_std [T,B,action_size], value [T,B], and the state after the last step [N,B,H]."""
         x, (lead_dim, T, B) = self.observation_vector(observation)
         features, next_rnn_state = self.lstm(self.mlp(x), prev_action, prev_reward, init_rnn_state, T, B)
         mu, log_std, value = self.head(features).split([self.action_size, self.action_size, 1], dim=-1)

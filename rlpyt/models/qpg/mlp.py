@@ -10,16 +10,16 @@ import torch
 from rlpyt.models.linear import Linear, OutputLinear
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.qpg.perceptron import Layers, perceptrons
+from rlpyt.models.utils import Model
 from rlpyt.utils.tensor import restore_leading_dims
 
 
-class QpgMlp(torch.nn.Module):
-    """What all of them are: an observation of any shape, flattened, and perhaps an action -> numbers.
+class QpgMlp(Model):
+    """A perceptron from an observation of any shape, flattened, and perhaps an action, to numbers.
 
     Args:
-        observation_shape: shape of one observation, which is flattened (see `ObservationVector`).
         hidden_sizes: widths of the hidden layers, with ReLU after each.
-        output_size: how many numbers.
+        output_size: number of outputs.
         action_size: components of the action if it is an input, else 0.
     """
 
@@ -34,7 +34,7 @@ class QpgMlp(torch.nn.Module):
         self.mlp = MlpModel(self.observation.size + action_size, hidden_sizes, output_size)
 
     def layers(self) -> Layers | None:
-        """(weight, bias) of each layer of `mlp` if it is still what is made here, linear layers with ReLU between them; else None."""
+        """Return (weight, bias) of each layer of `mlp` if it still consists of linear layers with ReLU between them, otherwise None."""
         return _layers(self.mlp)
 
     def input(self, observation: Any, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:
@@ -45,7 +45,7 @@ class QpgMlp(torch.nn.Module):
         return x, lead_dims
 
     def output(self, observation: Any, action: torch.Tensor | None = None) -> tuple[torch.Tensor, tuple[int, int, int]]:
-        """The same -> [T*B,output_size], (lead_dim, T, B)."""
+        """The same inputs -> [T*B,output_size], (lead_dim, T, B)."""
         x, lead_dims = self.input(observation, action)
         layers = self.layers()
         return self.mlp(x) if layers is None else perceptrons(x, [layers])[0], lead_dims
@@ -55,9 +55,7 @@ class MuMlpModel(QpgMlp):
     """A deterministic policy: ``output_max * tanh`` of a perceptron.
 
     Args:
-        observation_shape, hidden_sizes: as in all models here.
-        action_size: number of action components.
-        output_max: their largest absolute value.
+        output_max: largest absolute value of an action's components.
     """
 
     def __init__(
@@ -67,41 +65,31 @@ class MuMlpModel(QpgMlp):
         self._output_max = output_max
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Action [T,B,action_size]; leading dims may also be [B] or []."""
+        """Action [T,B,action_size]."""
         x, lead_dims = self.output(observation)
         return restore_leading_dims(self._output_max * torch.tanh(x), *lead_dims)
 
 
 class PiMlpModel(QpgMlp):
-    """A Gaussian policy: one perceptron for mean and log of the standard deviation.
-
-    Args:
-        observation_shape, hidden_sizes: as in all models here.
-        action_size: number of action components.
-    """
+    """A Gaussian policy: one perceptron for mean and log of the standard deviation."""
 
     def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int) -> None:
         super().__init__(observation_shape, hidden_sizes, 2 * action_size)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """mean and log_std, both [T,B,action_size]; leading dims may also be [B] or []."""
+        """mean and log_std, both [T,B,action_size]."""
         x, lead_dims = self.output(observation)
         return restore_leading_dims(x.chunk(2, dim=-1), *lead_dims)
 
 
 class QofMuMlpModel(QpgMlp):
-    """The value of an action.
-
-    Args:
-        observation_shape, hidden_sizes: as in all models here.
-        action_size: number of action components.
-    """
+    """The value of an action."""
 
     def __init__(self, observation_shape: Sequence, hidden_sizes: Sequence[int] | int | None, action_size: int) -> None:
         super().__init__(observation_shape, hidden_sizes, 1, action_size)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any, action: torch.Tensor) -> torch.Tensor:
-        """Q [T,B]; leading dims may also be [B] or []."""
+        """Q [T,B]."""
         q, lead_dims = self.output(observation, action)
         return restore_leading_dims(q.squeeze(-1), *lead_dims)
 
@@ -110,7 +98,6 @@ class VMlpModel(QpgMlp):
     """The value of a state.
 
     Args:
-        observation_shape, hidden_sizes: as in all models here.
         action_size: not used.
     """
 
@@ -118,13 +105,13 @@ class VMlpModel(QpgMlp):
         super().__init__(observation_shape, hidden_sizes, 1)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """V [T,B]; leading dims may also be [B] or []."""
+        """V [T,B]."""
         v, lead_dims = self.output(observation)
         return restore_leading_dims(v.squeeze(-1), *lead_dims)
 
 
 def q_values(models: Sequence[torch.nn.Module], observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, ...]:
-    """Q of several models for the same input: in one pass where they are what is defined here (and not compiled), else in turn."""
+    """Return Q of several models for the same input: in one pass if all are `QofMuMlpModel` and not compiled, otherwise in turn."""
     nets = [model.layers() if _is_plain(model, QofMuMlpModel) else None for model in models]
     if len(models) == 1 or None in nets or len({len(net) for net in nets}) > 1:
         return tuple(model(observation, prev_action, prev_reward, action) for model in models)
@@ -133,7 +120,7 @@ def q_values(models: Sequence[torch.nn.Module], observation, prev_action, prev_r
 
 
 def _layers(mlp: torch.nn.Module) -> Layers | None:
-    """(weight, bias) of each layer of a plain perceptron, whose computation may be left to `perceptrons`; None for any other module."""
+    """Return (weight, bias) of each layer of a plain perceptron, which `perceptrons` can compute; None for any other module."""
     if not _is_plain(mlp, MlpModel) or not _is_plain(mlp.model, torch.nn.Sequential) or torch._C._are_functorch_transforms_active():
         return None
     modules = list(mlp.model._modules.values())
@@ -145,7 +132,7 @@ def _layers(mlp: torch.nn.Module) -> Layers | None:
 
 
 def _is_plain(module: torch.nn.Module, Cls: type[torch.nn.Module]) -> bool:
-    """Whether calling a module does what `Cls` says and nothing else: no subclass (as parametrized ones are), no hooks, not compiled."""
+    """Return whether a module does exactly what `Cls` does: it is no subclass (as parametrized ones are), has no hooks, is not compiled."""
     own = module.__dict__
     return type(module) is Cls and not (
         own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]

@@ -1,7 +1,7 @@
-"""Multilayer perceptrons of linear layers and ReLU, forwards and backwards in as few operations as there can be.
+"""Multilayer perceptrons of linear layers and ReLU, forwards and backwards in as few operations as possible.
 
-Small networks spend much of their time between operations: in modules, in nodes of the graph, in kernels that only look at what they
-have just written. Here all layers, of one perceptron or of several that get the same input, are a single node of the graph.
+Small networks spend much of their time between operations: in modules, in nodes of the graph, in kernels that reread what they have just
+written. Here all layers, of one perceptron or of several with the same input, are a single node of the graph.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (weight [out,in], bias [
 
 
 def perceptrons(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor, ...]:
-    """Outputs [B,out], one per net, for an input [B,in]: linear layers with ReLU between them.
+    """Return outputs [B,out], one per net, for an input [B,in]: linear layers with ReLU between them.
 
-    Nets have the same shapes. On a GPU those whose parameters lie next to each other in memory (`stack_parameters`) are computed together.
+    Nets have the same shapes. On a GPU, nets whose parameters are adjacent in memory (`stack_parameters`) are computed together.
     """
     if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
         return _by_autograd(x, nets)
@@ -67,7 +67,7 @@ class _Perceptrons(torch.autograd.Function):
 
 
 def _forward(x: torch.Tensor, layers: Layers) -> list[torch.Tensor]:
-    """Outputs of all layers."""
+    """Return the outputs of all layers."""
     outputs = []
     for weight, bias in layers[:-1]:
         x = _linear(x, weight, bias, relu=True)
@@ -77,7 +77,7 @@ def _forward(x: torch.Tensor, layers: Layers) -> list[torch.Tensor]:
 
 
 def _backward(g, inputs, layers, need_x, need_params):
-    """Gradients of the first input (if needed), and of weights and biases in the order of the layers, from `g` of the output."""
+    """Return gradients of the first input (if needed), and of weights and biases in the order of the layers, from `g` of the output."""
     grads = []
     for i in reversed(range(len(layers))):
         weight, x = layers[i][0], inputs[i]
@@ -115,14 +115,14 @@ def _by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
 
 @torch.no_grad()
 def stack_parameters(modules: Sequence[torch.nn.Module]) -> None:
-    """Move the parameters of equal modules so that the corresponding ones are next to each other in memory."""
+    """Move the parameters of equal modules so that corresponding ones are adjacent in memory."""
     for parameters in zip(*(module.parameters() for module in modules)):
         for parameter, data in zip(parameters, torch.stack([p.data for p in parameters])):
             parameter.data = data
 
 
 def _groups(params: Sequence[torch.Tensor], n_nets: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
-    """Layers of each net; or on a GPU, where launching kernels is what takes time, of all nets in one, with weights [n,out,in]."""
+    """Return the layers of each net; or on a GPU, where launching kernels takes most time, of all nets in one, with weights [n,out,in]."""
     n = len(params) // n_nets
     nets = [params[i * n : (i + 1) * n] for i in range(n_nets)]
     if n_nets > 1 and _batched_products_are_faster(params[0]) and all(map(_are_stacked, zip(*nets))):
@@ -131,7 +131,7 @@ def _groups(params: Sequence[torch.Tensor], n_nets: int) -> list[list[tuple[torc
 
 
 def _batched_products_are_faster(tensor: torch.Tensor) -> bool:
-    """On CPUs they are not, and oneDNN, which is faster than both, has no function for them."""
+    """Return True on a GPU. On CPUs they are slower, and oneDNN, which is faster than both, has no function for them."""
     return tensor.is_cuda
 
 
@@ -149,7 +149,7 @@ def _outputs(output: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _joined(grads: Sequence[torch.Tensor | None], like: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
-    """Gradients of a group's outputs as one; None if there are none."""
+    """Return the gradients of a group's outputs as one tensor; None if all are None."""
     if all(g is None for g in grads):
         return None
     if weight.dim() == 2:
@@ -159,7 +159,7 @@ def _joined(grads: Sequence[torch.Tensor | None], like: torch.Tensor, weight: to
 
 
 def _of_nets(grads: Sequence[torch.Tensor | None], n_nets: int) -> list[torch.Tensor | None]:
-    """Gradients of a group's parameters, net after net."""
+    """Return the gradients of a group's parameters, net after net."""
     if n_nets == 1 or grads[0] is None:
         return list(grads) * n_nets
     return [g[i] for i in range(n_nets) for g in grads]
@@ -168,8 +168,8 @@ def _of_nets(grads: Sequence[torch.Tensor | None], n_nets: int) -> list[torch.Te
 # --- The same with a graph of all operations --------------------------------------------------------------------------
 
 
-def _by_autograd(x, nets):
-    """As `perceptrons`; under autocast, too, the last layers compute in the dtype of their parameters (see `OutputLinear`)."""
+def _by_autograd(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor, ...]:
+    """Do what `perceptrons` does. Under autocast, last layers compute in the dtype of their parameters (see `OutputLinear`)."""
     outputs = []
     for layers in nets:
         y = x

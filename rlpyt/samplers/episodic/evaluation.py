@@ -14,9 +14,9 @@ from rlpyt.envs.adapters import as_environment
 from rlpyt.envs.environment import Environment
 from rlpyt.envs.specs import StepType, checked_action, checked_reset, checked_step
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.trees import from_structure, stack
 from rlpyt.samplers.episodic.workers import as_policy, check_has
 from rlpyt.utils.settings import COUNT, Number, checked, has
+from rlpyt.utils.structures import from_structure, stack
 
 ENVIRONMENT = has("an environment", "reset", "step")
 

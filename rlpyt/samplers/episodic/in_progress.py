@@ -9,8 +9,8 @@ import numpy as np
 from rlpyt.envs.adapters import as_environment
 from rlpyt.envs.specs import checked_reset, checked_step
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.trees import as_dictionaries, map_structure
 from rlpyt.samplers.episodic.recorder import Chunk, Episode, Episodes, Segment, Table, _allocate
+from rlpyt.utils.structures import as_dictionaries, map_structure
 
 
 class InProgressEpisode:

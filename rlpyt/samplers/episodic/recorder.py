@@ -23,8 +23,8 @@ import numpy as np
 from rlpyt.envs.base import as_number
 from rlpyt.envs.specs import StepType
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.trees import as_array, as_dictionaries, map_structure, stack
 from rlpyt.models.utils import keep_large_blocks
+from rlpyt.utils.structures import as_array, as_dictionaries, map_structure, stack
 
 CHUNK_BYTES = 16 * 1024**2  # Of observations in a chunk, about: more, and an episode that is over keeps more memory busy.
 MAX_CHUNK_T = 256  # Rows of a chunk at the most.

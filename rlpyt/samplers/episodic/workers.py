@@ -24,7 +24,6 @@ from rlpyt.envs.env_update import EnvUpdate, apply_env_update
 from rlpyt.envs.specs import checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.episodes.trees import as_dictionaries, map_structure
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.episodic.drivers import RandomState, make_driver
 from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder
@@ -33,6 +32,7 @@ from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.seed import seed_env
 from rlpyt.utils.settings import COUNT, SEED, STEPS, Number, checked
+from rlpyt.utils.structures import as_dictionaries, map_structure
 
 DEFAULT_N_ENVS = 8
 

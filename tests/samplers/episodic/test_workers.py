@@ -27,7 +27,6 @@ from rlpyt.envs.gym_env import GymEnv
 from rlpyt.envs.multitask import MultiEnvWrapper, TaskOnehotWrapper
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.envs.specs import StepType
-from rlpyt.episodes.trees import leaves
 from rlpyt.samplers.episodic import (
     DefaultWorker,
     FragmentWorker,
@@ -44,6 +43,7 @@ from rlpyt.samplers.episodic.evaluation import rollout
 from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import from_plain, to_plain
 from rlpyt.utils.seed import set_seed
+from rlpyt.utils.structures import leaves
 
 FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in StepType)
 every_worker = pytest.mark.parametrize("worker_class", [DefaultWorker, VecWorker])

@@ -1,23 +1,98 @@
-"""Nested dictionaries of arrays (numpy's or torch's): the form of what episodes hold. A single array is the simplest one."""
+"""Arrays (of numpy or torch) in nested tuples and dictionaries. A single array is the simplest structure.
+
+Tuples may be plain, namedtuples, namedarraytuples, or instances of the schema types. Batches and replay buffers hold these, and some of
+their fields are None. Episodes hold *trees*: nested dictionaries alone, in which a tuple is a leaf.
+"""
 
 from __future__ import annotations
 
+import keyword
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from rlpyt.spaces.gym_wrapper import field_names
-from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.collections import RESERVED_NAMES, namedarraytuple
 
 Tree = Any  # dict[str, Tree] | np.ndarray | torch.Tensor
 
 
 def is_tensor(x: Any) -> bool:
     """Return whether `x` is a torch tensor, without importing torch."""
-    torch = sys.modules.get("torch")
+    torch = sys.modules.get("torch")  # Without it, nothing is a tensor.
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Structures
+# ---------------------------------------------------------------------------------------------------------------------
+def map_structure(func: Callable, structure: Any, *others: Any) -> Any:
+    """Return the structure of ``func(leaf, *leaves of the others at the same place)``; None stays None."""
+    if isinstance(structure, tuple):
+        parts = [map_structure(func, *both) for both in zip(tuple(structure), *map(tuple, others))]
+        return structure._make(parts) if hasattr(structure, "_make") else tuple(parts)
+    if isinstance(structure, dict):
+        return {key: map_structure(func, part, *(other[key] for other in others)) for key, part in structure.items()}
+    return None if structure is None else func(structure, *others)
+
+
+def leaves_of(structure: Any) -> list:
+    """Return the leaves of nested tuples but None as a flat list, depth first."""
+    found: list = []
+    _append_leaves(structure, found)
+    return found
+
+
+def _append_leaves(structure: Any, found: list) -> None:
+    if isinstance(structure, tuple):
+        for part in tuple(structure):
+            _append_leaves(part, found)
+    elif structure is not None:
+        found.append(structure)
+
+
+def named_leaves(structure: Any, name: str) -> list[tuple[str, Any]]:
+    """Return the leaves of nested tuples but None with their paths, such as "name.field" or "name.0", depth first."""
+    if isinstance(structure, tuple):
+        parts = zip(getattr(structure, "_fields", range(len(structure))), tuple(structure))
+        return [leaf for field, part in parts for leaf in named_leaves(part, f"{name}.{field}")]
+    return [] if structure is None else [(name, structure)]
+
+
+def field_names(keys: Iterable[Any], taken: Iterable[str] = ()) -> list[str]:
+    """Return for every key a name that is valid and unique as the field of a namedtuple, and the key itself wherever possible.
+
+    Characters that identifiers may not have become underscores; leading underscores go; ``key_`` is put before a digit, and an
+    underscore after a reserved word; of keys that would become the same, later ones get a number.
+    """
+    keys = [str(key) for key in keys]
+    reserved = {*taken, *RESERVED_NAMES, "index", "count"}
+    used = set(reserved)
+    kept = {key for key in keys if key not in used and _is_field_name(key)}
+    names = []
+    for key in keys:
+        name = key
+        if key not in kept:
+            name = re.sub(r"\W", "_", key).lstrip("_") or "key"
+            name = f"key_{name}" if name[0].isdigit() else name
+            name = f"{name}_" if keyword.iskeyword(name) or name in reserved else name
+            base, number = name, 2
+            while name in used or name in kept:
+                name, number = f"{base}_{number}", number + 1
+        used.add(name)
+        names.append(name)
+    return names
+
+
+def _is_field_name(key: str) -> bool:
+    return key.isidentifier() and not key.startswith("_") and not keyword.iskeyword(key)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Trees
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def tree_map(func: Callable, tree: Tree, *others: Tree) -> Tree:
@@ -133,16 +208,6 @@ def from_structure(buffer_: Any) -> Tree:
     parts = tuple(buffer_)
     names = getattr(buffer_, "_fields", None) or [f"item_{i}" for i in range(len(parts))]
     return {name: from_structure(part) for name, part in zip(names, parts) if part is not None}
-
-
-def map_structure(func: Callable, tree: Any, *others: Any) -> Any:
-    """Return the structure of ``func(leaf, ...)`` over the leaves of nested dictionaries and (named) tuples; None stays None."""
-    if isinstance(tree, dict):
-        return {key: map_structure(func, part, *(other[key] for other in others)) for key, part in tree.items()}
-    if isinstance(tree, tuple):
-        parts = [map_structure(func, *both) for both in zip(tuple(tree), *map(tuple, others))]
-        return tree._make(parts) if hasattr(tree, "_make") else tuple(parts)
-    return None if tree is None else func(tree, *others)
 
 
 def as_dictionaries(tree: Any) -> Tree:

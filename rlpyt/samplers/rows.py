@@ -1,0 +1,182 @@
+"""The rows of a batch, as the training loop writes them, and checks of what it has written."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlpyt.envs.base import as_flag, as_number
+from rlpyt.spaces.gym_wrapper import fits_losslessly
+from rlpyt.types import Samples
+from rlpyt.utils.buffer import buffer_func, element, first_not_finite, float_leaves
+
+FLAGS = frozenset([bool, np.bool_])
+
+# numpy dtypes that a memoryview can hold. It takes numbers only, where an array would take "1.0", None as NaN, and cut off decimals; and
+# it is faster.
+_CELL_TYPES = frozenset("?bBhHiIlLqQfd")
+
+
+def env_rows(buffer_: Any, B: int) -> list:
+    """Return the `B` rows of a structure ``[B,...]`` as writable structures of views, also where a row is a single number."""
+    return [buffer_func(buffer_, lambda x, b=b: x[b, ...]) for b in range(B)]
+
+
+def checked(reward: Any, done: Any) -> tuple[Any, Any]:
+    """Return reward and done as a number and a flag, also from arrays with one element; TypeError for anything else."""
+    is_number, is_flag = isinstance(reward, (float, int, np.floating, np.integer)), type(done) in FLAGS
+    return reward if is_number else as_number(reward), done if is_flag else as_flag(done)
+
+
+def _cells(array: Any) -> Any:
+    """Return a memoryview of an array ``[B]``, which writes single numbers fast; structures and other arrays as they are."""
+    is_plain = isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.isnative and array.dtype.char in _CELL_TYPES
+    return memoryview(array) if is_plain else array
+
+
+def fit(b: int, value: Any, column: Any, name: str) -> None:
+    """Write a `value` that a plain assignment has refused into a column of env_info, such as an array with one element for a number.
+
+    Raises:
+        ValueError: it does not fit; names the field.
+    """
+    if isinstance(column, _Unused):
+        column[b] = value
+    elif isinstance(column, tuple):
+        fields = getattr(value, "_fields", None)
+        if fields != column._fields:
+            got = type(value).__name__ if fields is None else f"fields {list(fields)}"
+            raise ValueError(f"{name}: expected the fields {list(column._fields)} at every step, got {got}.")
+        for field, part, part_column in zip(fields, tuple(value), tuple(column)):
+            fit(b, part, part_column, f"{name}.{field}")
+    elif column is not None:
+        try:
+            array = np.asarray(value)
+        except ValueError:  # Lists of different lengths.
+            array = np.asarray(None)
+        dtype, shape = column.dtype, column.shape[1:]
+        if not (array.shape == shape or array.size == 1 and shape == ()) or not fits_losslessly(array, dtype):
+            raise ValueError(f"{name}: expected dtype {dtype} and shape {shape}, as at the first step, got {value!r}.")
+        column[b] = array.reshape(shape)
+
+
+class _Unused:
+    """Stands for the memory of an env_info field that is None: takes None, and nothing else."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __setitem__(self, b: int, value: Any) -> None:
+        if value is not None:
+            raise ValueError(f"env_info.{self.name}: expected None at every step, as at the first one, got {value!r}.")
+
+
+class Row:
+    """Where the training loop writes the outcomes of step `t`: views into the batch, made once.
+
+    Attributes:
+        next_observation: structure ``[B,...]``, row ``t + 1`` of the observations.
+        observations: the same as one writable structure per environment.
+        reward, done, timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
+        reward_cells, done_cells: the first two as memory for single numbers.
+        columns: the fields of env_info, structures ``[B,...]``.
+        column_cells: the same as memory for single numbers.
+        env_timeout: the field of that name, or None.
+    """
+
+    def __init__(self, batch: Samples, t: int, B: int) -> None:
+        self.next_observation = batch.env.next_observation[t]
+        self.observations = env_rows(self.next_observation, B)
+        self.reward, self.done, self.timeout = batch.env.reward[t], batch.env.done[t], batch.env.timeout[t]
+        self.reward_cells, self.done_cells = _cells(self.reward), _cells(self.done)
+        env_info = None if batch.env.env_info is None else batch.env.env_info[t]
+        columns = () if env_info is None else tuple(env_info)
+        self.columns = tuple(_Unused(env_info._fields[i]) if column is None else column for i, column in enumerate(columns))
+        self.column_cells = tuple(map(_cells, self.columns))
+        self.env_timeout = getattr(env_info, "timeout", None)
+        self.traj_done = getattr(env_info, "traj_done", self.done)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checks
+# ---------------------------------------------------------------------------------------------------------------------
+class Fault(NamedTuple):
+    """A value in a full batch that cannot be.
+
+    Attributes:
+        text: says what is wrong with it.
+        b: its column.
+        t: its row; None where only the batch is known.
+        when: where in the row, or the batch, whose name takes the place of the braces.
+    """
+
+    text: str
+    b: int
+    t: int | None
+    when: str = "{}"
+
+
+def check_env_info(env_info: Any, fields: tuple[str, ...]) -> None:
+    """Raise ValueError, or TypeError, if env_info has other fields than these, for which there is memory, or flags that are none."""
+    got = getattr(env_info, "_fields", None)
+    if got != fields:
+        got = type(env_info).__name__ if got is None else f"fields {list(got)}"
+        raise ValueError(f"env_info: expected the fields {list(fields)} at every step, got {got}.")
+    for name in {"timeout", "traj_done"}.intersection(got):
+        as_flag(getattr(env_info, name), f"env_info.{name}")
+
+
+def reward_fault(batch: Samples) -> Fault | None:
+    """Find a reward that is not a finite number."""
+    where = first_not_finite(batch.env.reward)
+    if where is None:
+        return None
+    return Fault(f"reward: expected a finite number, got {batch.env.reward[where]}.", b=where[1], t=where[0])
+
+
+def timeout_fault(batch: Samples) -> Fault | None:
+    """Find a step of which env_info says that time ran out, although the episode did not end."""
+    timeout = getattr(batch.env.env_info, "timeout", None)
+    if timeout is None or not (wrong := timeout > batch.env.done).any():
+        return None
+    t, b = np.argwhere(wrong)[0]
+    return Fault("env_info.timeout: expected False where done is False, got True: a timeout ends the episode.", b, t)
+
+
+class FloatLeaves:
+    """The observations of a batch that are floating point numbers, looked up once.
+
+    Args:
+        batch: the batch, as numpy arrays.
+    """
+
+    def __init__(self, batch: Samples) -> None:
+        self._done = batch.env.done
+        self._first, self._next, *self._slots = (
+            float_leaves(x, "observation")
+            for x in (batch.env.observation[:1], batch.env.next_observation, batch.final_observation, batch.terminal_observation)
+        )
+
+    def fault(self, *n_slots: int) -> Fault | None:
+        """Find an observation that is NaN or infinite.
+
+        Args:
+            n_slots: how many slots are in use of final observations, and of terminal ones.
+        """
+        for name, leaf in self._first:
+            if (where := first_not_finite(leaf)) is not None:
+                return self._fault(name, leaf, where, t=0, when="before {}")
+        for name, leaf in self._next:
+            if (where := first_not_finite(leaf)) is not None:
+                when = "after a reset" if self._done[where[:2]] else "observed"
+                return self._fault(name, leaf, where, t=where[0], when=f"{when} at the end of {{}}")
+        for floats, n in zip(self._slots, n_slots):
+            for name, leaf in floats if n else ():
+                if (where := first_not_finite(leaf[:n])) is not None:
+                    return self._fault(name, leaf, where, t=None, when="at the end of an episode, in {}")
+        return None
+
+    @staticmethod
+    def _fault(name: str, leaf: np.ndarray, where: tuple[int, ...], t: int | None, when: str) -> Fault:
+        return Fault(f"{element(name, where[2:])}: expected a finite number, got {leaf[where]}.", where[1], t, when)

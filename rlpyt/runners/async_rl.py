@@ -131,7 +131,7 @@ class AsyncRlMixin:
             sampling_seed = env_seed(snapshot["run"]["seed"], "algo", snapshot["cum_steps"])
         _, examples = self.sampler.async_initialize(
             agent=self.agent,
-            bootstrap_value=getattr(self.algo, "bootstrap_value", False),
+            bootstrap_value=self.algo.bootstrap_value,
             traj_info_kwargs=self.get_traj_info_kwargs(),
             seed=sampling_seed,
         )

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import inspect
 import os
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,7 @@ def find_snapshot(run: Run, path: Any) -> tuple[Path, dict[str, Any]]:
 
 
 def seed_of(path: Any) -> int | None:
-    """Return the seed of the run whose newest readable snapshot this is, or is in this directory; None if there is none."""
+    """Return the seed of the run in the newest readable snapshot at this path; None without one."""
     for file in newest_first(path)[1]:
         with suppress(ValueError):  # Which is said when the run is resumed.
             return run_in(file, read_snapshot(file))["seed"]
@@ -127,7 +126,7 @@ def seed_of(path: Any) -> int | None:
 
 
 def run_in(file: Any, snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of the run in a snapshot; ValueError if there is none, or it cannot have been saved by this version."""
+    """Return the state of the run in a snapshot; ValueError if it holds none, or if this version cannot have saved it."""
     if snapshot.get("run") is None:
         raise ValueError(
             f"{file} holds an agent and an optimizer, but not the state of a run: start a new run with them instead "
@@ -266,7 +265,7 @@ class Saver:
     def __init__(self) -> None:
         self.was_due = self.is_saved = False
         self._replay_files: ReplayFiles | None = None
-        self._background = Background()
+        self._writing: Future | None = None
 
     @property
     def is_missing(self) -> bool:
@@ -275,7 +274,9 @@ class Saver:
 
     def wait(self) -> None:
         """Wait until the last snapshot is safe, or refused; raise what saving it raised."""
-        self._background.wait()
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def begin(self) -> None:
         """Record that a snapshot is due, when the one before is done."""
@@ -298,8 +299,10 @@ class Saver:
         snapshot["replay"] = part and part.manifest
         if part is None or not part.lasts:
             self._write(snapshots, itr, snapshot, part, force, score)
-        else:  # Training goes on meanwhile, and changes parameters.
-            self._background.start(partial(self._write, snapshots, itr, cloned(snapshot), part, force, score))
+        else:  # Training continues, and changes parameters.
+            thread = ThreadPoolExecutor(1, "save")
+            self._writing = thread.submit(self._write, snapshots, itr, cloned(snapshot), part, force, score)
+            thread.shutdown(wait=False)
 
     def _write(
         self, snapshots: Snapshots, itr: int, snapshot: dict[str, Any], part: ReplayPart | None, force: bool, score: float | None
@@ -361,7 +364,7 @@ class ReplayFiles:
 
 
 class ReplayPart:
-    """The new rows of a replay buffer, as views of its memory, which can be written while training goes on.
+    """The new rows of a replay buffer, as views of its memory, which can be written while training continues.
 
     Attributes:
         manifest: names of the files, for the snapshot.
@@ -381,7 +384,7 @@ class ReplayPart:
         return logger.try_to_write(str(self.path.parent), self.write)
 
     def write(self) -> None:
-        """Write the file; OSError if the disk refuses it, or rows were overwritten meanwhile. The next part then begins with these rows."""
+        """Write the file; OSError if the disk refuses it, or rows have been overwritten. The next part then begins with these rows."""
         files, state = self._files, self._state
         files.directory.mkdir(exist_ok=True)
         with atomic_write(self.path) as file:
@@ -389,32 +392,3 @@ class ReplayPart:
             if not self._is_copy and self._buffer.ring.claimed - state["T"] > state["first"]:
                 raise OSError("writing took so long that part of it was overwritten in the replay buffer.")
         files.keep_to(self)
-
-
-class Background:
-    """Does one thing at a time in another thread."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Start `work`, after waiting for the work before."""
-        self.wait()
-        self._thread = threading.Thread(target=self._run, args=(work,), name="save")
-        self._thread.start()
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            self._error = error
-
-    def wait(self) -> None:
-        """Wait for the work to end; raise what it raised."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        error, self._error = self._error, None
-        if error is not None:
-            raise error

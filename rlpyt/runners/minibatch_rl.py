@@ -47,7 +47,7 @@ PARTS = dict(
     sampler=has("a sampler, such as SerialSampler(...) of rlpyt.samplers", "obtain_samples"),
 )
 OF_RUNNERS = dict(
-    {name: kind._replace(optional=True) for name, kind in PARTS.items()},  # A runner with a `startup` of its own may do without one.
+    {name: kind._replace(optional=True) for name, kind in PARTS.items()},  # A runner with another `startup` may do without one.
     n_steps=Number(1, finite=True),
     seed=SEED,
     log_interval_steps=Number(1, finite=True),
@@ -166,7 +166,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             agent=self.agent,
             affinity=affinity,
             seed=self.seed + 1,
-            bootstrap_value=getattr(self.algo, "bootstrap_value", False),
+            bootstrap_value=self.algo.bootstrap_value,
             traj_info_kwargs=self.get_traj_info_kwargs(),
             rank=self.rank,
             world_size=self.world_size,

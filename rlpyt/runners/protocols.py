@@ -18,7 +18,7 @@ class Algorithm(Protocol):
     Attributes:
         opt_info_fields: the columns of the log that `optimize_agent` yields.
         update_counter: gradient updates so far.
-        bootstrap_value: whether the sampler records the values that returns bootstrap from. Taken for False where it is missing.
+        bootstrap_value: whether the sampler records the values that returns bootstrap from.
 
     An algorithm may have further attributes: ``discount``, for the TrajInfo class; ``batch_size``, samples per gradient update;
     ``min_itr_learn``, iterations before it learns; ``replay_seconds``, time spent on replay; ``replay_buffer``, which `save_replay` saves.

@@ -183,8 +183,8 @@ def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[st
         replay_needed: skip snapshots whose files of replay are damaged or missing.
 
     Raises:
-        FileNotFoundError: there is none.
-        ValueError: none is readable.
+        FileNotFoundError: there is no snapshot.
+        ValueError: no snapshot is readable.
     """
     path, files = newest_first(path)
     if not files:

@@ -109,22 +109,22 @@ def _refusal(cls: type, name: str, detail: str = "") -> TypeError:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 @contextmanager
 def reading(file: Any, part: str = "") -> Iterator[None]:
-    """Inside this context, whatever goes wrong is a ValueError that names the file, and the part of it that was being put back.
+    """Inside this context, every error becomes a ValueError that names the file, and the part of it that is being restored.
 
-    What the operating system refuses stays an OSError, and too little memory a MemoryError.
+    Only an OSError and a MemoryError stay what they are.
     """
     try:
         yield
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # Also of agents, algorithms and environments of one's own, which may raise anything.
+    except Exception as error:  # Agents, algorithms and environments of users may raise anything.
         reason = said(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {said(error)}"
         what = f"{part} of {file} cannot be put back" if part else f"{file} cannot be resumed"
         raise ValueError(" ".join([f"{what}: {reason}", *notes_of(error)])) from error
 
 
 def read_snapshot(file: Path) -> dict[str, Any]:
-    """Return the contents of a snapshot file; ValueError if it is damaged, or holds what would have to be executed."""
+    """Return the contents of a snapshot file; ValueError if it is damaged, or holds code."""
     check_archive(file)
     try:
         snapshot = torch.load(file, map_location="cpu", weights_only=True)
@@ -135,10 +135,10 @@ def read_snapshot(file: Path) -> dict[str, Any]:
 
 
 def _check_contents(snapshot: Any) -> None:
-    """Raise ValueError, which says where, for what cannot have been saved, and would not do any good.
+    """Raise ValueError, which says where, for contents that cannot have been saved, and are not safe to use.
 
-    That is: an object of another kind; a tensor that shows more than the file holds; a container that is in several others, or in itself,
-    so that going through all of them would not end.
+    These are: an object of another kind; a tensor that is larger than its memory; a container that is in several others or in itself, so
+    that a walk over all of them would not end.
     """
     check_form(snapshot, dict, "The snapshot")
     seen, waiting = {id(snapshot)}, [((), snapshot)]
@@ -158,7 +158,7 @@ def _check_contents(snapshot: Any) -> None:
 
 
 def _place(path: tuple, key: Any) -> str:
-    """Where something is, given where its container is: () or (where that of the container is, its key in it)."""
+    """Return the place of an item as text, given the path of its container: () or (path of the outer container, key in that)."""
     return f"{_place(*path) if path else ''}[{shown(key)}]"
 
 
@@ -172,9 +172,9 @@ def _check_tensor(tensor: torch.Tensor, place: Callable[[], str]) -> None:
 
 
 def check_archive(file: Path) -> None:
-    """Raise ValueError if a file is missing, or does not fit its checksums, which torch does not look at.
+    """Raise ValueError if a file is missing, or does not match its checksums, which torch does not compare.
 
-    Nothing in it is compressed, or there twice: what it holds is no more than its size.
+    Nothing in it is compressed or twice: its contents are no larger than the file.
     """
     try:
         with zipfile.ZipFile(file) as archive:

@@ -33,7 +33,7 @@ class Policy(Protocol):
 
 
 @dataclass
-class ByIteration:
+class ByIteration(Policy):
     """The policy of the logger, for runners. See `rlpyt.utils.logging.logger.set_snapshot_mode` for the modes.
 
     Runners offer a snapshot at the end of some iterations only. So a gap ends with iterations 0, gap - 1, 2 * gap - 1, ..., or with the
@@ -64,7 +64,7 @@ class ByIteration:
 
 
 @dataclass
-class ByEpoch:
+class ByEpoch(Policy):
     """The policy of `rlpyt.runners.snapshots.Snapshotter`, which lists the modes. Every epoch is offered: a gap ends with its multiples.
 
     Raises:
@@ -94,9 +94,6 @@ class ByEpoch:
         is_numbered = self.mode == "all" or (in_gap and self.mode != "gap_overwrite")
         is_overwritten = self.mode in ("last", "gap_and_last") or (in_gap and self.mode == "gap_overwrite")
         return [f"itr_{itr}.pkl"] * is_numbered + ["params.pkl"] * is_overwritten
-
-    def wrote(self, name: str, itr: int, score: float | None) -> None:
-        pass
 
 
 @dataclass

@@ -43,7 +43,7 @@ setup(
         "ray": ray,
         "minari": minari,
         "test": [
-            *("pytest>=8", "pytest-timeout", "pytest-xdist", "hypothesis>=6", "ruff"),
+            *("pytest>=8", "pytest-timeout", "pytest-xdist", "hypothesis>=6", "ruff", "mypy"),
             *(*atari, *mujoco, *plot, *video, *box2d, *ray, *minari, "wandb"),
         ],
         "docs": ["sphinx>=8", "myst-parser>=4", "furo"],

@@ -1,6 +1,6 @@
 """DQN on an Atari game, with sampling, by agents in worker processes, and training at the same time.
 
-What it teaches: the parallel samplers run asynchronously, too: a process of its own with workers of its own. It takes over the latest
+What it teaches: the parallel samplers run asynchronously, too: a separate process with its own workers. It takes over the latest
 parameters before each batch (ParametersVersion in the log says which).
 
     python examples/atari_dqn_async_cpu.py --game pong --n_parallel 2

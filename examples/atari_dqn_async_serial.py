@@ -1,6 +1,6 @@
 """DQN on an Atari game, with one process that samples beside one that trains.
 
-What it teaches: an asynchronous run. Sampling goes on while the agent is trained, which helps where both take their time: `replay_ratio`
+What it teaches: an asynchronous run. Sampling continues while the agent is trained, which helps where both take their time: `replay_ratio`
 is an upper bound now, for which the training waits if it is faster, and the log says how much of its time it trained (OptThrottle). Only
 sampler and runner are other ones than in example 1.
 

@@ -27,7 +27,7 @@ def build(
     Args:
         game: Atari game.
         cuda_idx: GPU that trains; default: none.
-        sample_cuda_idxs: GPUs that act, each with a process and workers of its own; default: none, one process.
+        sample_cuda_idxs: GPUs that act, each with its own process and workers; default: none, one process.
         sample_mode: gpu, or alternating: two groups of workers in turn.
         n_parallel: worker processes of each sampling process.
         seed: the same seed gives the same environments and first parameters; default: a new one.

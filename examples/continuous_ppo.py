@@ -2,7 +2,7 @@
 
 What it teaches, compared with example 0: a Gaussian agent for continuous actions, and what PPO needs where observations and rewards have
 any size: observations are normalized by the model, rewards are scaled by the environment (`make_scaled`). So the same settings do for many
-tasks. Returns are measured in environments of their own, by the mean action, without scaling. Compared with SAC in example 2, PPO needs
+tasks. Returns are measured in their own environments, by the mean action, without scaling. Compared with SAC in example 2, PPO needs
 more steps, each of which takes far less time.
 
     pip install -c constraints.txt -e ".[mujoco]"

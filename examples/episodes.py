@@ -1,7 +1,7 @@
 """Recording episodes, and training from them: PPO learns to balance a pole, plays, and another network learns to do what it did.
 
 What it teaches, compared with example 0: whole episodes as data. A `LocalSampler` plays them, an `EpisodeReplayBuffer` keeps them, and a
-file, for later. The algorithm that trains from them, behaviour cloning, has a loop of its own, around which `Trainer` logs and saves.
+file, for later. The algorithm that trains from them, behaviour cloning, has its own loop, around which `Trainer` logs and saves.
 
     python examples/episodes.py
     python examples/episodes.py --recorded data/local/.../run_0/episodes.pt
@@ -145,7 +145,7 @@ def build(replay, sizes=SIZES):
 
 
 def recorded_by(runner, run_dir, n_episodes):
-    """Train a demonstrator, with a log of its own; return a buffer of episodes that it plays, which are also kept in a file."""
+    """Train a demonstrator, with its own log; return a buffer of episodes that it plays, which are also kept in a file."""
     with logger_context(os.path.join(run_dir, "demonstrator"), 0, name="ppo"):
         runner.train()
     replay = record(runner.agent, n_episodes)

@@ -1,7 +1,7 @@
 """DQN on an Atari game, everything in one process, with evaluation.
 
 What it teaches, compared with example 0: a replay-based algorithm, and `MinibatchRlEval`, which pauses to measure the agent in
-environments of its own (here without exploration, and playing all lives). In the serial sampler everything happens in the master
+its own environments (here without exploration, and playing all lives). In the serial sampler everything happens in the master
 process, where ``breakpoint()`` works.
 
     python examples/example_1.py --game pong

@@ -3,7 +3,7 @@
 What it teaches, compared with example 3: the agent remembers, by an LSTM, and so sees one frame at a time instead of four. It trains on
 whole sequences of `batch_T` steps, each only up to the end of its first episode. What comes after that is a choice, made by the collector:
 with `--mid_batch_reset true` the environment is reset at once, and the beginning of its next episode is not trained on; with
-`--mid_batch_reset false` it stands still until the batch is full, and the next one starts with the next episode.
+`--mid_batch_reset false` it is idle until the batch is full, and the next one starts with the next episode.
 
 The sampler decides which collectors fit, and whether the agent must keep the memories of two groups of environments apart.
 

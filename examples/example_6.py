@@ -2,14 +2,14 @@
 
 What it teaches: variants. A level has settings that change together, here learning rate and number of environments; levels are crossed,
 here with problems. And affinity: the machine is divided into slots, each run gets one, and the next run starts when a slot is free. Each
-run is a process of its own, with the script example_6a.py. With `--games`, the same experiment is made on Atari games, by train.py, which
+run is a separate process, with the script example_6a.py. With `--games`, the same experiment is made on Atari games, by train.py, which
 runs any configuration.
 
     python examples/example_6.py --n_cpu_core 4
     python examples/example_6.py --n_cpu_core 8 --n_gpu 2 --games pong seaquest
 
 Everything is in data/local/<date>/<time>/example_6/. Ctrl-C ends all runs, with time to save. Launched again with the same directory
-(--log_dir, an absolute path), runs that have finished are skipped, and the others go on where they stopped.
+(--log_dir, an absolute path), runs that have finished are skipped, and the others continue where they stopped.
 """
 
 from collections.abc import Sequence

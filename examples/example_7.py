@@ -1,6 +1,6 @@
 """A2C on an Atari game, on several GPUs, or in several processes.
 
-What it teaches, compared with example 3: one process becomes several, each with a sampler and an agent of its own, that average their
+What it teaches, compared with example 3: one process becomes several, each with its own sampler and agent, that average their
 gradients. All that changes is the runner, and that its affinity is a list, with one entry for each process. Sizes are those of each
 process: two of them sample, and train on, twice as much. torchrun may start them instead, on one machine or on several:
 

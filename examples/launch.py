@@ -6,7 +6,7 @@ What it teaches: experiments as data. Each is an entry of the table below: a con
     python examples/launch.py cartpole_ppo --affinity_code 2cpu_1cpr --runs_per_setting 5 --log_dir /data/cartpole
 
 Everything is in data/local/<date>/<time>/<name>/, or in --log_dir. Launched again with the same --log_dir, an absolute path, runs that have
-finished are skipped, and the others go on where they stopped (or: rlpyt resume /data/cartpole). How far they are, and their curves:
+finished are skipped, and the others continue where they stopped (or: rlpyt resume /data/cartpole). How far they are, and their curves:
 
     rlpyt status /data/cartpole
     rlpyt plot /data/cartpole --out cartpole

@@ -1,6 +1,6 @@
 """PPO on several tasks at once: a point that is to move to one of four goals.
 
-What it teaches, compared with example 0: every column of the batch has an environment of its own. Here they are four tasks, four columns
+What it teaches, compared with example 0: every column of the batch has its own environment. Here they are four tasks, four columns
 each. A one-hot in the observation tells one agent which task it is; the log has the return of each task besides that of all together.
 
     python examples/multi_task.py

@@ -1,10 +1,10 @@
 """Resuming a run that stopped.
 
 What it teaches, compared with example 0: a snapshot is a whole run, with networks, optimizer, counters and random numbers. A runner that is
-given `resume_from` goes on from it. With a serial sampler the rest of the run is, bit for bit, what it would have been without a stop.
+given `resume_from` continues from it. With a serial sampler the rest of the run is, bit for bit, what it would have been without a stop.
 
-Here a run ends halfway, as if somebody had pressed Ctrl-C, and goes on in the same directory. All settings but the number of steps must be
-the same. The command `rlpyt resume RUN_DIR --n_steps 40000` does the same without the script.
+Here a run ends halfway, as if somebody had pressed Ctrl-C, and continues in the same directory. All settings but the number of steps must
+be the same. The command `rlpyt resume RUN_DIR --n_steps 40000` does the same without the script.
 
     python examples/resume.py
 """
@@ -27,7 +27,7 @@ def build(n_steps: int = 10 * INTERVAL, resume_from: str | None = None, seed: in
 
     Args:
         n_steps: environment steps of the whole run.
-        resume_from: directory of a run to go on with.
+        resume_from: directory of a run to continue.
     """
     return MinibatchRl(
         algo=PPO(learning_rate=1e-3, gae_lambda=0.95, epochs=10, normalize_advantage=True),

@@ -1,8 +1,8 @@
 """A run that TensorBoard shows, and Weights & Biases if you like.
 
-What it teaches, compared with example 0: `logger_context` decides where diagnostics go besides progress.csv, and nothing else changes.
-TensorBoard reads the directory of the run, also while it goes on. Weights & Biases gets diagnostics and all settings; "offline" keeps them
-in the directory, for `wandb sync`, "online" needs an account.
+What it teaches, compared with example 0: `logger_context` decides where diagnostics go in addition to progress.csv. Nothing else changes.
+TensorBoard reads the directory of the run, also during the run. Weights & Biases gets diagnostics and all settings; "offline" keeps them in
+the directory, for `wandb sync`, "online" needs an account.
 
     python examples/tensorboard_wandb.py
     tensorboard --logdir data/local

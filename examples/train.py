@@ -17,7 +17,7 @@ import sys
 
 from rlpyt.cli import main_of_script, train
 
-# For scripts that train a configuration with an affinity of their own.
+# For scripts that train a configuration with their own affinity.
 from rlpyt.cli.scripts import command_line  # noqa: F401
 from rlpyt.experiments.train import build_and_train  # noqa: F401
 

@@ -145,6 +145,7 @@ class TaskTrajInfo(TrajInfo):
 
     task_names: tuple[str, ...] = ()
     env_info_sums = (("_task_ids", "task_id"),)  # The same at every step of an episode.
+    _task_ids: float
 
     @property
     def task_id(self) -> int:

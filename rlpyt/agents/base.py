@@ -279,6 +279,9 @@ class BaseAgent(Recorded):
     def reset_one(self, idx: int) -> None:
         """Reset the recurrent state of environment `idx`, if the agent has one."""
 
+    def _forget_everything(self) -> None:
+        """Reset the recurrent states of sampling, and of the mode that interrupts it, if the agent has any."""
+
     def sampling_state(self) -> Any:
         """Return what the agent remembers of the environments it samples from, for a checkpoint: plain data and tensors."""
         return None

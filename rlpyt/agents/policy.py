@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from rlpyt.agents.base import AgentStep, BaseAgent
+from rlpyt.distributions.composite import Composite
 from rlpyt.distributions.gaussian import Gaussian
 from rlpyt.envs.adapters import from_dict
 from rlpyt.envs.base import EnvSpaces, for_envs
@@ -164,8 +165,7 @@ class AgentPolicy:
             cpu: copy the models to the CPU, if they are on another device or in memory shared with other processes.
         """
         agent = copy.copy(self.agent)
-        if hasattr(agent, "_forget_everything"):
-            agent._forget_everything()
+        agent._forget_everything()
         if cpu and (agent.device.type != "cpu" or _is_shared(agent)):
             for attribute in agent.model_names.values():
                 setattr(agent, attribute, copy.deepcopy(unwrap_ddp(getattr(agent, attribute))).cpu())
@@ -226,8 +226,9 @@ def _gaussians(distribution: Any) -> Iterator[Gaussian]:
     """Yield the Gaussian distributions that one consists of."""
     if isinstance(distribution, Gaussian):
         yield distribution
-    for part in getattr(distribution, "parts", ()):
-        yield from _gaussians(part)
+    if isinstance(distribution, Composite):
+        for part in distribution.parts:
+            yield from _gaussians(part)
 
 
 def _is_shared(agent: BaseAgent) -> bool:

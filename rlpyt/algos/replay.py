@@ -76,7 +76,7 @@ class ReplayAlgorithm(RlAlgorithm):
     """
 
     OptInfoCls: type
-    prefetch_batches = False
+    prioritized_replay = prefetch_batches = False
     can_be_graphed = True
     _stored_ends: tuple[str, ...] = BESIDE_STEPS  # Fields on the ends of episodes that the buffer requires.
     _first_itr_with_replay = 0
@@ -197,7 +197,7 @@ class ReplayAlgorithm(RlAlgorithm):
                 f"An asynchronous runner needs a replay buffer that processes share, which {ReplayCls.__name__} is not: put "
                 "rlpyt.replays.async_.AsyncReplayBufferMixin in front of its bases, or leave ReplayBufferCls None."
             )
-        if getattr(self, "prioritized_replay", False) and not has_priorities(ReplayCls):
+        if self.prioritized_replay and not has_priorities(ReplayCls):
             raise ValueError(
                 f"prioritized_replay=True needs a replay buffer with priorities, which {ReplayCls.__name__} is not: choose one such as "
                 "PrioritizedReplayBuffer, or leave ReplayBufferCls None."
@@ -214,7 +214,7 @@ class ReplayAlgorithm(RlAlgorithm):
 
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
         """Return the class of buffer that suits the observation of an example, and the settings."""
-        return BUFFERS[is_frame_stack(example.observation), getattr(self, "prioritized_replay", False), async_]
+        return BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
 
     def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
         """Return the arguments of the replay buffer, without the example."""

@@ -269,7 +269,7 @@ class _ComparedByValue:
     __hash__ = None
 
 
-class _HasStepType:
+class _HasStepType(_ComparedByValue):
     """Questions about `step_type`."""
 
     @property
@@ -299,7 +299,7 @@ class _HasStepType:
 
 
 @dataclass(eq=False)
-class EnvStep(_HasStepType, _ComparedByValue):
+class EnvStep(_HasStepType):
     """What an `Environment` returns for one action. Nothing is validated, nothing copied.
 
     Attributes:
@@ -320,7 +320,7 @@ class EnvStep(_HasStepType, _ComparedByValue):
 
 
 @dataclass(frozen=True, eq=False)
-class TimeStep(_HasStepType, _ComparedByValue):
+class TimeStep(_HasStepType):
     """One transition. Nothing is validated, nothing copied.
 
     Attributes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlpyt.envs.base import is_rlpyt
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
-from rlpyt.samplers.episodes import has_own_step
+from rlpyt.samplers.traj_infos import has_own_step
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.types import Agent, BatchSpec, Samples, TrajInfo
 from rlpyt.utils.buffer import np_mp_array

@@ -90,7 +90,8 @@ def bootstrap(values: np.ndarray, statistic: Callable = mean, n_resamples: int =
     if n_resamples < 1 or not 0 < confidence < 1:
         raise ValueError(f"n_resamples={n_resamples} must be at least 1, and confidence={confidence} between 0 and 1.")
     there = np.isfinite(values)  # [n_runs,G]
-    band = Band(*(np.full(values.shape[1], np.nan) for _ in range(3)), there.sum(axis=0))
+    low, center, high = np.full((3, values.shape[1]), np.nan)
+    band = Band(low, center, high, there.sum(axis=0))
     for runs in np.unique(there, axis=1).T:  # [n_runs] bool: each set of runs that are there together
         columns, n = np.flatnonzero((there == runs[:, None]).all(axis=0)), runs.sum()
         if n == 0:

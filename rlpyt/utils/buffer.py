@@ -44,6 +44,9 @@ class SharedMap(mmap.mmap):
         fd: an open descriptor of existing memory to map; new memory if None. The mapping owns it.
     """
 
+    fd: int
+    n_bytes: int
+
     def __new__(cls, n_bytes: int, fd: int | None = None) -> SharedMap:
         if fd is None:
             fd = new_memory_fd(n_bytes)
@@ -165,7 +168,7 @@ def _view_of_map(cls: type, shape: tuple, dtype: np.dtype, shared: SharedMap, of
     return cls(shape, dtype, buffer=shared, offset=offset, strides=strides)
 
 
-def _reduce_array(array: np.ndarray) -> tuple:
+def _reduce_array(array: np.ndarray) -> Any:
     """Pickle an array for another process: by handle if it is shared memory and the process is being started, else by value."""
     shared = _shared_map_of(array)
     if shared is None or context.get_spawning_popen() is None:
@@ -221,8 +224,8 @@ def buffer_leaves(buffer_: Any) -> list:
 
 def element(name: str, index: Iterable[int]) -> str:
     """Return the name of an element of an array, such as "name[2, 3]"; that of a single number is its own."""
-    index = ", ".join(map(str, index))
-    return f"{name}[{index}]" if index else name
+    where = ", ".join(map(str, index))
+    return f"{name}[{where}]" if where else name
 
 
 def float_leaves(buffer_: Any, name: str) -> list[tuple[str, np.ndarray]]:

@@ -41,6 +41,8 @@ class Fields(tuple):
         defaults: as above.
     """
 
+    defaults: dict[str, Any]
+
     def __new__(cls, names: Iterable[str], defaults: Mapping[str, Any] | Iterable = ()) -> Fields:
         self = super().__new__(cls, names)
         self.defaults = dict(defaults)
@@ -259,6 +261,7 @@ class _NamedArrayTupleMethods:
     """What a namedarraytuple has besides indexing."""
 
     __slots__ = ()
+    _fields: tuple[str, ...]
 
     def __contains__(self, key: Any) -> bool:
         """Say whether there is a *field* called `key` (like a dictionary, unlike a tuple)."""
@@ -381,6 +384,9 @@ class NamedTupleSchema:
         fields: names as a list or in one string, separated by spaces or by commas but not both; valid identifiers that do not
             start with an underscore, are not repeated, and are not ``index`` or ``count``.
     """
+
+    _typename: str
+    _fields: Fields
 
     def __init__(self, typename: str, fields: str | Iterable[str]) -> None:
         if not isinstance(typename, str):

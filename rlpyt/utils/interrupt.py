@@ -202,7 +202,7 @@ class Interrupt:
                 with self._restoring:
                     if self._depth > 0:
                         self._is_due = True
-                        signal.pthread_kill(threading.main_thread().ident, self.signal)
+                        signal.pthread_kill(threading.main_thread().ident or 0, self.signal)
 
     def _end_soon(self) -> None:
         time.sleep(self.hurry)

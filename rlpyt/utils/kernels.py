@@ -16,11 +16,10 @@ from numba.core import cgutils
 
 def kernel(function: Callable) -> Callable:
     """Compile a function when it is first called, without the GIL, and keep the machine code for other processes if possible."""
-    options = dict(nogil=True, boundscheck=False)
     try:
-        return numba.njit(cache=True, **options)(function)
+        return numba.njit(cache=True, nogil=True, boundscheck=False)(function)
     except RuntimeError:  # There is nowhere to write.
-        return numba.njit(**options)(function)
+        return numba.njit(nogil=True, boundscheck=False)(function)
 
 
 @numba.extending.intrinsic

@@ -122,7 +122,7 @@ def _library(dtype):
     return torch
 
 
-def extract_sequences(array_or_tensor, T_idxs, B_idxs, T: int):
+def extract_sequences(array_or_tensor: Any, T_idxs: Any, B_idxs: Any, T: int) -> Any:
     """Gather windows of T steps from (T_idxs[i], B_idxs[i]) on, out of [T_all,B_all,...], as a new [T,n,...].
 
     Time wraps at both ends: a window may start before step 0 (negative index) or run past the last step.

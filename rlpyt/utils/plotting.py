@@ -134,7 +134,7 @@ def plot_learning_curves(
 
     figure = make_figure(figsize=(7.2, 1 + 3.4 * len(keys)), dpi=150, layout="constrained")
     panels = figure.subplots(len(keys), 1, squeeze=False, sharex=True)[:, 0]
-    handles = {}
+    handles: dict[str, Any] = {}
     for axes, key in zip(panels, keys, strict=True):
         without = [str(run_dir) for run_dir, table in tables.items() if not _curve(table, x, key)]
         if without:
@@ -210,7 +210,7 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _curve(table: Mapping[str, list[float]], x: str, y: str) -> tuple[list[float], list[float]] | None:
+def _curve(table: Mapping[str, list[float]], x: str, y: str) -> tuple[list[float], ...] | None:
     """The points of a run; None if it has none."""
     if not (has_column(table, x) and has_column(table, y)):
         return None
@@ -241,7 +241,7 @@ def _add_legend(figure: Any, handles: Mapping[str, Any]) -> None:
     width, height = figure.get_size_inches()
     if n_lines > 5:
         figure.set_size_inches(width * (1 + (longest + 7) / _FIGURE_CHARACTERS), max(height, 0.2 * len(handles) + 0.6))
-        where = dict(loc="outside right upper")
+        where: dict[str, Any] = dict(loc="outside right upper")
     else:
         figure.set_size_inches(width, height + 0.2 * n_lines)
         where = dict(loc="outside lower center", ncols=-(-len(handles) // max(n_lines, 1)) or 1)

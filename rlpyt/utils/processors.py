@@ -17,6 +17,7 @@ import numpy as np
 
 from rlpyt.utils.logging.context import runs_may_start
 from rlpyt.utils.misc import did_you_mean
+from rlpyt.utils.settings import is_integer
 
 AFFINITY_KEYS = (
     "all_cpus",
@@ -51,7 +52,7 @@ def check_affinity(affinity: Any) -> None:
         elif key in ("all_cpus", "master_cpus"):
             if not _is_cpus(value):
                 raise ValueError(f"affinity[{key!r}]={value!r} must be a processor number or a list of them.")
-        elif not _is_count(value) or value < (0 if key == "cuda_idx" else 1):
+        elif not is_integer(value, lowest=0 if key == "cuda_idx" else 1):
             lowest = "a GPU number from 0" if key == "cuda_idx" else "a number of threads, at least 1"
             raise ValueError(f"affinity[{key!r}]={value!r} must be {lowest}, or None.")
 
@@ -142,12 +143,8 @@ def _cpus_of(groups: Iterable) -> set[int]:
 def _is_cpus(value: Any) -> bool:
     """Whether `value` is None (unbound), a processor number, or a group of them."""
     if isinstance(value, (list, tuple, range, set, np.ndarray)):
-        return len(value) > 0 and all(_is_count(cpu) for cpu in value)
-    return value is None or _is_count(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0
+        return len(value) > 0 and all(is_integer(cpu, lowest=0) for cpu in value)
+    return value is None or is_integer(value, lowest=0)
 
 
 def allowed_cpus() -> list[int]:

@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections import deque
+from typing import Any
 
 from rlpyt.utils.logging import logger
 from rlpyt.utils.text import format_seconds
@@ -80,7 +81,7 @@ class Progress:
             self._bar = None
 
     def _draw(self) -> None:
-        bar = self._bar
+        bar: Any = self._bar
         bar.n, bar.desc = min(self.done, self.total), str(self)
         if bar.fits_terminal:
             bar.ncols = _width(bar.desc)
@@ -174,6 +175,6 @@ def _has_terminal() -> bool:
 
 def _is_in_notebook() -> bool:
     """Whether this process is that of a notebook, where output is shown by IPython."""
-    ipython = sys.modules.get("IPython")
+    ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if hasattr(ipython, "get_ipython") else None
     return "IPKernelApp" in (getattr(shell, "config", None) or ())

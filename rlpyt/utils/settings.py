@@ -153,7 +153,9 @@ class ArgumentsFor(NamedTuple):
         for i in range(max(len(makes), len(dictionaries)) if dictionaries else 0):
             make, kwargs = makes[i % len(makes)], dictionaries[i % len(dictionaries)]
             known = names_taken(make) if callable(make) else None
-            for key in kwargs if known is not None else ():
+            if known is None:
+                continue
+            for key in kwargs:
                 if key in self.given:
                     raise ValueError(f"{who}: {name} has {key!r}, which {self.given[key]} says: leave it out.")
                 if key not in known:
@@ -165,7 +167,7 @@ def names_taken(make: Callable) -> list[str] | None:
     """Return the names of all keyword arguments of a function or class; None if it may take others, too."""
     try:
         # A user's wrapper may take arguments that the wrapped function does not.
-        arguments = inspect.signature(make, follow_wrapped=is_of_rlpyt(make)).parameters
+        arguments: Mapping[str, inspect.Parameter] = inspect.signature(make, follow_wrapped=is_of_rlpyt(make)).parameters
     except (TypeError, ValueError):  # Some built-in functions have no signature.
         return None
     if _has_kwargs(arguments.values()):
@@ -225,9 +227,10 @@ def list_of(words: str, test: Callable[[Any], bool]) -> Kind:
     return Kind(f"a list of {words}", lambda xs: isinstance(xs, Sequence) and not isinstance(xs, (str, bytes)) and all(map(test, xs)))
 
 
-def _is_seed(value: Any) -> bool:
+def is_integer(value: Any, lowest: float = -math.inf) -> bool:
+    """Return whether a value is an integer, of Python or numpy, or an array or tensor of one, and at least `lowest`. A bool is not."""
     value = _item(value)
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= lowest
 
 
 def _is_flag(value: Any) -> bool:
@@ -242,7 +245,7 @@ RATE = Number(0, finite=True)
 COUNT = Number(1, whole=True)
 STEPS = Number(0, whole=True)
 FLAG = Kind("True or False", _is_flag)
-SEED = Kind("a whole number at least 0", _is_seed)
+SEED = Kind("a whole number at least 0", lambda value: is_integer(value, lowest=0))
 START_METHOD = one_of("fork", "spawn", "forkserver")
 ANYTHING = Kind("anything", lambda value: True, optional=True)  # The function checks the argument itself.
 TEXT = Kind("a text", lambda value: isinstance(value, str))
@@ -356,8 +359,10 @@ def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str
         anywhere: it may also be a setting of another object.
     """
     names, ours = list(names), NAMES_ELSEWHERE.get(name)
-    called = next((each for each in (ours.name, ours.or_else) if each in names), None) if ours is not None else None
-    if called is None and (ours is None or not anywhere):
+    if ours is None:
+        return did_you_mean(name, names)
+    called = next((each for each in (ours.name, ours.or_else) if each in names), None)
+    if called is None and not anywhere:
         return did_you_mean(name, names)
     what = f"Here it is called {called!r}" if called is not None else f"Here that is {ours.name!r} of {ours.of}"
     return f"{what}, {ours.note}." if ours.note else f"{what}."
@@ -421,7 +426,7 @@ def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared:
             args = tuple(stored.pop(name, args[i]) for name, i in places.items() if i < len(args)) + args[len(places) :]
             return function(*args, **{**kwargs, **stored})
 
-        call.kinds, call.declared, call.without = kinds, known.keys(), tuple(without)
+        vars(call).update(kinds=kinds, declared=known.keys(), without=tuple(without))
         return call
 
     return decorate
@@ -440,14 +445,14 @@ def complete_signature(cls: type) -> None:
 
     Where the constructor declares nothing about a setting, what its bases declare holds.
     """
-    constructor = inspect.unwrap(cls.__init__)
+    constructor = inspect.unwrap(_constructor(cls))
     own = list(inspect.signature(constructor).parameters.values())[1:] if inspect.isfunction(constructor) else []
     collected = [p for p in own if p.kind is p.VAR_KEYWORD]
     parameters = _in_order(arguments_of(cls).values()) if collected else own
     if collected and not _hands_on(cls.__mro__):  # It may take others, too.
         parameters = [p for p in parameters if p.kind is not p.VAR_KEYWORD] + collected
-    cls.__signature__ = inspect.Signature(parameters)
-    init = vars(cls).get("__init__")
+    type.__setattr__(cls, "__signature__", inspect.Signature(parameters))
+    init: Any = vars(cls).get("__init__")
     if not _is_checked(init):
         return
     written = inspect.signature(init.__wrapped__)
@@ -473,12 +478,18 @@ def _in_order(arguments: Iterable[inspect.Parameter]) -> list[inspect.Parameter]
 
 def _declared_in(cls: type) -> dict[str, Any]:
     """What the constructor of a class declares of its settings, but for those that it knows by their annotations."""
-    init = vars(cls).get("__init__")
+    init: Any = vars(cls).get("__init__")
     return {name: kind for name, kind in init.kinds.items() if name in init.declared} if _is_checked(init) else {}
 
 
 def _is_checked(function: Any) -> bool:
     return inspect.isfunction(function) and "kinds" in vars(function)
+
+
+def _constructor(cls: type) -> Callable[..., None]:
+    """Return `__init__` of a class."""
+    init: Callable[..., None] = inspect.getattr_static(cls, "__init__")
+    return init
 
 
 def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
@@ -487,9 +498,9 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
     Args:
         owner: the object whose method it is, or, for a constructor, its class; None for other functions.
     """
-    function = function.__wrapped__ if _is_checked(function) else function
+    function = inspect.unwrap(function) if _is_checked(function) else function
     try:
-        parameters = inspect.signature(function, follow_wrapped=is_of_rlpyt(function)).parameters
+        parameters: Mapping[str, inspect.Parameter] = inspect.signature(function, follow_wrapped=is_of_rlpyt(function)).parameters
     except (TypeError, ValueError):
         return
     if _has_kwargs(parameters.values()):
@@ -506,7 +517,7 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
     cls = owner if isinstance(owner, type) else type(owner)
     known = [name for name, p in arguments_of(cls).items() if p.kind not in _COLLECTED]
     if unknown[0] in known:  # A subclass passes on what only it has.
-        cls = next((base for base in cls.__mro__ if inspect.unwrap(base.__init__) is function), cls)
+        cls = next((base for base in cls.__mro__ if inspect.unwrap(_constructor(base)) is function), cls)
         known = own
     raise TypeError(f"{cls.__name__} has no setting {unknown[0]!r}. {which_setting(unknown[0], known)}")
 
@@ -514,7 +525,8 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
 def _from_constructor(function: Callable, cls: type) -> tuple[type, ...]:
     """The bases of a class from the one whose constructor is this function; none if it is no constructor of them."""
     for i, base in enumerate(cls.__mro__):
-        if _is_checked(init := vars(base).get("__init__")) and init.__wrapped__ is function:
+        init: Any = vars(base).get("__init__")
+        if _is_checked(init) and inspect.unwrap(init) is function:
             return cls.__mro__[i:]
     return ()
 
@@ -589,7 +601,7 @@ def _kind(parameter: inspect.Parameter, declared: Any) -> Any:
         if not n:
             break
     parts = {part.rpartition(".")[2] for part in text.split(" | ")}
-    kind = BY_ANNOTATION.get(" | ".join(sorted(parts - {"None"}))) if declared is None else declared
+    kind: Any = BY_ANNOTATION.get(" | ".join(sorted(parts - {"None"}))) if declared is None else declared
     return kind._replace(optional=True) if kind is not None and "None" in parts else kind
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -136,31 +136,31 @@ def cat(parts: list[Tree]) -> Tree:
     return tree_map(cat_leaves, *parts)
 
 
-def stack(trees: list, space: Any = None, name: str = "value") -> Tree:
+def stack(trees: list, space: Any = None, name: str = "value", when: str = "at every step") -> Tree:
     """Stack trees of one structure along a new first dimension: nested dictionaries of numpy arrays.
 
     In values of a `space` that has parts, tuples are structures, and become dictionaries. Anywhere else they are arrays.
 
     Raises:
-        ValueError: they do not have the same keys and shapes; says which, in what it calls `name`.
+        ValueError: they do not have the same keys and shapes; says which, in what it calls `name`, and `when` they should.
     """
     if hasattr(space, "spaces"):
         trees = list(map(as_dictionaries, trees))
-    return _stack(trees, name)
+    return _stack(trees, name, when)
 
 
-def _stack(trees: list, name: str) -> Tree:
+def _stack(trees: list, name: str, when: str) -> Tree:
     first = trees[0]
     if isinstance(first, dict):
         for tree in trees:
             if not isinstance(tree, dict) or tree.keys() != first.keys():
                 got = list(tree) if isinstance(tree, dict) else type(tree).__name__
-                raise ValueError(f"{name}: expected the keys {list(first)} at every step, got {got}.")
-        return {key: _stack([tree[key] for tree in trees], f"{name}[{key!r}]") for key in first}
+                raise ValueError(f"{name}: expected the keys {list(first)} {when}, got {got}.")
+        return {key: _stack([tree[key] for tree in trees], f"{name}[{key!r}]", when) for key in first}
     arrays = [as_array(name, tree) for tree in trees]
     other = next((array.shape for array in arrays if array.shape != arrays[0].shape), None)
     if other is not None:
-        raise ValueError(f"{name}: expected shape {arrays[0].shape} at every step, got {other}.")
+        raise ValueError(f"{name}: expected shape {arrays[0].shape} {when}, got {other}.")
     return np.stack(arrays)
 
 
@@ -215,6 +215,22 @@ def as_dictionaries(tree: Any) -> Tree:
     if isinstance(tree, tuple):
         tree = from_structure(tree)
     return {key: as_dictionaries(part) for key, part in tree.items()} if isinstance(tree, dict) else tree
+
+
+def info_as_dictionaries(info: Any) -> Tree:
+    """Turn an info, dictionaries and namedtuples one inside the other, into nested dictionaries; an empty dictionary for None.
+
+    In an info, a plain tuple is an array.
+    """
+    if info is None:
+        return {}
+    items = info.items() if isinstance(info, Mapping) else zip(info._fields, tuple(info))
+    return {key: info_as_dictionaries(part) if is_info(part) else part for key, part in items}
+
+
+def is_info(value: Any) -> bool:
+    """Return whether a value in an info has parts with names."""
+    return isinstance(value, Mapping) or hasattr(value, "_fields")
 
 
 def to_structure(tree: Tree, name: str) -> Any:

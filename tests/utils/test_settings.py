@@ -1,7 +1,9 @@
 """Wrong settings are errors with the setting's name, when an object is made: one by one, and all of them as in `fuzz_settings`."""
 
+import importlib
 import inspect
 import math
+import pkgutil
 from collections import Counter, OrderedDict
 from fractions import Fraction
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 from tiers import full
 
+from rlpyt import agents, algos, models
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
@@ -25,6 +28,7 @@ from rlpyt.algos.qpg.td3 import TD3
 from rlpyt.envs.gym import make as make_gym
 from rlpyt.envs.point_env import PointEnv
 from rlpyt.models.dqn.mlp_dqn_model import MlpDqnModel
+from rlpyt.models.utils import Model
 from rlpyt.replays.non_sequence.prioritized import PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
 from rlpyt.replays.sequence.uniform import UniformSequenceReplayBuffer
@@ -218,6 +222,22 @@ def test_every_algorithm_takes_its_settings_by_position_in_the_documented_order(
     for wrong in ("batch_size", "target_update_tau"):
         with pytest.raises(TypeError, match=f"R2D1 has no setting '{wrong}'"):
             R2D1(**{wrong: 1})
+
+
+def every_class_of(package):
+    modules = [importlib.import_module(module.name) for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    return {cls for module in modules for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__}
+
+
+def test_signatures_of_algorithms_agents_and_models_have_all_arguments():
+    classes = {cls for package in (algos, agents, models) for cls in every_class_of(package) if issubclass(cls, (Recorded, Model))} - {
+        Model
+    }
+    assert {DQN, PPO, MlpDqnAgent, MlpDqnModel} < classes
+    for cls in classes:
+        kinds = {parameter.kind for parameter in inspect.signature(cls).parameters.values()}
+        assert not kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}, cls
+        assert list(inspect.signature(cls).parameters) == list(arguments_of(cls)), cls
 
 
 # --- Keyword arguments for others -------------------------------------------------------------------------------------

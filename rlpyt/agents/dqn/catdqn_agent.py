@@ -24,7 +24,7 @@ class CatDqnAgent(DqnAgent):
     The algorithm says by `give_V_min_max` which returns the atoms stand for; until then they are from -1 to 1. Since any other range
     puts the means in the same order, sampler workers need not be told.
 
-    Its settings are those of `DqnAgent`, and:
+    Its settings are those of `rlpyt.agents.dqn.dqn_agent.DqnAgent`, and:
 
     Args:
         n_atoms: atoms of a distribution; the model gets it, too.

@@ -26,7 +26,7 @@ class DdpgAgent(QpgAgent):
 
     The state dict has the keys model (mu), q_model, target_model and target_q_model.
 
-    Its settings are those of `QpgAgent`, and:
+    Its settings are those of `rlpyt.agents.qpg.base.QpgAgent`, and:
 
     Args:
         ModelCls: class of mu, which returns actions [*lead,A]. If it takes output_max, it gets the largest action, unless model_kwargs

@@ -16,7 +16,7 @@ class SacAgent(BaseSacAgent):
 
     The state dict has the keys model (the policy), q1_model, q2_model, target_q1_model and target_q2_model.
 
-    Its settings are those of `BaseSacAgent`.
+    Its settings are those of `rlpyt.agents.qpg.sac_base.BaseSacAgent`.
     """
 
     model_names = {

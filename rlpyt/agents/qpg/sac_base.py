@@ -34,7 +34,7 @@ Models = namedtuple("Models", ["pi", "q1", "q2", "v"], defaults=(None,))
 class BaseSacAgent(QpgAgent):
     """Samples actions from a squashed Gaussian, with a fixed standard deviation before learning begins; most likely ones in evaluation.
 
-    Its settings are those of `QpgAgent`, and:
+    Its settings are those of `rlpyt.agents.qpg.base.QpgAgent`, and:
 
     Args:
         ModelCls: class of the policy, which returns mean and log_std, both [*lead,A].

@@ -21,7 +21,7 @@ class SacAgent(BaseSacAgent):
 
     The state dict has the keys model (the policy), q1_model, q2_model, v_model and target_v_model.
 
-    Its settings are those of `BaseSacAgent`, and:
+    Its settings are those of `rlpyt.agents.qpg.sac_base.BaseSacAgent`, and:
 
     Args:
         VModelCls: class of the value function, which returns [*lead].

@@ -19,7 +19,7 @@ class Td3Agent(DdpgAgent):
 
     The state dict has the keys of DdpgAgent, and q2_model and target_q2_model.
 
-    Its settings are those of `DdpgAgent`, and:
+    Its settings are those of `rlpyt.agents.qpg.ddpg_agent.DdpgAgent`, and:
 
     Args:
         pretrain_std: standard deviation of the noise added to actions before learning begins.

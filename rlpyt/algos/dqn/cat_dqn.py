@@ -25,7 +25,7 @@ EPS = 1e-6
 class CategoricalDQN(DQN):
     """Learns the distribution of the return, over fixed atoms: as many as the agent has, evenly spaced from `V_min` to `V_max`.
 
-    Its settings are those of `DQN`, where `delta_clip` has no meaning but for `default_priority`, and:
+    Its settings are those of `rlpyt.algos.dqn.dqn.DQN`, where `delta_clip` has no meaning but for `default_priority`, and:
 
     Args:
         V_min, V_max: returns of the first and the last atom.

@@ -26,7 +26,7 @@ TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
 class DQN(OffPolicyAlgorithm):
     """Q-learning on transitions from a replay buffer, with a target network.
 
-    Its settings are those of `OffPolicyAlgorithm`, and:
+    Its settings are those of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
 
     Args:
         delta_clip: error above which the Huber loss is linear; None means the mean squared error.

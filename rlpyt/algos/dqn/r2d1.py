@@ -60,7 +60,7 @@ class R2D1(DQN):
     To train on the beginnings of episodes, use a sampler that does not reset environments inside batches, with batches of
     `store_rnn_state_interval` steps: then episodes begin where sequences do.
 
-    Its settings are those of `DQN`, without `batch_size` and `target_update_tau`, and:
+    Its settings are those of `rlpyt.algos.dqn.dqn.DQN`, without `batch_size` and `target_update_tau`, and:
 
     Args:
         batch_T: steps in a sequence that are trained on.

@@ -13,7 +13,7 @@ from rlpyt.utils.tensor import valid_mean
 
 
 class A2C(OnPolicyAlgorithm):
-    """One gradient step on every batch of samples. Settings and defaults are those of `OnPolicyAlgorithm`."""
+    """One gradient step on every batch of samples. Settings and defaults are those of `rlpyt.algos.pg.base.OnPolicyAlgorithm`."""
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Take one gradient step on `samples` [T,B]; return floats."""

@@ -51,7 +51,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         Raises:
             ValueError: the agent has no distribution with likelihoods and entropies, which our losses need.
         """
-        distribution = getattr(agent, "distribution", None)
+        distribution = agent.distribution
         is_one = all(_defines(distribution, name) for name in ("log_likelihood", "entropy"))
         if not is_one and self.trains_by("optimize_agent", "loss"):
             raise ValueError(

@@ -22,7 +22,7 @@ LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "action", "return_",
 class PPO(OnPolicyAlgorithm):
     """Several epochs of gradient steps on shuffled minibatches of every batch of samples.
 
-    Its settings are those of `OnPolicyAlgorithm`, and:
+    Its settings are those of `rlpyt.algos.pg.base.OnPolicyAlgorithm`, and:
 
     Args:
         minibatches: gradient steps per epoch. Each takes ``T*B // minibatches`` single steps of the batch (of the

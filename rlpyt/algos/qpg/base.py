@@ -45,7 +45,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         agent_example: import path of an agent that has them.
         n_q: how many Q-functions it has.
 
-    Its settings are those of `OffPolicyAlgorithm`, and:
+    Its settings are those of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
 
     Args:
         bootstrap_timelimit: estimate what would have followed the end of a truncated episode; otherwise it counts as terminated.

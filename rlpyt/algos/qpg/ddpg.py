@@ -21,7 +21,7 @@ OptInfo = namedtuple("OptInfo", ["muLoss", "qLoss", "muGradNorm", "qGradNorm"])
 class DDPG(QpgAlgorithm):
     """Learns a Q-function from replay, and a deterministic policy that maximizes it.
 
-    Its settings are those of `OffPolicyAlgorithm` and `QpgAlgorithm`, and:
+    Its settings are those of `rlpyt.algos.replay.OffPolicyAlgorithm` and `rlpyt.algos.qpg.base.QpgAlgorithm`, and:
 
     Args:
         target_update_interval: gradient updates of Q between updates of the target networks.

@@ -30,7 +30,7 @@ class SoftActorCritic(QpgAlgorithm):
     Subclasses declare:
         clipped: number of networks. Their optimizers come first in `optimizer_names`, and their gradients are clipped.
 
-    Its settings are those of `OffPolicyAlgorithm` and `QpgAlgorithm`, and:
+    Its settings are those of `rlpyt.algos.replay.OffPolicyAlgorithm` and `rlpyt.algos.qpg.base.QpgAlgorithm`, and:
 
     Args:
         action_prior: "uniform" or "gaussian", the prior over actions in the policy's loss.

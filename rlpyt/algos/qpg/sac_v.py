@@ -23,7 +23,7 @@ class SAC_V(SoftActorCritic):
 
     `reward_scale` sets the weight of reward relative to entropy.
 
-    Its settings are those of `SoftActorCritic`, and:
+    Its settings are those of `rlpyt.algos.qpg.sac.SoftActorCritic`, and:
 
     Args:
         policy_output_regularization: weight of the loss ``½ mean² + ½ log_std²`` of the policy's outputs.

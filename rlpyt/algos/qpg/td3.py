@@ -17,7 +17,7 @@ MU_LEARNING_RATE = 1e-3  # default
 class TD3(DDPG):
     """DDPG with clipped double Q-learning, a noisy target policy, and fewer updates of the policy.
 
-    Its settings are those of `DDPG`, and:
+    Its settings are those of `rlpyt.algos.qpg.ddpg.DDPG`, and:
 
     Args:
         mu_learning_rate: step size of the policy's optimizer; `learning_rate`, as of DDPG, is another name for it.

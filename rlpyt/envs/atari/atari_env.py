@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import re
 from collections import namedtuple
 from collections.abc import Iterable
@@ -25,6 +24,7 @@ from rlpyt.spaces.int_box import IntBox
 from rlpyt.types import TrajInfo
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.plain import check_form, from_plain, shown, to_plain
+from rlpyt.utils.settings import is_integer
 
 # Images this small gain nothing from threads, and OpenCV's threads do not survive a fork: switched off at import, so that there
 # are none when workers are forked (switching them off in a forked worker would wait for threads that no longer exist).
@@ -346,7 +346,7 @@ class AtariEnv(Env):
 def _is_frame_shape(shape: Any) -> bool:
     if not isinstance(shape, (tuple, list, np.ndarray)) or len(shape) != 2:
         return False
-    return all(isinstance(size, numbers.Integral) and size >= 1 for size in shape)
+    return all(is_integer(size, lowest=1) for size in shape)
 
 
 def _find_rom(game: str) -> Any:

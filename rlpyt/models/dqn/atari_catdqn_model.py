@@ -16,7 +16,7 @@ __all__ = ["AtariCatDqnModel", "DistributionalHeadModel"]
 class AtariCatDqnModel(AtariDqnModel):
     """Like `AtariDqnModel`, with the probabilities of `n_atoms` returns per action instead of a Q-value.
 
-    The other settings are those of `AtariDqnModel`.
+    The other settings are those of `rlpyt.models.dqn.atari_dqn_model.AtariDqnModel`.
 
     Args:
         n_atoms: atoms of a distribution.

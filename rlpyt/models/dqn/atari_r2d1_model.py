@@ -19,7 +19,8 @@ __all__ = ["AtariR2d1Model", "RnnState"]
 class AtariR2d1Model(DqnImageModel):
     """Convolutions, a fully connected layer, an LSTM, and a fully connected head with one Q-value per action.
 
-    The LSTM also sees the previous action and reward. Settings of the convolutions are those of `DqnImageModel`.
+    The LSTM also sees the previous action and reward. Settings of the convolutions are those of
+    `rlpyt.models.dqn.atari_dqn_model.DqnImageModel`.
 
     Args:
         fc_size: width(s) of the fully connected layer(s) before the LSTM.

@@ -13,7 +13,7 @@ from rlpyt.utils.settings import checked
 class MlpCatDqnModel(MlpDqnModel):
     """Like `MlpDqnModel`, with the probabilities of `n_atoms` returns per action instead of a Q-value.
 
-    The other settings are those of `MlpDqnModel`.
+    The other settings are those of `rlpyt.models.dqn.mlp_dqn_model.MlpDqnModel`.
 
     Args:
         n_atoms: atoms of a distribution.

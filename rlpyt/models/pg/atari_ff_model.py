@@ -20,7 +20,7 @@ class AtariFfModel(ImageModel):
     """Convolutions and a fully connected layer, with outputs for action probabilities and state value.
 
     By default there are 16 channels of 8x8 with stride 4, then 32 of 4x4 with stride 2 and padding 1. Settings of the convolutions are
-    those of `ImageModel`.
+    those of `rlpyt.models.conv2d.ImageModel`.
 
     Args:
         fc_sizes: width(s) of the fully connected layer(s).

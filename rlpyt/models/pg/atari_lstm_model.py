@@ -21,7 +21,8 @@ class AtariLstmModel(ImageModel):
 
     The LSTM also sees the previous action and reward.
 
-    By default the convolutions are those of `AtariFfModel`. Their settings are those of `ImageModel`.
+    By default the convolutions are those of `rlpyt.models.pg.atari_ff_model.AtariFfModel`. Their settings are those of
+    `rlpyt.models.conv2d.ImageModel`.
 
     Args:
         fc_sizes: width(s) of the fully connected layer(s).

@@ -19,7 +19,7 @@ class MujocoLstmModel(NormalizingModel):
     """A multilayer perceptron and an LSTM, with outputs for the mean of the action, its log_std, and the state value.
 
     The LSTM also sees the previous action and reward. The mean has no limits, and the log_std depends on the history. The other
-    settings are those of `NormalizingModel`.
+    settings are those of `rlpyt.models.pg.mujoco_ff_model.NormalizingModel`.
 
     Args:
         hidden_sizes: of the perceptron; default [256, 256].

@@ -12,8 +12,9 @@ import numpy as np
 
 from rlpyt.envs.adapters import as_environment
 from rlpyt.envs.environment import Environment
-from rlpyt.envs.specs import StepType, checked_action, checked_reset, checked_step
+from rlpyt.envs.specs import StepType, checked_action
 from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.samplers.episodic.in_progress import InProgressEpisode
 from rlpyt.samplers.episodic.workers import as_policy, check_has
 from rlpyt.utils.settings import COUNT, Number, checked, has
 from rlpyt.utils.structures import from_structure, stack
@@ -96,38 +97,32 @@ def _rollout(
     max_episode_length = math.inf if max_episode_length is None else max_episode_length
     if not max_episode_length >= 1:
         raise ValueError(f"max_episode_length={max_episode_length} must be at least 1 step.")
-    observation, episode_info = checked_reset(env.reset(), env)
+    episode = InProgressEpisode(env)
     policy.reset()
     if animated:
         env.visualize()
     by_mean = deterministic and not hasattr(policy, "acting_deterministically")
-    observations, env_steps, agent_infos = [observation], [], []
-    while not (env_steps and env_steps[-1].last) and len(env_steps) < max_episode_length:
-        action, agent_info = checked_action(policy.get_action(observations[-1]), policy, "get_action")
+    step_types = episode.step_types
+    while len(step_types) < max_episode_length and not (step_types and step_types[-1] >= StepType.TERMINAL):
+        action, agent_info = checked_action(policy.get_action(episode.last_obs), policy, "get_action")
         agent_info = from_structure(agent_info)
         if by_mean and "mean" in agent_info:
             action = agent_info["mean"]
         for_env = policy.for_envs(action) if hasattr(policy, "for_envs") else action
-        env_steps.append(checked_step(env.step(for_env), env))
+        episode.step(for_env, agent_info)
         if for_env is not action:
-            env_steps[-1].action = action  # What the policy has chosen.
-        observations.append(env_steps[-1].observation)
-        agent_infos.append(agent_info)
+            episode.actions[-1] = action  # What the policy has chosen.
         if hasattr(policy, "take_rewards"):
-            policy.take_rewards(np.array([env_steps[-1].reward], np.float32))
+            policy.take_rewards(np.array(episode.rewards[-1:], np.float32))
         if animated:
             time.sleep(0.05 / speedup)
-    step_types = np.array([step.step_type for step in env_steps], np.uint8)
-    if not env_steps[-1].last:
+    if step_types[-1] < StepType.TERMINAL:
         step_types[-1] = StepType.TIMEOUT
+    arrays = episode.arrays()
     return dict(
-        episode_infos=episode_info,
-        observations=stack(observations[:-1], env.observation_space),
-        next_observations=stack(observations[1:], env.observation_space),
-        actions=stack([step.action for step in env_steps], env.action_space),
-        rewards=np.array([step.reward for step in env_steps], np.float64),
-        agent_infos=stack(agent_infos, name="agent_info"),
-        env_infos=stack([from_structure(step.env_info) for step in env_steps], name="env_info"),
-        step_types=step_types,
-        dones=step_types == StepType.TERMINAL,
+        arrays,
+        episode_infos=episode.episode_info,
+        next_observations=stack(episode.observations[1:], env.observation_space),
+        rewards=arrays["rewards"].astype(np.float64, copy=False),
+        dones=arrays["step_types"] == StepType.TERMINAL,
     )

@@ -9,8 +9,7 @@ import numpy as np
 from rlpyt.envs.adapters import as_environment
 from rlpyt.envs.specs import checked_reset, checked_step
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.samplers.episodic.recorder import Chunk, Episode, Episodes, Segment, Table, _allocate
-from rlpyt.utils.structures import as_dictionaries, map_structure
+from rlpyt.utils.structures import info_as_dictionaries, stack
 
 
 class InProgressEpisode:
@@ -64,34 +63,34 @@ class InProgressEpisode:
         self.env_infos.append(env_step.env_info)
         return env_step.observation
 
+    def arrays(self) -> dict[str, Any]:
+        """Return the steps so far: observations [T,...], actions, rewards, step_types, env_infos and agent_infos."""
+        return dict(
+            observations=stack(self.observations[:-1], self.env.observation_space),
+            actions=stack(self.actions, self.env.action_space),
+            rewards=np.array(self.rewards),
+            env_infos=stack([info_as_dictionaries(info) for info in self.env_infos], name="env_info"),
+            agent_infos=stack([info_as_dictionaries(info) for info in self.agent_infos], name="agent_info"),
+            step_types=np.array(self.step_types, np.uint8),
+        )
+
     def to_batch(self) -> EpisodeBatch:
         """Return the steps so far as a batch with one episode.
 
         Raises:
             AssertionError: there are none.
         """
-        n = len(self.rewards)
-        assert n >= 1, "The episode has no steps yet: call step() first."
-        arrays = [map_structure(np.asarray, observation) for observation in self.observations]
-        stacked = map_structure(lambda *leaves: np.stack(leaves)[:, None], *arrays[:-1])
-        rewards, step_types = np.array(self.rewards)[:, None], np.array(self.step_types, np.uint8)[:, None]
-        chunk = Chunk(n, 1, stacked, rewards, step_types)
-        has_parts = hasattr(self.env.spec.action_space, "spaces")
-        actions = [as_dictionaries(action) if has_parts else np.asarray(action) for action in self.actions]
-        chunk.action = _allocate("action", actions[0], n, 1, batched=False)
-        for table, infos in ((chunk.env_info, self.env_infos), (chunk.agent_info, self.agent_infos)):
-            _fill(table, infos)
-        for t, action in enumerate(actions):
-            chunk.action.put(t, 0, action)
-        return Episodes(self.env.spec, [Episode([Segment(chunk, 0, 0, n)], arrays[-1], self.episode_info)]).to_batch()
+        assert self.rewards, "The episode has no steps yet: call step() first."
+        return EpisodeBatch(
+            env_spec=self.env.spec,
+            **self.arrays(),
+            last_observations=stack(self.observations[-1:], self.env.observation_space),
+            episode_infos=stack([info_as_dictionaries(self.episode_info)]),
+            lengths=np.array([len(self.rewards)]),
+            validate=False,
+        )
 
     @property
     def last_obs(self) -> Any:
         """The last observation so far."""
         return self.observations[-1]
-
-
-def _fill(table: Table, infos: list[dict]) -> None:
-    table.allocate(infos[0], len(infos), 1, batched=False)
-    for t, info in enumerate(infos):
-        table.put(t, 0, info)

@@ -20,14 +20,14 @@ from rlpyt.envs.env_update import (
     warn_of_copies,
 )
 from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.segments import Episodes, Layout
 from rlpyt.samplers.episodic.factory import _OF_PROCESS, OF_WORKERS, WorkerFactory
-from rlpyt.samplers.episodic.recorder import Episodes, Layout
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is_parameters
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import split_evenly
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import generators_in
-from rlpyt.utils.settings import checked, has, naming
+from rlpyt.utils.settings import checked, has, is_integer, naming
 
 # Arguments of a WorkerFactory that a sampler takes in place of one.
 _DEFAULTS = dict(seed=_OF_PROCESS, max_episode_length=None, n_workers=None, worker_class=DefaultWorker, worker_args=None)
@@ -162,10 +162,10 @@ class Sampler(Recorded, ABC):
         Raises:
             ValueError: `n_eps_per_worker` is no integer, or less than 1.
         """
-        if not isinstance(n_eps_per_worker, numbers.Integral) or n_eps_per_worker < 1:
+        if not is_integer(n_eps_per_worker, lowest=1):
             raise ValueError(f"n_eps_per_worker={n_eps_per_worker!r} must be a whole number of episodes, at least 1.")
         self._check_running()
-        amounts = [n_eps_per_worker] * self._factory.n_workers
+        amounts = [int(n_eps_per_worker)] * self._factory.n_workers
         return self._counted(self._play("episodes", amounts, *self._messages(agent_update, env_update)))
 
     def state_dict(self) -> dict:

@@ -179,8 +179,10 @@ def one_run(affinity_code: str) -> tuple[str, int, float]:
     """
     all_runs = _resources(remove_run_slot(affinity_code)[1])
     n_cores, n_gpu = all_runs.cores_in_run, all_runs.gpus_in_run
-    changes = dict(n_cpu_core=n_cores, n_gpu=n_gpu, contexts_per_gpu=1, hyperthread_offset=None, n_socket=None, set_affinity=False)
-    return _encode(replace(all_runs, **changes)), n_cores, n_gpu / all_runs.contexts_per_gpu if n_gpu == 1 else n_gpu
+    one_run = replace(
+        all_runs, n_cpu_core=n_cores, n_gpu=n_gpu, contexts_per_gpu=1, hyperthread_offset=None, n_socket=None, set_affinity=False
+    )
+    return _encode(one_run), n_cores, n_gpu / all_runs.contexts_per_gpu if n_gpu == 1 else n_gpu
 
 
 @checked(run_slot_affinity_code=CODE, machine=MACHINE)

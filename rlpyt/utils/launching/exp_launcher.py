@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rlpyt.utils.launching.affinity import CODE, affinity_from_code, get_n_run_slots, launcher_environment, one_run, prepend_run_slot
 from rlpyt.utils.launching.status import (
@@ -39,7 +40,7 @@ from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.misc import atomic_write
-from rlpyt.utils.settings import PATH, STEPS, Kind, Number, checked, list_of
+from rlpyt.utils.settings import PATH, STEPS, Kind, Number, checked, is_integer, list_of
 from rlpyt.utils.text import printable
 
 MOST_RUNS = 10**6  # Of each variant; a number with another zero is a slip.
@@ -234,14 +235,14 @@ class Experiment:
         if self.ray_address and self.set_egl_device:
             raise ValueError("set_egl_device=True is for runs on this machine; on a Ray cluster they choose their device to render on.")
         for n_runs in self.runs_per_setting:
-            if isinstance(n_runs, bool) or not isinstance(n_runs, int) or n_runs < 1:
+            if not is_integer(n_runs, lowest=1):
                 raise ValueError(f"runs_per_setting={n_runs!r} must be an integer of at least 1.")
         n = len(self.variants)
         if n == 0:
             raise ValueError("variants is empty: give at least one, which may be an empty dictionary.")
-        for name, values in dict(log_dirs=self.log_dirs, runs_args=self.runs_args).items():
-            if len(values) != n:
-                raise ValueError(f"There are {n} variants, but {len(values)} {name}: there must be one for each.")
+        for name, n_values in dict(log_dirs=len(self.log_dirs), runs_args=len(self.runs_args)).items():
+            if n_values != n:
+                raise ValueError(f"There are {n} variants, but {n_values} {name}: there must be one for each.")
         places: dict[str, str] = {}
         for log_dir in self.log_dirs:
             place = os.path.normpath(log_dir)
@@ -277,7 +278,7 @@ class Experiment:
 
     def differences(self, before: Experiment, exp_dir: Path) -> list[str]:
         """What is not as it was for runs of an earlier launch which have finished, or which have begun and are not asked for now."""
-        found = {}
+        found: dict[str, tuple[Any, Any]] = {}
         asked = {os.path.normpath(log_dir): args for log_dir, args in zip(self.log_dirs, self.runs_args)}
         for i, _, run_dir in before.runs(exp_dir):
             log_dir, state = before.log_dirs[i], read_mark(run_dir)[0]

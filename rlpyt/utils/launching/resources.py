@@ -11,7 +11,6 @@ placed at once, so that slots cannot overlap::
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, cycle, islice
@@ -19,7 +18,7 @@ from itertools import chain, cycle, islice
 from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine
 from rlpyt.utils.misc import split_evenly
-from rlpyt.utils.settings import FLAG, shown
+from rlpyt.utils.settings import FLAG, is_integer, shown
 
 _HIGHEST = 10**6  # Of all numbers; no machine has as many of anything.
 _LOWEST = dict(n_gpu=0, cpu_reserved=0, hyperthread_offset=0, sample_gpu_per_run=0)  # Of other numbers: 1.
@@ -244,7 +243,7 @@ class Resources:
             set_affinity=self.set_affinity,
         )
         if part.gpu is not None or self.async_sample:
-            affinity.cuda_idx = part.gpu
+            affinity["cuda_idx"] = part.gpu
         return affinity
 
 
@@ -307,11 +306,11 @@ def checked_field(name: str, value: object, default: object) -> int | bool | Non
         if not FLAG.allows(value):
             raise ValueError(f"{name}={value!r} must be True or False.")
         return bool(value)
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+    if not is_integer(value):
         raise TypeError(f"{name}={value!r} must be a whole number{' or None' if default is None else ''}.")
-    lowest = _LOWEST.get(name, 1)
+    value, lowest = int(value), _LOWEST.get(name, 1)
     if value < lowest:
         raise ValueError(f"{name}={value} must be at least {lowest}.")
     if value > _HIGHEST:
         raise ValueError(f"{name}={shown(value)} must be at most {_HIGHEST}.")
-    return int(value)
+    return value

@@ -139,7 +139,7 @@ def marked(run_dir: str | os.PathLike) -> Iterator[None]:
     toucher = threading.Thread(target=keep_touching, daemon=True)
     write("running", **identity(os.getpid()))
     toucher.start()
-    end = ("interrupted", dict(exit_code=None))
+    end: tuple[str, dict[str, Any]] = ("interrupted", dict(exit_code=None))
     try:
         yield
         end = ("finished", dict(exit_code=0))
@@ -196,8 +196,9 @@ def _read_json(path: Path) -> dict:
 def _number(facts: Mapping, name: str) -> float | None:
     """A finite number in the mark of a run, which may be damaged; None if it is something else."""
     number = facts.get(name)
-    is_number = isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
-    return float(number) if is_number else None
+    if not isinstance(number, (int, float)) or isinstance(number, bool) or not math.isfinite(number):
+        return None
+    return float(number)
 
 
 def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = None) -> RunStatus:
@@ -326,7 +327,8 @@ def from_first_traceback(path: str | os.PathLike, start: int = 0) -> list[str]:
 def both_ends(lines: Iterable[str]) -> list[str]:
     """Return the lines if they are not many, else the first and the last ones, with a line that says how many are left out."""
     lines, half = iter(lines), _MAX_LINES // 2
-    first, last, left_out = list(islice(lines, half)), deque(maxlen=half), 0
+    last: deque[str] = deque(maxlen=half)
+    first, left_out = list(islice(lines, half)), 0
     for line in lines:
         left_out += len(last) == half
         last.append(line)

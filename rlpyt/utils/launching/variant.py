@@ -57,7 +57,8 @@ def make_variants(*variant_levels: VariantLevel) -> tuple[list[dict], list[str]]
     Raises:
         ValueError: numbers of keys, values and dir_names do not fit, a directory appears twice, or keys contradict each other.
     """
-    variants, log_dirs = [{}], [""]
+    variants: list[dict] = [{}]
+    log_dirs = [""]
     for variant_level in variant_levels:
         variants, log_dirs = _cross_variants(variants, log_dirs, variant_level)
     return variants, log_dirs

@@ -97,7 +97,7 @@ def query_yes_no(question: str, default: str | None = "yes") -> bool:
             if default is None:
                 raise
             answer = ""
-        answer = answer or default
+        answer = answer or default or ""
         if answer in ("y", "ye", "yes"):
             return True
         if answer in ("n", "no"):

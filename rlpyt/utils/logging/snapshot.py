@@ -70,10 +70,10 @@ def _loadable_dict(value: Mapping, name: str) -> dict:
     items = {_loadable_key(key, name): loadable(item, f"{name}[{key!r}]") for key, item in value.items()}
     if not isinstance(value, OrderedDict):
         return items
-    items = OrderedDict(items)
+    ordered = OrderedDict(items)
     if hasattr(value, "_metadata"):
-        items._metadata = value._metadata  # the versions of the modules in a state_dict
-    return items
+        setattr(ordered, "_metadata", value._metadata)  # The versions of the modules in a state_dict.  # noqa: B010
+    return ordered
 
 
 def _loadable_key(key, name: str):

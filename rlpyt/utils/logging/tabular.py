@@ -24,7 +24,7 @@ class CsvTable:
     What the disk refuses is kept and written with the next row.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         self.columns: list[str] = []
         self.n_rows = 0  # in the file
@@ -53,7 +53,7 @@ class CsvTable:
         self.n_rows += len(rows)
         self._unwritten = []
 
-    def continue_from(self, path, n: int) -> None:
+    def continue_from(self, path: str, n: int) -> None:
         """Begin this table, which has no rows yet, with the first `n` rows of another CSV file."""
         with open(path, newline="", **_ENCODING) as file:
             columns, *rows = [*csv.reader(file)] or [[]]
@@ -94,11 +94,11 @@ def _csv_value(value):
 class TerminalTablePrinter:
     """Shows the rows so far as one table, kept up to date on a terminal; elsewhere a line for each row."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.headers: list[str] = []
         self.rows: list[dict] = []
 
-    def print_tabular(self, new_tabular) -> None:
+    def print_tabular(self, new_tabular: Mapping | Iterable) -> None:
         """Add a row: a mapping, or (key, value) pairs."""
         row = dict(new_tabular)
         new_headers = [key for key in row if key not in self.headers]
@@ -122,7 +122,8 @@ class TerminalTablePrinter:
 
     def _lines(self, rows: list[dict]) -> list[str]:
         width = shutil.get_terminal_size().columns
-        shown, used = [], 0
+        shown: list[tuple] = []
+        used = 0
         for header in self.headers:
             column_width = max(len(header), 9)
             if shown and used + column_width + 2 > width:

@@ -9,11 +9,11 @@ import torch
 
 from rlpyt.samplers.actors import BatchActor, EvalActor
 from rlpyt.samplers.buffer import build_step_buffer
-from rlpyt.samplers.episodes import has_own_step
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group, outputs_on_device, serve, turn_to
 from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector
 from rlpyt.samplers.signals import GroupSignals, Semaphore
+from rlpyt.samplers.traj_infos import has_own_step
 from rlpyt.samplers.workers import WorkerError, describe_failure
 from rlpyt.types import StepBuffer
 from rlpyt.utils.buffer import PinnedMemory

@@ -333,7 +333,7 @@ class AsyncRlMixin:
 
     def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
         """Write the row of the log that comes after batch `itr`."""
-        raise NotImplementedError
+        self.log_diagnostics(itr, *[eval_traj_infos, eval_time] * self._eval)
 
     def after_row(self, row: dict[str, float]) -> None:
         """If the run stops, sampling ends after the batches that have begun, which are not counted any more."""
@@ -388,15 +388,11 @@ class AsyncRlMixin:
 
 
 class AsyncRlBase(AsyncRlMixin, MinibatchRlBase):
-    """For runners with their own rows of the log: they define `log_batch`."""
+    """For runners with their own rows of the log: they may override `log_batch`."""
 
 
 class AsyncRl(AsyncRlMixin, MinibatchRl):
     """Measures performance by the trajectories that are sampled. Args: see `AsyncRlMixin` and `MinibatchRl`."""
-
-    def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
-        """Write the row of the log that comes after batch `itr`."""
-        self.log_diagnostics(itr)
 
     def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:
         """Write a row of the log."""
@@ -410,10 +406,6 @@ class AsyncRlEval(AsyncRlMixin, MinibatchRlEval):
 
     Args: see `AsyncRlMixin` and `MinibatchRlEval`.
     """
-
-    def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
-        """Write the row of the log that comes after batch `itr`."""
-        self.log_diagnostics(itr, eval_traj_infos, eval_time)
 
     def log_diagnostics(self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/") -> None:
         """Write a row of the log."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from rlpyt.types import Agent, BatchSpec
+from rlpyt.types import BatchSpec
 from rlpyt.utils.recipes import Script
 
 
@@ -28,17 +28,8 @@ class Algorithm(Protocol):
     update_counter: int
     bootstrap_value: bool
 
-    def initialize(
-        self,
-        agent: Any,
-        n_itr: int,
-        batch_spec: BatchSpec,
-        mid_batch_reset: bool,
-        examples: dict[str, Any] | None,
-        world_size: int = 1,
-        rank: int = 0,
-    ) -> None:
-        """Prepare for training; see `rlpyt.algos.base.RlAlgorithm.initialize`."""
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
+        """Prepare for training, with the arguments of `rlpyt.algos.base.RlAlgorithm.initialize`."""
 
     def optimize_agent(self, itr: int, samples: Any) -> Any:
         """Train on a batch ``[T,B]``; return a namedtuple with `opt_info_fields`, of floats or lists of floats."""
@@ -50,7 +41,7 @@ class Algorithm(Protocol):
         """Invert `optim_state_dict`."""
 
     def training_state(self) -> dict[str, Any]:
-        """Return what a snapshot needs besides optimizer, models and replay: plain data."""
+        """Return the rest of the algorithm's state, without models and replay: plain data."""
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Invert `training_state`."""
@@ -77,17 +68,8 @@ class Sampler(Protocol):
     @property
     def waiting_seconds(self) -> float: ...
 
-    def initialize(
-        self,
-        agent: Agent,
-        affinity: Mapping[str, Any] | None = None,
-        seed: int = 0,
-        bootstrap_value: bool = False,
-        traj_info_kwargs: Mapping[str, Any] | None = None,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> dict[str, Any]:
-        """Make environments, initialize the agent, and start workers; return one example each of what a batch holds."""
+    def initialize(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Make environments, initialize the agent, and start workers; return one example of each field of a batch."""
 
     def obtain_samples(self, itr: int) -> tuple[Any, list]:
         """Return the batch ``[T,B]`` of iteration `itr`, in memory that the next one overwrites, and the TrajInfos of finished episodes."""
@@ -99,7 +81,7 @@ class Sampler(Protocol):
         """Return the columns of the last batch that do not follow the batch before it."""
 
     def state_dict(self) -> Any:
-        """Return where sampling is, plain data and tensors; None if it continues with new episodes."""
+        """Return the state of sampling, plain data and tensors; None if it continues with new episodes."""
 
     def load_state_dict(self, state: Any) -> list[int]:
         """Continue from what `state_dict` returned; return the columns whose environments begin a new episode."""

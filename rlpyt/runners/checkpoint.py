@@ -20,7 +20,6 @@ import torch
 
 from rlpyt.runners.protocols import Algorithm, Part, Run, Snapshots
 from rlpyt.runners.snapshots import load_snapshot, newest_first, replay_files
-from rlpyt.types import Agent
 from rlpyt.utils.buffer import cloned
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.snapshot import loadable, read_snapshot, reading
@@ -42,7 +41,7 @@ _SAMPLER_SETTINGS = ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls
 
 
 # --- What is saved ----------------------------------------------------------------------------------------------------
-def training_parts(agent: Agent, algo: Algorithm) -> dict[str, Part]:
+def training_parts(agent: Any, algo: Algorithm) -> dict[str, Part]:
     """Return the parts that each process that trains restores."""
     return dict(
         agent_state_dict=Part(agent.state_dict, agent.load_state_dict),
@@ -88,7 +87,7 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 def _arguments_of(part: Any, script: Script) -> dict[str, Any]:
     """The arguments an object was made with, as far as it keeps them under their names."""
-    names = {name for cls in type(part).__mro__ if "__init__" in vars(cls) for name in inspect.signature(cls.__init__).parameters}
+    names = {name for cls in type(part).__mro__ if "__init__" in vars(cls) for name in inspect.signature(vars(cls)["__init__"]).parameters}
     kept = {name: _as_data(getattr(part, name), script) for name in sorted(names) if name in vars(part) and "state_dict" not in name}
     return {"class": type(part).__name__, **kept}
 
@@ -186,7 +185,7 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
     return first_itr
 
 
-def restore_training(agent: Agent, algo: Algorithm, snapshot: dict[str, Any], file: Any) -> None:
+def restore_training(agent: Any, algo: Algorithm, snapshot: dict[str, Any], file: Any) -> None:
     """Restore agent and algorithm, as each process that trains must."""
     for name, part in training_parts(agent, algo).items():
         is_documented = name in _DOCUMENTED
@@ -307,14 +306,14 @@ class Saver:
     def _write(
         self, snapshots: Snapshots, itr: int, snapshot: dict[str, Any], part: ReplayPart | None, force: bool, score: float | None
     ) -> None:
-        if part is None or part.is_written():
+        if part is None or part.try_to_write():
             self.is_saved = snapshots.save_itr_params(itr, snapshot, force=force, score=score)
             self.delete_old_replay()
 
     def save_own(self, state: dict[str, Any], replay: Any, directory: str, rank: int) -> dict[str, Any] | None:
         """Save what a rank replays; return its `state` with the names of the files, for rank 0. None if the disk refused them."""
         part = self._new_in(replay, directory, rank)
-        return dict(state, replay=part and part.manifest) if part is None or part.is_written() else None
+        return dict(state, replay=part and part.manifest) if part is None or part.try_to_write() else None
 
     def _new_in(self, replay: Any, directory: Any, rank: int = 0) -> ReplayPart | None:
         if replay is None:
@@ -379,7 +378,7 @@ class ReplayPart:
         self._is_copy = buffer.async_
         self.lasts = self._is_copy or state["written"] - state["first"] <= state["T"] // 2
 
-    def is_written(self) -> bool:
+    def try_to_write(self) -> bool:
         """Write the file; return whether the disk took it, which a warning says if not."""
         return logger.try_to_write(str(self.path.parent), self.write)
 

@@ -57,6 +57,7 @@ class Sampler(Protocol):
         mid_batch_reset: whether environments are reset inside a batch.
         TrajInfoCls: class of the TrajInfos.
         eval_n_envs: number of evaluation environments; 0 for none.
+        eval_max_trajectories: the most episodes of an evaluation; None for no limit.
         waiting_seconds: seconds spent so far waiting for worker processes.
     """
 
@@ -64,6 +65,7 @@ class Sampler(Protocol):
     mid_batch_reset: bool
     TrajInfoCls: type
     eval_n_envs: int
+    eval_max_trajectories: int | None
 
     @property
     def waiting_seconds(self) -> float: ...
@@ -129,7 +131,7 @@ class Run(Protocol):
     agent: Any
     sampler: Any
     settings: dict[str, Any]
-    seed: int
+    seed: int | None
     seed_given: int | None
     itr_batch_size: int
     save_replay: bool

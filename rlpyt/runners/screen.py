@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def env_name(sampler: Any) -> str:
     return printable(shortened(name, _LONGEST_NAME)) + (f" and others (a list of {many})" if many > 1 else "")
 
 
-def _name_of(make: Callable | None) -> str:
+def _name_of(make: Any) -> str:
     while isinstance(make, functools.partial):
         make = make.func
     return "an environment" if make is None else getattr(make, "__qualname__", type(make).__qualname__)

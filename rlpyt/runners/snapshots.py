@@ -141,10 +141,11 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
     if not files:
         raise FileNotFoundError(f"There is no snapshot in {directory}: give the directory of an experiment.")
     latest = max(file.run for file in files)
-    numbered = {file.itr: file.path for file in files if file.run == latest and file.itr is not None}
+    numbered: dict[float, Path] = {file.itr: file.path for file in files if file.run == latest and file.itr is not None}
     if str(itr).isdecimal() and int(itr) in numbered:
         return numbered[int(itr)], read_snapshot(numbered[int(itr)])
-    readable, problems = {}, []  # those without a number in their names, by epoch
+    readable: dict[float, tuple[Path, dict[str, Any]]] = {}  # Those without a number in their names, by epoch.
+    problems: list[str] = []
     for path in sorted(file.path for file in files if file.run == latest and file.itr is None):  # params.pkl, params_previous.pkl
         try:
             snapshot = read_snapshot(path)

@@ -8,6 +8,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ _CONTAINERS = {dict, OrderedDict, list, tuple, set}
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
-def serialize(params) -> bytes:
+def serialize(params: Any) -> bytes:
     """The bytes of a file which `torch.load(file, weights_only=True)` reads, with or without a GPU."""
     file = io.BytesIO()  # memory first, so that a full disk shows as an OSError of the one write that follows
     torch.save(loadable(params), file)
@@ -41,7 +42,7 @@ def write(path: str, data: bytes) -> None:
                 atomic_link(path, previous)
 
 
-def loadable(value, name: str = "params"):
+def loadable(value: Any, name: str = "params") -> Any:
     """Convert `value` to what loads without running code: tensors, Python's numbers, strings and containers.
 
     numpy scalars become numbers, arrays tensors, and subclasses of dict dicts. Tensors go to the CPU, and
@@ -76,13 +77,13 @@ def _loadable_dict(value: Mapping, name: str) -> dict:
     return ordered
 
 
-def _loadable_key(key, name: str):
+def _loadable_key(key: Any, name: str) -> Any:
     if type(key) is tuple:
         return tuple(_loadable_key(part, name) for part in key)
     return _loadable_scalar(key, f"{name}, as a key {key!r},")
 
 
-def _loadable_scalar(value, name: str):
+def _loadable_scalar(value: Any, name: str) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or type(value) in _SCALARS:
@@ -141,7 +142,8 @@ def _check_contents(snapshot: Any) -> None:
     that a walk over all of them would not end.
     """
     check_form(snapshot, dict, "The snapshot")
-    seen, waiting = {id(snapshot)}, [((), snapshot)]
+    seen = {id(snapshot)}
+    waiting: list[tuple[tuple, Any]] = [((), snapshot)]
     while waiting:
         path, container = waiting.pop()
         for key, value in container.items() if isinstance(container, dict) else enumerate(container):
@@ -152,7 +154,7 @@ def _check_contents(snapshot: Any) -> None:
                 seen.add(id(value))
                 waiting.append(((path, key), value))
             elif isinstance(value, torch.Tensor):
-                _check_tensor(value, lambda path=path, key=key: _place(path, key))
+                _check_tensor(value, partial(_place, path, key))
             elif value is not None and kind not in _SCALARS:
                 raise ValueError(f"{_place(path, key)} is {shown(value)}, which is not saved as such.")
 

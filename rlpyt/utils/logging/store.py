@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -20,16 +21,14 @@ class Policy(Protocol):
     """Which snapshots are kept."""
 
     def names(self, itr: int, force: bool = False, score: float | None = None) -> list[str]:
-        """Return the names of the files to write after iteration or epoch `itr`.
+        """Return the names of the files to write after iteration or epoch `itr`; with `force` also between two gaps.
 
-        Args:
-            itr: number of the iteration or epoch.
-            force: write a file even between two gaps, because this is the last chance.
-            score: how good the agent is, the higher the better; None if that is not known.
+        `score` is the mean return, None if that is not known.
         """
 
     def wrote(self, name: str, itr: int, score: float | None) -> None:
         """Record that one of these files is on the disk."""
+        return None
 
 
 @dataclass
@@ -59,7 +58,7 @@ class ByIteration(Policy):
     def wrote(self, name: str, itr: int, score: float | None) -> None:
         if name.startswith("itr_"):
             self.last_itr = itr
-        if name == "best.pkl":
+        if name == "best.pkl" and score is not None:
             self.best_score = score
 
 
@@ -119,20 +118,17 @@ class SnapshotStore:
 
         Args:
             itr, force, score: as of `Policy.names`.
-            params: what the file holds, see `rlpyt.utils.logging.snapshot.loadable`.
+            params: contents of the files, see `rlpyt.utils.logging.snapshot.loadable`.
             attempt: called with a path and a function that writes it; returns whether the disk took it.
-
-        Raises:
-            TypeError: `params` holds what a snapshot cannot hold.
         """
-        if not self.is_due(itr, force):
+        if self.directory is None or not self.is_due(itr, force):
             return False
         from rlpyt.utils.logging.snapshot import serialize, write
 
         data, is_safe = serialize(params), True
         for name in self.policy.names(itr, force, score):
             path = os.path.join(self.directory, name)
-            if attempt(path, lambda path=path: write(path, data)):
+            if attempt(path, partial(write, path, data)):
                 self.policy.wrote(name, itr, score)
             else:
                 is_safe = False
@@ -140,19 +136,12 @@ class SnapshotStore:
 
 
 class SnapshotFile(NamedTuple):
-    """What the name of a snapshot file says.
-
-    Attributes:
-        path: of the file.
-        name: "params", "best" or "itr_<number>".
-        is_previous: whether a newer file has taken its name: ``params_previous.pkl``.
-        run: the number that a later run in the same directory gave it: 2 for ``params.2.pkl``. Infinite for files of the latest run.
-    """
+    """The information in the name of a snapshot file."""
 
     path: Path
-    name: str
-    is_previous: bool
-    run: float
+    name: str  # "params", "best" or "itr_<number>"
+    is_previous: bool  # ``params_previous.pkl``
+    run: float  # The number under which a later run moved it aside, 2 for ``params.2.pkl``; infinite for files of the latest run.
 
     @property
     def itr(self) -> int | None:
@@ -160,25 +149,20 @@ class SnapshotFile(NamedTuple):
         return int(self.name.removeprefix("itr_")) if self.name.startswith("itr_") else None
 
 
-def snapshot_file(path: Path) -> SnapshotFile | None:
-    """Return what the name of a file says; None if it is not that of a snapshot."""
-    match = _FILE.fullmatch(path.name)
-    return match and SnapshotFile(path, match["name"], match["previous"] is not None, float(match["aside"] or math.inf))
-
-
 def snapshot_files(run_dir: Any) -> list[SnapshotFile]:
     """Return the snapshots in the directory of a run, in no order; FileNotFoundError without that directory."""
     run_dir = Path(run_dir)
     if not run_dir.is_dir():
         raise FileNotFoundError(f"{run_dir} does not exist.")
-    return [file for path in run_dir.iterdir() if (file := snapshot_file(path)) is not None]
+    matches = [(path, match) for path in run_dir.iterdir() if (match := _FILE.fullmatch(path.name))]
+    return [SnapshotFile(path, m["name"], m["previous"] is not None, float(m["aside"] or math.inf)) for path, m in matches]
 
 
 def beside(file: Path, name: str) -> Path:
     """Return the file of a snapshot's run: ``progress.2.csv`` for ``params.2.pkl``, both of which a later run has moved aside."""
-    number = re.search(r"(\.\d+)?\.pkl$", file.name).group(1) or ""
+    number = re.search(r"\.\d+(?=\.pkl$)", file.name)
     stem, extension = os.path.splitext(name)
-    return file.parent / f"{stem}{number}{extension}"
+    return file.parent / f"{stem}{number[0] if number else ''}{extension}"
 
 
 def moved_aside(path: Path) -> Path:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlpyt.utils.collections import AttrDict, namedarraytuple
-from rlpyt.utils.plain import from_plain, shown
+from rlpyt.utils.plain import check_form, from_plain, shown, to_plain
 
 if TYPE_CHECKING:
     import torch
@@ -170,6 +171,17 @@ def info_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_info") -> Tr
     info = TrajInfoCls()
     info.update(fields)
     return info
+
+
+def plain_infos(infos: Iterable[TrajInfo]) -> list:
+    """Return TrajInfos as plain data, without values that are neither numbers nor strings."""
+    return [to_plain({name: value for name, value in info.items() if isinstance(value, (int, float, str))}) for info in infos]
+
+
+def infos_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_infos") -> list[TrajInfo]:
+    """Invert `plain_infos`; ValueError if `plain` is something else."""
+    check_form(plain, list, name)
+    return [info_from_plain(saved, TrajInfoCls, f"{name}[{i}]") for i, saved in enumerate(plain)]
 
 
 class Agent(Protocol):

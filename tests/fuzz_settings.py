@@ -317,8 +317,8 @@ def _launching() -> Iterator[Subject]:
 
 
 def _logs() -> Iterator[Subject]:
-    from rlpyt.experiment.snapshotter import Snapshotter
     from rlpyt.experiments.wrap import wrap_experiment
+    from rlpyt.runners.snapshots import Snapshotter
     from rlpyt.utils.logging import context
 
     def log(**kwargs: Any) -> None:

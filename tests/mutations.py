@@ -576,9 +576,9 @@ MUTANTS = [
         "the interquartile mean is wrong unless the runs are a multiple of four",
     ),
     Mutant(
-        "utils/logging/logger.py",
-        "return itr == 0 or (itr + 1) // gap > (_state.last_gap_itr + 1) // gap",
-        "return itr == 0 or itr // gap > _state.last_gap_itr // gap",
+        "utils/logging/store.py",
+        "return itr == 0 or (itr + 1) // self.gap > (self.last_itr + 1) // self.gap",
+        "return itr == 0 or itr // self.gap > self.last_itr // self.gap",
         "utils/logging/test_logger.py",
         "snapshots at a gap come an iteration late",
     ),

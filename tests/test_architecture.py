@@ -26,11 +26,6 @@ ORDER = [  # From the top.
     "utils",
 ]
 LEVEL = {package: level for level, package in enumerate(reversed(ORDER))}
-EXCEPTIONS = {  # The first module still imports the second, which stands above it. This list is only to become shorter.
-    ("experiments.wrap", "experiment.snapshotter"),
-    ("runners.trainer", "experiment.snapshotter"),
-    ("samplers.ray.batch_sampler", "runners.checkpoint"),
-}
 
 
 def is_type_checking(test):
@@ -102,10 +97,8 @@ def test_circles_are_found():
 
 
 def test_packages_import_only_what_stands_below_them():
-    upwards = {(name, imported) for name, imported in all_imports() if stands_above(imported, name)}
-    unexpected, gone = sorted(upwards - EXCEPTIONS), sorted(EXCEPTIONS - upwards)
-    assert not unexpected, f"These modules import what stands above them: {unexpected}"
-    assert not gone, f"These are no exceptions any more, remove them from EXCEPTIONS: {gone}"
+    upwards = sorted((name, imported) for name, imported in all_imports() if stands_above(imported, name))
+    assert not upwards, f"These modules import what stands above them: {upwards}"
 
 
 @pytest.mark.parametrize(

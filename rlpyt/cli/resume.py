@@ -69,10 +69,11 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>, or of an experiment that was launched.")
 
     from rlpyt.experiments.opening import OpenedRun
-    from rlpyt.runners.checkpoint import check_settings, reading, run_in, settings_of
+    from rlpyt.runners.checkpoint import check_settings, run_in, settings_of
     from rlpyt.runners.minibatch_rl import check_counters, checked_stop_return
     from rlpyt.utils.logging.logger import check_snapshot_mode
     from rlpyt.utils.logging.runs import read_params
+    from rlpyt.utils.logging.snapshot import reading
 
     check_snapshot_mode(args.snapshot_mode)
     if args.n_steps is not None and not (math.isfinite(args.n_steps) and args.n_steps >= 1):

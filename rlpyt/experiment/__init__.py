@@ -9,7 +9,7 @@ from rlpyt.utils.lazy import lazy_names
 
 _MODULES = {
     "rlpyt.experiments.wrap": ["ExperimentContext", "wrap_experiment"],
-    "rlpyt.experiment.snapshotter": ["NotAFileError", "SnapshotConfig", "Snapshotter"],
+    "rlpyt.runners.snapshots": ["NotAFileError", "SnapshotConfig", "Snapshotter"],
     "rlpyt.experiments.task_sampler": ["ConstructEnvsSampler", "EnvPoolSampler", "MetaWorldTaskSampler", "SetTaskSampler", "TaskSampler"],
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _MODULES)

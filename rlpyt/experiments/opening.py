@@ -15,10 +15,12 @@ from typing import Any
 
 from rlpyt.experiments.configs import look_up
 from rlpyt.experiments.trust import HINT, PARTS, Names, script_module
-from rlpyt.runners.checkpoint import beside, load_snapshot, reading
 from rlpyt.runners.record import CHANGEABLE
+from rlpyt.runners.snapshots import load_snapshot
 from rlpyt.utils.logging.context import no_new_runs
 from rlpyt.utils.logging.runs import RECORD, read_params
+from rlpyt.utils.logging.snapshot import reading
+from rlpyt.utils.logging.store import beside
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.quick_args import takes
 from rlpyt.utils.recipes import Script, make, make_call, running_script

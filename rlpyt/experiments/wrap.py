@@ -32,11 +32,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from rlpyt.experiment.snapshotter import check_snapshot_mode
 from rlpyt.utils import provenance
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import inside, make_first_new, run_context, torchrun_rank
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
+from rlpyt.utils.logging.store import ByEpoch
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.settings import ANYTHING, COUNT, PATH, checked, shown
 
@@ -54,7 +54,7 @@ class ExperimentContext:
 
     Args:
         snapshot_dir: directory of the experiment.
-        snapshot_mode: which snapshots are kept, see `rlpyt.experiment.snapshotter.Snapshotter`.
+        snapshot_mode: which snapshots are kept, see `rlpyt.runners.snapshots.Snapshotter`.
         snapshot_gap: epochs between two snapshots in the modes with a gap.
     """
 
@@ -92,7 +92,7 @@ class _Options:
     x_axis: str
 
     def __post_init__(self) -> None:
-        check_snapshot_mode(self.snapshot_mode, self.snapshot_gap)
+        ByEpoch(self.snapshot_mode, self.snapshot_gap)  # Or a ValueError.
 
     def changed(self, changes: dict[str, Any]) -> _Options:
         """Return them with some changes; ValueError if there is no such option."""
@@ -132,7 +132,7 @@ def wrap_experiment(
         prefix: see `log_dir`.
         name: of the experiment; default the function's.
         snapshot_mode: which snapshots are kept: "last", "all", "gap", "gap_and_last", "gap_overwrite" or "none"; see
-            `rlpyt.experiment.snapshotter.Snapshotter`.
+            `rlpyt.runners.snapshots.Snapshotter`.
         snapshot_gap: epochs between two snapshots in the modes with a gap.
         archive_launch_repo: keep the files of the git repository of the script that is run: all that git does not ignore, of less than
             8 MiB each; a warning names larger ones.
@@ -239,7 +239,7 @@ def _run(options: _Options, name: str, passed: dict[str, Any], parameters: dict[
 def _open_log(
     directory: str, title: str, parameters: dict[str, Any], mode: str, gap: int, x_axis: str = STEPS_COLUMNS[0]
 ) -> Iterator[None]:
-    mode = check_snapshot_mode(mode, gap)
+    mode = ByEpoch(mode, gap).mode
     params = {"name": title, **parameters}
     with run_context(directory, title, params, _LOGGER_MODES.get(mode, mode), use_summary_writer=True, snapshot_gap=gap):
         logger.set_tf_step("env_steps", STEPS_COLUMNS if x_axis in STEPS_COLUMNS else (x_axis,))

@@ -1,15 +1,15 @@
-"""Sampling and training at the same time, in processes of their own.
+"""Sampling and training at the same time, in separate processes.
 
 ::
 
     sampling process(es)  --batch in one of two buffers-->  memory copier  -->  replay buffer  -->  optimizer(s)
                           <--parameters, each time they have been trained--------------------------  (this process is the first one)
 
-While the copier reads the one buffer, sampling goes on in the other. The copier appends batches in the order in which they were sampled; it
-is one process, because two would have to take turns. All of it works with any number of GPUs, and with none.
+While the copier reads one buffer, sampling continues in the other. The copier appends batches in the order in which they were sampled; it
+is one process, because two would have to take turns. Any number of GPUs will do, also 0.
 
 Optimizing waits whenever it would otherwise train on more than `replay_ratio` samples per sampled step. Sampling runs at full speed, unless
-it shares processors with training: then it takes what training leaves, which is all of it while optimizing waits.
+it shares processors with training: then it gets the time that training leaves, which is all of it while optimizing waits.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from rlpyt.runners.checkpoint import find_snapshot, load_training, read_snapshot, restore, settings_of
-from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, end_replayed_episodes
-from rlpyt.runners.record import record_run
-from rlpyt.runners.screen import tell_settings
+from rlpyt.runners.checkpoint import end_replayed_episodes, find_snapshot, restore, restore_training
+from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, set_torch_threads
 from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value
@@ -39,6 +37,7 @@ from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.interrupt import CLOSING, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.snapshot import read_snapshot
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.processors import bind_master, check_gpus, share_processors, split_async_affinity
 from rlpyt.utils.seed import env_seed, set_seed
@@ -52,8 +51,8 @@ NICENESS = 15  # of sampling processes that share processors with training: whil
 class AsyncRlMixin:
     """In front of a runner: ``class AsyncRl(AsyncRlMixin, MinibatchRl)``.
 
-    The algorithm must be one that learns from replay, the sampler an asynchronous one (`rlpyt.samplers.async_`). Rows of the log come after
-    as many sampled steps as with other runners; `Iteration` counts calls of `optimize_agent`, `SamplerIteration` the sampler's batches.
+    The algorithm must learn from replay, and the sampler must be asynchronous (`rlpyt.samplers.async_`). The interval of the log is in
+    sampled steps, as with other runners; `Iteration` counts calls of `optimize_agent`, `SamplerIteration` the sampler's batches.
 
     Args:
         affinity: ``optimizer`` (a list with one dictionary for each optimizing process: ``cpus``, ``cuda_idx``, ``torch_threads``,
@@ -87,7 +86,7 @@ class AsyncRlMixin:
         self._pool: WorkerPool | None = None
         self._resumed: tuple | None = None  # File and contents of the snapshot, until it is restored.
         self._lines: _Lines | None = None
-        self._ended = False  # Whether all processes have come to the end of what they do.
+        self._ended = False  # Whether all processes have finished.
 
     # The run --------------------------------------------------------------------------------------------------------
     def train(self) -> None:
@@ -123,20 +122,16 @@ class AsyncRlMixin:
 
     def startup(self) -> int:
         """Initialize sampler and replay buffer in shared memory, and start all other processes; return the number of batches."""
-        self.settings = settings_of(self)
         self._lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B)
-        self._settle_seed()
-        set_seed(self.seed)
-        tell_settings(self)
-        record_run(self)
+        self._settle()
         sampling_seed = self.seed + 1
         if self.resume_from is not None:
             self._resumed = find_snapshot(self, self.resume_from)
-            _, snapshot = self._resumed  # With its seed the environments would meet the same episodes again.
+            _, snapshot = self._resumed  # With the seed of the run, the environments would repeat its episodes.
             sampling_seed = env_seed(snapshot["run"]["seed"], "algo", snapshot["cum_steps"])
         _, examples = self.sampler.async_initialize(
             agent=self.agent,
-            bootstrap_value=getattr(self.algo, "bootstrap_value", False),
+            bootstrap_value=self.algo.bootstrap_value,
             traj_info_kwargs=self.get_traj_info_kwargs(),
             seed=sampling_seed,
         )
@@ -193,17 +188,16 @@ class AsyncRlMixin:
                 process["niceness"] = NICENESS
         names.append("the memory copier")
         for rank in range(1, self.world_size):
-            processes.append(dict(work=_optimize, optimizer=_Optimizer(self, rank)))
+            processes.append(dict(work=_Optimizer(self, rank).train))
             names.append(f"optimizer {rank} of {self.world_size}")
         self._pool = WorkerPool(_work, [dict(kwargs=kwargs) for kwargs in processes], names, start_method=start_method)
 
     def optim_startup(self) -> None:
-        """Bind this process, move the agent to its device, and build the optimizer; all else is started by then."""
+        """Bind this process, move the agent to its device, and build the optimizer; all other processes have been started."""
         _start_optimizer(self)
         self.initialize_logging()
 
     def initialize_logging(self) -> None:
-        """Extend the base class."""
         super().initialize_logging()
         self.opt_itr = 0  # Calls of optimize_agent so far.
         self.sampler_itr = -1  # The latest batch whose TrajInfos are here.
@@ -215,7 +209,7 @@ class AsyncRlMixin:
         self._ratio_since = self.min_itr_learn, 0  # Batch and update from which the replay ratio counts.
 
     def start_sampling(self) -> None:
-        """Put a run that is resumed into its state, wait until all processes are ready, and let them begin."""
+        """Restore a resumed run, wait until all processes are ready, and let them begin."""
         if self.resume_from is not None:
             self.first_itr = restore(self, *self._resumed)
             self._resumed = None
@@ -300,11 +294,11 @@ class AsyncRlMixin:
                 self._pool.kill(grace=0)
         finally:
             self.agent.unwrap()
-            self._saving.wait()
+            self.saver.wait()
 
     # What other processes report ------------------------------------------------------------------------------------
     def _take_in(self) -> None:
-        """Take in what has been copied, and what sampling processes report; log what is due."""
+        """Receive the reports of the copier and of sampling processes; log the rows that are due."""
         if time.monotonic() > self._next_check:  # Training may be so far behind that it never waits.
             self._pool.check()
             self._next_check = time.monotonic() + WATCH_INTERVAL
@@ -339,10 +333,10 @@ class AsyncRlMixin:
 
     def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
         """Write the row of the log that comes after batch `itr`."""
-        raise NotImplementedError
+        self.log_diagnostics(itr, *[eval_traj_infos, eval_time] * self._eval)
 
     def after_row(self, row: dict[str, float]) -> None:
-        """Extend the base class: if the run stops, sampling ends after the batches that have begun, which are not counted any more."""
+        """If the run stops, sampling ends after the batches that have begun, which are not counted any more."""
         super().after_row(row)
         if self.stop_reason is not None:
             self._stop_sampling()
@@ -373,38 +367,32 @@ class AsyncRlMixin:
 
     # Snapshots ------------------------------------------------------------------------------------------------------
     def get_itr_snapshot(self, itr: int) -> dict:
-        """Extend the base class by the sampler's iteration and the number of updates."""
+        """Return the snapshot with the sampler's iteration and the number of updates."""
         snapshot = super().get_itr_snapshot(itr)
         return dict(snapshot, itr=self._iteration(itr), sampler_itr=self.sampler_itr, cum_updates=self.algo.update_counter)
 
     def sampling_state(self) -> None:
-        """Environments go on while a snapshot is taken, so that a resumed run begins new episodes."""
+        """Environments continue while a snapshot is taken, so that a resumed run begins new episodes."""
 
     def restore_sampling(self, state: Any) -> list[int]:
         """Return that all environments begin new episodes."""
         return list(range(self.sampler.batch_spec.B))
 
     def counters(self) -> dict:
-        """Extend the base class by how far optimizing is."""
         return dict(super().counters(), opt_itr=self.opt_itr, ratio_since=list(self._ratio_since))
 
     def load_counters(self, counters: dict) -> None:
-        """Extend the base class by how far optimizing is."""
         super().load_counters(counters)
         check_form(counters, dict(opt_itr=NATURAL, ratio_since=(list, tuple)), "counters")
         self.opt_itr, self._ratio_since = counters["opt_itr"], tuple(counters["ratio_since"])
 
 
 class AsyncRlBase(AsyncRlMixin, MinibatchRlBase):
-    """For runners that log in a way of their own: they define `log_batch`."""
+    """For runners with their own rows of the log: they may override `log_batch`."""
 
 
 class AsyncRl(AsyncRlMixin, MinibatchRl):
     """Measures performance by the trajectories that are sampled. Args: see `AsyncRlMixin` and `MinibatchRl`."""
-
-    def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
-        """Write the row of the log that comes after batch `itr`."""
-        self.log_diagnostics(itr)
 
     def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:
         """Write a row of the log."""
@@ -414,14 +402,10 @@ class AsyncRl(AsyncRlMixin, MinibatchRl):
 
 
 class AsyncRlEval(AsyncRlMixin, MinibatchRlEval):
-    """Measures performance by evaluation episodes, which the sampling processes play between their batches: training goes on meanwhile.
+    """Measures performance by evaluation episodes, which the sampling processes play between their batches while training continues.
 
     Args: see `AsyncRlMixin` and `MinibatchRlEval`.
     """
-
-    def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
-        """Write the row of the log that comes after batch `itr`."""
-        self.log_diagnostics(itr, eval_traj_infos, eval_time)
 
     def log_diagnostics(self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/") -> None:
         """Write a row of the log."""
@@ -434,7 +418,7 @@ class AsyncRlEval(AsyncRlMixin, MinibatchRlEval):
 # Between processes
 # ---------------------------------------------------------------------------------------------------------------------
 class _Lines:
-    """What the processes of a run tell each other.
+    """The signals between the processes of a run.
 
     Args:
         n_parts: sampling processes, each of which fills its columns of every batch.
@@ -443,11 +427,11 @@ class _Lines:
     Attributes:
         filled: for each of the two buffers, from the sampling processes to the copier: "my columns are in place".
         free: for each of the two buffers, one for each sampling process, from the copier: "you may write into it".
-        begun_anew: [2,B], for each of the two buffers, with it from the sampling processes to the copier: the columns that do not follow
-            the batch before.
+        begun_anew: [2,B], for each of the two buffers, from the sampling processes to the copier: the columns that do not follow the batch
+            before.
         in_replay: from the copier to the optimizer: "one more batch is in the replay buffer".
-        stop: [1], set by the optimizer: no batch is to be begun any more that no sampling process has begun yet.
-        n_batches: [1], batches of the whole run; fewer than at first once it has been told to stop.
+        stop: [1], set by the optimizer: sampling processes finish the batches that one of them has begun, and begin no others.
+        n_batches: [1], batches of the whole run; fewer than at first once the run was told to stop.
         n_begun: [1], batches that some sampling process has begun.
     """
 
@@ -465,7 +449,7 @@ class _Lines:
                 semaphore.release()
 
     def may_begin(self, itr: int) -> bool:
-        """Whether a sampling process is to fill its columns of batch `itr`: what one of them has begun, all of them finish."""
+        """Whether a sampling process must fill its columns of batch `itr`: a batch that one of them has begun, all of them finish."""
         with self._lock:
             if self.stop[0]:
                 self.n_batches[0] = min(self.n_batches[0], self.n_begun[0])
@@ -476,17 +460,17 @@ class _Lines:
 
 
 class _Report(NamedTuple):
-    """What a sampling process tells about a batch."""
+    """The report of a sampling process on a batch."""
 
     itr: int
     traj_infos: list
-    parameters_version: int  # Which parameters the batch was sampled with.
+    parameters_version: int  # Of the parameters that the batch was sampled with.
     sampling_seconds: float
     evaluation: tuple[list, float] | None  # TrajInfos, and seconds it took; None if there was none after this batch.
 
 
 def _work(pipe: Any, kwargs: dict) -> None:
-    """What every process but this one does, see `WorkerPool`: its work begins with the command that says which batch is the first one."""
+    """The target of every process but this one, see `WorkerPool`: its work begins with the command that names the first batch."""
     kwargs = dict(kwargs)
     if niceness := kwargs.pop("niceness", 0):
         os.nice(niceness)
@@ -514,42 +498,28 @@ def _sample(
     if first_itr is not None:
         if eval_interval and first_itr == 0:
             send_by_value(report, _Report(-1, [], sampler.agent.parameters_version, 0.0, _evaluate(sampler, 0)))
-        _fill_batches(sampler, part, first_column, lines, report, eval_interval, min_itr_learn, first_itr)
+        for itr in itertools.count(first_itr):
+            half = itr % 2
+            lines.free[half][part].acquire()
+            if not lines.may_begin(itr):
+                break
+            start = time.perf_counter()
+            traj_infos = sampler.obtain_samples(itr, half)
+            seconds = time.perf_counter() - start
+            version = sampler.agent.parameters_version
+            for b in sampler.take_begun_anew():
+                lines.begun_anew[half, first_column + b] = True
+            lines.filled[half].release()
+            evaluation = None
+            if eval_interval and (itr + 1) % eval_interval == 0 and itr >= min_itr_learn - 1:
+                evaluation = _evaluate(sampler, itr)
+            send_by_value(report, _Report(itr, traj_infos, version, seconds, evaluation))
+        lines.filled[half].release()  # The copier then finds that sampling has ended.
+        report.send(None)
         pipe.send(("ok", None))
         pipe.recv()
     sampler.shutdown()
     pipe.send(("ok", None))
-
-
-def _fill_batches(
-    sampler: Any,
-    part: int,
-    first_column: int,
-    lines: _Lines,
-    report: Any,
-    eval_interval: int | None,
-    min_itr_learn: int,
-    itr: int,
-) -> None:
-    while True:
-        half = itr % 2
-        lines.free[half][part].acquire()
-        if not lines.may_begin(itr):
-            break
-        start = time.perf_counter()
-        traj_infos = sampler.obtain_samples(itr, half)
-        seconds = time.perf_counter() - start
-        version = sampler.agent.parameters_version
-        for b in sampler.take_begun_anew():
-            lines.begun_anew[half, first_column + b] = True
-        lines.filled[half].release()
-        evaluation = None
-        if eval_interval and (itr + 1) % eval_interval == 0 and itr >= min_itr_learn - 1:
-            evaluation = _evaluate(sampler, itr)
-        send_by_value(report, _Report(itr, traj_infos, version, seconds, evaluation))
-        itr += 1
-    lines.filled[half].release()  # For the copier to see that this was all.
-    report.send(None)
 
 
 def _evaluate(sampler: Any, itr: int) -> tuple[list, float]:
@@ -565,9 +535,9 @@ def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -
     torch.set_num_threads(1)
     batches = [torchify_buffer(batch) for batch in batches_np]
     pipe.send(("ok", None))
-    itr = pipe.recv()
-    if itr is not None:
-        while True:
+    first_itr = pipe.recv()
+    if first_itr is not None:
+        for itr in itertools.count(first_itr):
             half = itr % 2
             for _ in range(n_parts):
                 lines.filled[half].acquire()
@@ -580,7 +550,6 @@ def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -
             for semaphore in lines.free[half]:
                 semaphore.release()
             lines.in_replay.release()
-            itr += 1
         pipe.send(("ok", None))
         pipe.recv()
     pipe.send(("ok", None))
@@ -590,7 +559,7 @@ def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -
 # Several optimizers
 # ---------------------------------------------------------------------------------------------------------------------
 class _Optimizer:
-    """What an optimizing process but the first one has of the runner."""
+    """An optimizing process other than the first one, which is the runner's."""
 
     def __init__(self, runner: Any, rank: int) -> None:
         self.algo, self.agent = runner.algo, runner.agent
@@ -604,7 +573,7 @@ class _Optimizer:
         with process_group(self, meeting_place(get_temp_dir(), self.world_size)):
             _start_optimizer(self)
             if self.resumed_file is not None:
-                load_training(self, read_snapshot(self.resumed_file), self.resumed_file)
+                restore_training(self.agent, self.algo, read_snapshot(self.resumed_file), self.resumed_file)
             pipe.send(("ok", None))
             if pipe.recv() is not None:
                 for itr in itertools.count():
@@ -616,23 +585,17 @@ class _Optimizer:
                     self.algo.optimize_agent(itr, sampler_itr=int(sampler_itr))
             self.agent.unwrap()
             gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
+        leave(pipe)
 
 
 def _start_optimizer(runner: Any) -> None:
     """Bind this process, move the agent to its device, and build the optimizer of this rank."""
     affinity = runner.affinity
     bind_master(affinity)
-    if affinity.get("master_torch_threads") is not None:
-        torch.set_num_threads(int(affinity["master_torch_threads"]))
+    set_torch_threads(affinity)
     runner.agent.to_device(affinity.get("cuda_idx"))
     if runner.world_size > 1:
         runner.agent.data_parallel()
     runner.algo.prepare_models()
     runner.algo.optim_initialize(runner.rank)
     runner.algo.deliver_batches()
-
-
-def _optimize(pipe: Any, optimizer: _Optimizer) -> None:
-    """Train as one of several."""
-    optimizer.train(pipe)
-    leave(pipe)

@@ -1,83 +1,83 @@
-"""What a run needs to go on where it stopped: what of it is written into snapshots, and how it is found and put back.
+"""What a snapshot holds of a run, and how the run continues from it.
 
-A snapshot has the documented keys (itr, cum_steps, agent_state_dict, optimizer_state_dict), and under ``run`` everything else but what is
-replayed, which lies in files of its own (see `ReplayFiles`). All of it is plain data and tensors: loading runs no code. Whatever cannot
-have been saved is a ValueError that names the part.
+A snapshot has the documented keys (itr, cum_steps, agent_state_dict, optimizer_state_dict), and everything else under ``run``. What is
+replayed lies in files beside it (see `ReplayFiles`). All of it is plain data and tensors: loading runs no code. Contents that cannot have
+been saved are a ValueError that names the part.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
 import os
-import re
-import threading
 import time
-import zipfile
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlpyt.types import info_from_plain
+from rlpyt.runners.protocols import Algorithm, Part, Run, Snapshots
+from rlpyt.runners.snapshots import load_snapshot, newest_first, replay_files
+from rlpyt.utils.buffer import cloned
 from rlpyt.utils.logging import logger
-from rlpyt.utils.logging.context import snapshots_in
-from rlpyt.utils.logging.snapshot import LOADABLE_SCALARS, loadable
-from rlpyt.utils.misc import atomic_write, is_file_name
-from rlpyt.utils.plain import NATURAL, check_form, shown, to_plain
+from rlpyt.utils.logging.snapshot import loadable, read_snapshot, reading
+from rlpyt.utils.logging.store import beside
+from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.plain import NATURAL, check_form, shown
 from rlpyt.utils.recipes import Script, describe, readable, running_script
-from rlpyt.utils.seed import rng_states, set_rng_states
-from rlpyt.utils.text import notes_of, printable, said, shortened
+from rlpyt.utils.text import printable, shortened
 
 FORMAT = 1
 FORM = dict(itr=NATURAL, cum_steps=NATURAL, agent_state_dict=object, optimizer_state_dict=object, run=dict)  # See `check_form`.
 _RUN_FORM = dict(
     format=NATURAL, seed=NATURAL, settings=dict, runner=dict, n_rows=NATURAL, best_score=(int, float), algo=object, sampler=object, rng=dict
 )
-_CONTAINERS = {dict, OrderedDict, list, tuple, set}
-_REPLAY_FORM = dict(directory=str, files=[str])
+_DOCUMENTED = ("agent_state_dict", "optimizer_state_dict")  # Parts that stand outside of ``run``.
+_OF_EACH_PROCESS = ("algo", "sampler", "rng")  # Parts of which each process that trains has its own.
 _LONGEST_SETTING = 500  # characters
 _SAMPLER_SETTINGS = ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls", "eval_n_envs")
 
 
 # --- What is saved ----------------------------------------------------------------------------------------------------
-def run_state(runner: Any) -> dict[str, Any]:
-    """Return the state of a run, besides agent and optimizer, after an iteration and its row of the log."""
+def training_parts(agent: Any, algo: Algorithm) -> dict[str, Part]:
+    """Return the parts that each process that trains restores."""
     return dict(
-        format=FORMAT,
-        seed=runner.seed,
-        settings=run_settings(runner),
-        runner=runner.counters(),
-        n_rows=logger.n_rows(),
-        best_score=logger.best_score(),
-        **process_state(runner),
+        agent_state_dict=Part(agent.state_dict, agent.load_state_dict),
+        optimizer_state_dict=Part(algo.optim_state_dict, algo.load_optim_state_dict),
+        algo=Part(algo.training_state, algo.load_training_state),
     )
 
 
-def process_state(runner: Any) -> dict[str, Any]:
-    """Return the part of it of which each process that trains has its own."""
+def snapshot_of(run: Run, itr: int, cum_steps: int) -> dict[str, Any]:
+    """Return the snapshot of a run after iteration `itr` and its row of the log, but for what is replayed."""
+    states = {name: part.state_dict() for name, part in run.parts().items()}
+    documented = {name: states.pop(name) for name in _DOCUMENTED}
+    log = dict(n_rows=logger.n_rows(), best_score=logger.best_score())
     return dict(
-        algo=runner.algo.training_state(),
-        sampler=runner.sampling_state(),
-        rng=rng_states(),  # Last: nothing above may draw random numbers.
+        itr=itr, cum_steps=cum_steps, **documented, run=dict(format=FORMAT, seed=run.seed, settings=run_settings(run), **log, **states)
     )
 
 
-def run_settings(runner: Any) -> dict[str, Any]:
+def process_state(run: Run) -> dict[str, Any]:
+    """Return the states of the parts of which each process that trains has its own."""
+    parts = run.parts()
+    return {name: parts[name].state_dict() for name in _OF_EACH_PROCESS}
+
+
+def run_settings(run: Run) -> dict[str, Any]:
     """Return what `settings_of` did before training; or what it does now, where `startup` was overridden and did not keep that."""
-    return getattr(runner, "settings", None) or settings_of(runner)
+    return run.settings or settings_of(run)
 
 
-def settings_of(runner: Any) -> dict[str, Any]:
+def settings_of(run: Run) -> dict[str, Any]:
     """Return the settings that must be the same when a run is resumed, as JSON would hold them. For a runner that has just been made."""
-    script, sampler = getattr(runner, "script", None) or running_script(), runner.sampler
+    script, sampler = run.script or running_script(), run.sampler
     return {
-        "world_size": runner.world_size,
-        "algo": _arguments_of(runner.algo, script),
-        "agent": _arguments_of(runner.agent, script),
+        "world_size": run.world_size,
+        "algo": _arguments_of(run.algo, script),
+        "agent": _arguments_of(run.agent, script),
         "sampler": {
             "class": type(sampler).__name__,
             **{name: _as_data(getattr(sampler, name, None), script) for name in _SAMPLER_SETTINGS},
@@ -87,7 +87,7 @@ def settings_of(runner: Any) -> dict[str, Any]:
 
 def _arguments_of(part: Any, script: Script) -> dict[str, Any]:
     """The arguments an object was made with, as far as it keeps them under their names."""
-    names = {name for cls in type(part).__mro__ if "__init__" in vars(cls) for name in inspect.signature(cls.__init__).parameters}
+    names = {name for cls in type(part).__mro__ if "__init__" in vars(cls) for name in inspect.signature(vars(cls)["__init__"]).parameters}
     kept = {name: _as_data(getattr(part, name), script) for name in sorted(names) if name in vars(part) and "state_dict" not in name}
     return {"class": type(part).__name__, **kept}
 
@@ -96,33 +96,36 @@ def _as_data(value: Any, script: Script) -> Any:
     return readable(describe(value, script)[0])
 
 
-# --- What is put back -------------------------------------------------------------------------------------------------
-def resume(runner: Any, path: Any) -> int:
-    """Put a run that has just been started up into the state of a snapshot; return the iteration to go on with.
+# --- What is restored -------------------------------------------------------------------------------------------------
+def find_snapshot(run: Run, path: Any) -> tuple[Path, dict[str, Any]]:
+    """Return the file and the contents of the snapshot that `run` continues from.
 
     Args:
-        runner: a runner, after its startup.
+        run: the run, whose settings are known.
         path: of a snapshot, or of the directory of a run, whose newest readable snapshot is taken.
 
     Raises:
         FileNotFoundError: there is no snapshot.
         ValueError: no snapshot is readable, or it is of a run with other settings, which are listed.
     """
-    return restore(runner, *find_snapshot(runner, path))
-
-
-def find_snapshot(runner: Any, path: Any) -> tuple[Path, dict[str, Any]]:
-    """Return the file and the contents of the snapshot that `runner` is to go on from; errors as of `resume`."""
-    file, snapshot = load_snapshot(path, replay_needed=runner.save_replay)
-    run = run_in(file, snapshot)
-    check_settings(run["settings"], run_settings(runner), file)
-    if runner.seed_given not in (None, run["seed"]):
-        raise ValueError(f"{file} is of a run with seed {run['seed']}, and is resumed with it: leave seed={runner.seed_given} out.")
+    file, snapshot = load_snapshot(path, replay_needed=run.save_replay)
+    saved = run_in(file, snapshot)
+    check_settings(saved["settings"], run_settings(run), file)
+    if run.seed_given not in (None, saved["seed"]):
+        raise ValueError(f"{file} is of a run with seed {saved['seed']}, and is resumed with it: leave seed={run.seed_given} out.")
     return file, snapshot
 
 
+def seed_of(path: Any) -> int | None:
+    """Return the seed of the run in the newest readable snapshot at this path; None without one."""
+    for file in newest_first(path)[1]:
+        with suppress(ValueError):  # Which is said when the run is resumed.
+            return run_in(file, read_snapshot(file))["seed"]
+    return None
+
+
 def run_in(file: Any, snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of the run in a snapshot; ValueError if there is none, or it cannot have been saved by this version."""
+    """Return the state of the run in a snapshot; ValueError if it holds none, or if this version cannot have saved it."""
     if snapshot.get("run") is None:
         raise ValueError(
             f"{file} holds an agent and an optimizer, but not the state of a run: start a new run with them instead "
@@ -141,198 +144,91 @@ def check_format(saved: Any) -> None:
         raise ValueError(f"it is of format {shown(saved)}, this version of rlpyt reads format {FORMAT}: use the one that saved it.")
 
 
-@contextmanager
-def reading(file: Any, part: str = "") -> Iterator[None]:
-    """Inside this context, whatever goes wrong is a ValueError that names the file, and the part of it that was being put back.
+def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
+    """Restore all parts of a run that has just started up; return the iteration to continue with.
 
-    What the operating system refuses stays an OSError, and too little memory a MemoryError.
+    Args:
+        run: the run.
+        file, snapshot: what `find_snapshot` returned.
+
+    Raises:
+        ValueError: a part does not fit; the message names it.
     """
-    try:
-        yield
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # Also of agents, algorithms and environments of one's own, which may raise anything.
-        reason = said(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {said(error)}"
-        what = f"{part} of {file} cannot be put back" if part else f"{file} cannot be resumed"
-        raise ValueError(" ".join([f"{what}: {reason}", *notes_of(error)])) from error
-
-
-def restore(runner: Any, file: Path, snapshot: dict[str, Any]) -> int:
-    """As `resume`, with what `find_snapshot` returned."""
-    run = snapshot["run"]
-    runner.seed = run["seed"]
-    mine, where = dict(run, replay=snapshot.get("replay")), "run"
-    if runner.rank > 0:
-        with reading(file, f"run['ranks'][{runner.rank}]"):
-            mine, where = run["ranks"][runner.rank], f"run['ranks'][{runner.rank}]"
-            check_form(mine, dict(algo=object, sampler=object, rng=dict, replay=object), where)
-    load_training(runner, snapshot, file)
-    first_itr = snapshot["cum_steps"] // runner.itr_batch_size
-    _load_replay(runner, file, mine["replay"], first_itr)
+    saved, parts = snapshot["run"], run.parts()
+    run.seed = saved["seed"]
+    own, where = dict(saved, replay=snapshot.get("replay")), "run"
+    if run.rank > 0:
+        where = f"run['ranks'][{run.rank}]"
+        with reading(file, where):
+            own = saved["ranks"][run.rank]
+            check_form(own, dict(algo=object, sampler=object, rng=dict, replay=object), where)
+    restore_training(run.agent, run.algo, snapshot, file)
+    first_itr = snapshot["cum_steps"] // run.itr_batch_size
+    _restore_replay(run, file, own["replay"], first_itr)
     with reading(file, f"{where}['sampler']"):
-        begun_anew = runner.restore_sampling(mine["sampler"])
-    if begun_anew and hasattr(getattr(runner.algo, "replay_buffer", None), "end_episodes"):
-        runner.algo.replay_buffer.end_episodes(begun_anew)  # What will be appended does not follow what is there.
+        restarted = parts["sampler"].load_state_dict(own["sampler"])
+    end_replayed_episodes(run.algo, restarted)  # What will be appended does not follow what is stored.
     with reading(file, "run['runner']"):
-        runner.load_counters(run["runner"])
-    if runner.rank == 0:
-        logger.continue_rows(_table_of(file), run["n_rows"])
-        logger.set_best_score(run["best_score"])
+        parts["runner"].load_state_dict(saved["runner"])
+    if run.rank == 0:
+        logger.continue_rows(beside(file, "progress.csv"), saved["n_rows"])
+        logger.set_best_score(saved["best_score"])
     with reading(file, f"{where}['rng']"):
-        set_rng_states(mine["rng"])
+        parts["rng"].load_state_dict(own["rng"])  # Last: nothing above may draw random numbers.
     logger.log(f"Resumed after iteration {snapshot['itr']} ({snapshot['cum_steps']:,} environment steps) from {printable(file)}.")
-    if begun_anew and mine["sampler"] is not None:
+    if restarted and own["sampler"] is not None:
         logger.log(
-            f"{len(begun_anew)} environments begin a new episode: their states are not known (they have no get_state, or sampling was "
+            f"{len(restarted)} environments begin a new episode: their states are not known (they have no get_state, or sampling was "
             "abandoned at a signal), or they are shared out among workers in another way than they were, or update_envs had replaced them "
             "(then call it again)."
         )
     return first_itr
 
 
-def load_training(runner: Any, snapshot: dict, file: Any) -> None:
-    """Put agent and algorithm into the state of a snapshot: what every process that trains must do."""
-    with reading(file, "agent_state_dict"):
-        runner.agent.load_state_dict(snapshot["agent_state_dict"])
-    with reading(file, "optimizer_state_dict"):
-        runner.algo.load_optim_state_dict(snapshot["optimizer_state_dict"])
-    with reading(file, "run['algo']"):
-        runner.algo.load_training_state(snapshot["run"]["algo"])
+def restore_training(agent: Any, algo: Algorithm, snapshot: dict[str, Any], file: Any) -> None:
+    """Restore agent and algorithm, as each process that trains must."""
+    for name, part in training_parts(agent, algo).items():
+        is_documented = name in _DOCUMENTED
+        with reading(file, name if is_documented else f"run['{name}']"):
+            part.load_state_dict((snapshot if is_documented else snapshot["run"])[name])
 
 
-def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[str, Any]]:
-    """Return the file and the contents of a snapshot: of a file, or the newest readable one in the directory of a run.
-
-    Args:
-        path: of the file or directory.
-        replay_needed: take no snapshot whose files of replay are damaged, or are not there any more.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: none is readable.
-    """
-    path, files = _newest_first(path)
-    if not files:
-        advice = "give the directory of a run (run_<ID>), or a snapshot file"
-        if (path / "params.json").exists():
-            advice = "the run has ended before its first one; start it again"
-        raise FileNotFoundError(f"There is no snapshot in {path}: {advice}.")
-    problems = []
-    for file in files:
-        try:
-            snapshot = read_snapshot(file)
-            for part in _parts_of(file, snapshot.get("replay")) if replay_needed else ():
-                check_archive(part)
-            return file, snapshot
-        except ValueError as error:
-            problems.append(str(error))
-            logger.warn(printable(f"{error} Trying the one before it." if file != files[-1] else error))
-    raise ValueError(f"No snapshot in {path} is readable. {' '.join(problems)}")
+def end_replayed_episodes(algo: Algorithm, columns: list[int]) -> None:
+    """Mark the newest stored step of these environments, which restart with the next batch, as truncated, if there is a replay buffer."""
+    buffer = replay_buffer_of(algo)
+    if columns and hasattr(buffer, "end_episodes"):
+        buffer.end_episodes(columns)
 
 
-def seed_of(path: Any) -> int | None:
-    """Return the seed of the run whose newest readable snapshot this is, or is in this directory; None if there is none."""
-    for file in _newest_first(path)[1]:
-        with suppress(ValueError):  # Which is said when the run is resumed.
-            return run_in(file, read_snapshot(file))["seed"]
-    return None
+def replay_buffer_of(algo: Algorithm) -> Any:
+    """Return the replay buffer of an algorithm; None if it has none, or does not have it yet."""
+    return getattr(algo, "replay_buffer", None)
 
 
-def _newest_first(path: Any) -> tuple[Path, list[Path]]:
-    """Return where the snapshots of a run are, and which there are."""
-    path = _put_aside(Path(path))
-    return path, [path] if path.is_file() else sorted(snapshots_in(path), key=_recency, reverse=True)
-
-
-def read_snapshot(file: Path) -> dict[str, Any]:
-    """Return the contents of a snapshot file; ValueError if it is damaged, or holds what would have to be executed."""
-    check_archive(file)
-    try:
-        snapshot = torch.load(file, map_location="cpu", weights_only=True)
-        _check_contents(snapshot)
-        return snapshot
-    except Exception as error:  # Damaged files fail in many ways.
-        raise ValueError(f"{file} is not a readable snapshot: {error}") from error
-
-
-def _check_contents(snapshot: Any) -> None:
-    """Raise ValueError, which says where, for what cannot have been saved, and would not do any good.
-
-    That is: an object of another kind; a tensor that shows more than the file holds; a container that is in several others, or in itself,
-    so that going through all of them would not end.
-    """
-    check_form(snapshot, dict, "The snapshot")
-    seen, waiting = {id(snapshot)}, [((), snapshot)]
-    while waiting:
-        path, container = waiting.pop()
-        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
-            kind = type(value)
-            if kind in _CONTAINERS:
-                if value and id(value) in seen:
-                    raise ValueError(f"{_place(path, key)} is in other places of it, too.")
-                seen.add(id(value))
-                waiting.append(((path, key), value))
-            elif isinstance(value, torch.Tensor):
-                _check_tensor(value, lambda path=path, key=key: _place(path, key))
-            elif value is not None and kind not in LOADABLE_SCALARS:
-                raise ValueError(f"{_place(path, key)} is {shown(value)}, which is not saved as such.")
-
-
-def _place(path: tuple, key: Any) -> str:
-    """Where something is, given where its container is: () or (where that of the container is, its key in it)."""
-    return f"{_place(*path) if path else ''}[{shown(key)}]"
-
-
-def _check_tensor(tensor: torch.Tensor, place: Callable[[], str]) -> None:
-    if tensor.device.type != "cpu":
-        raise ValueError(f"{place()} is a tensor without memory.")
-    if tensor.layout is torch.strided and tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise ValueError(f"{place()} is a tensor of shape {list(tensor.shape)}, of which the file holds a part only.")
-    if tensor.dtype == torch.bool and tensor.numel() and tensor.view(torch.uint8).max() > 1:
-        raise ValueError(f"{place()} has bytes that are neither True nor False.")
-
-
-def check_archive(file: Path) -> None:
-    """Raise ValueError if a file is missing, or does not fit its checksums, which torch does not look at.
-
-    Nothing in it is compressed, or there twice: what it holds is no more than its size.
-    """
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-                raise zipfile.BadZipFile("it is compressed, which snapshots are not")
-            if sum(entry.file_size for entry in entries) > os.path.getsize(file):
-                raise zipfile.BadZipFile("it has more in it than its size")
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"{damaged} does not fit its checksum")
-    except FileNotFoundError as error:
-        raise ValueError(f"{file} does not exist any more: replay is kept for the last two snapshots.") from error
-    except Exception as error:  # Damaged files fail in many ways.
-        raise ValueError(f"{file} is not a readable snapshot: {error}") from error
-
-
-def _put_aside(path: Path) -> Path:
-    """Where a snapshot is by now: a new run in its directory puts it aside, as ``params.2.pkl`` say."""
-    if path.exists() or path.suffix != ".pkl" or not path.parent.is_dir():
-        return path
-    pattern = re.compile(rf"{re.escape(path.stem)}\.(\d+)\.pkl")
-    return max(((int(m[1]), file) for file in path.parent.iterdir() if (m := pattern.fullmatch(file.name))), default=(0, path))[1]
-
-
-def _recency(file: Path) -> tuple[float, float, bool]:
-    """Sorts snapshots of a directory as they were written, whatever the times of the files are, which copying changes.
-
-    What a new run has put aside is older than its own; of one run, sampled steps tell. What is damaged is in front, so that it is noticed.
-    """
-    previous, number = re.fullmatch(r".*?(_previous)?(?:\.(\d+))?\.pkl", file.name).groups()
-    try:
-        steps = torch.load(file, map_location="cpu", weights_only=True, mmap=True).get("cum_steps", -1)
-        check_form(steps, (int, float), "cum_steps")
-    except Exception:  # Damaged files fail in many ways.
-        steps = math.inf
-    return math.inf if number is None else int(number), steps, not previous
+def _restore_replay(run: Run, file: Path, replay: dict | None, first_itr: int) -> None:
+    buffer = replay_buffer_of(run.algo)
+    if buffer is None:
+        return
+    paths = replay_files(file, replay)
+    missing = [path for path in paths if not path.is_file()]
+    if replay is None or (missing and not run.save_replay):
+        reason = "The replay of the snapshot is not there any more: the buffer starts empty."
+        if replay is None:
+            reason = "The snapshot holds no replay: the buffer starts empty. (save_replay=True of the runner keeps it.)"
+        logger.log(reason)
+        run.algo.start_with_empty_replay(first_itr)
+        return
+    if missing:
+        raise ValueError(
+            f"The replay of {file} is not complete: {', '.join(map(str, missing))} are missing (it is kept for the last two snapshots). "
+            "With save_replay=False, a run goes on from it with an empty buffer."
+        )
+    for i, path in enumerate(paths):
+        state = read_snapshot(path)
+        if i == 0:
+            state["complete"] = True  # The rows that it leaves out have been overwritten by those that follow.
+        with reading(path, "The replay"):
+            buffer.load_state_dict(state)
 
 
 def check_settings(saved: dict, now: dict, file: Any) -> None:
@@ -356,30 +252,94 @@ def _differences(a: Any, b: Any, where: str) -> list[tuple[str, Any, Any]]:
     return [(where, a, b)] if a != b else []
 
 
-def beside(file: Path, name: str) -> Path:
-    """Return the file of that name that belongs to a snapshot, also when both were put aside: ``progress.2.csv`` for ``params.2.pkl``."""
-    number = re.search(r"(\.\d+)?\.pkl$", file.name).group(1) or ""
-    stem, extension = os.path.splitext(name)
-    return file.parent / f"{stem}{number}{extension}"
+# --- Saving -----------------------------------------------------------------------------------------------------------
+class Saver:
+    """Saves the snapshots of one training, with what is replayed; in another thread, where the replay buffer allows it.
+
+    Attributes:
+        was_due: whether a snapshot was due so far.
+        is_saved: whether the newest of these is safe.
+    """
+
+    def __init__(self) -> None:
+        self.was_due = self.is_saved = False
+        self._replay_files: ReplayFiles | None = None
+        self._writing: Future | None = None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the newest snapshot that was due could not be saved."""
+        return self.was_due and not self.is_saved
+
+    def wait(self) -> None:
+        """Wait until the last snapshot is safe, or refused; raise what saving it raised."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def begin(self) -> None:
+        """Record that a snapshot is due, when the one before is done."""
+        self.wait()
+        self.was_due, self.is_saved = True, False
+
+    def save(
+        self,
+        snapshots: Snapshots,
+        itr: int,
+        make: Callable[[], dict[str, Any]],
+        replay: Any = None,
+        force: bool = False,
+        score: float | None = None,
+    ) -> None:
+        """Save the snapshot that `make` returns, and the new rows of the buffer `replay`, if any. For the others see `Snapshots`."""
+        self.begin()
+        snapshot = make()
+        part = self._new_in(replay, snapshots.get_snapshot_dir())
+        snapshot["replay"] = part and part.manifest
+        if part is None or not part.lasts:
+            self._write(snapshots, itr, snapshot, part, force, score)
+        else:  # Training continues, and changes parameters.
+            thread = ThreadPoolExecutor(1, "save")
+            self._writing = thread.submit(self._write, snapshots, itr, cloned(snapshot), part, force, score)
+            thread.shutdown(wait=False)
+
+    def _write(
+        self, snapshots: Snapshots, itr: int, snapshot: dict[str, Any], part: ReplayPart | None, force: bool, score: float | None
+    ) -> None:
+        if part is None or part.try_to_write():
+            self.is_saved = snapshots.save_itr_params(itr, snapshot, force=force, score=score)
+            self.delete_old_replay()
+
+    def save_own(self, state: dict[str, Any], replay: Any, directory: str, rank: int) -> dict[str, Any] | None:
+        """Save what a rank replays; return its `state` with the names of the files, for rank 0. None if the disk refused them."""
+        part = self._new_in(replay, directory, rank)
+        return dict(state, replay=part and part.manifest) if part is None or part.try_to_write() else None
+
+    def _new_in(self, replay: Any, directory: Any, rank: int = 0) -> ReplayPart | None:
+        if replay is None:
+            return None
+        if self._replay_files is None:
+            self._replay_files = ReplayFiles(os.path.join(directory, f"replay_{rank}" if rank else "replay"))
+        return self._replay_files.prepare(replay)
+
+    def delete_old_replay(self) -> None:
+        """Delete files of replay that no snapshot needs any more, if the last one is safe."""
+        if self.is_saved and self._replay_files is not None:
+            self._replay_files.delete_old()
 
 
-def _table_of(file: Path) -> Path:
-    return beside(file, "progress.csv")
-
-
-# --- Replay -----------------------------------------------------------------------------------------------------------
 class ReplayFiles:
     """The contents of a replay buffer in files, each with what was stored since the one before.
 
-    A file whose steps have all been overwritten in the buffer is deleted when two snapshots without it are safe: the last one, and the one
-    before, which is kept as well.
+    A file whose steps have all been overwritten in the buffer is deleted when two snapshots without it are safe: the last one, and
+    ``params_previous.pkl``.
     """
 
     def __init__(self, directory: Any) -> None:
         self.directory = Path(directory)
         self._parts: list[tuple[str, int]] = []  # (name, rows written by its end)
-        self._dropped: list[tuple[str, int]] = []  # What the part written last has made needless,
-        self._dropped_before: list[tuple[str, int]] = []  # and those before it.
+        self._dropped: list[tuple[str, int]] = []  # Files that the newest snapshot does not need,
+        self._dropped_before: list[tuple[str, int]] = []  # and those that the one before does not need either.
 
     def prepare(self, buffer: Any) -> ReplayPart:
         """Return what is new in `buffer`, to be written to a file."""
@@ -391,24 +351,24 @@ class ReplayFiles:
         return ReplayPart(self, buffer, state, parts)
 
     def keep_to(self, part: ReplayPart) -> None:
-        """Take note that `part` has been written."""
+        """Record that `part` has been written."""
         self._dropped += [each for each in self._parts if each not in part.parts]
         self._parts = part.parts
 
     def delete_old(self) -> None:
-        """Delete what no snapshot needs any more; to be called when the one with the part written last is safe."""
+        """Delete files that no snapshot needs any more; to be called when the snapshot with the part written last is safe."""
         for name, _ in self._dropped_before:
             (self.directory / name).unlink(missing_ok=True)
         self._dropped_before, self._dropped = self._dropped, []
 
 
 class ReplayPart:
-    """What is to be written of a buffer: views of its memory, while training goes on.
+    """The new rows of a replay buffer, as views of its memory, which can be written while training continues.
 
     Attributes:
-        manifest: what belongs into the snapshot.
+        manifest: names of the files, for the snapshot.
         parts: name of this file and of those before that are still needed, each with the rows written by its end.
-        lasts: whether it will stay in the buffer for long, so that there is no hurry to write it.
+        lasts: whether the rows stay in the buffer for long, so that there is no hurry to write them.
     """
 
     def __init__(self, files: ReplayFiles, buffer: Any, state: dict, parts: list) -> None:
@@ -418,8 +378,12 @@ class ReplayPart:
         self._is_copy = buffer.async_
         self.lasts = self._is_copy or state["written"] - state["first"] <= state["T"] // 2
 
+    def try_to_write(self) -> bool:
+        """Write the file; return whether the disk took it, which a warning says if not."""
+        return logger.try_to_write(str(self.path.parent), self.write)
+
     def write(self) -> None:
-        """Write it; OSError if the disk refuses, or it was overwritten meanwhile: then the next part begins where this one does."""
+        """Write the file; OSError if the disk refuses it, or rows have been overwritten. The next part then begins with these rows."""
         files, state = self._files, self._state
         files.directory.mkdir(exist_ok=True)
         with atomic_write(self.path) as file:
@@ -427,81 +391,3 @@ class ReplayPart:
             if not self._is_copy and self._buffer.ring.claimed - state["T"] > state["first"]:
                 raise OSError("writing took so long that part of it was overwritten in the replay buffer.")
         files.keep_to(self)
-
-
-class Background:
-    """Does one thing at a time in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Begin with `work`, after what was begun before has come to its end."""
-        self.wait()
-        self._thread = threading.Thread(target=self._run, args=(work,), name="save")
-        self._thread.start()
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            self._error = error
-
-    def wait(self) -> None:
-        """Wait for the end of what was begun; raise what that raised."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-
-def _parts_of(file: Path, replay: dict | None) -> list[Path]:
-    """The files of replay that a snapshot names."""
-    if replay is None:
-        return []
-    check_form(replay, _REPLAY_FORM, f"replay of {file}")
-    for name in (replay["directory"], *replay["files"]):
-        if not is_file_name(name):
-            raise ValueError(f"replay of {file} names {shown(name)}, which is not in the directory of the run.")
-    return [beside(file, replay["directory"]) / name for name in replay["files"]]
-
-
-def _load_replay(runner: Any, file: Path, replay: dict | None, first_itr: int) -> None:
-    buffer = getattr(runner.algo, "replay_buffer", None)
-    if buffer is None:
-        return
-    if replay is None:
-        logger.log("The snapshot holds no replay: the buffer starts empty. (save_replay=True of the runner keeps it.)")
-        runner.algo.start_with_empty_replay(first_itr)
-        return
-    paths = _parts_of(file, replay)
-    missing = [path for path in paths if not path.is_file()]
-    if missing and not runner.save_replay:
-        logger.log("The replay of the snapshot is not there any more: the buffer starts empty.")
-        runner.algo.start_with_empty_replay(first_itr)
-        return
-    if missing:
-        raise ValueError(
-            f"The replay of {file} is not complete: {', '.join(map(str, missing))} are missing (it is kept for the last two snapshots). "
-            "With save_replay=False, a run goes on from it with an empty buffer."
-        )
-    for i, path in enumerate(paths):
-        state = read_snapshot(path)
-        if i == 0:
-            state["complete"] = True  # What it leaves out has been overwritten by what follows.
-        with reading(path, "The replay"):
-            buffer.load_state_dict(state)
-
-
-def plain_infos(infos: Any) -> list:
-    """TrajInfos as plain data; what they hold besides numbers is left out."""
-    return [to_plain({name: value for name, value in info.items() if isinstance(value, (int, float, str))}) for info in infos]
-
-
-def infos_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_infos") -> list:
-    """Invert `plain_infos`; ValueError if it is something else."""
-    check_form(plain, list, name)
-    return [info_from_plain(saved, TrajInfoCls, f"{name}[{i}]") for i, saved in enumerate(plain)]

@@ -14,7 +14,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.stopwatch import Stopwatch
 
-# What the table on the screen leaves out, unless it is to show everything: columns, and fields of trajectories and of algorithms.
+# Columns, and fields of trajectories and of algorithms, that are on the screen only if everything is shown.
 _DETAILS = frozenset(
     "Iteration CumUpdates UpdatesPerSecond ReplayRatio CumReplayRatio "
     "NonzeroRewards DiscountedReturn gradNorm perplexity tdAbsErr priority muGradNorm qGradNorm q1GradNorm q2GradNorm vGradNorm piGradNorm "
@@ -27,7 +27,7 @@ class Diagnostics:
     """Counters of a run, and the table that is logged from them.
 
     Args:
-        opt_info_fields: names of what the algorithm reports per optimization.
+        opt_info_fields: names of the results of an optimization.
         batch_size: environment steps per iteration, all processes together.
         train_batch_size: samples per gradient update, all processes together.
         waiting_seconds: already spent waiting for workers, while they started.
@@ -52,7 +52,7 @@ class Diagnostics:
         return dict({name: getattr(self, name) for name in _COUNTERS if name != "cum_time"}, cum_time=self.cum_time)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on counting from what `state_dict` returned."""
+        """Continue counting from what `state_dict` returned."""
         check_form(state, dict.fromkeys(_COUNTERS, (int, float)), "diagnostics")
         counters = {name: state[name] for name in _COUNTERS}
         self._last_time = time.monotonic()
@@ -60,7 +60,7 @@ class Diagnostics:
         vars(self).update(counters)
 
     def store(self, n_completed_trajs: int, opt_info: Any) -> None:
-        """Count one iteration, and keep what it yielded until the next row is logged."""
+        """Count one iteration, and keep its results until the next row is logged."""
         self.count_batch(n_completed_trajs)
         self.store_opt_info(opt_info)
 
@@ -70,7 +70,7 @@ class Diagnostics:
         self.count_trajs(n_completed_trajs)
 
     def store_opt_info(self, opt_info: Any) -> None:
-        """Keep what an optimization yielded until the next row is logged."""
+        """Keep the results of an optimization until the next row is logged."""
         for name, values in self.opt_infos.items():
             new = getattr(opt_info, name, [])
             if isinstance(new, torch.Tensor):
@@ -134,7 +134,7 @@ class Diagnostics:
             logger.record_tabular(name, seconds, detail=True)
 
     def record_infos(self, traj_infos: list) -> None:
-        """Record statistics of the TrajInfos and of what the algorithm reported since the last row, and forget the latter."""
+        """Record statistics of the TrajInfos and of the optimizations since the last row, and forget the latter."""
         fields = sorted({name for info in traj_infos for name in info if not name.startswith("_")}, key=_first_seen(traj_infos))
         for name in fields:
             logger.record_tabular_misc_stat(name, [info[name] for info in traj_infos if name in info], detail=name in _DETAILS)
@@ -165,7 +165,7 @@ def counter(name: str) -> property:
 
 
 def moment(name: str) -> property:
-    """Return a property like `counter`, for a moment, which is one of ``time.time()`` in the runner and of ``time.monotonic()`` here."""
+    """Return a property like `counter` for a moment: by ``time.time()`` in the runner, by ``time.monotonic()`` in its `diagnostics`."""
 
     def read(runner: Any) -> float:
         return getattr(runner.diagnostics, name) + time.time() - time.monotonic()

@@ -21,10 +21,10 @@ from rlpyt.utils.text import said
 
 
 class Hook(Protocol):
-    """What is called after each row of the log.
+    """A function that is called after each row of the log.
 
-    It is called in the process that writes the log (rank 0 of `SyncRl`), between two iterations: after the row has been written, and before
-    the snapshot that belongs to the row is saved, so that a resumed run has what the hook changed, its random numbers included.
+    It is called in the process that writes the log (rank 0 of `SyncRl`), between two iterations: after the row is written, and before the
+    snapshot of that row is saved. So a resumed run has what the hook changed, its random numbers included.
 
     Args:
         runner: has `agent`, `algo`, `sampler`, `diagnostics` and `stop_return`.
@@ -32,11 +32,11 @@ class Hook(Protocol):
 
     Returns:
         True (of Python or numpy) ends the run in good order: all hooks are called, the snapshot is saved, and the run counts as finished.
-        After anything else the run goes on.
+        After anything else the run continues.
 
     Raises:
-        Exception: anything. The snapshot of the row is saved, the log names the hook, and the run ends with the exception. sys.exit() is
-            one too: return True to end the run.
+        Exception: any. The snapshot of the row is saved, the log names the hook, and the run ends with the exception. That includes
+            sys.exit(): return True to end the run.
     """
 
     def __call__(self, runner: Any, row: dict[str, float]) -> Any: ...

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from rlpyt.runners.base import BaseRunner
 from rlpyt.runners.checkpoint import (
-    Background,
-    ReplayFiles,
-    ReplayPart,
-    infos_from_plain,
-    plain_infos,
-    resume,
-    run_state,
+    Saver,
+    end_replayed_episodes,
+    find_snapshot,
+    replay_buffer_of,
+    restore,
     seed_of,
     settings_of,
+    snapshot_of,
+    training_parts,
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
+from rlpyt.runners.protocols import Algorithm, Part, Sampler, Snapshots
 from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_next, tell_settings
-from rlpyt.utils.buffer import cloned
+from rlpyt.types import infos_from_plain, plain_infos
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
@@ -38,7 +38,7 @@ from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.processors import bind_master, check_affinity, check_gpus
 from rlpyt.utils.prog_bar import NoBar, ProgBarCounter, Progress
 from rlpyt.utils.recipes import Recorded, Script
-from rlpyt.utils.seed import make_seed, set_seed
+from rlpyt.utils.seed import make_seed, rng_states, set_rng_states, set_seed
 from rlpyt.utils.settings import COUNT, PATH, SEED, Number, check_attributes, check_values, checked, has
 
 PARTS = dict(
@@ -47,7 +47,7 @@ PARTS = dict(
     sampler=has("a sampler, such as SerialSampler(...) of rlpyt.samplers", "obtain_samples"),
 )
 OF_RUNNERS = dict(
-    {name: kind._replace(optional=True) for name, kind in PARTS.items()},  # A runner with a `startup` of its own may do without one.
+    {name: kind._replace(optional=True) for name, kind in PARTS.items()},  # A runner with another `startup` may do without one.
     n_steps=Number(1, finite=True),
     seed=SEED,
     log_interval_steps=Number(1, finite=True),
@@ -58,7 +58,7 @@ OF_RUNNERS = dict(
 
 
 class MinibatchRlBase(Recorded, BaseRunner):
-    """Startup, logging and snapshots; subclasses write the loop.
+    """Startup, logging and snapshots; subclasses have the loop.
 
     Args:
         algo: the algorithm.
@@ -67,22 +67,22 @@ class MinibatchRlBase(Recorded, BaseRunner):
         n_steps: environment steps of the whole run; rounded up to whole logging intervals.
         seed: of the run; None draws one.
         affinity: processors, GPU and threads: ``master_cpus``, ``workers_cpus``, ``cuda_idx``, ``master_torch_threads``,
-            ``worker_torch_threads``, ``set_affinity``; all optional. "auto" is what suits a run that has the machine for itself.
+            ``worker_torch_threads``, ``set_affinity``; all optional. "auto" suits a run that has the machine to itself.
         log_interval_steps: environment steps between two rows of the log.
-        resume_from: directory of a run, or a snapshot, from which to go on; None starts a new run. All other settings must be the same as
-            then, but for `n_steps`, `log_interval_steps`, `affinity`, `stop_return`, `hooks` and `verbose`.
-        save_replay: keep what is replayed beside each snapshot, so that a resumed run has it. Each time what is new is written, at first
-            everything; it takes as much space as it does in memory.
+        resume_from: directory of a run, or a snapshot, to resume; None starts a new run. All settings must be those of that run, except
+            `n_steps`, `log_interval_steps`, `affinity`, `stop_return`, `hooks` and `verbose`.
+        save_replay: save the replay buffer beside each snapshot, for a resumed run. The first snapshot writes all of it, later ones write
+            new steps only; on the disk it takes as much space as in memory.
         stop_return: the run stops at the first row of the log whose mean return (`ReturnAverage`) is at least this, if it is the mean over
             enough trajectories: over a full window of `log_traj_window`, or in an evaluation over at least one for each evaluation
             environment. None: the run takes all of `n_steps`.
         hooks: called as ``hook(runner, row)`` after each row of the log, in this order; see `rlpyt.runners.hooks.Hook`.
-        verbose: what is shown on the screen. 0: warnings, how far the run is, and why it ends; 1: also its settings, and short tables;
-            2: all lines, and tables with all columns. None: as `rlpyt.utils.logging.logger.set_verbose` says, which is 1 at first. The
-            files of the log do not depend on it, but for the tables in debug.log.
+        verbose: what is shown on the screen. 0: warnings, progress, and why the run ends; 1: also its settings, and short tables; 2: all
+            lines, and tables with all columns. None: as `rlpyt.utils.logging.logger.set_verbose` says, by default 1. In the files of the
+            log, only the tables in debug.log depend on it.
 
     Attributes:
-        stop_reason: a sentence that says why the run stops before `n_steps`; None while it goes on.
+        stop_reason: a sentence that says why the run stops before `n_steps`; None while it continues.
     """
 
     _eval = False
@@ -91,20 +91,21 @@ class MinibatchRlBase(Recorded, BaseRunner):
     stop_return: float | None = None
     hooks: Sequence[Hook] = ()
     stop_reason: str | None = None
-    _score: float | None = None  # Mean return of what was logged last,
-    _n_scored = 0  # and of how many trajectories it is the mean.
-    snapshots: Any = logger  # Decides which snapshots are kept, and writes them, by three functions that the logger has.
-    script: Script | None = None  # What made the run, where it is another file than that of this process.
+    _score: float | None = None  # Mean return in the last row of the log,
+    _n_scored = 0  # and the number of trajectories that it is the mean of.
+    snapshots: Snapshots = logger
+    settings: dict[str, Any] = {}  # See `settings_of`.
+    script: Script | None = None  # The file that made the run, where it is not that of this process.
     also_recorded: dict = {}  # Further entries of the record in params.json, plain data.
     is_recorded = False  # Whether params.json says how this run was made,
-    unrecorded: dict[str, str] = {}  # and what it cannot say, see `write_record`.
+    unrecorded: dict[str, str] = {}  # and what it leaves out, see `write_record`.
     verbose: int | None = None
-    pbar: Any = NoBar()  # A subclass that counts by itself may have a `ProgBarCounter`, which is then shown in the place of `progress`.
+    pbar: Any = NoBar()  # A subclass that counts may have a `ProgBarCounter`, which is then shown instead of `progress`.
     rank = 0
     _itr = -1  # The last complete iteration,
     _row_itr = -1  # and the one with the last row of the log.
     _interrupt: Interrupt | None = None
-    _sampling_is_lost = False  # Whether sampling was abandoned, so that nobody knows where environments are.
+    _sampling_is_lost = False  # Whether sampling was abandoned, so that the states of environments are not known.
 
     # The counters in `diagnostics`, for subclasses that log by themselves.
     _opt_infos = counter("opt_infos")
@@ -119,9 +120,9 @@ class MinibatchRlBase(Recorded, BaseRunner):
     @checked(OF_RUNNERS)
     def __init__(
         self,
-        algo: Any,
+        algo: Algorithm,
         agent: Any,
-        sampler: Any,
+        sampler: Sampler,
         n_steps: int | float,
         seed: int | None = None,
         affinity: dict | str | None = None,
@@ -152,26 +153,20 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.rank = 0
         self.world_size = 1
         self.first_itr, self._is_resumed = 0, False
-        self._replay_files: ReplayFiles | None = None
-        self._saving, self._was_due, self._is_saved = Background(), False, False
+        self.saver = Saver()
 
     # Startup and end ------------------------------------------------------------------------------------------------
     def startup(self) -> int:
         """Bind to processors, seed, and initialize sampler, agent, algorithm and logging; return the number of iterations."""
         check_attributes(self, PARTS)
         affinity = self.affinity
-        self.settings = settings_of(self)  # Now: training changes some of them, such as PPO's ratio_clip.
-        if affinity.get("master_torch_threads") is not None:
-            torch.set_num_threads(int(affinity["master_torch_threads"]))
-        self._settle_seed()
-        set_seed(self.process_seed)
-        tell_settings(self)
-        record_run(self)
+        set_torch_threads(affinity)
+        self._settle()
         examples = self.sampler.initialize(
             agent=self.agent,
             affinity=affinity,
             seed=self.seed + 1,
-            bootstrap_value=getattr(self.algo, "bootstrap_value", False),
+            bootstrap_value=self.algo.bootstrap_value,
             traj_info_kwargs=self.get_traj_info_kwargs(),
             rank=self.rank,
             world_size=self.world_size,
@@ -197,8 +192,16 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self._resume()
         return n_itr
 
+    def _settle(self) -> None:
+        """Settle settings and seed of the run, show them, and record them."""
+        self.settings = settings_of(self)  # Now: training changes some of them, such as PPO's ratio_clip.
+        self._settle_seed()
+        set_seed(self.process_seed)
+        tell_settings(self)
+        record_run(self)
+
     def _settle_seed(self) -> None:
-        """Take the seed that was given; without one, that of the run which is resumed; without that, a new one."""
+        """Use the seed that was given, or else that of the run to resume, or else draw one."""
         if self.seed is None and self.resume_from is not None:
             self.seed = seed_of(self.resume_from)
         if self.seed is None:
@@ -212,12 +215,12 @@ class MinibatchRlBase(Recorded, BaseRunner):
             )
 
     def _meet(self) -> None:
-        """Wait for other processes that train together with this one: there are none."""
+        """Wait for other processes that train together with this one; here, none do."""
 
     def _resume(self) -> None:
-        """Go on from `resume_from`, if that is given and not done yet."""
+        """Resume from `resume_from`, unless that is None or done."""
         if self.resume_from is not None and not self._is_resumed:
-            self.first_itr = resume(self, self.resume_from)
+            self.first_itr = restore(self, *find_snapshot(self, self.resume_from))
             self._is_resumed = True
 
     @property
@@ -226,7 +229,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         return self.seed
 
     def get_traj_info_kwargs(self) -> dict:
-        """Return what the TrajInfo class must know from elsewhere, e.g. the discount."""
+        """Return the attributes that the TrajInfo class gets, such as the discount."""
         return dict(discount=getattr(self.algo, "discount", 1))
 
     def get_n_itr(self) -> int:
@@ -262,7 +265,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     @cached_property
     def progress(self) -> Progress:
-        """How far this run is, which counts from its first use: when the state of a run that is resumed has been put back."""
+        """The progress of this run, which counts from its first use, after a resumed run has its state."""
         return Progress(
             self.n_itr * self.itr_batch_size,
             self.diagnostics.cum_steps,
@@ -276,7 +279,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
-        """The counters of this run, which begin with `initialize_logging`; or with their first use, where that is overridden."""
+        """The counters of this run. They start in `initialize_logging`, or where that is overridden, when they are first used."""
         return self._new_diagnostics()
 
     def shutdown(self) -> None:
@@ -286,7 +289,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         try:
             self.sampler.shutdown()
         finally:
-            self._saving.wait()
+            self.saver.wait()
 
     @property
     def min_itr_learn(self) -> int:
@@ -295,7 +298,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     @contextmanager
     def _iterations(self) -> Iterator[Iterator[int]]:
-        """Start up, give the numbers of the iterations to run, fewer if the run is to stop, and end with everything shut down."""
+        """Start up, yield the iterations until the run ends or stops, and shut everything down."""
         with logger.verbosity(self.verbose), self._interruptible() as interrupt:
             try:
                 self._forget_earlier_training()
@@ -315,7 +318,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self._say_end(interrupt)
 
     def _say_end(self, interrupt: Interrupt) -> None:
-        """Say that the run has come to its end, and what can be done next; SystemExit if it has ended by a signal."""
+        """Say that the run has ended, and what can be done next; SystemExit if a signal ended it."""
         with logger.verbosity(self.verbose):
             if interrupt.signal is None:
                 logger.log(COMPLETE)
@@ -324,18 +327,18 @@ class MinibatchRlBase(Recorded, BaseRunner):
             raise interrupt.ended()
 
     def _forget_earlier_training(self) -> None:
-        """Begin `train` as if it were the first time."""
-        self._sampling_is_lost, self._was_due, self._is_saved, self._replay_files = False, False, False, None
+        """Reset what an earlier call of `train` has left."""
+        self._sampling_is_lost, self.saver = False, Saver()
         self._itr = self._row_itr = -1
 
     def _interruptible(self) -> Interrupt:
-        """Return the context in which Ctrl-C and SIGTERM end the run in good order: the one that was entered, or a new one."""
+        """Return the context in which Ctrl-C and SIGTERM end the run in good order: the active one, or a new one."""
         if self._interrupt is None or not self._interrupt.is_active:
             self._interrupt = Interrupt(self._on_signal, hurry=HURRY)
         return self._interrupt
 
     def _on_signal(self) -> None:
-        """Cut short what takes long. Called by a signal handler, at any moment of the run."""
+        """Stop an evaluation. A signal handler calls this, at any moment of the run."""
         if hasattr(self.sampler, "stop_evaluation"):
             self.sampler.stop_evaluation()
 
@@ -344,7 +347,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         return interrupt.signal is not None
 
     def _abandon_sampling(self) -> None:
-        """Go on to the end of the run without the sampler, which has not come to the end of a batch or an evaluation."""
+        """End the run without the sampler, which has not finished its batch or evaluation in time."""
         self._sampling_is_lost = True
         logger.warn(
             "the sampler has not come to an end in time, and is abandoned: what it has collected since the last complete "
@@ -365,7 +368,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         return self._is_told(interrupt) or self.stop_reason is not None
 
     def run_iteration(self, itr: int) -> None:
-        """Sample a batch, optimize on it, and keep what both have to tell."""
+        """Sample a batch, optimize on it, and store the diagnostics of both."""
         self.agent.sample_mode(itr)
         with self.diagnostics.sampling:
             samples, traj_infos = self._sample(itr)
@@ -378,31 +381,28 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self._itr = itr
 
     def _sample(self, itr: int) -> tuple[Any, list]:
-        """Return a batch, and the TrajInfos of the episodes that ended in it; raise Overdue if it takes too long after a signal."""
+        """Return a batch, and the TrajInfos of its finished episodes; raise Overdue if it takes too long after a signal."""
         with self._interruptible().abandonable():
             return self.sampler.obtain_samples(itr)
 
     def _finish(self, itr: int, interrupt: Interrupt) -> None:
-        """Do what is left to do after `itr`, the last complete iteration (-1 if there was none), where the run stops before its end."""
+        """Save and log what is missing after `itr`, the last complete iteration (-1 if none is complete)."""
         if self._is_told(interrupt):
             self.finish_interrupted(itr)
         elif self.stop_reason is not None:
             self.finish_stopped(itr)
-        self._saving.wait()
-        if self._was_due and not self._is_saved:
+        self.saver.wait()
+        if self.saver.is_missing:
             self._save_after_all(itr, interrupt)
 
     def finish_stopped(self, itr: int) -> None:
-        """Save, if that has not been done with the row of the log that stops the run, and say why the run stops."""
+        """Save, unless that was done with the last row of the log, and say why the run stops."""
         if itr < max(self.first_itr, self.min_itr_learn - 1):
             self._save(max(itr, 0), force=True)
         logger.log(self.stop_reason, level=0)
 
     def finish_interrupted(self, itr: int) -> None:
-        """Log the iterations since the last row, if `itr`, the last complete one, is not in it, and save.
-
-        `itr` is -1 if there was none.
-        """
+        """Log the iterations since the last row, up to `itr`, the last complete one (-1 if none is complete), and save."""
         if itr < self.first_itr:
             return
         if itr != self._row_itr and (self._sampling_is_lost or (itr + 1) % self.log_interval_itrs != 0):
@@ -416,34 +416,37 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     # Snapshots ------------------------------------------------------------------------------------------------------
     def get_itr_snapshot(self, itr: int) -> dict:
-        """Return the state of the run after iteration `itr`: agent, optimizer, and everything else that `resume_from` needs."""
+        """Return the state of the run after iteration `itr`: agent, optimizer, and all else that `resume_from` needs."""
+        return snapshot_of(self, itr, self.diagnostics.cum_steps)
+
+    def parts(self) -> dict[str, Part]:
+        """Return the parts of the run that snapshots hold."""
         return dict(
-            itr=itr,
-            cum_steps=self.diagnostics.cum_steps,
-            agent_state_dict=self.agent.state_dict(),
-            optimizer_state_dict=self.algo.optim_state_dict(),
-            run=run_state(self),
+            training_parts(self.agent, self.algo),
+            sampler=Part(self.sampling_state, self.restore_sampling),
+            runner=Part(self.counters, self.load_counters),
+            rng=Part(rng_states, set_rng_states),  # Last: nothing before may draw random numbers.
         )
 
     def sampling_state(self) -> Any:
-        """Return where sampling is, plain data and tensors; None if it goes on with new episodes."""
+        """Return the state of sampling, plain data and tensors; None if it continues with new episodes."""
         return dict(itr=self._itr) if self._sampling_is_lost else self.sampler.state_dict()
 
     def restore_sampling(self, state: Any) -> list[int]:
-        """Go on from what `sampling_state` returned; return the columns of the batch whose environments begin new episodes."""
+        """Continue from what `sampling_state` returned; return the columns of the batch whose environments begin new episodes."""
         try:
             return self.sampler.load_state_dict(state)
         except KeyError:
-            if isinstance(state, dict) and set(state) == {"itr"}:  # Sampling was abandoned, which a sampler of others may not know.
+            if isinstance(state, dict) and set(state) == {"itr"}:  # Sampling was abandoned, which a user's sampler may not know.
                 return list(range(self.sampler.batch_spec.B))
             raise
 
     def counters(self) -> dict:
-        """Return what this runner counts, plain data."""
+        """Return the counters of this runner, plain data."""
         return dict(diagnostics=self.diagnostics.state_dict(), score=self._score, n_scored=self._n_scored)
 
     def load_counters(self, counters: dict) -> None:
-        """Go on counting from what `counters` returned; or stop at once, if that is of a run that is solved."""
+        """Continue counting from what `counters` returned; stop at once if these are of a solved run."""
         check_counters(counters)
         self.diagnostics.load_state_dict(counters["diagnostics"])
         self._score, self._n_scored = counters.get("score"), counters.get("n_scored", 0)
@@ -452,59 +455,38 @@ class MinibatchRlBase(Recorded, BaseRunner):
             self.stop_reason += " So there is nothing to do: to train on, change stop_return or leave it out."
 
     def save_itr_snapshot(self, itr: int) -> None:
-        """Hand the snapshot to the logger, which saves it according to its snapshot mode."""
+        """Save a snapshot, if one is due according to the snapshot mode of the log."""
         force = self.stop_reason is not None
         is_due = self.rank == 0 and self.snapshots.is_snapshot_due(itr, force)
         if is_due:
             logger.log("saving snapshot...", level=2)
         self._save(itr, force)
-        if is_due and self._is_saved:
+        if is_due and self.saver.is_saved:
             logger.log("saved", level=2)
 
     def _save(self, itr: int, force: bool = False) -> None:
-        if not self.snapshots.is_snapshot_due(itr, force):
-            return
-        record_run(self)  # Where a subclass has a startup() that did not.
-        self._saving.wait()
-        self._was_due, self._is_saved = True, False
-        snapshot = self.get_itr_snapshot(itr)
-        replay = self.replay_part(self.snapshots.get_snapshot_dir())
-        snapshot["replay"] = None if replay is None else replay.manifest
-        if replay is None or not replay.lasts:
-            self._write_snapshot(itr, snapshot, replay, force, self._score)
-        else:  # Training goes on meanwhile, and changes parameters.
-            snapshot = cloned(snapshot)
-            self._saving.start(partial(self._write_snapshot, itr, snapshot, replay, force, self._score))
-
-    def _write_snapshot(self, itr: int, snapshot: dict, replay: ReplayPart | None, force: bool, score: float | None) -> None:
-        if replay is not None and not logger.try_to_write(str(replay.path.parent), replay.write):
-            return
-        self._is_saved = self.snapshots.save_itr_params(itr, snapshot, force=force, score=score)
-        if replay is not None and self._is_saved:
-            self._replay_files.delete_old()
+        if self.snapshots.is_snapshot_due(itr, force):
+            record_run(self)  # Where a subclass has a startup() that did not.
+            self.saver.save(self.snapshots, itr, lambda: self.get_itr_snapshot(itr), self._saved_replay, force, self._score)
 
     def _save_after_all(self, itr: int, interrupt: Interrupt) -> None:
         """Try once more to save the last snapshot, at the end of the run; RuntimeError if that fails, unless the run was told to end."""
         logger.log("saving snapshot once more, since the last one could not be saved...")
         self._save(max(itr, 0), force=True)
-        self._saving.wait()
-        if self._is_saved:
+        self.saver.wait()
+        if self.saver.is_saved:
             logger.log("saved")
         elif not self._is_told(interrupt):
             raise snapshot_is_missing(self.snapshots.get_snapshot_dir())
 
-    def replay_part(self, snapshot_dir: Any) -> ReplayPart | None:
-        """Return what is new in the replay buffer, if it is to be saved."""
-        buffer = getattr(self.algo, "replay_buffer", None)
-        if not self.save_replay or buffer is None:
-            return None
-        if self._replay_files is None:
-            self._replay_files = ReplayFiles(os.path.join(snapshot_dir, f"replay_{self.rank}" if self.rank else "replay"))
-        return self._replay_files.prepare(buffer)
+    @property
+    def _saved_replay(self) -> Any:
+        """The replay buffer, if it is to be saved."""
+        return replay_buffer_of(self.algo) if self.save_replay else None
 
     # Logging --------------------------------------------------------------------------------------------------------
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
-        """Keep what iteration `itr` yielded until the next row is logged."""
+        """Keep the results of iteration `itr` until the next row is logged."""
         self.store_batch(itr, traj_infos)
         self.diagnostics.store_opt_info(opt_info)
 
@@ -514,11 +496,11 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.progress.update(self.diagnostics.cum_steps)
 
     def _count_steps(self, itr: int) -> None:
-        """After batch `itr`: count the environment steps of all batches, should an overridden `store_diagnostics` not have done so."""
+        """After batch `itr`: count the environment steps of all batches, in case an overridden `store_diagnostics` has not."""
         self.diagnostics.cum_steps = max(self.diagnostics.cum_steps, (itr + 1) * self.itr_batch_size)
 
     def _iteration(self, itr: int) -> int:
-        """What is logged as iteration in the row of batch `itr`."""
+        """The iteration in the row of batch `itr`."""
         return itr
 
     @property
@@ -553,9 +535,9 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.progress.clear()
 
     def after_row(self, row: dict[str, float]) -> None:
-        """Decide whether the run stops, by the mean return that `_log_infos` has recorded and by the hooks, which are called.
+        """Call the hooks, decide by them and by the mean return whether the run stops, and show the progress if it does not.
 
-        If it goes on, it says how far it is. `log_diagnostics` calls this between a row and its snapshot.
+        `log_diagnostics` calls this between a row and its snapshot.
 
         Args:
             row: the values of the row by column, as `logger.dump_tabular` returns them.
@@ -572,8 +554,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
         """Return the sentence that says that a run is solved; None if it is not.
 
         Args:
-            score: mean return in the last row of its log, or None if there was none.
-            n_trajs: of how many trajectories it is the mean.
+            score: mean return in the last row of its log; None if it has none.
+            n_trajs: number of trajectories that it is the mean of.
             cum_steps: environment steps so far.
         """
         if self.stop_return is None or score is None or n_trajs < self.min_trajs_to_stop or not score >= self.stop_return:
@@ -583,7 +565,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     @property
     def min_trajs_to_stop(self) -> int:
-        """How many trajectories a mean return must be of, so that it can stop the run."""
+        """The least number of trajectories whose mean return can stop the run."""
         return 1
 
     def _log_infos(self, traj_infos: list | None = None) -> None:
@@ -597,7 +579,7 @@ class MinibatchRl(MinibatchRlBase):
     """Measures performance by the trajectories it trains on.
 
     Args:
-        log_traj_window: the last so many trajectories are averaged.
+        log_traj_window: number of the last trajectories that are averaged.
         kwargs: see `MinibatchRlBase`.
     """
 
@@ -610,7 +592,7 @@ class MinibatchRl(MinibatchRlBase):
 
     @property
     def min_trajs_to_stop(self) -> int:
-        """All that the window holds."""
+        """The size of the window."""
         return self.log_traj_window
 
     def train(self) -> None:
@@ -622,16 +604,14 @@ class MinibatchRl(MinibatchRlBase):
                     self.log_diagnostics(itr)
 
     def initialize_logging(self) -> None:
-        """Start counting, and averaging over the last trajectories."""
+        """Start counting, with an empty window of trajectories."""
         super().initialize_logging()
         self._traj_infos: deque = deque(maxlen=self.log_traj_window)
 
     def counters(self) -> dict:
-        """Extend the base class by the last trajectories."""
         return dict(super().counters(), traj_infos=plain_infos(self._traj_infos))
 
     def load_counters(self, counters: dict) -> None:
-        """Extend the base class by the last trajectories."""
         super().load_counters(counters)
         traj_infos = infos_from_plain(counters.get("traj_infos"), self.sampler.TrajInfoCls)
         self._traj_infos = deque(traj_infos, maxlen=self.log_traj_window)
@@ -660,7 +640,7 @@ class MinibatchRlEval(MinibatchRlBase):
 
     @property
     def min_trajs_to_stop(self) -> int:
-        """One for each evaluation environment; fewer, if an evaluation has fewer trajectories at the most."""
+        """One for each evaluation environment; fewer if an evaluation is limited to fewer trajectories."""
         return min(self.sampler.eval_n_envs, self.sampler.eval_max_trajectories or self.sampler.eval_n_envs)
 
     def train(self) -> None:
@@ -704,8 +684,14 @@ class MinibatchRlEval(MinibatchRlBase):
         super().log_diagnostics(itr, eval_traj_infos, eval_time, prefix=prefix)
 
 
+def set_torch_threads(affinity: Mapping[str, Any]) -> None:
+    """Use as many torch threads in this process as its affinity says, if it does."""
+    if affinity.get("master_torch_threads") is not None:
+        torch.set_num_threads(int(affinity["master_torch_threads"]))
+
+
 def snapshot_is_missing(directory: Any) -> RuntimeError:
-    """Return the error with which a run ends whose last snapshot could not be saved: it has not finished without it."""
+    """Return the error of a run whose last snapshot could not be saved, and which therefore has not finished."""
     reasons = logger.why_not_written(directory or "")
     return RuntimeError(
         f"The last snapshot could not be saved, also when that was tried once more at the end of the run{': ' * bool(reasons)}{reasons}. "
@@ -714,24 +700,13 @@ def snapshot_is_missing(directory: Any) -> RuntimeError:
 
 
 def check_counters(counters: Any) -> None:
-    """Raise ValueError unless these are what a runner's `counters` returned, as far as all runners have the same."""
+    """Raise ValueError unless these are counters that all runners have."""
     check_form(counters, dict(diagnostics=dict), "counters")
     check_form(counters.get("score"), (int, float, type(None)), "counters['score']")
     check_form(counters.get("n_scored", 0), NATURAL, "counters['n_scored']")
 
 
 def checked_stop_return(stop_return: Any) -> float | None:
-    """Return the mean return at which a run stops, or None; ValueError if it is something else."""
+    """Return the mean return at which a run stops, as a float or None; ValueError for anything else."""
     check_values("The run", dict(stop_return=stop_return), dict(stop_return=OF_RUNNERS["stop_return"]))
     return None if stop_return is None else float(stop_return)
-
-
-def end_replayed_episodes(algo: Any, columns: list[int]) -> None:
-    """Mark the newest stored step of these environments as the end of its episode, if there is a replay buffer.
-
-    Args:
-        algo: the algorithm.
-        columns: the environments, which begin anew with the next batch: `update_envs` changed them, or their process was lost.
-    """
-    if columns and hasattr(getattr(algo, "replay_buffer", None), "end_episodes"):
-        algo.replay_buffer.end_episodes(columns)

@@ -1,6 +1,6 @@
-"""How a run was made, written into its params.json: enough to make its parts again, and to tell where they came from.
+"""How a run was made, written into its params.json: enough to make its parts again, and to say where they came from.
 
-params.json holds what the script gave as `log_params`, and under ``"rlpyt"`` this record:
+params.json holds the `log_params` of the script, and under ``"rlpyt"`` this record:
 
 =================== =================================================================================================
 key                 what
@@ -12,7 +12,7 @@ stop_return
 runner, algo,       how each was made: ``class``, ``arguments`` (those that were given), ``defaults`` (the values of all
 agent, sampler      others, for reading); see `rlpyt.utils.recipes`. `Trainer` adds ``trainer``.
 accelerate          what the algorithm's method of that name was given
-traj_info           what the TrajInfo class is told, such as the discount
+traj_info           attributes that the TrajInfo class gets, such as the discount
 started, command... when, where and by which versions the run was started; the state of the script's git repository
 resumed             the same for each time the run was resumed
 =================== =================================================================================================

@@ -1,11 +1,11 @@
-"""What a run says of itself on the screen: its settings at the start, and at the end the commands that go on with what it has left."""
+"""The lines of a run on the screen: its settings at the start, and at the end the commands that use its files."""
 
 from __future__ import annotations
 
 import functools
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ from rlpyt.utils.launching.exp_launcher import resume_from
 from rlpyt.utils.logging import logger
 from rlpyt.utils.text import plural, printable, shortened
 
-LONG = 50_000  # env steps; a run of so many that keeps nothing says so at its start
+LONG = 50_000  # env steps; a run of at least this length that keeps nothing says so at its start
 _LONGEST_NAME = 100  # characters
 
 
 def tell_settings(runner: Any) -> None:
-    """Log in two lines what a runner is about to train, with which seed and affinity; warn if a long run keeps nothing of it.
+    """Log in two lines what a runner is about to train, with its seed and affinity; warn if a long run keeps nothing.
 
     Args:
-        runner: whose seed is known. Parts of it may be anybody's.
+        runner: a runner whose seed is known. Its parts may be of users' classes.
     """
     algo, agent, sampler = (type(part).__name__ for part in (runner.algo, runner.agent, runner.sampler))
     spec = getattr(runner.sampler, "batch_spec", None)
@@ -53,7 +53,7 @@ def tell_settings(runner: Any) -> None:
 
 
 def env_name(sampler: Any) -> str:
-    """The environment of a sampler in few words: its id or game, or else the name of what makes it."""
+    """Return the environment of a sampler in few words: its id or game, or else the name of the function that makes it."""
     makes, kwargs = getattr(sampler, "EnvCls", None), getattr(sampler, "env_kwargs", None)
     many = max((len(each) for each in (makes, kwargs) if isinstance(each, (list, tuple))), default=1)
     make, kwargs = (each[0] if isinstance(each, (list, tuple)) and each else each for each in (makes, kwargs))
@@ -63,20 +63,20 @@ def env_name(sampler: Any) -> str:
     return printable(shortened(name, _LONGEST_NAME)) + (f" and others (a list of {many})" if many > 1 else "")
 
 
-def _name_of(make: Callable | None) -> str:
+def _name_of(make: Any) -> str:
     while isinstance(make, functools.partial):
         make = make.func
     return "an environment" if make is None else getattr(make, "__qualname__", type(make).__qualname__)
 
 
 def said_affinity(affinities: Any) -> str:
-    """Affinities of processes in few words, equal ones once."""
+    """Return affinities of processes in few words, equal ones once."""
     said = {", ".join(f"{key}={_compact(value)}" for key, value in each.items()) or "{}": None for each in affinities}
     return " | ".join(said)
 
 
 def _compact(value: Any) -> str:
-    """A value of an affinity; consecutive numbers of a list of processors by the first and the last of them."""
+    """Return a value of an affinity as text; consecutive processors by the first and the last of them."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(cpu, int) for cpu in value):
         return f"[{' '.join(map(_compact, value))}]" if isinstance(value, (list, tuple)) else str(value)
     ends: list[list[int]] = []
@@ -89,13 +89,13 @@ def _compact(value: Any) -> str:
 
 
 def tell_next(runner: Any) -> None:
-    """Show the commands that go on with what a run has left, if it has saved a snapshot; those that would not work are left out.
+    """Show the commands that use the files of a run, if it has saved a snapshot; those that would not work are left out.
 
     Args:
         runner: a runner, after its training.
     """
     directory = runner.snapshots.get_snapshot_dir()
-    if directory is None or runner.rank > 0 or not runner._is_saved:
+    if directory is None or runner.rank > 0 or not runner.saver.is_saved:
         return
     path = shlex.quote(str(directory))
     commands = [f"rlpyt plot {path}"] * (logger.n_rows() > 0)
@@ -108,13 +108,13 @@ def tell_next(runner: Any) -> None:
 
 
 def show_commands(commands: Sequence[str]) -> None:
-    """Show commands, if there are any, as what can be done next."""
+    """Show commands, if any, as the next steps."""
     if commands:
         logger.show("\n".join(["Next:", *(f"  {printable(command)}" for command in commands)]))
 
 
 def _options(runner: Any) -> str:
-    """What makes a run go on that has come to its end."""
+    """Return the options with which a run that has ended continues."""
     steps = runner.diagnostics.cum_steps
     if runner.reason_to_stop(runner._score, runner._n_scored, steps) is not None:
         return " --stop_return none"

@@ -1,13 +1,13 @@
-"""Training in several processes at once, each with a replica of sampler, algorithm and agent, and gradients averaged between them.
+"""Training in several processes at once, each with a replica of sampler, algorithm and agent. Gradients are averaged between them.
 
-The runner starts the replicas by itself, one for each entry of its list of affinities; or it is one of those that ``torchrun`` started,
-on one machine or several, with the script unchanged::
+The runner starts the replicas, one for each entry of its list of affinities. Or it is one of the replicas that ``torchrun`` started, on one
+machine or several, with the same script::
 
     python train.py                                  # affinity=[dict(cuda_idx=0, ...), dict(cuda_idx=1, ...)]
     torchrun --nproc-per-node 2 train.py
 
-Ranks talk in two ways: gradients go over NCCL between GPUs and over gloo otherwise, inside DistributedDataParallel; and everything else
-(trajectories, whether to stop) over a second group, which is gloo, between iterations.
+Ranks exchange gradients inside DistributedDataParallel, by NCCL between GPUs and by gloo otherwise. Everything else (trajectories, whether
+to stop) they exchange between iterations, in a second group, which uses gloo.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from rlpyt.utils.processors import check_affinity, check_gpus
 from rlpyt.utils.settings import checked
 
 _PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for an evaluation say; deaths are noticed otherwise.
-_ANSWER = 3.0  # seconds, at the end of a run, until a rank that has not abandoned its sampler is taken for stuck
-_GRACE = 5.0  # seconds for the report of a rank that failed, and for an error to come out of a wait for it
-SEED_STEP = 100  # Between the seeds of the processes' own generators; environments have streams of their own in any case.
+_ANSWER = 3.0  # seconds, at the end of a run, after which a rank that has not abandoned its sampler is considered stuck
+_GRACE = 5.0  # seconds for the report of a rank that failed, and for a wait for that rank to raise an error
+SEED_STEP = 100  # Between the seeds of the processes' generators. Environments have separate streams.
 
 
 class SyncRlMixin:
     """In front of a runner: ``class SyncRl(SyncRlMixin, MinibatchRl)``.
 
-    Batch dimensions of sampler and algorithm are those of each process: with n of them, n times as much is sampled and trained on.
+    Batch dimensions of sampler and algorithm are those of each process: n processes sample n times as much, and train on n times as much.
     Rank 0 logs, evaluates and saves.
 
     Args:
-        affinity: one dictionary per process, as of `MinibatchRl`. Under torchrun, one per process of this machine, or one for all. "auto"
-            starts a process for each GPU.
+        affinity: a list with one dictionary for each process, as for `MinibatchRl`. Under torchrun, one for each process of this machine,
+            or one for all. "auto" starts a process for each GPU.
         kwargs: of the runner.
 
     Raises:
-        ValueError: `affinity` is not such a list, or does not fit torchrun's number of processes.
+        ValueError: `affinity` is no such list, or does not fit torchrun's number of processes.
     """
 
     @checked()
     def __init__(self, *args: Any, affinity: Any = None, **kwargs: Any) -> None:
         self._launched = "TORCHELASTIC_RUN_ID" in os.environ or "LOCAL_WORLD_SIZE" in os.environ
-        n_process = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # 0 is one per GPU.
-        affinity = for_runner(affinity, kwargs.get("sampler", args[2] if len(args) > 2 else None), n_process=n_process)
+        n_local = int(os.environ.get("LOCAL_WORLD_SIZE", 0))  # 0 is one per GPU.
+        affinity = for_runner(affinity, kwargs.get("sampler", args[2] if len(args) > 2 else None), n_process=n_local)
         affinities = [affinity] if self._launched and (affinity is None or isinstance(affinity, dict)) else affinity
         if not isinstance(affinities, (list, tuple)) or not affinities:
             raise ValueError(
@@ -73,12 +73,12 @@ class SyncRlMixin:
         rank, world_size, local_rank = 0, len(affinities), 0
         if self._launched:
             rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-            if len(affinities) not in (1, int(os.environ["LOCAL_WORLD_SIZE"])):
+            if len(affinities) not in (1, n_local):
                 raise ValueError(
-                    f"affinity lists {len(affinities)} processes, but torchrun started {os.environ['LOCAL_WORLD_SIZE']} on this machine: "
-                    "give one entry for each of them, or one for all."
+                    f"affinity lists {len(affinities)} processes, but torchrun started {n_local} on this machine: give one entry for each "
+                    "of them, or one for all."
                 )
-            n_local, cuda_idx = int(os.environ["LOCAL_WORLD_SIZE"]), (affinities[0] or {}).get("cuda_idx")
+            cuda_idx = (affinities[0] or {}).get("cuda_idx")
             if len(affinities) < n_local and cuda_idx is not None:
                 raise ValueError(
                     f"affinity has cuda_idx={cuda_idx} for all {n_local} processes of this machine, which need a GPU each: give a list "
@@ -101,7 +101,7 @@ class SyncRlMixin:
             raise interrupt.ended()
 
     def _launch_and_train(self) -> None:
-        """Start the other ranks, if there are any, which meet this one at a file."""
+        """Start the other ranks, if any, which meet this one at a file."""
         if self.world_size == 1:
             self._train_in_group(dist.HashStore())
             return
@@ -148,13 +148,13 @@ class SyncRlMixin:
             gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
 
     def be_replica(self, rank: int) -> None:
-        """In a process of its own: train as this rank."""
+        """Train as this rank, in the process that was started for it."""
         self.rank, self.affinity = rank, self.affinities[rank]
         self._train_in_group(meeting_place(get_temp_dir(), self.world_size))
 
     # What ranks do together -----------------------------------------------------------------------------------------
     def startup(self) -> int:
-        """Extend the base class: ranks have generators of their own, and only rank 0 logs."""
+        """Start up with the seed of rank 0; only rank 0 logs."""
         if self.rank > 0:
             logger.disable()
             logger.disable_tabular()
@@ -172,14 +172,14 @@ class SyncRlMixin:
         return self.seed + SEED_STEP * self.rank
 
     def _interruptible(self) -> Interrupt:
-        """Extend the base class: ranks that rank 0 has started leave it to rank 0 what a signal means that comes again."""
+        """See the base class. In a rank that rank 0 has started, a repeated signal has no effect: rank 0 acts on it."""
         interrupt = super()._interruptible()
         if self.rank > 0:
             interrupt.says, interrupt.may_repeat = None, self._launched
         return interrupt
 
     def _on_signal(self) -> None:
-        """Extend the base class: tell the ranks that this one has started."""
+        """See the base class. Pass the signal to the ranks that this one has started."""
         super()._on_signal()
         for process in [] if self._pool is None else self._pool.processes:
             with suppress(ProcessLookupError):
@@ -190,7 +190,7 @@ class SyncRlMixin:
         self._agree()
 
     def _sample(self, itr: int) -> tuple[Any, list]:
-        """Extend the base class: all ranks have a batch, or else none of them goes on."""
+        """See the base class. If one rank has no batch, no rank continues."""
         try:
             samples = super()._sample(itr)
         except Overdue:
@@ -201,7 +201,7 @@ class SyncRlMixin:
         return samples
 
     def _agree(self, is_lost: bool = False) -> bool:
-        """Wait for all ranks, and take note of whether any of them was told to stop: all of them do after the same iteration.
+        """Wait for all ranks, and record whether any of them was told to stop: all of them do after the same iteration.
 
         Args:
             is_lost: whether this rank has abandoned its sampler.
@@ -229,24 +229,23 @@ class SyncRlMixin:
         return super()._stops(interrupt)
 
     def _is_told(self, interrupt: Interrupt) -> bool:
-        """Whether the ranks have agreed that one of them was told to end: what comes later is too late for all to do the same."""
+        """Whether the ranks have agreed that one of them was told to end. A later signal comes too late for all to do the same."""
         return bool(self._agreed_signal)
 
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
-        """Extend the base class: trajectories of all ranks count, those of the others when the next row is logged."""
+        """See the base class. Trajectories of other ranks are counted when the next row is logged."""
         if self.rank > 0:
             self._own_infos.extend(traj_infos)
             return
         super().store_diagnostics(itr, traj_infos, opt_info)
 
     def initialize_logging(self) -> None:
-        """Extend the base class."""
         self._own_infos: list = []
         self._agreed_signal = 0
         super().initialize_logging()
 
     def log_diagnostics(self, itr: int, *args: Any, **kwargs: Any) -> None:
-        """Extend the base class: collect what the others have to tell; then all go on together, or stop if rank 0 has decided so."""
+        """Gather the trajectories of all ranks and log a row; then all ranks continue together, or stop if rank 0 has decided so."""
         gathered = [None] * self.world_size if self.rank == 0 else None
         own, self._own_infos = self._own_infos, []
         dist.gather_object(own, gathered, dst=0, group=self._control)
@@ -264,30 +263,27 @@ class SyncRlMixin:
             self.stop_reason = "Rank 0 decided so."
 
     def _save(self, itr: int, force: bool = False) -> None:
-        """Extend the base class: the snapshot, which rank 0 saves, holds what each rank has of its own, but what each replays."""
+        """See the base class. The snapshot, which rank 0 saves, also holds the states of the other ranks; each saves what it replays."""
         where = [self.snapshots.get_snapshot_dir() if self.rank == 0 and self.snapshots.is_snapshot_due(itr, force) else None]
         dist.broadcast_object_list(where, src=0, group=self._control)
         if where[0] is None:
             return
-        mine = None
-        if self.rank > 0:
-            mine, replay = process_state(self), self.replay_part(where[0])
-            is_written = replay is None or logger.try_to_write(str(replay.path.parent), replay.write)
-            mine = dict(mine, replay=None if replay is None else replay.manifest) if is_written else None
+        saver = self.saver
+        own = saver.save_own(process_state(self), self._saved_replay, where[0], self.rank) if self.rank > 0 else None
         self._states = [None] * self.world_size if self.rank == 0 else None
-        dist.gather_object(mine, self._states, dst=0, group=self._control)
-        self._was_due, self._is_saved = True, False
+        dist.gather_object(own, self._states, dst=0, group=self._control)
+        saver.begin()
         if self.rank == 0 and None not in self._states[1:]:
             super()._save(itr, force)
-            self._saving.wait()
-        is_saved = [self._is_saved]
+            saver.wait()
+        is_saved = [saver.is_saved]
         dist.broadcast_object_list(is_saved, src=0, group=self._control)
-        self._is_saved = is_saved[0]
-        if is_saved[0] and self.rank > 0 and self._replay_files is not None:
-            self._replay_files.delete_old()
+        saver.is_saved = is_saved[0]
+        if self.rank > 0:
+            saver.delete_old_replay()
 
     def get_itr_snapshot(self, itr: int) -> dict:
-        """Extend the base class by the states of the other ranks."""
+        """Return the snapshot with the states of the other ranks."""
         snapshot = super().get_itr_snapshot(itr)
         snapshot["run"]["ranks"] = self._states
         return snapshot
@@ -297,7 +293,7 @@ class SyncRlMixin:
         self.diagnostics.count_trajs(len(traj_infos))
 
     def shutdown(self) -> None:
-        """Extend the base class: models are not wrapped any more, so that the group can end."""
+        """See the base class. Unwrap the models, so that the group can end."""
         try:
             super().shutdown()
         finally:
@@ -308,7 +304,7 @@ class SyncRl(SyncRlMixin, MinibatchRl):
     """Data-parallel training that measures performance by the trajectories of all processes."""
 
     def take_in(self, traj_infos: list) -> None:
-        """Extend the base class: they count among the last trajectories."""
+        """See the base class. Add them to the window of the last trajectories."""
         super().take_in(traj_infos)
         self._traj_infos.extend(traj_infos)
 
@@ -328,7 +324,7 @@ class SyncRlEval(SyncRlMixin, MinibatchRlEval):
 
 
 def _replica(pipe: Any, runner: Any, rank: int) -> None:
-    """A rank in a process of its own, see `WorkerPool`."""
+    """The target of the processes of other ranks, see `WorkerPool`."""
     pipe.send(("ok", None))
     pipe.recv()
     with suppress(SystemExit):  # Interrupted, as all are.
@@ -337,7 +333,7 @@ def _replica(pipe: Any, runner: Any, rank: int) -> None:
 
 
 def leave(pipe: Any) -> None:
-    """End this process, a rank of a group, when all are done."""
+    """End this process, a rank of a group, when all ranks are done."""
     pipe.send(("ok", None))
     pipe.recv()
     pipe.send(("ok", None))
@@ -402,7 +398,7 @@ def process_group(runner: Any, store: Any):
     cuda_idx = runner.affinity.get("cuda_idx")
     if store is not None:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-            os.environ.setdefault(name, _loopback())  # Nobody outside this machine has to do with it.
+            os.environ.setdefault(name, _loopback())  # All ranks are on this machine.
     if cuda_idx is not None:
         torch.cuda.set_device(cuda_idx)
     where = dict(init_method="env://") if store is None else dict(store=store, rank=runner.rank, world_size=runner.world_size)

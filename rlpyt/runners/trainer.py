@@ -1,22 +1,22 @@
-"""`Trainer`: epochs, with their log and their snapshots, around an algorithm that has a loop of its own, or one of rlpyt's.
+"""`Trainer`: epochs, with their log and their snapshots, around an algorithm that has its own loop, or one of rlpyt's.
 
     trainer = Trainer(ctxt)                      # of wrap_experiment; Trainer() logs and saves where the log is open
     trainer.setup(algo, env)                     # an algorithm with train(trainer), or
     trainer.setup(PPO(), agent=AtariFfAgent(), sampler=SerialSampler(...))
     trainer.train(n_epochs=100, batch_size=4000)
 
-    trainer = Trainer(ctxt)                      # later, with everything made as it was then
+    trainer = Trainer(ctxt)                      # later, with the same algorithm and environment
     trainer.setup(algo, env)
     trainer.restore(directory)
-    trainer.resume()                             # goes on as if it had never stopped; n_epochs=200 makes it longer
+    trainer.resume()                             # continues as if it had never stopped; n_epochs=200 makes it longer
 
-A snapshot holds data, and no code: what `setup` is given must be made again. It holds
+A snapshot holds data and no code, so that the arguments of `setup` must be made again. It holds
 
 - of an algorithm with ``train(trainer)``, what its ``state_dict()`` returns (or ``__getstate__()``): tensors, arrays, numbers, strings,
-  random generators, and dicts, lists and tuples of them, from which ``load_state_dict(state)`` (or ``__setstate__(state)``) goes on;
-- of its sampler the same, where that has these methods: without, environments begin new episodes;
+  random generators, and dicts, lists and tuples of them. ``load_state_dict(state)`` (or ``__setstate__(state)``) continues from it;
+- of its sampler the same, if the sampler has these methods; otherwise environments begin new episodes;
 - of an algorithm of rlpyt, what its runner saves;
-- the random state of the process, what is counted, and where the log is.
+- the random state of the process, counters, and the position in the log.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ from typing import Any
 
 import torch
 
-from rlpyt.experiment.snapshotter import SnapshotConfig, Snapshotter, find_snapshot
-from rlpyt.runners.checkpoint import FORMAT, beside, check_format, reading
+from rlpyt.runners.checkpoint import FORMAT, check_format
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, snapshot_is_missing
 from rlpyt.runners.record import write_record
 from rlpyt.runners.screen import show_commands
+from rlpyt.runners.snapshots import SnapshotConfig, Snapshotter, find_snapshot
 from rlpyt.runners.sync_rl import SyncRlMixin
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.context import check_runs_may_start
 from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, value
+from rlpyt.utils.logging.snapshot import reading
+from rlpyt.utils.logging.store import beside
 from rlpyt.utils.plain import NATURAL, NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.prog_bar import Progress
 from rlpyt.utils.recipes import Script, running_script
@@ -49,7 +51,7 @@ from rlpyt.utils.seed import get_seed, rng_states, seed_env, set_rng_states
 from rlpyt.utils.settings import COUNT, SEED, STEPS, checked
 from rlpyt.utils.text import printable
 
-_FORM = dict(  # Of the snapshots of an algorithm with a loop of its own, see `check_form`.
+_FORM = dict(  # Of the snapshots of an algorithm with its own loop, see `check_form`.
     epoch=NATURAL,
     cum_steps=NATURAL,
     algo=dict,
@@ -58,16 +60,16 @@ _FORM = dict(  # Of the snapshots of an algorithm with a loop of its own, see `c
     n_rows=NATURAL,
     rng=dict,
 )
-_KEPT = (torch.Tensor, torch.Size, torch.dtype, torch.device)  # which a snapshot can hold, besides plain data
+_KEPT = (torch.Tensor, torch.Size, torch.dtype, torch.device)  # A snapshot can hold these, and plain data.
 
 
 class NotSetupError(Exception):
-    """Something must be called before this."""
+    """Another method must be called before this one."""
 
 
 @dataclass
 class TrainArgs:
-    """Arguments of `Trainer.train`, and the epoch to begin with."""
+    """Arguments of `Trainer.train`, and the first epoch."""
 
     n_epochs: int
     batch_size: int | None = None
@@ -82,25 +84,25 @@ class Trainer:
 
     Args:
         snapshot_config: has `snapshot_dir`, `snapshot_mode` and `snapshot_gap`, as the context of an experiment has; see
-            `rlpyt.experiment.snapshotter.Snapshotter`. Or the directory alone, for the last snapshot. None takes those of the log that is
-            open, or else the defaults.
+            `rlpyt.runners.snapshots.Snapshotter`. Or the directory alone, for the last snapshot. None: those of the open log, or else the
+            defaults.
         verbose: what is shown on the screen, from 0 to 2, as of runners; None: as `rlpyt.utils.logging.logger.set_verbose` says.
 
     Raises:
         TypeError: `snapshot_config` is something else.
 
     Attributes:
-        step_itr: iterations so far; an algorithm with ``train(trainer)`` counts them, and they are the steps of TensorBoard.
-        step_episode: what such an algorithm sampled in this epoch, for `store_episodes`; after `restore`, what was stored, a list of
-            dictionaries, one per episode.
-        enable_logging: whether a row is logged after each epoch; such an algorithm may log by itself instead.
+        step_itr: iterations so far, which an algorithm with ``train(trainer)`` counts; they are the steps of TensorBoard.
+        step_episode: the samples of such an algorithm in this epoch, for `store_episodes`; after `restore`, those that were stored, a list
+            of dictionaries, one per episode.
+        enable_logging: whether a row is logged after each epoch; such an algorithm may write its rows instead.
     """
 
     @checked(verbose=logger.VERBOSE)
     def __init__(self, snapshot_config: Any = None, verbose: int | None = None) -> None:
         config = _config_of_log() if snapshot_config is None else _as_config(snapshot_config)
         self._snapshotter = Snapshotter(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap)
-        self.script: Script | None = None  # What made the run, where it is another file than that of this process.
+        self.script: Script | None = None  # The file that made the run, where it is not that of this process.
         self.step_itr = 0
         self.step_episode: Any = None
         self.enable_logging = True
@@ -109,14 +111,14 @@ class Trainer:
         self._algo: Any = None
         self._env: Any = None
         self._sampler: Any = None
-        self._runner_settings: dict | None = None  # None: the algorithm has a loop of its own.
+        self._runner_settings: dict | None = None  # None: the algorithm has its own loop.
         self._runner: Any = None
         self._train_args: TrainArgs | None = None
         self._restored: tuple[Any, dict] | None = None  # Snapshot file and contents.
-        self._must_continue = False  # Sampler and random states are put back when the first epoch begins.
+        self._must_continue = False  # Sampler and random states are restored when the first epoch begins.
         self._interrupt: Interrupt | None = None
         self._sampler_state: dict | None = None  # Of a sampler that was shut down after training.
-        self._missing_epoch: int | None = None  # That whose snapshot was due last, if it could not be saved.
+        self._missing_epoch: int | None = None  # The epoch of the last snapshot, if it could not be saved.
         self._total_env_steps = 0
         self._cum_time = 0.0  # seconds until `_start_time`
         self._start_time = self._epoch_time = time.monotonic()
@@ -135,15 +137,15 @@ class Trainer:
         save_replay: bool = False,
         RunnerCls: Any = None,
     ) -> None:
-        """Say what to train.
+        """Choose what to train.
 
         Args:
             algo: has ``train(trainer)``, and ``_sampler`` if it uses `obtain_episodes`; or is an algorithm of rlpyt, with
                 ``optimize_agent``.
             env: environment, for `get_env_copy`.
             agent, sampler: of an algorithm of rlpyt.
-            seed, affinity, save_replay: of its runner, see `rlpyt.runners.minibatch_rl.MinibatchRlBase`. The seed defaults to what
-                `rlpyt.utils.seed.set_seed` was given last.
+            seed, affinity, save_replay: of its runner, see `rlpyt.runners.minibatch_rl.MinibatchRlBase`. The seed defaults to the last one
+                given to `rlpyt.utils.seed.set_seed`.
             RunnerCls: class of its runner; default `MinibatchRlEval` if the sampler has evaluation environments, else `MinibatchRl`.
 
         Raises:
@@ -169,7 +171,7 @@ class Trainer:
             self._load_algo()
 
     def get_env_copy(self) -> Any:
-        """Return a copy of the environment that `setup` was given, with random numbers of its own; or None."""
+        """Return a copy of the environment that `setup` was given, with other random numbers; None if it was given none."""
         if self._env is None:
             return None
         import cloudpickle
@@ -194,16 +196,17 @@ class Trainer:
 
         Args:
             itr: number of the iteration.
-            batch_size: environment steps at least; default that of `train`.
-            agent_update: what workers are to act with; default the parameters of the algorithm's ``exploration_policy``, or else of its
-                ``policy``, as their ``get_param_values()`` tells them, or else the policy itself. A list has one entry per worker.
-            env_update: what changes the environments; None for nothing. A list has one entry per worker.
+            batch_size: the least number of environment steps; default that of `train`.
+            agent_update: the policy or parameters that workers act with. Default: what ``get_param_values()`` of the algorithm's
+                ``exploration_policy``, or else of its ``policy``, returns; without that method, the policy. Or a list, one entry per
+                worker.
+            env_update: changes the environments; None leaves them. Or a list, one entry per worker.
 
         Returns:
             An `rlpyt.episodes.EpisodeBatch`.
 
         Raises:
-            ValueError: there is no sampler, no `batch_size` here and in `train`, or no policy whose parameters workers could be sent.
+            ValueError: there is no sampler, no `batch_size` here and in `train`, or no policy for the workers.
         """
         if self._sampler is None:
             raise ValueError("The trainer has no sampler: give the algorithm one, as its attribute _sampler, before setup().")
@@ -225,7 +228,7 @@ class Trainer:
         return self.obtain_episodes(itr, batch_size, agent_update, env_update).to_list()
 
     def _policy_parameters(self) -> Any:
-        """Parameters of the policy; or itself, if it does not tell them."""
+        """Return the parameters of the policy, or the policy if it does not return them."""
         policy = getattr(self._algo, "exploration_policy", None)
         policy = getattr(self._algo, "policy", None) if policy is None else policy
         if policy is None:
@@ -249,18 +252,18 @@ class Trainer:
 
         Args:
             n_epochs: number of epochs.
-            batch_size: environment steps per epoch. For an algorithm of rlpyt, a multiple of what its sampler takes at once, and by
-                default that; with `SyncRl`, of what the samplers of all processes take together.
+            batch_size: environment steps per epoch. For an algorithm of rlpyt, a multiple of the steps in a batch of its sampler, by
+                default one batch; with `SyncRl`, of the batches of all processes together.
             plot, pause_for_plot: ignored, with a warning: there is no window.
             store_episodes: keep ``step_episode`` in snapshots.
 
         Returns:
-            What the algorithm's ``train`` returns, by convention the average return in the last epoch; that, for algorithms of rlpyt,
-            or None if it is not known.
+            What the algorithm's ``train`` returns, by convention the average return in the last epoch. For algorithms of rlpyt, that
+            average, or None if it is not known.
 
         Raises:
             NotSetupError: there was no `setup`.
-            TypeError: snapshots are to be kept, and the algorithm does not tell its state.
+            TypeError: snapshots are kept, and the algorithm does not return its state.
         """
         self._check_setup("train()")
         self._restored, self._must_continue = None, False
@@ -275,7 +278,7 @@ class Trainer:
         store_episodes: bool | None = None,
         pause_for_plot: bool | None = None,
     ) -> Any:
-        """Go on from where `restore` has been; arguments default to what they were then, and mean what they mean to `train`.
+        """Continue from the snapshot that `restore` has loaded. For arguments see `train`; they default to those of the first training.
 
         Raises:
             NotSetupError: there was no `restore`, or no `setup`.
@@ -294,10 +297,10 @@ class Trainer:
             with logger.verbosity(self.verbose):
                 return self._train_by_algorithm() if self._runner_settings is None else self._train_by_runner()
         finally:
-            self._restored = None  # From where one training goes on, not the next one.
+            self._restored = None  # The next training does not start from it.
 
     def _recorded(self) -> dict[str, Any]:
-        """What params.json says of the trainer itself."""
+        """Return the entries of the trainer in params.json."""
         args = dataclasses.asdict(self._train_args)
         return dict(trainer={name: value for name, value in args.items() if name != "start_epoch"})
 
@@ -337,7 +340,7 @@ class Trainer:
         return value
 
     def _tell_settings(self) -> None:
-        """Log in one line what an algorithm with a loop of its own is about to do."""
+        """Log in one line what an algorithm with its own loop is about to do."""
         args = self._train_args
         parts = [type(self._algo).__name__]
         parts += [type(part).__name__ for part in (self._sampler, self._env) if part is not None]
@@ -350,7 +353,7 @@ class Trainer:
             self._progress = None
 
     def step_epochs(self) -> Iterator[int]:
-        """Yield the number of each epoch, and log and save after it; what ``train(trainer)`` of an algorithm loops over.
+        """Yield the number of each epoch, and log and save after it; ``train(trainer)`` of an algorithm loops over this.
 
         for epoch in trainer.step_epochs():
             trainer.step_episode = trainer.obtain_samples(trainer.step_itr)
@@ -407,7 +410,7 @@ class Trainer:
         size = settings["sampler"].batch_spec.size
         runner = RunnerCls(algo=self._algo, **settings, n_steps=args.n_epochs * size, log_interval_steps=size)
         if isinstance(runner, SyncRlMixin):
-            size *= runner.world_size  # Which nobody else knows.
+            size *= runner.world_size  # Only the runner knows it.
         args.batch_size = args.batch_size or size
         if args.batch_size % size:
             who = f"samplers of {runner.world_size} processes take" if isinstance(runner, SyncRlMixin) else "sampler takes"
@@ -427,7 +430,7 @@ class Trainer:
         Raises:
             NotSetupError: there was no `setup`.
             RuntimeError: the algorithm is one of rlpyt, whose runner saves.
-            TypeError: the algorithm's state is not told, or holds what a snapshot cannot hold.
+            TypeError: the algorithm does not return its state, or the state holds what a snapshot cannot hold.
         """
         self._check_setup("save()")
         if self._runner_settings is not None:
@@ -471,18 +474,18 @@ class Trainer:
         return _state_of(self._sampler) if _has_state_dict(self._sampler) else None
 
     def restore(self, from_dir: Any, from_epoch: int | str = "last") -> TrainArgs:
-        """Go back to a snapshot: the algorithm has its state again as soon as there was `setup`, too; `resume` does the rest.
+        """Load a snapshot. The algorithm gets its state here, or in `setup` if that comes later; `resume` restores the rest.
 
         Args:
             from_dir: directory of the experiment.
-            from_epoch: number of an epoch, "first" or "last": of those whose snapshots are there.
+            from_epoch: number of an epoch that has a snapshot; "first" or "last" for the first or last of these.
 
         Returns:
-            A copy of the arguments of `train`, with the epoch to go on with.
+            A copy of the arguments of `train`, with the epoch to continue with.
 
         Raises:
-            FileNotFoundError: there is no snapshot, or not that one.
-            ValueError: none is readable, or it is of something else.
+            FileNotFoundError: there is no snapshot, or none of that epoch.
+            ValueError: no snapshot is readable, or a `Trainer` has not saved it.
         """
         file, snapshot = find_snapshot(from_dir, from_epoch)
         trainer = snapshot.get("trainer") if isinstance(snapshot, dict) else None
@@ -510,7 +513,7 @@ class Trainer:
         return dataclasses.replace(self._train_args)
 
     def _load_algo(self) -> None:
-        """Put the algorithm into the state of the snapshot; that of rlpyt's is put back by the runner."""
+        """Restore the algorithm from the snapshot; the runner restores one of rlpyt."""
         file, snapshot = self._restored
         if ("run" in snapshot) != (self._runner_settings is not None):
             kind = "an algorithm of rlpyt" if "run" in snapshot else "an algorithm with train(trainer)"
@@ -520,12 +523,12 @@ class Trainer:
             self._must_continue = True
 
     def _continue(self) -> None:
-        """Put back the rest of the snapshot, now that nothing more is to be prepared."""
+        """Restore the rest of the snapshot, when all is prepared."""
         if not self._must_continue:
             return
         self._must_continue = False
         file, snapshot = self._restored
-        if snapshot["sampler"] is not None and hasattr(self._sampler, "load_state_dict"):
+        if snapshot["sampler"] is not None and _has_state_dict(self._sampler):
             load_state(self._sampler, snapshot["sampler"], file)
         elif self._sampler is not None:
             logger.log("Environments begin new episodes: the sampler does not tell where they are.")
@@ -555,13 +558,12 @@ class Trainer:
 
 
 class _EpochSnapshots:
-    """What decides on the snapshots of a runner that `Trainer` trains with: by epochs, in the place of the logger."""
+    """Keeps the snapshots of the runner that `Trainer` trains with, by epochs. See `rlpyt.runners.protocols.Snapshots`."""
 
     def __init__(self, snapshotter: Snapshotter, runner: Any, args: TrainArgs) -> None:
         self._snapshotter, self._runner, self._args = snapshotter, runner, args
 
     def _epoch(self, itr: int) -> int:
-        """The epoch that iteration `itr` belongs to."""
         return itr // self._runner.log_interval_itrs
 
     def is_snapshot_due(self, itr: int, force: bool = False) -> bool:
@@ -595,7 +597,7 @@ def _as_config(given: Any) -> Any:
 
 # --- The state of an object -------------------------------------------------------------------------------------------
 def _check_has_state(part: Any, otherwise: str = "keep no snapshots of it") -> None:
-    """TypeError unless an object tells its state."""
+    """Raise TypeError unless an object returns its state."""
     if not (_has_state_dict(part) or _has_getstate(part)):
         raise TypeError(
             f"{type(part).__name__} has neither state_dict() and load_state_dict() nor __getstate__() and __setstate__(), so a snapshot "
@@ -608,12 +610,12 @@ def _has_state_dict(part: Any) -> bool:
 
 
 def _has_getstate(part: Any) -> bool:
-    """Whether its class defines them; since Python 3.11 every object has the former."""
+    """Whether the class of an object defines ``__getstate__`` and ``__setstate__``; since Python 3.11 every object has the former."""
     return getattr(type(part), "__getstate__", None) is not getattr(object, "__getstate__", None) and hasattr(part, "__setstate__")
 
 
 def _state_of(part: Any) -> dict[str, Any]:
-    """The state of an object, for a snapshot."""
+    """Return the state of an object, for a snapshot."""
     _check_has_state(part)
     name = type(part).__name__
     method = "state_dict" if _has_state_dict(part) else "__getstate__"

@@ -118,7 +118,7 @@ def snapshot(n_rounds: int) -> None:
 
     from rlpyt.algos.replay import SamplesToBuffer
     from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
-    from rlpyt.runners.checkpoint import Background, ReplayFiles
+    from rlpyt.runners.checkpoint import ReplayFiles
 
     B, T = 16, 625
     image = np.zeros((4, 104, 80), np.uint8)
@@ -136,7 +136,7 @@ def snapshot(n_rounds: int) -> None:
 
     append(1_000_000)
     with tempfile.TemporaryDirectory() as directory:
-        files, saving, pauses, durations = ReplayFiles(Path(directory) / "replay"), Background(), [], []
+        files, thread, pauses, durations = ReplayFiles(Path(directory) / "replay"), ThreadPoolExecutor(1), [], []
         start = time.perf_counter()
         files.prepare(buffer).write()
         print(f"snapshot: first save of 1 million frames {time.perf_counter() - start:.1f} s", flush=True)
@@ -144,10 +144,10 @@ def snapshot(n_rounds: int) -> None:
             append(50_000)
             start = time.perf_counter()
             part = files.prepare(buffer)
-            saving.start(part.write)
+            saving = thread.submit(part.write)
             pauses.append(time.perf_counter() - start)
             buffer.sample_batch(32)
-            saving.wait()
+            saving.result()
             files.delete_old()
             durations.append(time.perf_counter() - start)
         print(f"snapshot: pause {1e3 * median(pauses):.1f} ms, at most {1e3 * max(pauses):.1f} ms; written after {median(durations):.2f} s")

@@ -13,7 +13,7 @@ from tiers import full, processes
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.gym import make
-from rlpyt.runners.checkpoint import load_snapshot
+from rlpyt.runners.snapshots import load_snapshot
 from rlpyt.utils.seed import env_seed, set_seed
 
 

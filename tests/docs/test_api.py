@@ -47,6 +47,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.utils.launching.resources",
     "rlpyt.utils.launching.sweep",
     "rlpyt.utils.lazy",
+    "rlpyt.utils.logging.store",
     "rlpyt.utils.logging.tabular",
     "rlpyt.utils.logging.writers",
     "rlpyt.utils.plain",

@@ -11,10 +11,11 @@ from tiers import full, processes, thinned
 
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
-from rlpyt.runners import checkpoint
-from rlpyt.runners.checkpoint import check_settings, read_snapshot, restore, run_in, run_settings, run_state
+from rlpyt.runners.checkpoint import check_settings, restore, run_in, run_settings
+from rlpyt.runners.snapshots import load_snapshot, replay_files
 from rlpyt.samplers.collections import TrajInfo
 from rlpyt.utils.logging.context import logger_context
+from rlpyt.utils.logging.snapshot import _check_contents, read_snapshot, reading
 
 SMALL_REPLAY = dict(min_steps_learn=64, replay_size=400, batch_size=16)
 CASES = {
@@ -131,13 +132,13 @@ def test_a_changed_snapshot_is_refused_or_put_back_as_it_is(case, n, started, tm
             changed = {**snapshot, part: damaged(snapshot[part], choices)} if part in snapshot else damaged(snapshot, choices)
             events.clear()
             try:
-                checkpoint._check_contents(changed)
+                _check_contents(changed)
                 put_back(runner, file, changed)
             except ValueError as error:
                 refused += 1
                 assert len(str(error)) < 20_000
             else:
-                ours, theirs = told(run_state(runner)), told(changed["run"])
+                ours, theirs = told(runner.get_itr_snapshot(0)["run"]), told(changed["run"])
                 different = [(name, key) for name in theirs for key in theirs[name] if theirs[name][key] != ours[name].get(key)]
                 assert all(key not in ours[name] for name, key in different), different  # What nobody knows is left alone.
             assert of_torch(events), events
@@ -156,8 +157,8 @@ def test_a_changed_replay_is_refused_or_can_be_sampled_from(case, n, started):
     for _ in range(n):
         changed = damaged(state, choices)
         try:
-            checkpoint._check_contents(changed)
-            with checkpoint.reading(file, "replay"):
+            _check_contents(changed)
+            with reading(file, "replay"):
                 buffer.load_state_dict(changed)
         except ValueError:
             refused += 1
@@ -217,13 +218,13 @@ def test_replay_is_read_from_the_directory_of_the_run(name, where, trained):
     replay = dict(read_snapshot(file)["replay"])
     replay[where] = name if where == "directory" else [name]
     with pytest.raises(ValueError, match="which is not in the directory of the run"):
-        checkpoint._parts_of(file, replay)
+        replay_files(file, replay)
 
 
 def test_the_last_snapshot_is_found_whatever_a_damaged_one_says(trained, tmp_path):
     for name, cum_steps in (("params.pkl", "x"), ("itr_3.pkl", torch.zeros(3)), ("itr_5.pkl", 96)):
         torch.save(dict(read_snapshot(trained("dqn_uniform")), cum_steps=cum_steps), tmp_path / name)
-    assert checkpoint.load_snapshot(tmp_path)[0].name in ("params.pkl", "itr_3.pkl"), "what is damaged is looked at first, and said"
+    assert load_snapshot(tmp_path)[0].name in ("params.pkl", "itr_3.pkl"), "what is damaged is looked at first, and said"
 
 
 @full

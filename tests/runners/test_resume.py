@@ -23,12 +23,12 @@ from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.experiments import train
 from rlpyt.experiments.configs import classes_of, load, variant
 from rlpyt.runners import checkpoint
-from rlpyt.runners.checkpoint import _recency, load_snapshot
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.snapshots import load_snapshot, newest_first
 from rlpyt.samplers import columns
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
-from rlpyt.utils.logging.context import logger_context, snapshots_in
+from rlpyt.utils.logging.context import logger_context
 
 small_replay = dict(min_steps_learn=64, replay_size=400, batch_size=16)
 few_updates = dict(small_replay, replay_ratio=16)
@@ -157,8 +157,7 @@ def test_the_newest_snapshot_is_the_newest_whatever_the_times_of_files(tmp_path)
         os.utime(directory / name, ns=(i, i))
     assert load_snapshot(directory)[0].name == "params.pkl"
     shutil.copy(directory / "params_previous.pkl", directory / "best.pkl")
-    files = sorted(snapshots_in(directory), key=_recency, reverse=True)
-    assert [file.name for file in files] == ["params.pkl", "best.pkl", "params_previous.pkl"]
+    assert [file.name for file in newest_first(directory)[1]] == ["params.pkl", "best.pkl", "params_previous.pkl"]
     with pytest.raises(Killed):
         run("dqn", tmp_path / "a", False, stop_at=9)  # A new run in the same directory, which is 6 iterations old.
     os.utime(directory / "params.pkl", ns=(0, 0))

@@ -12,6 +12,7 @@ from rlpyt.samplers.parallel.base import ParallelSamplerBase, worker_name
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
 from rlpyt.samplers.ray.actors import ActorPool, Call, SamplerActor, batch_arrays, copy_arrays, model_arrays
 from rlpyt.samplers.ray.cluster import Cluster
+from rlpyt.types import infos_from_plain, plain_infos
 from rlpyt.utils.cluster import import_ray
 from rlpyt.utils.logging import logger
 from rlpyt.utils.settings import COUNT, STEPS, checked
@@ -211,8 +212,6 @@ class RayBatchSampler(ParallelSamplerBase):
         return begun_anew
 
     def _call_from_plain(self, saved: dict) -> Call:
-        from rlpyt.runners.checkpoint import infos_from_plain
-
         replies = [
             ((infos_from_plain(infos, self.TrajInfoCls), completed_at), [tensor.numpy() for tensor in tensors])
             for infos, completed_at, tensors in saved["replies"]
@@ -221,8 +220,6 @@ class RayBatchSampler(ParallelSamplerBase):
 
 
 def _plain(call: Call, replies: list) -> dict:
-    from rlpyt.runners.checkpoint import plain_infos
-
     plain = []
     for (infos, completed_at), arrays in replies:
         plain.append((plain_infos(infos), completed_at, [torch.from_numpy(array.copy()) for array in arrays]))

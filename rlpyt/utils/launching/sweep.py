@@ -48,8 +48,9 @@ from rlpyt.utils.launching.status import (
     says_complete,
     touch,
 )
-from rlpyt.utils.logging.context import EXITS_BY_SIGNAL, snapshots_in
+from rlpyt.utils.logging.context import EXITS_BY_SIGNAL
 from rlpyt.utils.logging.logger import try_to_write
+from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.text import printable
 
 RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to go on with.
@@ -185,7 +186,7 @@ class _Attempt:
         self.is_stopped = False  # by the launcher
         self.process: RunProcess | None = None
         self.error: str | None = None  # Why there is no process.
-        self.resumes = run.run_dir.is_dir() and bool(snapshots_in(run.run_dir))
+        self.resumes = run.run_dir.is_dir() and bool(snapshot_files(run.run_dir))
         self.log_before = _written(run.run_dir / "debug.log")
         self.outputs = {name: run.run_dir / f"{name}.log" for name in ("stdout", "stderr")}
         self.output_starts = {name: path.stat().st_size if path.exists() else 0 for name, path in self.outputs.items()}

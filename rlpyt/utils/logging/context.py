@@ -1,6 +1,7 @@
 """The directory of a run, and what is done to many of them."""
 
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from rlpyt.utils.extras import clone_directory
 from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.logging.writers import WandbWriter, Writers, import_wandb
 from rlpyt.utils.misc import atomic_write, is_file_name
 from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, FLAG, PATH, Kind, checked, one_of
@@ -27,7 +29,6 @@ IMPORTS_MAIN = 76  # exit code of a process that would have started a run in its
 _NO_NEW_RUNS: ContextVar[str | None] = ContextVar("no_new_runs", default=None)
 COMPLETE = "Training complete."  # The last word of a runner,
 RUN_COMPLETE = "Run complete."  # and of a log that is closed in good order. Whoever says neither has not come to the end.
-_SNAPSHOT = r"(params|best|itr_\d+)(_previous)?"  # Name of a snapshot, without the number it gets when moved aside, and .pkl
 
 
 OF_LOGS = dict(
@@ -259,18 +260,9 @@ def _is_under_log_dir(log_dir: str) -> bool:
 
 
 def _files_of_run(run_dir: str) -> list[str]:
-    written = r"debug\.log|progress\.csv|(params|variant|metadata|trainer)\.json|launch_archive\.tar\.xz"
-    own = re.compile(rf"{written}|{_SNAPSHOT}\.pkl|replay(_\d+)?")
-    return [os.path.join(run_dir, name) for name in sorted(os.listdir(run_dir)) if own.fullmatch(name)]
-
-
-def snapshots_in(run_dir) -> list[Path]:
-    """Snapshots of a run, those that were moved aside among them, in no order; FileNotFoundError without such a directory."""
-    run_dir = Path(run_dir)
-    if not run_dir.is_dir():
-        raise FileNotFoundError(f"{run_dir} does not exist.")
-    name = re.compile(rf"{_SNAPSHOT}(\.\d+)?\.pkl")
-    return [file for file in run_dir.iterdir() if name.fullmatch(file.name)]
+    own = re.compile(r"debug\.log|progress\.csv|(params|variant|metadata|trainer)\.json|launch_archive\.tar\.xz|replay(_\d+)?")
+    snapshots = {file.path.name for file in snapshot_files(run_dir) if file.run == math.inf}
+    return [os.path.join(run_dir, name) for name in sorted(os.listdir(run_dir)) if own.fullmatch(name) or name in snapshots]
 
 
 @contextmanager

@@ -29,12 +29,13 @@ import numpy as np
 from rlpyt.utils.extras import import_error
 from rlpyt.utils.logging import console
 from rlpyt.utils.logging.runs import STEPS_COLUMNS
+from rlpyt.utils.logging.store import ByIteration, SnapshotStore
 from rlpyt.utils.logging.tabular import STATS, CsvTable, TerminalTablePrinter, format_tabular
 from rlpyt.utils.misc import atomic_write, remove_stale_temporaries
 from rlpyt.utils.settings import COUNT, Number, check_values
 from rlpyt.utils.text import encodable, printable
 
-SNAPSHOT_MODES = ("none", "last", "all", "gap", "last+gap", "best")
+SNAPSHOT_MODES = ByIteration.MODES
 TF_STEPS = ("itr", "env_steps")
 VERBOSE = Number(0, 2, whole=True)  # see `set_verbose`
 _LARGEST_ARRAY_IN_JSON = 100  # elements; weights in a configuration are not for reading
@@ -59,11 +60,8 @@ class _State:
     tabular_outputs: dict[str, CsvTable] = field(default_factory=dict)  # by absolute path
     held_outputs: dict[str, CsvTable] = field(default_factory=dict)
     warned: dict[str, str] = field(default_factory=dict)  # troubles which last and have been reported, e.g. a path, and what is wrong
+    keep: ByIteration = field(default_factory=ByIteration)  # which snapshots
     snapshot_dir: str | None = None
-    snapshot_mode: str = "last"
-    snapshot_gap: int = 1  # iterations
-    last_gap_itr: int = -1
-    best_score: float = float("-inf")
     tf_summary_dir: str | None = None
     tf_summary_writer: object = None
     tf_step: str = "itr"
@@ -82,7 +80,7 @@ class _State:
             disable_prefix=self.disable_prefix,
             prefixes=list(self.prefixes),
             tabular_prefixes=list(self.tabular_prefixes),
-            snapshot_gap=self.snapshot_gap,
+            keep=ByIteration(gap=self.keep.gap),
             tf_step=self.tf_step,
             tf_columns=self.tf_columns,
         )
@@ -546,8 +544,7 @@ def set_snapshot_dir(dir_name) -> None:
         dir_name = os.path.abspath(dir_name)
         console.mkdir_p(dir_name)
         remove_stale_temporaries(dir_name)
-    _state.snapshot_dir = dir_name
-    _state.last_gap_itr = -1
+    _state.snapshot_dir, _state.keep.last_itr = dir_name, -1
 
 
 def get_snapshot_dir() -> str | None:
@@ -558,9 +555,10 @@ def set_snapshot_mode(mode: str) -> None:
     """Choose which snapshots are kept.
 
     "none"; "last": params.pkl, overwritten; "all": itr_N.pkl; "gap": itr_N.pkl at iteration 0 and each time
-    another `set_snapshot_gap` iterations have passed; "last+gap": both of these.
+    another `set_snapshot_gap` iterations have passed; "last+gap": both of these; "best": params.pkl, and best.pkl, the one with the
+    highest score.
     """
-    _state.snapshot_mode = check_snapshot_mode(mode)
+    _state.keep.mode = check_snapshot_mode(mode)
 
 
 def check_snapshot_mode(mode: str) -> str:
@@ -570,80 +568,50 @@ def check_snapshot_mode(mode: str) -> str:
 
 
 def get_snapshot_mode() -> str:
-    return _state.snapshot_mode
+    return _state.keep.mode
 
 
 def set_snapshot_gap(gap: int) -> None:
     """Set the number of iterations between the snapshots of the "gap" modes."""
     check_values("set_snapshot_gap()", dict(snapshot_gap=gap), dict(snapshot_gap=COUNT))
-    _state.snapshot_gap = gap
+    _state.keep.gap = gap
 
 
 def get_snapshot_gap() -> int:
-    return _state.snapshot_gap
+    return _state.keep.gap
 
 
 def is_snapshot_due(itr: int, force: bool = False) -> bool:
     """Whether `save_itr_params` would save anything now."""
-    return bool(_snapshot_names(itr, force))
+    return _store().is_due(itr, force)
 
 
-def _snapshot_names(itr: int, force: bool) -> list[str]:
-    mode = _state.snapshot_mode
-    if _state.snapshot_dir is None:
-        return []
-    keeps_gap = mode == "gap" and force or "gap" in mode and _is_gap_due(itr)
-    return ["params.pkl"] * (mode in ("last", "last+gap", "best")) + [f"itr_{itr}.pkl"] * (mode == "all" or keeps_gap)
+def _store() -> SnapshotStore:
+    return SnapshotStore(_state.keep, _state.snapshot_dir)
 
 
 def save_itr_params(itr: int, params, force: bool = False, score: float | None = None) -> bool:
     """Save `params` as the snapshot of iteration itr, if and as the snapshot mode says; return whether it is safe.
 
-    A file is complete at every moment: a new one takes the place of the old one when it is safely on the
-    disk. If the disk refuses it, the old one stays, and a warning is all that happens; the next call tries
-    again.
-
-    Where `params.pkl` takes the place of another, that one stays as params_previous.pkl.
+    A file is complete at every moment: a new one replaces the old one when it is safely on the disk. The old `params.pkl` stays as
+    params_previous.pkl. If the disk refuses the new one, a warning is logged, and the old one stays; the next call tries again.
 
     force: in mode "gap", save now although none is due, because it is the last chance.
-    score: in mode "best", how good it is (the higher the better; None or NaN if that is not known): best.pkl is the best so far.
+    score: in mode "best", how good the agent is (the higher the better; None or NaN if that is not known): best.pkl is the best so far.
     params: dicts, lists and tuples of tensors, arrays, numbers and strings, so that it loads without running
         code, `torch.load(path, weights_only=True)`. Anything else is a TypeError naming the key.
     """
-    names = _snapshot_names(itr, force)
-    if _state.snapshot_mode == "best" and names and score is not None and score > _state.best_score:
-        names.append("best.pkl")
-    if not names:
-        return False
-    from rlpyt.utils.logging.snapshot import serialize, write  # imports torch, which not every process that logs has
-
-    data, is_safe = serialize(params), True
-    for name in names:
-        path = os.path.join(_state.snapshot_dir, name)
-        if not try_to_write(path, lambda path=path: write(path, data)):
-            is_safe = False
-            continue
-        if name.startswith("itr_"):
-            _state.last_gap_itr = itr
-        if name == "best.pkl":
-            _state.best_score = score
-    return is_safe
-
-
-def _is_gap_due(itr: int) -> bool:
-    """True at iterations 0, gap - 1, 2 * gap - 1, ..., or else at the next one for which this is asked."""
-    gap = _state.snapshot_gap
-    return itr == 0 or (itr + 1) // gap > (_state.last_gap_itr + 1) // gap
+    return _store().save(itr, params, try_to_write, force, score)
 
 
 def best_score() -> float:
     """The highest score a snapshot of this run has been saved with."""
-    return _state.best_score
+    return _state.keep.best_score
 
 
 def set_best_score(score: float) -> None:
     """Have only snapshots with a higher score replace best.pkl."""
-    _state.best_score = score
+    _state.keep.best_score = score
 
 
 def try_to_write(path: str, write) -> bool:

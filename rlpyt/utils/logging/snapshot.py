@@ -1,20 +1,30 @@
-"""Snapshot files which load without running code."""
+"""Snapshot files, which load without running code: how one is written and read. Which ones are kept: `rlpyt.utils.logging.store`."""
+
+from __future__ import annotations
 
 import io
 import os
+import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from rlpyt.utils.misc import atomic_link, atomic_write
+from rlpyt.utils.plain import check_form, shown
+from rlpyt.utils.text import notes_of, said
 
-LOADABLE_SCALARS = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
+_SCALARS = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
+_CONTAINERS = {dict, OrderedDict, list, tuple, set}
 
 
-def serialize(params) -> bytes:
+# --- Writing ----------------------------------------------------------------------------------------------------------
+def serialize(params: Any) -> bytes:
     """The bytes of a file which `torch.load(file, weights_only=True)` reads, with or without a GPU."""
     file = io.BytesIO()  # memory first, so that a full disk shows as an OSError of the one write that follows
     torch.save(loadable(params), file)
@@ -32,7 +42,7 @@ def write(path: str, data: bytes) -> None:
                 atomic_link(path, previous)
 
 
-def loadable(value, name: str = "params"):
+def loadable(value: Any, name: str = "params") -> Any:
     """Convert `value` to what loads without running code: tensors, Python's numbers, strings and containers.
 
     numpy scalars become numbers, arrays tensors, and subclasses of dict dicts. Tensors go to the CPU, and
@@ -67,16 +77,16 @@ def _loadable_dict(value: Mapping, name: str) -> dict:
     return ordered
 
 
-def _loadable_key(key, name: str):
+def _loadable_key(key: Any, name: str) -> Any:
     if type(key) is tuple:
         return tuple(_loadable_key(part, name) for part in key)
     return _loadable_scalar(key, f"{name}, as a key {key!r},")
 
 
-def _loadable_scalar(value, name: str):
+def _loadable_scalar(value: Any, name: str) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or type(value) in LOADABLE_SCALARS:
+    if value is None or type(value) in _SCALARS:
         return value
     raise _refusal(type(value), name)
 
@@ -95,3 +105,90 @@ def _refusal(cls: type, name: str, detail: str = "") -> TypeError:
         "loading it would run code: store tensors, arrays, numbers, strings, and dicts, lists and tuples of "
         "them (a namedtuple as its _asdict())."
     )
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+@contextmanager
+def reading(file: Any, part: str = "") -> Iterator[None]:
+    """Inside this context, every error becomes a ValueError that names the file, and the part of it that is being restored.
+
+    Only an OSError and a MemoryError stay what they are.
+    """
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # Agents, algorithms and environments of users may raise anything.
+        reason = said(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {said(error)}"
+        what = f"{part} of {file} cannot be put back" if part else f"{file} cannot be resumed"
+        raise ValueError(" ".join([f"{what}: {reason}", *notes_of(error)])) from error
+
+
+def read_snapshot(file: Path) -> dict[str, Any]:
+    """Return the contents of a snapshot file; ValueError if it is damaged, or holds code."""
+    check_archive(file)
+    try:
+        snapshot = torch.load(file, map_location="cpu", weights_only=True)
+        _check_contents(snapshot)
+        return snapshot
+    except Exception as error:  # Damaged files fail in many ways.
+        raise ValueError(f"{file} is not a readable snapshot: {error}") from error
+
+
+def _check_contents(snapshot: Any) -> None:
+    """Raise ValueError, which says where, for contents that cannot have been saved, and are not safe to use.
+
+    These are: an object of another kind; a tensor that is larger than its memory; a container that is in several others or in itself, so
+    that a walk over all of them would not end.
+    """
+    check_form(snapshot, dict, "The snapshot")
+    seen = {id(snapshot)}
+    waiting: list[tuple[tuple, Any]] = [((), snapshot)]
+    while waiting:
+        path, container = waiting.pop()
+        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+            kind = type(value)
+            if kind in _CONTAINERS:
+                if value and id(value) in seen:
+                    raise ValueError(f"{_place(path, key)} is in other places of it, too.")
+                seen.add(id(value))
+                waiting.append(((path, key), value))
+            elif isinstance(value, torch.Tensor):
+                _check_tensor(value, partial(_place, path, key))
+            elif value is not None and kind not in _SCALARS:
+                raise ValueError(f"{_place(path, key)} is {shown(value)}, which is not saved as such.")
+
+
+def _place(path: tuple, key: Any) -> str:
+    """Return the place of an item as text, given the path of its container: () or (path of the outer container, key in that)."""
+    return f"{_place(*path) if path else ''}[{shown(key)}]"
+
+
+def _check_tensor(tensor: torch.Tensor, place: Callable[[], str]) -> None:
+    if tensor.device.type != "cpu":
+        raise ValueError(f"{place()} is a tensor without memory.")
+    if tensor.layout is torch.strided and tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise ValueError(f"{place()} is a tensor of shape {list(tensor.shape)}, of which the file holds a part only.")
+    if tensor.dtype == torch.bool and tensor.numel() and tensor.view(torch.uint8).max() > 1:
+        raise ValueError(f"{place()} has bytes that are neither True nor False.")
+
+
+def check_archive(file: Path) -> None:
+    """Raise ValueError if a file is missing, or does not match its checksums, which torch does not compare.
+
+    Nothing in it is compressed or twice: its contents are no larger than the file.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                raise zipfile.BadZipFile("it is compressed, which snapshots are not")
+            if sum(entry.file_size for entry in entries) > os.path.getsize(file):
+                raise zipfile.BadZipFile("it has more in it than its size")
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"{damaged} does not fit its checksum")
+    except FileNotFoundError as error:
+        raise ValueError(f"{file} does not exist any more: replay is kept for the last two snapshots.") from error
+    except Exception as error:  # Damaged files fail in many ways.
+        raise ValueError(f"{file} is not a readable snapshot: {error}") from error

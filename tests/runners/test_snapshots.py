@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlpyt.experiment import NotAFileError, Snapshotter
-from rlpyt.experiment.snapshotter import find_snapshot
+from rlpyt.runners.snapshots import find_snapshot
 
 FILES = {
     ("all", 1): ["itr_0", "itr_1", "itr_2", "itr_3", "itr_4"],

@@ -1,0 +1,237 @@
+"""Snapshots in the directory of a run: how one is found, and `Snapshotter`, which keeps those of epochs.
+
+The files are those of `rlpyt.utils.logging.snapshot`: complete at every moment, with checksums. They hold tensors and plain data only, so
+that loading one runs no code.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from rlpyt.utils.logging import logger
+from rlpyt.utils.logging.context import torchrun_rank
+from rlpyt.utils.logging.snapshot import check_archive, read_snapshot
+from rlpyt.utils.logging.store import ByEpoch, SnapshotFile, SnapshotStore, beside, moved_aside, snapshot_files
+from rlpyt.utils.misc import is_file_name
+from rlpyt.utils.plain import check_form, shown
+from rlpyt.utils.settings import COUNT, PATH, checked
+from rlpyt.utils.text import printable
+
+_REPLAY_FORM = dict(directory=str, files=[str])
+
+
+class NotAFileError(FileNotFoundError):
+    """The snapshot asked for is not there."""
+
+
+class SnapshotConfig(NamedTuple):
+    """Where snapshots are kept, and which."""
+
+    snapshot_dir: str
+    snapshot_mode: str = "last"
+    snapshot_gap: int = 1
+
+
+class Snapshotter:
+    """Keeps snapshots of epochs in a directory.
+
+    =================  =======================================================================
+    mode               files
+    =================  =======================================================================
+    ``all``            ``itr_N.pkl`` of every epoch N
+    ``last``           ``params.pkl``, that of the last epoch
+    ``gap``            ``itr_N.pkl`` of every epoch N that is a multiple of the gap
+    ``gap_and_last``   both of these; the logger's name for it, ``last+gap``, works too
+    ``gap_overwrite``  ``params.pkl``, that of the last epoch that is a multiple of the gap
+    ``none``           no file
+    =================  =======================================================================
+
+    The logger's ``gap``, which runners obey, counts otherwise: a gap ends with iterations 0, gap - 1, 2 gap - 1 and so on.
+    A ``params.pkl`` that is replaced stays as ``params_previous.pkl``. Of the processes that torchrun started, only the first one saves.
+
+    Args:
+        snapshot_dir: directory of the snapshots, made if it does not exist; default ``data/local/experiment`` in the current directory.
+        snapshot_mode: which are kept.
+        snapshot_gap: epochs between two snapshots in the modes with a gap.
+
+    Raises:
+        ValueError: the mode is unknown, or the gap does not suit it.
+    """
+
+    @checked(snapshot_dir=PATH._replace(optional=True), snapshot_gap=COUNT)
+    def __init__(self, snapshot_dir: Any = None, snapshot_mode: str = "last", snapshot_gap: int = 1) -> None:
+        self._policy = ByEpoch(snapshot_mode, snapshot_gap)
+        directory = os.path.join(os.getcwd(), "data", "local", "experiment") if snapshot_dir is None else os.fspath(snapshot_dir)
+        self._snapshot_dir = os.path.abspath(directory)
+        self._is_writer = torchrun_rank() == 0
+        if self._is_writer:
+            os.makedirs(self._snapshot_dir, exist_ok=True)
+        self._store = SnapshotStore(self._policy, self._snapshot_dir if self._is_writer else None)
+
+    @property
+    def snapshot_dir(self) -> str:
+        """Directory of the snapshots."""
+        return self._snapshot_dir
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this process saves: the first one of those that torchrun started."""
+        return self._is_writer
+
+    @property
+    def snapshot_mode(self) -> str:
+        """Which snapshots are kept."""
+        return self._policy.mode
+
+    @property
+    def snapshot_gap(self) -> int:
+        """Epochs between two snapshots in the modes with a gap."""
+        return self._policy.gap
+
+    def is_due(self, itr: int, force: bool = False) -> bool:
+        """Whether `save_itr_params` would save anything of epoch `itr`."""
+        return self._store.is_due(itr, force)
+
+    def save_itr_params(self, itr: int, params: Any, force: bool = False) -> bool:
+        """Save the snapshot of an epoch, if the mode says so; return whether it is safe, False if the mode does not say so.
+
+        If the disk refuses it, a warning is logged.
+
+        Args:
+            itr: number of the epoch.
+            params: tensors, arrays, numbers, strings, and dicts, lists and tuples of them.
+            force: save an epoch that is no multiple of the gap, because this is the last chance.
+
+        Raises:
+            TypeError: `params` holds something else; the message says where.
+        """
+        return self._store.save(itr, params, logger.try_to_write, force)
+
+    def load(self, load_dir: Any, itr: int | str = "last") -> dict[str, Any]:
+        """Return the snapshot of an epoch; arguments and errors are those of `find_snapshot`."""
+        return find_snapshot(load_dir, itr)[1]
+
+
+# --- Finding one ------------------------------------------------------------------------------------------------------
+def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[str, Any]]:
+    """Return the file and the contents of the snapshot of an epoch.
+
+    Where the latest run has none, those of the run before it count, which were moved aside (``params.1.pkl``).
+
+    Args:
+        load_dir: directory of the snapshots, or a snapshot itself.
+        itr: number of the epoch; "last" or "first" for the last or first epoch with a readable snapshot.
+
+    Raises:
+        ValueError: `itr` is something else, or no snapshot is readable.
+        NotAFileError: there is no snapshot of epoch `itr`.
+        FileNotFoundError: there is no snapshot at all, or no such directory.
+    """
+    if not (itr in ("first", "last") or str(itr).isdecimal()):
+        raise ValueError(f"itr={itr!r} must be the number of an epoch, 'first' or 'last'.")
+    directory = Path(load_dir)
+    if not directory.is_dir():
+        return load_snapshot(directory)  # Or an error that says what is missing.
+    files = [file for file in snapshot_files(directory) if file.name == "params" or (file.itr is not None and not file.is_previous)]
+    if not files:
+        raise FileNotFoundError(f"There is no snapshot in {directory}: give the directory of an experiment.")
+    latest = max(file.run for file in files)
+    numbered: dict[float, Path] = {file.itr: file.path for file in files if file.run == latest and file.itr is not None}
+    if str(itr).isdecimal() and int(itr) in numbered:
+        return numbered[int(itr)], read_snapshot(numbered[int(itr)])
+    readable: dict[float, tuple[Path, dict[str, Any]]] = {}  # Those without a number in their names, by epoch.
+    problems: list[str] = []
+    for path in sorted(file.path for file in files if file.run == latest and file.itr is None):  # params.pkl, params_previous.pkl
+        try:
+            snapshot = read_snapshot(path)
+            readable.setdefault(_epoch_of(snapshot), (path, snapshot))
+        except ValueError as error:
+            problems.append(str(error))
+    if str(itr).isdecimal():
+        if int(itr) in readable:
+            return readable[int(itr)]
+        there = [str(epoch) for epoch in sorted({*numbered, *readable} - {math.inf})]
+        there += [f"one, in {readable[math.inf][0].name}, that tells no epoch"] if math.inf in readable else []
+        raise NotAFileError(f"There is no snapshot of epoch {itr} in {directory}, but of {', '.join(there)}. {' '.join(problems)}".rstrip())
+    for epoch in sorted({*numbered, *readable}, reverse=itr == "last"):
+        try:
+            found = readable.get(epoch) or (numbered[epoch], read_snapshot(numbered[epoch]))
+        except ValueError as error:
+            problems.append(str(error))
+        else:
+            for problem in problems:
+                logger.warn(printable(f"{problem} Taking {found[0].name}."))
+            return found
+    raise ValueError(f"No snapshot in {directory} is readable. {' '.join(problems)}")
+
+
+def _epoch_of(snapshot: Any) -> float:
+    """Return the number of the epoch of a snapshot; infinite where it has none, so that it counts as the last one."""
+    epoch = snapshot.get("epoch", snapshot.get("itr")) if isinstance(snapshot, dict) else None
+    return epoch if isinstance(epoch, int) else math.inf
+
+
+def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[str, Any]]:
+    """Return the file and the contents of a snapshot: of a file, or the newest readable one in the directory of a run.
+
+    Args:
+        path: of the file or directory.
+        replay_needed: skip snapshots whose files of replay are damaged or missing.
+
+    Raises:
+        FileNotFoundError: there is no snapshot.
+        ValueError: no snapshot is readable.
+    """
+    path, files = newest_first(path)
+    if not files:
+        advice = "give the directory of a run (run_<ID>), or a snapshot file"
+        if (path / "params.json").exists():
+            advice = "the run has ended before its first one; start it again"
+        raise FileNotFoundError(f"There is no snapshot in {path}: {advice}.")
+    problems = []
+    for file in files:
+        try:
+            snapshot = read_snapshot(file)
+            for part in replay_files(file, snapshot.get("replay")) if replay_needed else ():
+                check_archive(part)
+            return file, snapshot
+        except ValueError as error:
+            problems.append(str(error))
+            logger.warn(printable(f"{error} Trying the one before it." if file != files[-1] else error))
+    raise ValueError(f"No snapshot in {path} is readable. {' '.join(problems)}")
+
+
+def newest_first(path: Any) -> tuple[Path, list[Path]]:
+    """Return a path, or where the file has been moved to, and the snapshots there: the file itself, or those in the directory of a run."""
+    path = moved_aside(Path(path))
+    return path, [path] if path.is_file() else [file.path for file in sorted(snapshot_files(path), key=_recency, reverse=True)]
+
+
+def _recency(file: SnapshotFile) -> tuple[float, float, bool]:
+    """The higher, the later a snapshot was written; the times of files do not tell, since copying changes them.
+
+    Files of earlier runs, which were moved aside, are older; within a run, sampled steps tell. What is damaged comes first, so that it is
+    noticed.
+    """
+    try:
+        steps = torch.load(file.path, map_location="cpu", weights_only=True, mmap=True).get("cum_steps", -1)
+        check_form(steps, (int, float), "cum_steps")
+    except Exception:  # Damaged files fail in many ways.
+        steps = math.inf
+    return file.run, steps, not file.is_previous
+
+
+def replay_files(file: Path, replay: dict | None) -> list[Path]:
+    """Return the files of replay that the snapshot in `file` names; ValueError if one is outside of the directory of the run."""
+    if replay is None:
+        return []
+    check_form(replay, _REPLAY_FORM, f"replay of {file}")
+    for name in (replay["directory"], *replay["files"]):
+        if not is_file_name(name):
+            raise ValueError(f"replay of {file} names {shown(name)}, which is not in the directory of the run.")
+    return [beside(file, replay["directory"]) / name for name in replay["files"]]

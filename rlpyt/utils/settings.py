@@ -434,7 +434,8 @@ def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared:
 
 def _by_name(constructor: Callable, args: tuple, kwargs: dict[str, Any], n: int) -> tuple[tuple, dict[str, Any]]:
     """Return the arguments of a constructor with a name for each of those given by position but for the first `n`."""
-    named = dict(zip(list(inspect.signature(constructor).parameters)[n:], args[n:]))
+    parameters = inspect.signature(constructor).parameters.values()
+    named = dict(zip([p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD][n:], args[n:]))
     if len(named) < len(args) - n or named.keys() & kwargs.keys():
         inspect.signature(constructor).bind(*args, **kwargs)  # Says what is wrong.
     return args[:n], {**named, **kwargs}
@@ -451,7 +452,8 @@ def complete_signature(cls: type) -> None:
     parameters = _in_order(arguments_of(cls).values()) if collected else own
     if collected and not _hands_on(cls.__mro__):  # It may take others, too.
         parameters = [p for p in parameters if p.kind is not p.VAR_KEYWORD] + collected
-    type.__setattr__(cls, "__signature__", inspect.Signature(parameters))
+    if "__signature__" not in vars(cls):
+        type.__setattr__(cls, "__signature__", inspect.Signature(parameters))
     init: Any = vars(cls).get("__init__")
     if not _is_checked(init):
         return

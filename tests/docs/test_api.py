@@ -22,11 +22,14 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.algos.hyperparameters",
     "rlpyt.algos.optimizers",
     "rlpyt.episodes.samples",
+    "rlpyt.episodes.segments",
     "rlpyt.replays.batches",
     "rlpyt.replays.draws",
+    "rlpyt.replays.episode_ends",
     "rlpyt.replays.final_observations",
+    "rlpyt.replays.prioritized",
     "rlpyt.replays.ring",
-    "rlpyt.replays.selectors",
+    "rlpyt.replays.storage",
     "rlpyt.runners.checkpoint",
     "rlpyt.runners.screen",
     "rlpyt.samplers.traj_infos",
@@ -49,6 +52,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.utils.plain",
     "rlpyt.utils.shared_int",
     "rlpyt.utils.stopwatch",
+    "rlpyt.utils.structures",
     "rlpyt.utils.text",
 }
 

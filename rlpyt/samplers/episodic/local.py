@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rlpyt.episodes.batch import EpisodeBatch
-from rlpyt.samplers.episodic.recorder import Episodes
+from rlpyt.episodes.segments import Episodes
 from rlpyt.samplers.episodic.sampler import Sampler, origin, play
 from rlpyt.samplers.episodic.workers import Worker, copied, for_worker, is_parameters
 from rlpyt.utils.seed import all_parts

@@ -26,8 +26,8 @@ import cloudpickle
 import numpy as np
 
 from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.segments import Episodes, Layout
 from rlpyt.samplers.episodic.parameters import SharedParameters
-from rlpyt.samplers.episodic.recorder import Episodes, Layout
 from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker
 from rlpyt.samplers.parallel.worker import initialize_worker

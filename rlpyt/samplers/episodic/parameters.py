@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,79 +13,72 @@ from rlpyt.agents.exchange import ParameterExchange
 
 
 class SharedParameters:
-    """Parameters on their way to workers, in memory that is shared with all of them: copied once, however many there are.
+    """Parameters on their way to workers, in memory that all of them share: they are copied once for any number of workers.
 
     Args:
-        example: parameters as all that will be sent: nested dictionaries, lists and tuples of tensors and arrays.
+        example: parameters like all that will be sent: nested dictionaries, lists and tuples of tensors and arrays.
 
     Raises:
-        TypeError: something else is in them.
+        TypeError: the example holds something else.
     """
 
     def __init__(self, example: Any) -> None:
-        self._kind = _kind(example)
-        self._form = _map(_Leaf, example)
+        self._form = _map(_Leaf.of, example)
         self._exchange = ParameterExchange(_tensors(example))
 
     def fits(self, parameters: Any) -> bool:
-        """Return whether these parameters can be sent: whether they have the form of the example."""
+        """Return whether these parameters have the form of the example, so that they can be sent."""
         try:
-            return _kind(parameters) == self._kind
+            return _map(_Leaf.of, parameters) == self._form
         except TypeError:
             return False
 
     def send(self, parameters: Any) -> int:
-        """Let all workers have them; return their version, to be told to the workers."""
+        """Publish parameters; return their version, which the caller tells the workers."""
         return self._exchange.send(_tensors(parameters))
 
     def receive(self, version: int) -> Any:
         """In a worker: return the parameters of this version.
 
         Raises:
-            RuntimeError: others are there.
+            RuntimeError: the memory holds another version.
         """
-        tensors = _map(_Leaf.empty, self._form)
-        received = self._exchange.receive(_leaves(tensors))
+        tensors: list[torch.Tensor] = []
+        parameters = _map(lambda leaf: leaf.allocate(tensors), self._form)
+        received = self._exchange.receive(tensors)
         if received != version:
             raise RuntimeError(f"Parameters of version {version} were to be used, but those of version {received} are there.")
-        leaves = iter(_leaves(self._form))
-        return _map(lambda x: x.numpy() if next(leaves).is_array else x, tensors)
+        return parameters
 
 
+@dataclass(frozen=True)
 class _Leaf:
-    """What a tensor or array is like."""
+    """The form of a tensor or array."""
 
-    def __init__(self, x: Any) -> None:
-        self.is_array, self.shape, self.dtype = isinstance(x, np.ndarray), tuple(x.shape), torch.as_tensor(x).dtype
+    is_array: bool
+    dtype: torch.dtype
+    shape: tuple[int, ...]
 
-    def empty(self) -> torch.Tensor:
-        return torch.empty(self.shape, dtype=self.dtype)
+    @classmethod
+    def of(cls, x: Any) -> _Leaf:
+        """Return the form of `x`; raise TypeError if it is neither a tensor nor an array of numbers."""
+        if not isinstance(x, torch.Tensor) and not (isinstance(x, np.ndarray) and x.dtype.kind in "biuf"):
+            raise TypeError(f"{type(x).__name__} is neither a tensor nor an array of numbers.")
+        return cls(type(x) is np.ndarray, torch.as_tensor(x).dtype, tuple(x.shape))
+
+    def allocate(self, tensors: list[torch.Tensor]) -> torch.Tensor | np.ndarray:
+        """Return a new tensor, or an array over the memory of one, and append the tensor to `tensors`."""
+        tensors.append(torch.empty(self.shape, dtype=self.dtype))
+        return tensors[-1].numpy() if self.is_array else tensors[-1]
 
 
 def _tensors(parameters: Any) -> list[torch.Tensor]:
-    return [torch.as_tensor(x).detach() for x in _leaves(parameters)]
+    tensors: list[torch.Tensor] = []
+    _map(lambda x: tensors.append(torch.as_tensor(x).detach()), parameters)
+    return tensors
 
 
 def _map(func: Callable, tree: Any) -> Any:
     if isinstance(tree, Mapping):
         return {key: _map(func, part) for key, part in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_map(func, part) for part in tree)
-    return func(tree)
-
-
-def _leaves(tree: Any) -> list:
-    leaves: list = []
-    _map(leaves.append, tree)
-    return leaves
-
-
-def _kind(tree: Any) -> Any:
-    """Return keys, dtypes and shapes; raise TypeError for what is neither a tensor nor an array of numbers."""
-    if isinstance(tree, Mapping):
-        return {key: _kind(part) for key, part in tree.items()}
-    if type(tree) in (list, tuple):
-        return type(tree), [_kind(part) for part in tree]
-    if isinstance(tree, torch.Tensor) or (isinstance(tree, np.ndarray) and tree.dtype.kind in "biuf"):
-        return type(tree) is np.ndarray, str(tree.dtype), tuple(tree.shape)
-    raise TypeError(f"{type(tree).__name__} is neither a tensor nor an array of numbers.")
+    return type(tree)(_map(func, part) for part in tree) if type(tree) in (list, tuple) else func(tree)

@@ -1,58 +1,25 @@
-"""Where workers write what happens, and how whole episodes are made of it with one copy.
+"""Where workers write what happens: chunks of ``[T,B]`` memory, whose rows become episodes (see `rlpyt.episodes.segments`).
 
-::
-
-    columns (environments)      0   1   2
-                                |   |   |
-    chunk 0, rows [T,B]         a   c   d      an episode is a list of segments, each of them some rows of one column of a chunk:
-                                a   c   d      b = [(chunk 0, column 0, rows 2 to 3), (chunk 1, column 0, rows 0 to 1)]
-                                b   c   e
-    chunk 1                     b   c   e
-
-Environments write their observations into the next row, which is at once what the policy is given and what is recorded. When episodes
-are asked for, their segments are gathered into packed arrays, wherever those are: in this process or in memory shared with another.
+Environments write their observations into the next row, which is at once the policy's next input and the recorded observation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from rlpyt.envs.base import as_number
 from rlpyt.envs.specs import StepType
-from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.segments import Episode, Episodes, Segment, flat_leaves
 from rlpyt.models.utils import keep_large_blocks
-from rlpyt.utils.structures import as_array, as_dictionaries, info_as_dictionaries, is_info, map_structure, stack
+from rlpyt.utils.structures import as_array, as_dictionaries, is_info, map_structure, stack
 
 CHUNK_BYTES = 16 * 1024**2  # Of observations in a chunk, about: more, and an episode that is over keeps more memory busy.
 MAX_CHUNK_T = 256  # Rows of a chunk at the most.
 
 FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in (StepType.FIRST, StepType.MID, StepType.TERMINAL, StepType.TIMEOUT))
-
-
-def flat_leaves(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
-    """Yield ``(path, leaf)`` of nested dictionaries; paths are tuples of keys."""
-    if isinstance(tree, dict):
-        for key, part in tree.items():
-            yield from flat_leaves(part, (*path, key))
-    else:
-        yield path, tree
-
-
-def nested(leaves: Mapping[tuple, Any], root: str) -> Any:
-    """Return the leaves whose path begins with `root` as nested dictionaries: inverts `flat_leaves`."""
-    if (root,) in leaves:
-        return leaves[root,]
-    tree: dict = {}
-    for path, leaf in leaves.items():
-        if path[0] == root:
-            part = tree
-            for key in path[1:-1]:
-                part = part.setdefault(key, {})
-            part[path[-1]] = leaf
-    return tree
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -195,7 +162,7 @@ def _column_leaves(part: Column | Table | None, path: tuple) -> Iterator[tuple[t
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Chunks and episodes
+# Chunks
 # ---------------------------------------------------------------------------------------------------------------------
 class Chunk:
     """`T` steps of `B` columns.
@@ -249,203 +216,6 @@ class Chunk:
         }
 
 
-class Steps:
-    """Steps that are complete: arrays ``[T,B,...]`` by path."""
-
-    def __init__(self, arrays: dict[tuple, np.ndarray]) -> None:
-        self._arrays = arrays
-        self.T, self.B = arrays["rewards",].shape
-
-    def leaves(self) -> dict[tuple, np.ndarray]:
-        """Return all arrays."""
-        return self._arrays
-
-
-class Segment(NamedTuple):
-    """Rows ``start`` to ``stop - 1`` of column `b` of a chunk."""
-
-    chunk: Chunk | Steps
-    b: int
-    start: int
-    stop: int
-
-    def copy(self) -> Segment:
-        """Return a segment that holds memory for its own rows only."""
-        rows = {path: x[self.start : self.stop, self.b : self.b + 1].copy() for path, x in self.chunk.leaves().items()}
-        return Segment(Steps(rows), 0, 0, self.stop - self.start)
-
-
-class Episode(NamedTuple):
-    """An episode, or a part of one, that has not been put together.
-
-    Attributes:
-        last_observation: the one after the last step, a structure of arrays.
-        episode_info: dictionary of what the reset had to say.
-        column: which environment of the worker played it.
-    """
-
-    segments: list[Segment]
-    last_observation: Any
-    episode_info: dict
-    column: int = 0
-
-    @property
-    def length(self) -> int:
-        return sum(segment.stop - segment.start for segment in self.segments)
-
-
-class Layout(NamedTuple):
-    """What episodes look like when put together, for whoever provides the memory; plain data.
-
-    Attributes:
-        leaves: path, dtype and shape (without leading dimension) of each array that has a row per step.
-        last: the same of those that have a row per episode.
-        lengths: of the episodes.
-        episode_infos: one dictionary per episode.
-    """
-
-    leaves: dict[tuple, tuple[np.dtype, tuple]]
-    last: dict[tuple, tuple[np.dtype, tuple]]
-    lengths: list[int]
-    episode_infos: list[dict]
-
-    @classmethod
-    def merge(cls, layouts: list[Layout]) -> Layout:
-        """Return the layout of the episodes of several, one after the other.
-
-        Raises:
-            ValueError: they do not have the same arrays.
-        """
-        merged = [_merge([getattr(layout, name) for layout in layouts]) for name in ("leaves", "last")]
-        return cls(*merged, *(sum((getattr(layout, name) for layout in layouts), []) for name in ("lengths", "episode_infos")))
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of all arrays."""
-        total = 0
-        for leaves, n in ((self.leaves, sum(self.lengths)), (self.last, len(self.lengths))):
-            total += sum(n * dtype.itemsize * int(np.prod(shape)) for dtype, shape in leaves.values())
-        return total
-
-    def allocate(self, empty: Callable = np.empty) -> dict[tuple, np.ndarray]:
-        """Return an array for each path, made by ``empty(shape, dtype)``."""
-        arrays = {}
-        for leaves, n in ((self.leaves, sum(self.lengths)), (self.last, len(self.lengths))):
-            for path, (dtype, shape) in leaves.items():
-                arrays[path] = (np.empty if dtype.hasobject else empty)((n, *shape), dtype)
-        return arrays
-
-    def batch(self, env_spec: Any, arrays: dict[tuple, np.ndarray]) -> EpisodeBatch:
-        """Return what was written into `arrays` as an EpisodeBatch."""
-        arrays = {path: np.array(array.tolist()) if array.dtype == object else array for path, array in arrays.items()}
-        infos = [info_as_dictionaries(info) for info in self.episode_infos]
-        return EpisodeBatch(
-            env_spec=env_spec,
-            episode_infos=stack(infos, name="episode_info", when="of every reset") if infos else {},
-            lengths=np.array(self.lengths, np.int64),
-            **{root: nested(arrays, root) for root in (*_FIELDS, *_LAST)},
-            validate=False,
-        )
-
-
-def _merge(parts: list[dict]) -> dict:
-    """Return one description of arrays that fits all; raise ValueError where there is none."""
-    merged = dict(parts[0])
-    for part in parts[1:]:
-        if part.keys() != merged.keys():
-            different = sorted(".".join(map(str, path)) for path in part.keys() ^ merged.keys())
-            raise ValueError(f"Episodes do not have the same fields: only some have {different}.")
-        for path, (dtype, shape) in part.items():
-            if shape != merged[path][1]:
-                raise ValueError(f"{'.'.join(map(str, path))} has shape {shape} in one episode and {merged[path][1]} in another.")
-            if dtype != merged[path][0]:
-                is_object = object in (dtype, merged[path][0])
-                merged[path] = np.dtype(object) if is_object else np.promote_types(dtype, merged[path][0]), shape
-    return merged
-
-
-class Episodes:
-    """Episodes that have not been put together.
-
-    Args:
-        env_spec: the environments' `EnvSpec`.
-        episodes: what there is so far.
-
-    Attributes:
-        n_steps: steps of all of them.
-    """
-
-    def __init__(self, env_spec: Any = None, episodes: list[Episode] | None = None) -> None:
-        self.env_spec, self.episodes = env_spec, episodes or []
-        self.n_steps = sum(episode.length for episode in self.episodes)
-        self._batches: list[EpisodeBatch] = []
-
-    @classmethod
-    def of_batch(cls, batch: EpisodeBatch) -> Episodes:
-        """Take an EpisodeBatch apart, without a copy."""
-        arrays = {path: np.asarray(x)[:, None] for name in _FIELDS for path, x in flat_leaves(getattr(batch, name), (name,))}
-        steps = Steps(arrays)
-        infos, episodes, start = batch.episode_infos_by_episode, [], 0
-        for i, length in enumerate(np.asarray(batch.lengths).tolist()):
-            info, last = map_structure(lambda x, i=i: x[i], infos), map_structure(lambda x, i=i: x[i], batch.last_observations)
-            episodes.append(Episode([Segment(steps, 0, start, start + length)], last, info))
-            start += length
-        self = cls(batch.env_spec, episodes)
-        self._batches = [batch]
-        return self
-
-    def extend(self, other: Episodes) -> None:
-        """Append those of another."""
-        if not other.episodes:
-            return
-        self._batches = [] if self.episodes else other._batches
-        self.n_steps += other.n_steps
-        self.env_spec = self.env_spec if self.env_spec is not None else other.env_spec
-        self.episodes.extend(other.episodes)
-
-    def first(self, n: int) -> Episodes:
-        """Return the first `n`."""
-        return self if n == len(self.episodes) else Episodes(self.env_spec, self.episodes[:n])
-
-    def layout(self) -> Layout:
-        """Return what they look like when put together."""
-        chunks = {id(segment.chunk): segment.chunk for episode in self.episodes for segment in episode.segments}
-        leaves = [{path: (x.dtype, x.shape[2:]) for path, x in chunk.leaves().items()} for chunk in chunks.values()]
-        last = [
-            {path: (np.asarray(x).dtype, np.shape(x)) for path, x in flat_leaves(as_dictionaries(e.last_observation), _LAST)}
-            for e in self.episodes
-        ]
-        lengths, infos = [e.length for e in self.episodes], [e.episode_info for e in self.episodes]
-        return Layout(_merge(leaves) if leaves else {}, _merge(last) if last else {}, lengths, infos)
-
-    def write(self, arrays: Mapping[tuple, np.ndarray]) -> None:
-        """Gather all segments into arrays with a row per step, and last observations into those with a row per episode."""
-        leaves, i = {}, 0
-        for n, episode in enumerate(self.episodes):
-            for path, x in flat_leaves(as_dictionaries(episode.last_observation), _LAST):
-                arrays[path][n] = x
-            for chunk, b, start, stop in episode.segments:
-                source = leaves.get(id(chunk)) or leaves.setdefault(id(chunk), chunk.leaves())
-                for path, x in source.items():
-                    arrays[path][i : i + stop - start] = x[start:stop, b]
-                i += stop - start
-
-    def to_batch(self) -> EpisodeBatch:
-        """Put them together; one copy."""
-        if not self.episodes:
-            raise RuntimeError("No episode has been played since episodes were collected last.")
-        if len(self._batches) == 1:
-            return self._batches[0]
-        layout = self.layout()
-        arrays = layout.allocate()
-        self.write(arrays)
-        return layout.batch(self.env_spec, arrays)
-
-
-_LAST = ("last_observations",)
-_FIELDS = ("observations", "actions", "rewards", "step_types", "env_infos", "agent_infos")
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The recorder
 # ---------------------------------------------------------------------------------------------------------------------
@@ -462,6 +232,12 @@ class _Open:
     def __init__(self, start: int, episode_info: dict) -> None:
         self.segments: list[Segment] = []
         self.start, self.length, self.episode_info = start, 0, episode_info
+
+    def end_segment(self, chunk: Chunk, b: int, stop: int, start: int) -> None:
+        """End the segment before row `stop`; the next one begins with row `start`."""
+        if self.start < stop:
+            self.segments.append(Segment(chunk, b, self.start, stop))
+        self.start = start
 
 
 class Recorder:
@@ -570,10 +346,8 @@ class Recorder:
 
     def cut(self, b: int) -> None:
         """Hand over what has been played of the episode in progress in column `b`; the rest of it will follow."""
-        open_ = self.open[b]
-        if open_.segments or open_.start < self.t:
+        if not self.is_handed_over(b):
             self._keep(b, self.t, map_structure(np.array, self.inputs[b]))
-            open_.segments, open_.start = [], self.t
 
     def is_handed_over(self, b: int) -> bool:
         """Whether all that has been played of the episode in progress in column `b` has been handed over."""
@@ -602,24 +376,19 @@ class Recorder:
 
     def _keep(self, b: int, stop: int, last_observation: Any) -> None:
         open_ = self.open[b]
-        segments = open_.segments + ([Segment(self.chunk, b, open_.start, stop)] if open_.start < stop else [])
-        self._finished.append(Episode(segments, last_observation, open_.episode_info, b))
+        open_.end_segment(self.chunk, b, stop, stop)
+        self._finished.append(Episode(open_.segments, last_observation, open_.episode_info, b))
+        open_.segments = []
 
     def _stand_still(self, b: int) -> None:
         map_structure(lambda out, x: np.copyto(out, x), self.outputs[b], self.inputs[b])
-        open_ = self.open[b]
-        if open_ is not None:
-            if open_.start < self.t:
-                open_.segments.append(Segment(self.chunk, b, open_.start, self.t))
-            open_.start = self.t + 1
+        if self.open[b] is not None:
+            self.open[b].end_segment(self.chunk, b, self.t, self.t + 1)
 
     def _next_chunk(self) -> None:
         t = self.t
         for b in self.running:
-            open_ = self.open[b]
-            if open_.start < t:
-                open_.segments.append(Segment(self.chunk, b, open_.start, t))
-            open_.start = 0
+            self.open[b].end_segment(self.chunk, b, t, 0)
         self._release_memory()
         self.chunk, self.t = self.chunk.next(t), 0
         self.inputs = self.chunk.rows_of_step(0)

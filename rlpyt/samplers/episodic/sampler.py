@@ -20,8 +20,8 @@ from rlpyt.envs.env_update import (
     warn_of_copies,
 )
 from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.segments import Episodes, Layout
 from rlpyt.samplers.episodic.factory import _OF_PROCESS, OF_WORKERS, WorkerFactory
-from rlpyt.samplers.episodic.recorder import Episodes, Layout
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is_parameters
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import split_evenly

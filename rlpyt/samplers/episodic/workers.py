@@ -24,9 +24,10 @@ from rlpyt.envs.env_update import EnvUpdate, apply_env_update
 from rlpyt.envs.specs import checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
+from rlpyt.episodes.segments import Episodes
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.episodic.drivers import RandomState, make_driver
-from rlpyt.samplers.episodic.recorder import TIMEOUT, Episodes, Recorder
+from rlpyt.samplers.episodic.recorder import TIMEOUT, Recorder
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
@@ -240,11 +241,9 @@ class DefaultWorker(Worker):
 
     # The hooks ------------------------------------------------------------------------------------------------------
     def rollout(self) -> EpisodeBatch:
-        """Play an episode and return it."""
+        """Play until an episode ends (a `FragmentWorker`: `timesteps_per_call` steps), and return what `collect_episode` does."""
         with self._random_state:
-            self.start_episode()
-            while not self.step_episode():
-                pass
+            self._run()
             return self.collect_episode()
 
     def start_episode(self) -> None:
@@ -271,7 +270,8 @@ class DefaultWorker(Worker):
         recorder.act(actions, agent_infos)
         if hasattr(self.agent, "for_envs"):
             actions = self.agent.for_envs(actions)
-        drivers, outputs, actions = self._drivers, recorder.outputs, copy_of(actions)
+        actions = actions.copy() if isinstance(actions, np.ndarray) else actions  # Environments may change what they get.
+        drivers, outputs = self._drivers, recorder.outputs
         self.progress[0] += 1
         for b in running:
             try:
@@ -291,7 +291,13 @@ class DefaultWorker(Worker):
         return has_ended
 
     def collect_episode(self) -> EpisodeBatch:
-        """Return the episodes that ended since the last call, and, if there are none, what has been played of the one in progress."""
+        """Return the episodes that ended since the last call.
+
+        Without one, a `DefaultWorker` returns the steps so far of the episode in progress. A `FragmentWorker` always adds these steps.
+
+        Raises:
+            RuntimeError: no step was taken since then, or no episode of a `VecWorker` ended.
+        """
         return self._take().to_batch()
 
     def shutdown(self) -> None:
@@ -407,6 +413,11 @@ class DefaultWorker(Worker):
         self._recorder.discard(b)
         self._needs_reset[b] = True
 
+    def _run(self) -> None:
+        self.start_episode()
+        while not self.step_episode():
+            pass
+
     def _take(self) -> Episodes:
         if not self._recorder.n_finished:
             self._cut()
@@ -450,16 +461,17 @@ class DefaultWorker(Worker):
     def _play(self) -> Episodes:
         if self._overrides("rollout"):
             return super()._play()
-        self.start_episode()
-        while not self.step_episode():
-            pass
-        return Episodes.of_batch(self.collect_episode()) if self._overrides("collect_episode") else self._take()
+        self._run()
+        return self._collected()
 
     def _finish(self) -> Episodes:
         if not self._recorder.running:
             return Episodes()
         while self._recorder.running:
             self.step_episode()
+        return self._collected()
+
+    def _collected(self) -> Episodes:
         return Episodes.of_batch(self.collect_episode()) if self._overrides("collect_episode") else self._take()
 
     def _overrides(self, *names: str) -> bool:
@@ -518,14 +530,6 @@ class VecWorker(DefaultWorker):
     def start_episode(self) -> None:
         """Begin an episode in each environment where none is in progress."""
         self._begin([b for b in self._columns if self._recorder.open[b] is None])
-
-    def collect_episode(self) -> EpisodeBatch:
-        """Return the episodes that ended since the last call.
-
-        Raises:
-            RuntimeError: there are none.
-        """
-        return self._take().to_batch()
 
     def _take(self) -> Episodes:
         return self._recorder.take()
@@ -587,21 +591,11 @@ class FragmentWorker(VecWorker):
         if agent_update is not None and not is_parameters(agent_update):
             self._recorder.forget_actions()
 
-    def rollout(self) -> EpisodeBatch:
-        """Take `timesteps_per_call` steps in each environment, and return them."""
-        with self._random_state:
-            self._take_steps()
-            return self.collect_episode()
-
-    def collect_episode(self) -> EpisodeBatch:
-        """Return the episodes that ended since the last call, and what has been played since then of those in progress."""
-        return self._take().to_batch()
-
     def play_episodes(self, n: int) -> Episodes:
         """Roll out until there are `n` episodes or parts of some, and return the first `n`."""
         return Worker.play_episodes(self, n)
 
-    def _take_steps(self) -> None:
+    def _run(self) -> None:
         for _ in range(self._timesteps_per_call):
             self.start_episode()
             self.step_episode()
@@ -609,12 +603,6 @@ class FragmentWorker(VecWorker):
     def _take(self) -> Episodes:
         self._cut()
         return self._recorder.take()
-
-    def _play(self) -> Episodes:
-        if self._overrides("rollout", "collect_episode"):
-            return Worker._play(self)
-        self._take_steps()
-        return self._take()
 
     def _finish(self) -> Episodes:
         return Episodes()  # Nothing that has been played is held back.
@@ -670,8 +658,3 @@ def copied(env_update: Any) -> Any:
             f"{type(env_update).__name__} cannot be copied ({error}), but each environment of each worker needs one of its own: give what "
             "makes it, such as a function without arguments, in its place."
         ) from error
-
-
-def copy_of(actions: Any) -> Any:
-    """Return a copy for environments, which may do with it as they please; a list of actions as it is."""
-    return actions.copy() if isinstance(actions, np.ndarray) else actions

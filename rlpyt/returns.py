@@ -1,13 +1,11 @@
 """Returns, advantages and validity of time-major batches: pure functions of arrays.
 
-All functions take torch tensors or numpy arrays with leading dimension ``[T]`` and any trailing dimensions,
-usually ``[T,B]``, and return the same kind. No gradient flows through any of them. The recursions run
-backwards over the rows: in memory of the CPU by a kernel, all at once, and in that of a GPU by operations of
-torch on one row after the other.
+All functions take torch tensors or numpy arrays with leading dimension ``[T]`` and any trailing dimensions, usually ``[T,B]``, and return
+the same kind. No gradient flows through them. The recursions run backwards over the rows: on the CPU in one kernel, on a GPU by torch
+operations on one row after the other.
 
-In all of them an episode ends where `done` is True. Where the end is a truncation (`timeout`, which implies
-`done`) the sum of rewards still stops, but the value of what would have followed takes its place; where it is
-a termination nothing does.
+An episode ends where `done` is True, and with it the sum of rewards. A truncation (`timeout`, which implies `done`) bootstraps from the
+value of the episode's final observation; a termination does not.
 """
 
 from __future__ import annotations
@@ -33,10 +31,9 @@ def discount_return(reward: Array, done: Array, bootstrap_value: Array, discount
     Args:
         reward: [T,...].
         done: [T,...], bool (or 0 and 1).
-        bootstrap_value: [1,...] or [...], the value of what follows the last row; ignored where that row is
-            done.
+        bootstrap_value: [1,...] or [...], the value of the observation after the last row; ignored where that row is done.
         discount: γ.
-        return_dest: [T,...], written to and returned, if given.
+        return_dest: [T,...], if given, is written to and returned.
 
     Returns:
         Returns [T,...].
@@ -83,11 +80,10 @@ def discount_return_tl(
     return_dest: Array | None = None,
     timeout_value: Array | None = None,
 ) -> Array:
-    """Like `discount_return`, but the end of an episode by time limit is bootstrapped.
+    """Like `discount_return`, but truncated episodes are bootstrapped.
 
-    Where `timeout`, ``G_t = r_t + γ V(final observation)`` if that value is given as `timeout_value`. Otherwise the only
-    estimate there is takes the place of the return, ``G_t = V_t``, and the step itself teaches nothing: leave it out
-    of the loss.
+    Where `timeout`, ``G_t = r_t + γ V(final observation)`` if that value is given as `timeout_value`. Otherwise ``G_t = V_t``: leave this
+    step out of the loss, because its return equals the estimate.
 
     Args:
         timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well); None means nowhere.
@@ -139,11 +135,10 @@ def generalized_advantage_estimation_tl(
     return_dest: Array | None = None,
     timeout_value: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Like `generalized_advantage_estimation`, but the end of an episode by time limit is bootstrapped.
+    """Like `generalized_advantage_estimation`, but truncated episodes are bootstrapped.
 
-    Where `timeout`, ``δ_t = r_t + γ V(final observation) - V_t`` if that value is given as `timeout_value`. Otherwise
-    ``δ_t = 0``, so that the return is V_t and the step itself teaches nothing: leave it out
-    of the loss.
+    Where `timeout`, ``δ_t = r_t + γ V(final observation) - V_t`` if that value is given as `timeout_value`. Otherwise ``δ_t = 0``: leave
+    this step out of the loss, because its return V_t equals the estimate.
 
     Args:
         timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well); None means nowhere.
@@ -230,7 +225,7 @@ def valid_from_done(done: Array) -> Array:
 
 
 def _check_shapes(reward: Array, **others: Array | None) -> None:
-    """Raise ValueError if one of the arrays that are given has not the shape of `reward`; kernels do not look where they read."""
+    """Raise ValueError if the shape of an array differs from that of `reward`; the kernels do not check bounds."""
     for name, array in others.items():
         if array is not None and tuple(array.shape) != tuple(reward.shape):
             raise ValueError(f"{name} has shape {tuple(array.shape)}, and must have that of reward, {tuple(reward.shape)}.")
@@ -249,9 +244,9 @@ def _float_dtype(x: Array) -> np.dtype:
 
 
 def _numpy(x: Array, dtype: Any) -> np.ndarray:
-    """Return `x` as a contiguous numpy array of `dtype`, the same memory if it is one already."""
+    """Return `x` as a contiguous numpy array of `dtype`; over the same memory if possible."""
     if isinstance(x, torch.Tensor):
-        x = (x.float() if x.dtype is torch.bfloat16 else x).numpy(force=True)  # numpy does not know bfloat16.
+        x = (x.float() if x.dtype is torch.bfloat16 else x).numpy(force=True)  # numpy has no bfloat16.
     return np.asarray(x, dtype, order="C")
 
 
@@ -274,9 +269,9 @@ def _row(bootstrap_value: Array, like: Array, dtype: Any) -> np.ndarray:
 
 
 def _deliver(result: Array, like: Array, destination: Array | None) -> Array:
-    """Return a result [T,N], or [T,...], in the destination, or else as the kind of array that `like` [T',...] is.
+    """Return a result [T,N], or [T,...], in the destination, or else as the kind of array of `like` [T',...].
 
-    Its dtype is that of `like`, except that what was computed from integers remains in a floating one.
+    Its dtype is that of `like`, or a floating one if `like` holds integers.
     """
     if isinstance(like, torch.Tensor):
         if isinstance(result, np.ndarray):

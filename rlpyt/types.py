@@ -1,4 +1,4 @@
-"""What a sampler hands over: one batch of experience with leading dimensions ``[T,B]``, and one `TrajInfo` per finished episode."""
+"""The results of a sampler: a batch of experience with leading dimensions ``[T,B]``, and a `TrajInfo` per finished episode."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from rlpyt.utils.plain import check_form, from_plain, shown, to_plain
 if TYPE_CHECKING:
     import torch
 
-# What an agent is given for one step. It lives here, and not with the agents, so that environment workers need not import torch.
+# Inputs of an agent for one step. They are defined here, and not with the agents, so that environment workers need not import torch.
 AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "prev_reward"])
 
-# What goes to and fro between environments and agent in one step. With an action server it is in shared memory.
-#   observation  [B,...]  of the step to come
+# Exchanged between environments and agent in one step. With an action server it is in shared memory.
+#   observation  [B,...]  of the next step
 #   action       [B,...]  in an evaluation the current action; in training the previous one, as the agent sees it
-#   reward, done [B]      what the action led to; in training the previous reward, as the agent sees it
-#   agent_info   [B,...]  in an evaluation whose TrajInfo class wants to be told about every step, else None
+#   reward, done [B]      results of the action; in training the previous reward, as the agent sees it
+#   agent_info   [B,...]  in an evaluation whose TrajInfo class overrides `step`, else None
 StepBuffer = namedarraytuple("StepBuffer", ["observation", "action", "reward", "done", "agent_info"], defaults=(None,))
 
-# The batch. Optional fields are None in batches made by collectors that do not know them.
+# The batch. Optional fields are None if the collector does not record them.
 #   final_observation     [K,B,...]  slot [k,b] is the observation that ended the k-th truncated episode of column b in this batch
-#   terminal_observation  [T,B,...]  the same for episodes that ended otherwise (with done or traj_done); only of samplers that were told
-#                         to keep these observations, which no algorithm needs, but whole episodes do
+#   terminal_observation  [T,B,...]  the same for other ends (done or traj_done); only with the sampler's keep_terminal_observations=True.
+#                         Episodes need these observations, algorithms do not
 Samples = namedarraytuple("Samples", ["agent", "env", "final_observation", "terminal_observation"], defaults=(None, None))
 
 #   action       [T,B,...]
 #   prev_action  [T,B,...]  view of the same [T+1,B] memory as action, one row earlier
-#   agent_info   [T,B,...]  whatever the agent returned besides the action
+#   agent_info   [T,B,...]  what the agent returned in addition to the action
 AgentSamples = namedarraytuple("AgentSamples", ["action", "prev_action", "agent_info"])
 
 #   bootstrap_value  [1,B]  float32, V(next_observation[T-1]); meaningless where the last step is done
@@ -47,8 +47,8 @@ AgentSamplesBsv = namedarraytuple(
 #   timeout           [T,B]  bool, the episode was truncated with this step; terminated = done & ~timeout
 #   next_observation  [T,B,...]  view of the same [T+1,B] memory as observation, one row later: the agent's next input, which
 #                     after an episode's end is the first observation of the next episode
-#   ends_recorded     [T,B]  bool, written by the collector: whether it fills the fields that `as_recorded` names, which a collector with a
-#                     loop of its own does not know; None where all fields that are not None are filled
+#   ends_recorded     [T,B]  bool, written by the collector: whether it records the fields that `as_recorded`
+#                     names, which custom collectors may not; None if all fields that are not None are recorded
 EnvSamples = namedarraytuple(
     "EnvSamples",
     ["observation", "reward", "prev_reward", "done", "env_info", "timeout", "next_observation", "ends_recorded"],
@@ -57,10 +57,10 @@ EnvSamples = namedarraytuple(
 
 
 def as_recorded(samples: Any) -> Any:
-    """Return a batch with None for the fields that its collector has not filled.
+    """Return a batch with None for the fields that its collector has not recorded.
 
-    A sampler allocates all fields of a batch. A collector with a loop of its own may not know those that say how episodes end: `timeout`,
-    `timeout_value`, `final_observation`, `terminal_observation`, and the last row of `next_observation`. Their memory then means nothing.
+    A sampler allocates all fields of a batch. A custom collector may leave those unwritten that say how episodes end: `timeout`,
+    `timeout_value`, `final_observation`, `terminal_observation`, and the last row of `next_observation`.
     """
     recorded = getattr(samples.env, "ends_recorded", None)
     if recorded is None:
@@ -74,10 +74,7 @@ def as_recorded(samples: Any) -> Any:
 
 
 class BatchSpec(namedtuple("BatchSpec", "T B")):
-    """Dimensions of a batch: `T` time steps of `B` environments.
-
-    `size` is the number of environment steps in it.
-    """
+    """Dimensions of a batch: `T` time steps of `B` environments, `size` env steps in total."""
 
     __slots__ = ()
 
@@ -89,9 +86,8 @@ class BatchSpec(namedtuple("BatchSpec", "T B")):
 class TrajInfo(AttrDict):
     """Statistics of one episode; fields whose names do not start with an underscore are logged.
 
-    Subclass it to log more. Where a sum over an entry of ``env_info`` is all that is needed, naming it in `env_info_sums` is enough (and
-    fast: collectors then sum over the batch when an episode ends); anything else goes into an overridden `step`, which is
-    called after every environment step.
+    Subclass it to log more. To log the sum of an entry of ``env_info``, name it in `env_info_sums`: this is fast, because collectors sum
+    over the batch when an episode ends. For anything else override `step`, which is called after every environment step.
 
     Attributes:
         env_info_sums: pairs ``(field, name of the env_info entry)``.
@@ -112,7 +108,7 @@ class TrajInfo(AttrDict):
             self[field] = 0.0
 
     def step(self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Any) -> None:
-        """Take in one environment step: `observation` and `action` are its inputs, the rest its outcome.
+        """Record one environment step: `observation` and `action` are its inputs, the others its results.
 
         `agent_info` is None while environments are decorrelated.
         """
@@ -130,17 +126,17 @@ class TrajInfo(AttrDict):
 
 
 class TaskTrajInfo(TrajInfo):
-    """Logs the return of each task besides: ``Task0Return``, ... for environments that say in ``env_info.task_id`` which task it is.
+    """Also logs the return of each task: ``Task0Return``, ... for environments with ``env_info.task_id``.
 
-    Those of `rlpyt.envs.multitask` do: `TaskOnehotWrapper`, `MultiEnvWrapper`, and `TaskNameWrapper` where it is given a `task_id`.
+    `TaskOnehotWrapper` and `MultiEnvWrapper` of `rlpyt.envs.multitask` add this entry, and `TaskNameWrapper` if it is given a `task_id`.
 
-    Subclass it to have names instead of numbers::
+    Subclass it to use names instead of numbers::
 
         class MyTrajInfo(TaskTrajInfo):
             task_names = ("reach", "push")  # TaskreachReturn, TaskpushReturn
 
     Attributes:
-        task_names: the name of each task, by its number; tasks without one keep the number.
+        task_names: the name of each task, by its number; other tasks keep their number.
     """
 
     task_names: tuple[str, ...] = ()
@@ -161,13 +157,13 @@ class TaskTrajInfo(TrajInfo):
 
 
 def info_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_info") -> TrajInfo:
-    """Return a TrajInfo with the fields that `to_plain` returned of one; ValueError if it is something else."""
+    """Return a TrajInfo with the fields that `to_plain` saved; ValueError if `plain` is something else."""
     fields = from_plain(plain, name)
     if not isinstance(fields, dict):
         raise ValueError(f"{name} is {shown(fields)}, and not the fields of a TrajInfo.")
     for field in fields:
         if not isinstance(field, str) or callable(getattr(TrajInfoCls, field, None)):
-            raise ValueError(f"{name} has {shown(field)}, which is no field of a TrajInfo.")  # But a method, say.
+            raise ValueError(f"{name} has {shown(field)}, which is no field of a TrajInfo.")  # For example a method.
     info = TrajInfoCls()
     info.update(fields)
     return info
@@ -192,11 +188,11 @@ class Agent(Protocol):
     of `reset_one` for those whose episode has ended. `value` is called for agents of policy gradients only, which have it.
 
     Attributes:
-        recurrent: the agent remembers steps of an episode.
+        recurrent: whether the agent remembers earlier steps of an episode.
         alternating: a recurrent agent has two such memories, one for each half of the environments (`toggle_alt`). A sampler sets it for
             agents that are not recurrent.
-        clip_actions: environments get the actions within the bounds of their space.
-        acts_on_device: `step` and `value` return tensors on the agent's device. The action server sets it, which copies them from there.
+        clip_actions: whether actions are clipped to the bounds of their space for the environments.
+        acts_on_device: whether `step` and `value` return tensors on the agent's device. The action server sets it, and copies them.
         device: where the agent acts and is trained.
     """
 

@@ -1,11 +1,11 @@
-"""The rules of `rlpyt.envs.base.Env` as a test to run on any environment, also your own.
+"""The rules of `rlpyt.envs.base.Env` as a test for any environment.
 
 For example, in a test file::
 
     def test_my_env_keeps_the_contract():
         check_env(MyEnv, dict(level=3))
 
-Nothing here needs a test framework.
+No test framework is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlpyt.envs.gym import GymEnvWrapper
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.structures import map_structure, named_leaves
 
-SENTINEL_BYTE = 0xA5  # what memory holds that must not be written, and that must be overwritten
+SENTINEL_BYTE = 0xA5  # Fills memory to detect missing and forbidden writes.
 SEED_ADVICE = (
     "Draw all random numbers from a generator that seed() makes anew; in an environment of Gymnasium from self.np_random, which "
     "super().reset(seed=seed) makes. np.random, random and sample() of a space of the environment do not follow the seed."
@@ -31,28 +31,27 @@ SEED_ADVICE = (
 
 
 def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_steps: int = 200, seed: int = 0) -> None:
-    """Make environments with ``EnvCls(**env_kwargs)``, twice play `n_steps` random steps, and check that the contract is kept.
+    """Make environments with ``EnvCls(**env_kwargs)``, run `n_steps` random steps twice, and check the rules.
 
-    Checked are: spaces; form and constancy of observation, reward, done and env_info; timeouts and horizon; that equal seeds give equal
-    episodes whatever happened before; that `step_into` and `reset_into` do the same as `step` and `reset` and write nothing else; that
-    stepping leaves the action alone; and that `close` can be called twice. Choose `n_steps` so that some episodes end.
+    The rules concern: spaces; a constant form of observation, reward, done and env_info; timeouts and horizon; equal episodes after equal
+    seeds, whatever happened before; `step_into` and `reset_into`, which do the same as `step` and `reset` and write nothing else; actions,
+    which `step` must not change; and `close`, which may be called twice. Choose `n_steps` so that some episodes end.
 
-    An environment of Gymnasium is wrapped first, as samplers do it by themselves.
-
-    Half of the actions are extreme: as a wide Gaussian would draw them, and clipped to the bounds of their space, as samplers do it.
+    An environment of Gymnasium is wrapped first, as in samplers. Half of the actions are extreme: drawn like those of a wide Gaussian,
+    and clipped to the bounds of their space.
 
     Raises:
-        AssertionError: with a sentence that says which rule is broken, and how.
+        AssertionError: a rule is broken; the text says which one, and how.
 
     Warns:
-        UserWarning: an environment of Gymnasium has keys in info that are not there at the first step, and therefore not in env_info.
+        UserWarning: info of an environment of Gymnasium has keys that are missing at the first step, and therefore in env_info.
     """
     env_kwargs = {} if env_kwargs is None else env_kwargs
     env, twin = _steppable(EnvCls(**env_kwargs)), _steppable(EnvCls(**env_kwargs))
     left_out = env.watch_info() if hasattr(env, "watch_info") else set()
     try:
         _check_spaces(env)
-        for plain in (True, False):  # The second time, the environments have a past.
+        for plain in (True, False):  # In the second run the environments are already used.
             env.seed(seed)
             twin.seed(seed)
             _check_equal_samples(env, twin)
@@ -70,7 +69,7 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
 
 
 def _steppable(env: Any) -> Any:
-    gymnasium = sys.modules.get("gymnasium")  # Without it, no environment is one of its.
+    gymnasium = sys.modules.get("gymnasium")  # If it is not imported, no environment is of gymnasium.
     return GymEnvWrapper(env) if gymnasium is not None and isinstance(env, gymnasium.Env) else env
 
 
@@ -92,7 +91,7 @@ def _check_equal_samples(env: Any, twin: Any) -> None:
 
 
 def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool) -> None:
-    """Play `env` with the plain methods and `twin` with these as well, if `plain`, or the writing ones, on the same actions."""
+    """Run `env` by `step` and `reset`, and `twin` by the same methods if `plain`, else by the writing ones, with equal actions."""
     step_into, reset_into = _plain_methods(twin) if plain else (fast_step(twin), fast_reset(twin))
     check_equal = _check_seed if plain else _check_written
     reset_observation = observation = env.reset()
@@ -164,9 +163,9 @@ def _plain_methods(env: Any) -> tuple[Callable, Callable]:
 
 
 def _extreme_action(space: Any) -> Any:
-    """Return an action like those of a policy without bounds, as environments get them: its numbers are often on the bounds of their space.
+    """Return a clipped action of an unbounded policy: its numbers are often on the bounds of their space.
 
-    Discrete parts are as drawn by the space. So is all of the action if the space cannot clip.
+    Discrete parts are samples of the space. So is the whole action if the space cannot clip.
     """
     sample, other = space.sample(), iter(buffer_leaves(space.sample()))
 
@@ -209,7 +208,7 @@ def _check_same_form(name: str, value: Any, example: Any) -> None:
 
 
 def _check_seed(what: str, observation: Any, twin_observation: Any, around: Any) -> None:
-    """Assert that two environments with the same seed and actions have shown the same."""
+    """Assert that two environments with the same seed and actions returned the same observation."""
     assert _equal(observation, twin_observation), (
         f"Equal seeds and actions must give equal episodes, but two environments differ in {what}: "
         f"{_difference(observation, twin_observation)}. {SEED_ADVICE}"
@@ -217,7 +216,7 @@ def _check_seed(what: str, observation: Any, twin_observation: Any, around: Any)
 
 
 def _check_written(what: str, observation: Any, out: Any, around: Any) -> None:
-    """Assert that the row holds `observation`, and that its neighbours were not touched."""
+    """Assert that the row holds `observation`, and that its neighbours are unchanged."""
     assert _equal(observation, out), (
         f"{what}: the writing method wrote something else than the plain one returned, in a second environment with the same seed and "
         f"actions: {_difference(out, observation)}."
@@ -228,8 +227,10 @@ def _check_written(what: str, observation: Any, out: Any, around: Any) -> None:
 
 
 def _rows_like(observation: Any) -> tuple[Any, Any]:
-    """Return a row to write an observation into (arrays, in a namedarraytuple if it is structured), and three rows with that one in the
-    middle, filled with the sentinel."""
+    """Return a row for an observation (arrays; a namedarraytuple for structures), and the three rows it is the middle of.
+
+    All three are filled with `SENTINEL_BYTE`.
+    """
     if isinstance(observation, tuple):
         from rlpyt.utils.collections import namedarraytuple_like
 
@@ -243,7 +244,7 @@ def _rows_like(observation: Any) -> tuple[Any, Any]:
 
 
 def _difference(x: Any, y: Any) -> str:
-    """Return the first number in which two structures of one form differ, such as "observation[2] is 0.5 and 0.7"."""
+    """Return the first difference between two structures of equal form, such as "observation[2] is 0.5 and 0.7"."""
     for (path, a), (_, b) in zip(_arrays(x, "observation"), _arrays(y, "observation")):
         for index in np.argwhere(np.atleast_1d(a != b)):
             where = path + "".join(f"[{i}]" for i in index) if a.ndim else path
@@ -256,7 +257,7 @@ def _arrays(structure: Any, name: str) -> list[tuple[str, np.ndarray]]:
 
 
 def _equal(x: Any, y: Any) -> bool:
-    """Say whether two structures hold the same numbers (NaN equals NaN)."""
+    """Return whether two structures hold the same numbers; NaN equals NaN."""
     if isinstance(x, (tuple, list)):
         return len(x) == len(y) and all(_equal(a, b) for a, b in zip(tuple(x), tuple(y)))
     x, y = np.asarray(x), np.asarray(y)

@@ -1,7 +1,7 @@
-"""Changes of environments, to be sent to where the environments are and applied there.
+"""Changes of environments, which are sent to the workers and applied there.
 
-An update is called with the environment so far, or None, and returns the one to use from now on; it closes what it replaces. Wherever
-updates are taken (episodic samplers, and `update_envs` of the others), so are constructors, and environments:
+An update is called with the old environment, or None, and returns the one to use from now on. It closes an environment that it replaces.
+Episodic samplers, and `update_envs` of the others, take updates, constructors, and environments:
 
 ==================================  =====================================================================
 update                              the environment from now on
@@ -26,22 +26,22 @@ from rlpyt.utils.seed import seed_env, unseedable_in
 
 
 class EnvUpdate:
-    """Changes nothing; to be extended."""
+    """Leaves the environment unchanged; the base class of updates."""
 
     def __call__(self, old_env: Any = None) -> Any:
         """Return the environment to use from now on.
 
         Args:
-            old_env: the one so far; None where there is none.
+            old_env: the environment in use; None at first.
         """
         return old_env
 
 
 class NewEnvUpdate(EnvUpdate):
-    """A new environment each time.
+    """Replaces the environment by a new one.
 
     Args:
-        env_constructor: makes it, without arguments.
+        env_constructor: function without arguments that makes an environment.
     """
 
     def __init__(self, env_constructor: Callable[[], Any]) -> None:
@@ -54,7 +54,7 @@ class NewEnvUpdate(EnvUpdate):
 
 
 class ExistingEnvUpdate(EnvUpdate):
-    """An environment that is there already. Sent to another process, it is pickled, with a warning: that may be slow.
+    """Replaces the environment by a given one. Pickling it for another process may be slow, and is a warning.
 
     Args:
         env: the environment.
@@ -64,7 +64,7 @@ class ExistingEnvUpdate(EnvUpdate):
         self._env = env
 
     def __call__(self, old_env: Any = None) -> Any:
-        """Return the environment, leaving `old_env` open: it may be used elsewhere."""
+        """Return the environment; leave `old_env` open: it may be in use elsewhere."""
         return self._env
 
     def __getstate__(self) -> dict:
@@ -73,19 +73,19 @@ class ExistingEnvUpdate(EnvUpdate):
 
 
 class SetTaskUpdate(EnvUpdate):
-    """Another task for an environment that has ``set_task(task)``.
+    """Sets another task by the environment's ``set_task(task)``.
 
-    The innermost environment of the old one (its ``unwrapped``) is used again if it is exactly of type `env_type`. The wrappers around it
-    are made anew, so that they belong to the new task.
+    The innermost old environment (``unwrapped``) is reused if its type is exactly `env_type`. Its wrappers are replaced by new ones for
+    the new task.
 
     Args:
-        env_type: class of the innermost environment; made without arguments where there is none to use again.
-        task: what `set_task` takes.
-        wrapper_constructor: called with the innermost environment, and the task if it takes two arguments; returns it wrapped. None for no
-            wrapper.
+        env_type: class of the innermost environment; called without arguments if the old one cannot be reused.
+        task: argument of `set_task`.
+        wrapper_constructor: function of the innermost environment, and of the task if it takes two arguments, that returns the wrapped
+            environment. None for no wrapper.
 
     Raises:
-        ValueError: `env_type` is no class.
+        ValueError: `env_type` is not a class.
     """
 
     def __init__(self, env_type: type, task: Any, wrapper_constructor: Callable | None = None) -> None:
@@ -96,7 +96,7 @@ class SetTaskUpdate(EnvUpdate):
         self._wrapper_constructor = wrapper_constructor
 
     def __call__(self, old_env: Any = None) -> Any:
-        """Set the task of what is inside `old_env`, or of a new environment; return it, wrapped anew."""
+        """Set the task of the innermost old environment, or of a new one; return it in new wrappers."""
         inner = None if old_env is None else getattr(old_env, "unwrapped", old_env)
         if inner is not None and type(inner) is not self._env_type:
             warnings.warn(
@@ -120,11 +120,11 @@ def apply_env_update(old_env: Any, update: Any) -> Any:
     """Return the environment to use from now on, by the table at the top of this module.
 
     Args:
-        old_env: the one so far, or None.
+        old_env: the environment in use, or None.
         update: None, an `EnvUpdate`, an environment, or a constructor.
 
     Raises:
-        TypeError: it is none of these, or returns no environment.
+        TypeError: `update` is none of these, or does not return an environment.
     """
     check_env_update(update)
     if update is None:
@@ -145,20 +145,20 @@ def _checked(env: Any, what: str) -> Any:
 
 
 def check_env_update(update: Any) -> None:
-    """Raise TypeError if `update` is not one of those in the table at the top of this module."""
+    """Raise TypeError if `update` is not in the table at the top of this module."""
     if update is None or isinstance(update, EnvUpdate) or _is_env(update) or callable(update):
         return
     raise TypeError(f"Unknown environment update {update!r}: expected None, an EnvUpdate, an environment, or a constructor of one.")
 
 
 def supersedes(update: Any, earlier: Any) -> bool:
-    """Whether `update` leads to the same environment without `earlier` before it as with it.
+    """Return whether `update` alone leads to the same environment as `earlier` followed by `update`.
 
-    Both may be lists, of one for each of several environments.
+    Both may be lists with one update for each of several environments.
 
     Args:
-        update: what is to be applied; lists have None for no change.
-        earlier: what was applied just before.
+        update: the later update; lists have None for no change.
+        earlier: the update just before.
     """
     if isinstance(update, list):
         before = earlier if isinstance(earlier, list) else [earlier] * len(update)
@@ -167,20 +167,21 @@ def supersedes(update: Any, earlier: Any) -> bool:
         return all(supersedes(update, each) for each in earlier)
     if not isinstance(update, EnvUpdate):
         return update is not None
-    method = type(update).__call__  # Of a subclass perhaps another one, which may change the old environment.
+    method = type(update).__call__  # A subclass may override it, and change the old environment.
     if method in (NewEnvUpdate.__call__, ExistingEnvUpdate.__call__):
         return True
     return method is SetTaskUpdate.__call__ and type(earlier) is type(update) and earlier._env_type is update._env_type
 
 
 def env_updates(updates: Any, n: int, of_what: str) -> list:
-    """Return one update for each of `n` environments: the entries of a list, or `n` times the same; of an environment, deep copies.
+    """Return one update for each of `n` environments: the entries of a list, or `n` times the same one (deep copies of an environment).
 
     Args:
-        of_what: what there are `n` of, for messages.
+        of_what: what the `n` updates are for, such as "workers"; used in messages.
 
     Raises:
-        ValueError: a list of another length, or with one environment twice. TypeError: an entry is no update.
+        ValueError: the length of a list is wrong, or it contains one environment twice.
+        TypeError: an entry is not an update.
     """
     if isinstance(updates, (list, tuple)):
         if len(updates) != n:
@@ -200,7 +201,7 @@ def env_updates(updates: Any, n: int, of_what: str) -> list:
 
 
 def warn_of_copies(updates: Iterable[Any]) -> None:
-    """Warn of environments, of which there will be copies, if all copies may draw the same random numbers."""
+    """Warn if copies of the environments in these updates may all draw the same random numbers."""
     from rlpyt.envs.adapters import seeds_itself
 
     for env in {id(env): env for env in map(_env_in, updates) if env is not None}.values():
@@ -215,19 +216,19 @@ def warn_of_copies(updates: Iterable[Any]) -> None:
 
 
 def _env_in(update: Any) -> Any:
-    """Return the environment that an update is, or carries; None if there is none."""
+    """Return the environment that an update is or contains, or None."""
     if isinstance(update, ExistingEnvUpdate):
         return update._env
     return update if _is_env(update) else None
 
 
 def _copied(update: Any) -> Any:
-    """Return an update of the same kind with an environment of its own, which has random numbers of its own."""
+    """Return an update with a copy of its environment, if it contains one; the copy draws other random numbers."""
     env = _env_in(update)
     if env is None:
         return update
     env = copy.deepcopy(env)
-    seed_env(env, None)  # A sampler that has a seed will seed it by that.
+    seed_env(env, None)  # A sampler with a seed seeds the copy again.
     return type(update)(env) if isinstance(update, ExistingEnvUpdate) else env
 
 
@@ -241,7 +242,7 @@ def _n_arguments(function: Callable) -> int:
     """Return how many positional arguments a callable requires; a class's constructor without ``self``."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # Built in.
+    except (TypeError, ValueError):  # Some built-in functions have no signature.
         return 1
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):

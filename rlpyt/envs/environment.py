@@ -161,12 +161,10 @@ class CountingEnvironment(Environment):
 
     def _count_step(self, terminated: bool, truncated: bool, limit: float | None = None) -> StepType:
         """Count one step and return its type; the step that reaches `limit` (env steps) is truncated as well."""
-        self._n_steps += 1
-        truncated = truncated or (limit is not None and self._n_steps >= limit)
-        step_type = StepType.from_flags(self._n_steps == 1, terminated, truncated)
-        if terminated or truncated:
-            self._n_steps = None
-        return step_type
+        n_steps = (self._n_steps or 0) + 1
+        truncated = truncated or (limit is not None and n_steps >= limit)
+        self._n_steps = None if terminated or truncated else n_steps
+        return StepType.from_flags(n_steps == 1, terminated, truncated)
 
 
 class Wrapper(Environment):

@@ -1,7 +1,7 @@
 """Environments of gymnasium, and of classic gym, as rlpyt environments.
 
-Neither is imported here: the two interfaces are told apart by what an environment returns, so that environments written against classic
-gym work without gym. gymnasium is imported by `make` only.
+This module imports neither: it recognizes the interface from what an environment returns, so that environments written for classic gym
+work without gym. Only `make` imports gymnasium.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rlpyt.utils.extras import extra_with, import_error
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.structures import field_names
 
-CLASSIC_TIMEOUT = "TimeLimit.truncated"  # Key in info by which classic gym tells that time ran out.
+CLASSIC_TIMEOUT = "TimeLimit.truncated"  # Key in info by which classic gym reports a truncation.
 
 
 class Wrapper:
@@ -37,31 +37,31 @@ class Wrapper:
 
 
 class GymEnvWrapper(Wrapper, Env):
-    """Gives a gymnasium environment, or one written against classic gym, the rlpyt interface.
+    """Gives an environment of gymnasium or classic gym the rlpyt interface.
 
-    Spaces are wrapped by `rlpyt.spaces.gym_wrapper.GymSpaceWrapper`. Recognized are ``step`` returning five values (terminated and
-    truncated apart) or four (then ``info["TimeLimit.truncated"]`` tells a truncation), and ``reset`` with or without ``seed`` and info.
+    `rlpyt.spaces.gym_wrapper.GymSpaceWrapper` wraps the spaces. ``step`` may return five values (with terminated and truncated) or four
+    (then ``info["TimeLimit.truncated"]`` reports a truncation), and ``reset`` may have or lack ``seed`` and info.
 
-    The info dictionary becomes the namedtuple ``env_info``. Its fields are found by one reset and one step with a random action when the
-    wrapper is made, so every key must appear at the first step after a reset (see `EnvInfoWrapper` otherwise):
+    The info dictionary becomes the namedtuple ``env_info``. The constructor finds its fields with one reset and one step with a random
+    action, so every key must appear at the first step after a reset (see `EnvInfoWrapper` otherwise):
 
-    - Keys that are no valid field names are changed, dots for instance to underscores. Nested dictionaries become nested namedtuples.
-    - Values must be numbers or arrays of numbers; others are dropped, with one warning that names them.
-    - Keys that appear only later are ignored; `rlpyt.envs.contract.check_env` names them. Where a key is missing, or None, the value is 0.
-    - The boolean field ``timeout`` is always there: truncated and not terminated. A key of that name becomes ``timeout_``.
+    - Keys that are not valid field names are changed, e.g. dots to underscores. Nested dictionaries become nested namedtuples.
+    - Values that are not numbers or arrays of numbers are dropped, with one warning that names them.
+    - Keys that appear only later are ignored; `rlpyt.envs.contract.check_env` names them. The value of a missing key, or of None, is 0.
+    - The boolean field ``timeout`` is added: truncated and not terminated. A key of that name becomes ``timeout_``.
 
     Args:
         env: the environment.
-        act_null_value: fills the null value of the action space (see `GymSpaceWrapper`); in the rlpyt form of actions.
+        act_null_value: content of the action space's null value (see `GymSpaceWrapper`), in the rlpyt form of actions.
         obs_null_value: the same for observations.
-        force_float32: let float64 observations and actions appear as float32.
+        force_float32: convert float64 observations and actions to float32.
     """
 
     _space_wrapper = GymSpaceWrapper
     _tuple_type = staticmethod(dynamic_namedtuple)
-    _left_out: tuple[str, ...] = ()  # Keys of the info dictionary to be left out without a warning.
+    _left_out: tuple[str, ...] = ()  # Keys of the info dictionary that are left out without a warning.
 
-    # Plain attributes here, set in the constructor, instead of the base class's properties.
+    # Plain attributes, set in the constructor, replace the base class's properties.
     action_space: GymSpaceWrapper = None
     observation_space: GymSpaceWrapper = None
 
@@ -70,7 +70,7 @@ class GymEnvWrapper(Wrapper, Env):
         self.act_null_value = act_null_value
         self.obs_null_value = obs_null_value
         self.force_float32 = force_float32
-        # Copies, since environments may share one space (e.g. as a class attribute), and with it one random generator.
+        # Copies, because environments may share one space (e.g. a class attribute) and its random generator.
         action_space, observation_space = copy.deepcopy((env.action_space, env.observation_space))
         self.action_space = self._space_wrapper(action_space, act_null_value, "action", force_float32)
         self.observation_space = self._space_wrapper(observation_space, obs_null_value, "observation", force_float32)
@@ -81,9 +81,9 @@ class GymEnvWrapper(Wrapper, Env):
         self._obs_shape = self.observation_space.shape if plain else None
 
     def _probe(self) -> None:
-        """Learn from one reset and one step which interface the environment has and what its info holds."""
+        """Find out with one reset and one step which interface the environment has, and what its info contains."""
         reset_result = self.env.reset()
-        action_space = copy.deepcopy(self.env.action_space)  # leaves the state of its generator alone
+        action_space = copy.deepcopy(self.env.action_space)  # The generator of the original keeps its state.
         action_space.seed(0)
         step_result = self.env.step(action_space.sample())
         if not isinstance(step_result, tuple) or len(step_result) not in (4, 5):
@@ -96,7 +96,7 @@ class GymEnvWrapper(Wrapper, Env):
             self._is_classic and self.observation_space.is_structured and len(self.observation_space.names) == 2
         )
         for observation in (reset_result[0] if self._resets_with_info else reset_result, step_result[0]):
-            self.observation_space.convert(observation)  # or an error that tells where it does not fit
+            self.observation_space.convert(observation)  # Raises an error that says where the observation does not fit.
         as_number(step_result[1])
         for name, flag in zip(("done",) if self._is_classic else ("terminated", "truncated"), step_result[2:]):
             as_flag(flag, name)
@@ -110,17 +110,17 @@ class GymEnvWrapper(Wrapper, Env):
         return EnvStep(observation, reward, done, self._to_env_info(info, timeout))
 
     def step_into(self, action: Any, observation_out: Any) -> tuple[float, bool, Any]:
-        """Do a `step` that writes the observation into `observation_out`; return ``(reward, done, env_info)``."""
+        """Run a `step`, write the observation into `observation_out`, and return ``(reward, done, env_info)``."""
         observation, reward, done, timeout, info = self._step(action)
         self._write(observation, observation_out)
         return reward, done, self._to_env_info(info, timeout)
 
     def reset(self) -> Any:
-        """Reset the environment, with the seed of the last call of `seed` if there was one since; return the converted observation."""
+        """Reset the environment, with the seed of a preceding call of `seed` if any; return the converted observation."""
         return self.observation_space.convert(self._reset())
 
     def reset_into(self, observation_out: Any) -> None:
-        """Do a `reset` that writes the observation into `observation_out`."""
+        """Run a `reset` and write the observation into `observation_out`."""
         self._write(self._reset(), observation_out)
 
     def _step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
@@ -149,7 +149,7 @@ class GymEnvWrapper(Wrapper, Env):
         return result[0] if self._resets_with_info else result
 
     def watch_info(self) -> set[str]:
-        """Return a set to which names of info keys will be added that hold numbers, but for which env_info has no field."""
+        """Return a set that later steps fill with names of info keys that hold numbers and have no field in env_info."""
         left_out, convert = set(), self._to_env_info
 
         def convert_and_watch(info: Mapping | None, timeout: bool | None = None) -> Any:
@@ -169,7 +169,7 @@ class GymEnvWrapper(Wrapper, Env):
         """Seed the environment, by ``reset(seed=seed)`` at the next reset or classic ``env.seed(seed)``, and its spaces."""
         Env.seed(self, seed)
         for space, space_seed in zip((self.env.action_space, self.env.observation_space), child_seeds(seed, 2)):
-            space.seed(space_seed)  # which the environment might sample itself
+            space.seed(space_seed)  # The environment may sample from its original spaces.
         if self._is_classic and callable(classic_seed := getattr(self.env, "seed", None)):
             classic_seed(seed)
         elif all(_accepts(env.reset, "seed") for env in wrapper_chain(self.env)):
@@ -180,11 +180,11 @@ class GymEnvWrapper(Wrapper, Env):
             )
 
     def get_state(self) -> dict:
-        """Return the complete state as plain data; NotPlain if a part of the environment is unknown, see `rlpyt.envs.state`."""
+        """Return the complete state as plain data; NotPlain if the state of a part is unknown, see `rlpyt.envs.state`."""
         return dict(env=get_gym_state(self.env), seed=self._seed)
 
     def set_state(self, state: dict) -> None:
-        """Go on from what `get_state` returned."""
+        """Restore a state that `get_state` returned."""
         check_form(state, dict(env=list, seed=(int, type(None))), "The state of GymEnvWrapper")
         set_gym_state(self.env, state["env"])
         self._seed = state["seed"]
@@ -196,7 +196,7 @@ class GymEnvWrapper(Wrapper, Env):
 
     @property
     def horizon(self) -> int | None:
-        """Steps after which a time limit ends an episode, from a TimeLimit wrapper or the environment's spec; None if unknown."""
+        """Time limit of an episode (env steps), from a TimeLimit wrapper or the environment's spec; None if unknown."""
         for env in wrapper_chain(self.env):
             limit = getattr(env, "_max_episode_steps", None) if type(env).__name__ == "TimeLimit" else None
             if limit is not None:
@@ -209,11 +209,11 @@ class GymEnvWrapper(Wrapper, Env):
 
 
 class InfoConverter:
-    """Turns info dictionaries into namedtuples of one type, fixed by an example; the rules are those of `GymEnvWrapper`.
+    """Converts info dictionaries to namedtuples of one type, which an example determines, by the rules of `GymEnvWrapper`.
 
     Args:
-        example: info dictionary with all keys, and values of the type and shape they will have.
-        name: of the namedtuple type; of types inside, ``name_field``.
+        example: info dictionary with all keys, and values of the final type and shape.
+        name: name of the namedtuple type; inner types are named ``name_field``.
         tuple_type: makes a namedtuple type, or a schema, from a name and field names.
         has_timeout: whether to add the boolean field ``timeout``, whose value is the second argument of a call.
     """
@@ -254,7 +254,7 @@ class InfoConverter:
         return self._make(values)
 
     def left_out(self, info: Mapping) -> Iterator[str]:
-        """Yield the names of keys that hold numbers, such as ``episode['r']`` of a nested dictionary, and have no field."""
+        """Yield the names of keys that hold numbers and have no field, such as ``episode['r']`` in a nested dictionary."""
         fields = {key: convert for key, _, convert in self._parts}
         for key, value in info.items():
             if key in fields:
@@ -265,7 +265,7 @@ class InfoConverter:
 
 
 class _InfoLeaf:
-    """Makes a value of the example's dtype and shape from what the environment put under one key."""
+    """Converts the values of one info key to the dtype and shape of an example."""
 
     def __init__(self, example: Any, path: str) -> None:
         array = np.asarray(example)
@@ -295,13 +295,13 @@ class _InfoLeaf:
 
 
 class EnvInfoWrapper(Wrapper):
-    """Fills in the info of every step with examples, so that ``env_info`` has fields for keys which only appear now and then.
+    """Adds missing keys to the info of every step, so that ``env_info`` has fields for keys that appear only at some steps.
 
-    It goes between the gym environment and `GymEnvWrapper`: ``GymEnvWrapper(EnvInfoWrapper(env, info_example))``.
+    Put it between the gym environment and `GymEnvWrapper`: ``GymEnvWrapper(EnvInfoWrapper(env, info_example))``.
 
     Args:
         env: a gym environment.
-        info_example: the keys, possibly nested, with the values to use wherever the environment gives none.
+        info_example: keys, possibly nested, and the values to use at steps without them.
     """
 
     def __init__(self, env: Any, info_example: Mapping) -> None:
@@ -313,13 +313,13 @@ class EnvInfoWrapper(Wrapper):
         return self.env.reset(**kwargs)
 
     def step(self, action: Any) -> tuple:
-        """Step the wrapped environment; put missing keys into the info returned."""
+        """Step the wrapped environment; add missing keys to the info."""
         *outcome, info = self.env.step(action)
         return (*outcome, infill_info(info, self.info_example))
 
 
 def infill_info(info: Mapping, sometimes_info: Mapping) -> dict:
-    """Return `info` with the keys it lacks taken from `sometimes_info`; so, too, in nested dictionaries."""
+    """Return `info` with missing keys from `sometimes_info`, also in nested dictionaries."""
     filled = {**sometimes_info, **info}
     for key, example in sometimes_info.items():
         if isinstance(example, Mapping) and key in info:
@@ -328,32 +328,32 @@ def infill_info(info: Mapping, sometimes_info: Mapping) -> dict:
 
 
 def build_info_tuples(info: Mapping, name: str = "info") -> type:
-    """Return the namedtuple type for info dictionaries like `info`; types inside it are called ``name_field``."""
+    """Return the namedtuple type for info dictionaries like `info`; inner types are named ``name_field``."""
     return InfoConverter(info, name).tuple_cls
 
 
 def info_to_nt(value: Any, name: str = "info") -> Any:
-    """Return an info dictionary as a namedtuple called `name`, and other values as they are."""
+    """Return an info dictionary as a namedtuple named `name`; return other values unchanged."""
     return InfoConverter(value, name)(value) if isinstance(value, Mapping) else value
 
 
 def make(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> GymEnvWrapper:
     """Make an environment with ``gymnasium.make(*args, **kwargs)`` and wrap it.
 
-    gymnasium's checker of environments is off, unless asked for with ``disable_env_checker=False``: it costs time at every step. An
-    environment that gymnasium does not know is made by classic gym, where the program has imported that and has registered it there.
+    gymnasium's environment checker, which costs time at every step, is off unless ``disable_env_checker=False`` is given. An environment
+    that gymnasium does not know is made by classic gym if the program has imported gym and registered the environment there.
 
     Args:
-        info_example: if given, an `EnvInfoWrapper` with this example is put in between.
+        info_example: if given, an `EnvInfoWrapper` with this example is put between the two.
     """
     return GymEnvWrapper(make_gym(*args, info_example=info_example, **kwargs))
 
 
 def make_gym(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> Any:
-    """Do what `make` does, without the wrapper: return an environment of gymnasium.
+    """Return the environment that `make` wraps.
 
     Raises:
-        ImportError: packages are missing, with the command that installs them; or the version does not work, with the one that does.
+        ImportError: packages are missing, or the version does not work; the text says what to install or which version to use.
     """
     import gymnasium
 
@@ -373,10 +373,10 @@ def make_gym(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> 
 
 
 def _register_atari(id: str) -> None:
-    """Have ale-py, where it is installed, tell gymnasium of its environments, such as "ALE/Pong-v5"; nobody else does.
+    """Import ale-py, if installed: this registers environments such as "ALE/Pong-v5" with gymnasium.
 
     Raises:
-        ImportError: `id` is one of them, and ale-py cannot be imported.
+        ImportError: `id` is one of these environments, and ale-py cannot be imported.
     """
     try:
         import ale_py  # noqa: F401
@@ -386,7 +386,7 @@ def _register_atari(id: str) -> None:
 
 
 def _better_error(error: Exception, id: Any) -> ImportError | None:
-    """Return what to raise for an environment that cannot be made: with what to install, or the version to take, if either would help."""
+    """Return an error that says what to install, or which version to use; None if neither helps."""
     import gymnasium
 
     missing = next((each for each in (error, error.__cause__) if isinstance(each, ImportError) and each.name), None)
@@ -407,10 +407,10 @@ def _is_gymnasiums_own(spec: Any) -> bool:
 
 
 def _make_classic(error: Exception, *args: Any, **kwargs: Any) -> Any:
-    """Make an environment that gymnasium does not know by classic gym, if the program has imported that, and it knows the id.
+    """Make an environment that gymnasium does not know with classic gym, if the program has imported gym.
 
     Raises:
-        type(error): it does not; with a sentence on where was looked.
+        type(error): gym does not know the id either, or is not imported.
     """
     gym, id_ = sys.modules.get("gym"), args[0] if args else kwargs.get("id")
     if gym is None:
@@ -418,7 +418,7 @@ def _make_classic(error: Exception, *args: Any, **kwargs: Any) -> Any:
     else:
         try:
             gym.spec(id_)
-        except Exception as unknown:  # Of classes that differ between versions of gym.
+        except Exception as unknown:  # The class differs between versions of gym.
             hint = f"Classic gym, which is imported, does not know it either: {unknown}"
         else:
             return gym.make(*args, **kwargs)
@@ -446,7 +446,7 @@ def _nothing(key: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "TimeLimit":  # The wrapper of gymnasium, which is not imported here.
+    if name == "TimeLimit":  # gymnasium is imported only when needed.
         from gymnasium.wrappers import TimeLimit
 
         return TimeLimit

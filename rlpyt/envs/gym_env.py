@@ -1,4 +1,4 @@
-"""Environments of gymnasium as environments whose steps are whole records."""
+"""Environments of gymnasium as `Environment` objects, whose steps are complete records."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rlpyt.envs.gym import _accepts, infill_info, make_gym
 from rlpyt.envs.specs import EnvStep, StepType, checked_reset
 from rlpyt.utils.misc import attributes
 
-TIME_LIMIT_KEYS = ("TimeLimit.truncated", "GymEnv.TimeLimitTerminated")  # In every env_info; both say that the episode timed out.
-# What cannot be pickled, and is made anew when needed.
+TIME_LIMIT_KEYS = ("TimeLimit.truncated", "GymEnv.TimeLimitTerminated")  # Keys of every env_info: whether the episode timed out.
+# Attributes that cannot be pickled; gymnasium recreates them when needed.
 _WINDOWS = ("viewer", "_viewers", "screen", "surf", "window", "window_surface", "clock")
 
 
@@ -24,21 +24,21 @@ class GymEnv(CountingEnvironment):
     """An environment of gymnasium as an `Environment`.
 
     An episode times out when gymnasium's environment says so (``truncated``), or after `max_episode_length` steps, unless it terminates
-    with that very step. env_info is the info of the step, which must have the same keys during an episode, and two more,
+    with the same step. env_info is the info of the step, which must have the same keys during an episode, and the two keys
     ``TimeLimit.truncated`` and ``GymEnv.TimeLimitTerminated`` (bool): both say whether the episode timed out.
 
-    Attributes that are not defined here are those of the environment.
+    Other attributes are forwarded from the environment.
 
     Args:
-        env: the environment, or the name by which ``gymnasium.make`` makes it.
-        is_image: say that observations are images: then they must be uint8, of two or three dimensions.
-        max_episode_length: steps after which an episode times out. None is the limit that the environment has, from its specification or
-            its ``TimeLimit``; one that differs from it takes its place, with a warning.
-        info_example: keys and values to use in env_info wherever the environment gives none.
-        kwargs: of ``gymnasium.make``, where `env` is a name.
+        env: the environment, or its name for ``gymnasium.make``.
+        is_image: whether observations are images, which must be uint8 with two or three dimensions.
+        max_episode_length: limit after which an episode times out (env steps). None for the environment's limit, from its specification
+            or ``TimeLimit``; another number replaces that limit, with a warning.
+        info_example: keys, and values to use in env_info at steps without them.
+        kwargs: arguments of ``gymnasium.make``, if `env` is a name.
 
     Raises:
-        ValueError: `env` is neither, or `max_episode_length` is less than 1.
+        ValueError: `env` is neither an environment nor a name, or `max_episode_length` is less than 1.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class GymEnv(CountingEnvironment):
         self._is_own = made
         self._info_example = info_example
         self._seed: int | None = None
-        self._keys: set | None = None  # Of the info dictionaries of this episode.
+        self._keys: set | None = None  # Keys of the info dictionaries in this episode.
         space = env.observation_space
         if is_image and not (space.dtype == np.uint8 and len(space.shape) in (2, 3)):
             raise ValueError(f"is_image=True needs observations of dtype uint8 and two or three dimensions, not those of {space}.")
@@ -69,7 +69,7 @@ class GymEnv(CountingEnvironment):
         super().__init__(space, env.action_space, self._limit(max_episode_length))
 
     def _limit(self, given: int | None) -> int | None:
-        """Return the largest number of steps in an episode, having told gymnasium's limit about it."""
+        """Return the time limit (env steps), and set a `given` one in gymnasium's ``TimeLimit``."""
         limits = [layer for layer in wrapper_chain(self.env) if type(layer).__name__ == "TimeLimit"]
         found = getattr(limits[0] if limits else self.env, "_max_episode_steps", None)
         if found is None:
@@ -101,15 +101,14 @@ class GymEnv(CountingEnvironment):
 
     @property
     def render_modes(self) -> list[str]:
-        """Those that the environment lists in its ``metadata``."""
+        """The render modes in the environment's ``metadata``."""
         return list(self.env.metadata.get("render_modes", []))
 
     def reset(self) -> tuple[Any, dict]:
-        """Begin a new episode, with the seed of the last call of `seed` if there was one since.
+        """Start a new episode, with the seed of a preceding call of `seed` if any.
 
         Returns:
-            The observation, and nothing to tell about the episode: what gymnasium gives as info here may be of any form, and another one
-            each time.
+            The observation and an empty dictionary. (The form of gymnasium's info may differ from reset to reset, so it is left out.)
         """
         seed, self._seed = self._seed, None
         observation, _ = checked_reset(self.env.reset() if seed is None else self.env.reset(seed=seed), self.env)
@@ -118,10 +117,10 @@ class GymEnv(CountingEnvironment):
         return observation, {}
 
     def step(self, action: Any) -> EnvStep:
-        """Take one step.
+        """Run one step.
 
         Raises:
-            RuntimeError: there was no `reset` before; or observation or env_info are not of the form that they should have.
+            RuntimeError: no episode is running, or the form of observation or env_info is wrong.
         """
         self._require_reset()
         observation, reward, terminated, truncated, info = self.env.step(action)
@@ -149,7 +148,7 @@ class GymEnv(CountingEnvironment):
         )
 
     def _check(self, observation: Any) -> None:
-        """Raise RuntimeError if the observation does not have as many elements as the space says."""
+        """Raise RuntimeError if the number of elements differs from that of the observation space."""
         if self._size is not None and np.size(observation) != self._size:
             raise RuntimeError(
                 f"The observation has {np.size(observation)} elements, shape {np.shape(observation)}; the observation space has "
@@ -157,7 +156,7 @@ class GymEnv(CountingEnvironment):
             )
 
     def seed(self, seed: int) -> None:
-        """Seed the spaces and, by ``reset(seed=seed)`` at the next reset or else its own ``seed``, the environment."""
+        """Seed the spaces and the environment, by ``reset(seed=seed)`` at the next reset, or else by its method ``seed``."""
         super().seed(seed)
         if all(_accepts(layer.reset, "seed") for layer in wrapper_chain(self.env)):
             self._seed = seed
@@ -182,7 +181,7 @@ class GymEnv(CountingEnvironment):
     def visualize(self) -> None:
         """Open a window that shows the environment from now on."""
         self._validate_render_mode("human")
-        self.env.unwrapped.render_mode = "human"  # It then renders by itself, at every step.
+        self.env.unwrapped.render_mode = "human"  # The environment then renders at every step.
         self.env.render()
 
     def close(self) -> None:
@@ -191,17 +190,17 @@ class GymEnv(CountingEnvironment):
             self.env.close()
 
     def __del__(self) -> None:
-        """Close the environment if it was made here; one that was given may be in use elsewhere."""
+        """Close the environment if this object made it; a given environment may be in use elsewhere."""
         if self.__dict__.get("_is_own"):
             super().__del__()
 
     def __getstate__(self) -> dict:
-        """Return what is pickled: windows are left out."""
+        """Return the attributes without windows, for pickling."""
         return {**self.__dict__, "env": _without_windows(self.env)}
 
 
 def _without_windows(env: Any) -> Any:
-    """Return a shallow copy of an environment and its wrappers, with None in place of windows."""
+    """Return a shallow copy of an environment and its wrappers, with None instead of windows."""
     twin = object.__new__(type(env))
     twin.__dict__.update(attributes(env))
     for name in _WINDOWS:

@@ -1,7 +1,7 @@
-"""Wrappers for training on several tasks: which task it is, in the observation and in env_info.
+"""Wrappers for training on several tasks: they add the task to observations and env_info.
 
-Numbers of tasks are in ``env_info["task_id"]``, which samplers record; `rlpyt.types.TaskTrajInfo` logs the return of each
-task. Names are in ``env_info["task_name"]``, which samplers leave out: they are in whoever made the list of tasks.
+``env_info["task_id"]`` is the number of the task. Samplers record it, and `rlpyt.types.TaskTrajInfo` logs the return of each task.
+``env_info["task_name"]`` is its name, which samplers leave out.
 """
 
 from __future__ import annotations
@@ -28,24 +28,23 @@ from rlpyt.utils.seed import rng_from_global_seed
 # The number of the task as a one-hot
 # ---------------------------------------------------------------------------------------------------------------------
 class TaskOnehotWrapper:
-    """Adds to the observations of an environment which one of several tasks it is, as a one-hot vector.
+    """Adds the task of an environment to its observations, as a one-hot vector.
 
-    To an observation of one dimension the vector is appended, in its dtype; a dictionary gets the entry ``task``, float32
-    ``[n_total_tasks]``. env_info gets ``task_id`` (int), and what `reset` tells about the episode gets ``task_one_hot``.
+    The vector is appended to an observation of one dimension, in its dtype; a dictionary gets the entry ``task``, float32
+    ``[n_total_tasks]``. env_info gets ``task_id`` (int), and the information on the episode from `reset` gets ``task_one_hot``.
 
-    What is made is an environment of the kind that is given: one of gymnasium, or an `Environment`; others become the latter. (`GymEnv`
-    tells nothing of what gymnasium's `reset` returns as info. So that ``task_one_hot`` is among the infos of whole episodes, wrap an
-    `Environment`: ``TaskOnehotWrapper(GymEnv(env), ...)``.)
+    The result is an environment of gymnasium if `env` is one, else an `Environment`. (`GymEnv` leaves out the info of gymnasium's
+    `reset`. To have ``task_one_hot`` among the infos of episodes, write ``TaskOnehotWrapper(GymEnv(env), ...)``.)
 
-    See `wrap_env_cons_list` for the usual way to use it: as the list of environments of a sampler.
+    `wrap_env_cons_list` makes the list of environments for a sampler.
 
     Args:
         env: the environment.
         task_index: number of its task, from 0.
-        n_total_tasks: how many tasks there are.
+        n_total_tasks: number of tasks.
 
     Raises:
-        ValueError: there is no such task, or observations are neither vectors nor dictionaries.
+        ValueError: `task_index` is out of range, or observations are neither vectors nor dictionaries.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -63,7 +62,7 @@ class TaskOnehotWrapper:
         return super().__new__(cls)
 
     def _prepare(self, task_index: int, n_total_tasks: int, space: gymnasium.Space) -> gymnasium.Space:
-        """Make the vector; return the observation space with it."""
+        """Make the one-hot vector; return the observation space with it."""
         if not 0 <= task_index < n_total_tasks:
             raise ValueError(f"task_index={task_index} must be from 0 to {n_total_tasks - 1}: there are n_total_tasks={n_total_tasks}.")
         self._task_index = int(task_index)
@@ -77,15 +76,14 @@ class TaskOnehotWrapper:
 
     @classmethod
     def wrap_env_list(cls, envs: Sequence[Any]) -> list[TaskOnehotWrapper]:
-        """Wrap environments, each as the task of its position in the list. Keep their order always the same."""
+        """Wrap environments; the position in the list is the number of the task, so always keep the order."""
         return [cls(env, i, len(envs)) for i, env in enumerate(envs)]
 
     @classmethod
     def wrap_env_cons_list(cls, env_cons: Sequence[Callable]) -> list[Callable]:
-        """Return constructors that make environments and wrap them, each as the task of its position in the list.
+        """Return constructors of wrapped environments; the position in the list is the number of the task.
 
-        Nothing is made before they are called. They can be pickled if those given can, and pass on their arguments. As the environments of
-        a sampler, several of each task::
+        They can be pickled if the given constructors can, and pass their arguments on. A sampler with several environments of each task::
 
             EnvCls=TaskOnehotWrapper.wrap_env_cons_list([make_left, make_right]) * 4, batch_B=8
         """
@@ -93,7 +91,7 @@ class TaskOnehotWrapper:
 
 
 class _EnvironmentTaskOnehot(TaskOnehotWrapper, Wrapper):
-    """For everything but gymnasium."""
+    """The wrapper for all other environments."""
 
     def __init__(self, env: Any, task_index: int, n_total_tasks: int) -> None:
         Wrapper.__init__(self, as_environment(env))
@@ -125,7 +123,7 @@ class _EnvironmentTaskOnehot(TaskOnehotWrapper, Wrapper):
 
 
 class _GymnasiumTaskOnehot(TaskOnehotWrapper, gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
-    """For gymnasium, whose `make` can make another from its ``spec``."""
+    """The wrapper for gymnasium, which can make another one from its ``spec``."""
 
     def __init__(self, env: gymnasium.Env, task_index: int, n_total_tasks: int) -> None:
         gymnasium.utils.RecordConstructorArgs.__init__(self, task_index=task_index, n_total_tasks=n_total_tasks)
@@ -144,7 +142,7 @@ class _GymnasiumTaskOnehot(TaskOnehotWrapper, gymnasium.Wrapper, gymnasium.utils
 
 
 def without_task(env_cons: Any) -> Any:
-    """Return the constructor that `TaskOnehotWrapper.wrap_env_cons_list` was given for one that it returned; and any other as it is."""
+    """Return the constructor inside one that `TaskOnehotWrapper.wrap_env_cons_list` returned; return any other unchanged."""
     return env_cons.args[1] if isinstance(env_cons, partial) and env_cons.func is _construct else env_cons
 
 
@@ -156,7 +154,7 @@ def with_one_hot(space: gymnasium.Space, n: int) -> gymnasium.Space:
     """Return an observation space with a one-hot of `n` elements: a longer vector, or a dictionary with the entry ``task``.
 
     Raises:
-        ValueError: `space` is neither, or has that entry already.
+        ValueError: `space` is neither, or already has that entry.
     """
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         low, high = np.zeros(n, space.dtype), np.ones(n, space.dtype)
@@ -182,7 +180,7 @@ def _append(observation: Any, one_hot: np.ndarray) -> Any:
 
 
 def _changed(env_step: EnvStep, spec: EnvSpec, observation: Any, more_info: dict) -> EnvStep:
-    """Return a step with another observation and more in env_info."""
+    """Return a step with another observation, and with additional entries in env_info."""
     return EnvStep(
         env_spec=spec,
         action=env_step.action,
@@ -197,31 +195,31 @@ def _changed(env_step: EnvStep, spec: EnvSpec, observation: Any, more_info: dict
 # Several environments in one
 # ---------------------------------------------------------------------------------------------------------------------
 def uniform_random_strategy(num_tasks: int, last_task: int | None, rng: Any = random) -> int:
-    """Return a task at random, each with the same probability."""
+    """Draw a task uniformly."""
     return int(rng.integers(num_tasks)) if isinstance(rng, np.random.Generator) else rng.randrange(num_tasks)
 
 
 def round_robin_strategy(num_tasks: int, last_task: int | None) -> int:
-    """Return the task after the last one, beginning with the first."""
+    """Return the next task in turn, starting with the first."""
     return 0 if last_task is None else (last_task + 1) % num_tasks
 
 
 class MultiEnvWrapper(Wrapper):
-    """Several environments as one: every `reset` chooses which it is.
+    """Several environments as one: every `reset` chooses one of them.
 
-    Observations of all must have the same fields, shapes and dtypes, and actions be the same: one agent acts in all.
-    env_info gets ``task_id`` (int), unless an environment has one itself, and ``task_name`` if there are names.
+    All observation spaces must have the same fields, shapes and dtypes, and all action spaces must be equal: one agent acts in all.
+    env_info gets ``task_id`` (int), unless the environment sets it, and ``task_name`` if `env_names` is given.
 
     Args:
-        envs: the environments, of any kind; or constructors of them, so that whoever makes several of these shares none.
-        sample_strategy: chooses the number of the next task, from their number and the last one (None at first); as keyword `rng`, if it
-            has that, it gets a generator that follows `seed`, or before `seed` is called numpy's global random state.
-        mode: "add-onehot" adds which task it is to observations, "del-onehot" takes away such a one-hot at their end, "vanilla" leaves them
-            as they are.
-        env_names: a name for each.
+        envs: environments of any kind, or constructors of them. Give constructors if several wrappers must not share environments.
+        sample_strategy: function of the number of tasks and the last task (None at first) that returns the next task. If it takes the
+            keyword `rng`, it gets a generator, which `seed` seeds; without `seed`, it follows numpy's global random state.
+        mode: "add-onehot" adds a one-hot of the task to observations, "del-onehot" removes a one-hot at their end, "vanilla" leaves them
+            unchanged.
+        env_names: one name for each environment.
 
     Raises:
-        ValueError: observations or actions differ, an environment is there twice, there is no such mode, or names are not one for each.
+        ValueError: spaces differ, an environment is given twice, `mode` is unknown, or the number of names is wrong.
     """
 
     def __init__(
@@ -256,13 +254,15 @@ class MultiEnvWrapper(Wrapper):
                 raise ValueError(f"The action_space of environment {i} is {space}, the first one's {first}: they must be equal.")
         self._strategy, self._mode, self._names = sample_strategy, mode, env_names
         self._strategy_takes_rng = takes_keyword(sample_strategy, "rng")
-        self._rng: np.random.Generator | None = None  # None until `seed`, or until it is needed.
+        self._rng: np.random.Generator | None = None  # Made by `seed`, or else by the first reset.
         self._active: int | None = None
         inner = self.env.observation_space
         self._one_hots = [_one_hot(i, self.num_tasks, inner) for i in range(self.num_tasks)]
-        self._observation_space = {"vanilla": lambda: inner, "add-onehot": lambda: with_one_hot(inner, self.num_tasks)}.get(
-            mode, lambda: self._without_one_hot(inner)
-        )()
+        self._observation_space = inner
+        if mode == "add-onehot":
+            self._observation_space = with_one_hot(inner, self.num_tasks)
+        elif mode == "del-onehot":
+            self._observation_space = self._without_one_hot(inner)
         limits = [env.spec.max_episode_length for env in self._envs]
         self._spec = EnvSpec(
             observation_space=self._observation_space,
@@ -277,7 +277,7 @@ class MultiEnvWrapper(Wrapper):
 
     @property
     def observation_space(self) -> gymnasium.Space:
-        """The space of observations, as the mode makes them."""
+        """The space of observations in this `mode`."""
         return self._observation_space
 
     @property
@@ -287,7 +287,7 @@ class MultiEnvWrapper(Wrapper):
 
     @property
     def num_tasks(self) -> int:
-        """How many environments there are."""
+        """Number of environments."""
         return len(self._envs)
 
     @property
@@ -302,11 +302,11 @@ class MultiEnvWrapper(Wrapper):
 
     @property
     def active_task_one_hot(self) -> np.ndarray:
-        """The same as a vector of zeros and a one."""
+        """The same as a one-hot vector."""
         return self._one_hots[self._active or 0].copy()
 
     def reset(self) -> tuple[Any, dict]:
-        """Choose an environment, and reset it; what it tells about the episode gets ``task_one_hot``."""
+        """Choose an environment and reset it; the information on the episode gets ``task_one_hot``."""
         if self._strategy_takes_rng and self._rng is None:
             self._rng = rng_from_global_seed()
         rng = dict(rng=self._rng) if self._strategy_takes_rng else {}
@@ -316,7 +316,7 @@ class MultiEnvWrapper(Wrapper):
         return self._observation(observation), {**episode_info, "task_one_hot": self.active_task_one_hot}
 
     def step(self, action: Any) -> EnvStep:
-        """Step the environment that was chosen."""
+        """Step the chosen environment."""
         env_step = self.env.step(action)
         info = {} if "task_id" in env_step.env_info else {"task_id": self._active}
         if self._names is not None:
@@ -329,7 +329,7 @@ class MultiEnvWrapper(Wrapper):
         return _append(observation, self._one_hots[self._active]) if self._mode == "add-onehot" else observation[: -self.num_tasks]
 
     def seed(self, seed: int) -> None:
-        """Seed the choice of tasks, and all environments, each in its own way."""
+        """Seed the choice of tasks, and each environment with another seed."""
         own, spaces_seed, *seeds = child_seeds(seed, self.num_tasks + 2)
         self._rng = np.random.default_rng(own)
         for env, env_seed in zip(self._envs, seeds):
@@ -337,15 +337,15 @@ class MultiEnvWrapper(Wrapper):
         Environment.seed(self, spaces_seed)
 
     def get_state(self) -> dict:
-        """Return which environment it is, the states of all of them, and of the generator that chooses; plain data.
+        """Return the chosen environment, and the states of all environments and of the generator, as plain data.
 
         Raises:
-            NotPlain: that of one cannot be told.
+            NotPlain: the state of an environment is unknown.
         """
         return dict(envs=[env.get_state() for env in self._envs], active=self._active, rng=to_plain(self._rng))
 
     def set_state(self, state: dict) -> None:
-        """Go on from what `get_state` returned."""
+        """Restore a state that `get_state` returned."""
         check_form(state, dict(envs=list, active=(int, type(None)), rng=tuple), "The state of MultiEnvWrapper")
         rng = from_plain(state["rng"], "rng")
         if not isinstance(rng, np.random.Generator) or not 0 <= (state["active"] or 0) < len(self._envs) == len(state["envs"]):
@@ -362,7 +362,7 @@ class MultiEnvWrapper(Wrapper):
 
 
 def _form(space: gymnasium.Space) -> Any:
-    """What elements of a space look like: of each part type, shape, dtype, and how many values there are where these are counted."""
+    """Return the form of a space's elements: type, shape, dtype, and number of discrete values of each part."""
     parts = sub_spaces(space)
     if parts:
         return type(space), {name: _form(part) for name, part in parts.items()}

@@ -1,4 +1,4 @@
-"""What an environment takes and returns, and one step of it."""
+"""Specifications of environments, and records of single steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlpyt.utils.settings import has
 
 
 class StepType(IntEnum):
-    """Where in its episode a step is; the last one is either `TERMINAL` or `TIMEOUT`.
+    """Position of a step in its episode; the last step is either `TERMINAL` or `TIMEOUT`.
 
     With a limit of 5 steps, an episode that terminates at step 4 is FIRST, MID, MID, TERMINAL; one that terminates at step 5 is
     FIRST, MID, MID, MID, TERMINAL; and one that does not is FIRST, MID, MID, MID, TIMEOUT. An episode of a single step has no FIRST.
@@ -56,7 +56,7 @@ class StepType(IntEnum):
         Returns:
             A `StepType`, or for arrays a uint8 array.
         """
-        if type(first) is type(terminated) is type(truncated) is bool:  # Of one step: environments ask at each one.
+        if type(first) is type(terminated) is type(truncated) is bool:  # A single step: the fast path of environments.
             return cls.TERMINAL if terminated else cls.TIMEOUT if truncated else cls.FIRST if first else cls.MID
         types = np.where(terminated, cls.TERMINAL, np.where(truncated, cls.TIMEOUT, np.where(first, cls.FIRST, cls.MID)))
         return types.astype(np.uint8) if types.ndim else cls(int(types))
@@ -66,19 +66,19 @@ STEP_TYPES = tuple(StepType)
 
 
 def checked_step(env_step: Any, env: Any, needs_reward: bool = True) -> EnvStep:
-    """Return what ``step(action)`` of an `Environment` has returned.
+    """Return the result of ``step(action)`` of an `Environment` after a check.
 
     Args:
-        needs_reward: None is no reward. (Of a step that only resets it is one, see `rlpyt.envs.adapters.AutoReset`.)
+        needs_reward: whether a reward of None is an error. (A step that only resets has none, see `rlpyt.envs.adapters.AutoReset`.)
 
     Raises:
-        TypeError: it is no `EnvStep`, or has no reward.
-        ValueError: its type is no `StepType`.
+        TypeError: the result is not an `EnvStep`, or has no reward.
+        ValueError: its type is not a `StepType`.
     """
     try:
         if env_step.step_type in STEP_TYPES and not (env_step.reward is None and needs_reward):
             return env_step
-    except (AttributeError, ValueError):  # No step; an array, which cannot be compared.
+    except (AttributeError, ValueError):  # Not a step; or an array, which cannot be compared.
         pass
     name = type(env).__name__
     if not hasattr(env_step, "step_type"):
@@ -89,29 +89,29 @@ def checked_step(env_step: Any, env: Any, needs_reward: bool = True) -> EnvStep:
 
 
 def checked_reset(result: Any, env: Any) -> tuple[Any, dict]:
-    """Return what ``reset()`` of an `Environment` has returned; TypeError if it is not an observation and a dictionary."""
+    """Return the result of ``reset()`` of an `Environment`; TypeError if it is not an observation and a dictionary."""
     if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[1], Mapping):
         return result
     raise TypeError(
-        f"{type(env).__name__}.reset() must return the first observation, and a dictionary of what there is to say about the episode "
+        f"{type(env).__name__}.reset() must return the first observation, and a dictionary of information on the episode "
         f"(it may be empty), got {form_of(result)}."
     )
 
 
 def checked_action(result: Any, policy: Any, method: str) -> tuple[Any, Any]:
-    """Return what a policy's method ("get_action" or "get_actions") has returned; TypeError if it is not an action and an info."""
+    """Return the result of a policy's method ("get_action" or "get_actions"); TypeError if it is not an action and an info."""
     if isinstance(result, (tuple, list)) and len(result) == 2:
         info = result[1]
         if type(info) is dict or info is None or isinstance(info, Mapping) or hasattr(info, "_fields"):
             return result
     raise TypeError(
-        f"{type(policy).__name__}.{method}() must return the action{method.removeprefix('get_action')}, and a dictionary of what else "
-        f"there is to say (it may be empty), got {form_of(result)}."
+        f"{type(policy).__name__}.{method}() must return the action{method.removeprefix('get_action')}, and a dictionary of further "
+        f"information (it may be empty), got {form_of(result)}."
     )
 
 
 def form_of(value: Any) -> str:
-    """Say what something is, without its contents, for messages."""
+    """Describe type and shape of a value, for messages."""
     if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
         return f"a {type(value).__name__} of {len(value)} ({', '.join(form_of(part) for part in value[:8])}{', ...' * (len(value) > 8)})"
     shape = getattr(value, "shape", None)
@@ -122,7 +122,7 @@ def form_of(value: Any) -> str:
 # Spaces
 # ---------------------------------------------------------------------------------------------------------------------
 def flat_dim(space: Any) -> int:
-    """Return how many numbers describe an element of `space` (of gymnasium or rlpyt); a discrete element counts as one-hot."""
+    """Return the number of numbers in an element of `space` (of gymnasium or rlpyt); a discrete element counts as one-hot."""
     if hasattr(space, "space"):  # A wrapped gymnasium space.
         return flat_dim(space.space)
     parts = getattr(space, "spaces", None)
@@ -135,7 +135,7 @@ def flat_dim(space: Any) -> int:
 
 
 def fits_space(space: Any, x: Any) -> bool:
-    """Return whether `x`, an array or a dictionary of them, has the form of an element of `space`, or is flat, whatever its values."""
+    """Return whether `x` (an array or a dictionary of arrays) has the form of an element of `space`, or is flat; values are not checked."""
     if isinstance(x, dict):
         parts = sub_spaces(space)
         return set(parts) == set(x) and all(fits_space(parts[key], x[key]) for key in x)
@@ -145,7 +145,7 @@ def fits_space(space: Any, x: Any) -> bool:
 
 
 def contains(space: Any, x: Any) -> bool:
-    """Return whether `x`, an array or a dictionary of them, is an element of `space`."""
+    """Return whether `x` (an array or a dictionary of arrays) is an element of `space`."""
     if isinstance(x, dict):
         parts = sub_spaces(space)
         return set(parts) == set(x) and all(contains(parts[key], x[key]) for key in x)
@@ -156,7 +156,7 @@ def contains(space: Any, x: Any) -> bool:
 
 
 def sub_spaces(space: Any) -> dict:
-    """Return the spaces that `space` is made of, by name; empty for one that is made of none."""
+    """Return the parts of a composite space by name; an empty dictionary for other spaces."""
     parts = getattr(space, "spaces", None)
     if parts is None:
         return {}
@@ -166,7 +166,7 @@ def sub_spaces(space: Any) -> dict:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Compare spaces (or parts of them) by value, also those of rlpyt, which compare by identity."""
+    """Compare spaces (or parts of them) by value; ``==`` compares spaces of rlpyt by identity."""
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):
@@ -180,7 +180,7 @@ def _same(a: Any, b: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class InOutSpec:
-    """The spaces that a primitive or a module takes from and returns into.
+    """Input and output space of a primitive or a module.
 
     Attributes:
         input_space, output_space: spaces, of gymnasium or rlpyt.
@@ -195,7 +195,7 @@ class InOutSpec:
         return all(_same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
 
     def __hash__(self) -> int:
-        return hash((type(self), *(type(getattr(self, field.name)) for field in fields(self))))  # Most spaces have no hash.
+        return hash((type(self), *(type(getattr(self, field.name)) for field in fields(self))))  # Most spaces are not hashable.
 
 
 ENV_SPEC = has("an EnvSpec", "observation_space", "action_space")
@@ -209,10 +209,10 @@ class EnvSpec(InOutSpec):
 
     Args:
         observation_space, action_space: spaces, of gymnasium or rlpyt.
-        max_episode_length: the most steps of an episode (env steps); None for no limit.
+        max_episode_length: largest number of steps in an episode (env steps); None for no limit.
 
     Attributes:
-        input_space, output_space: the same spaces: of actions, and of observations.
+        input_space, output_space: action space and observation space.
 
     Raises:
         ValueError: `max_episode_length` is less than 1.
@@ -235,7 +235,7 @@ class EnvSpec(InOutSpec):
         """Describe an environment of any kind.
 
         Args:
-            env: an `Environment`, whose `spec` it is; or an environment of gymnasium or rlpyt.
+            env: an `Environment`, whose `spec` is returned; or an environment of gymnasium or rlpyt.
         """
         if isinstance(getattr(env, "spec", None), EnvSpec):
             return env.spec
@@ -259,7 +259,7 @@ def same_value(a: Any, b: Any) -> bool:
 
 
 class _ComparedByValue:
-    """Equal if all fields of the dataclass are, arrays compared element by element."""
+    """Compares all fields of a dataclass by value, arrays element by element."""
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -300,15 +300,15 @@ class _HasStepType(_ComparedByValue):
 
 @dataclass(eq=False)
 class EnvStep(_HasStepType):
-    """What an `Environment` returns for one action. Nothing is validated, nothing copied.
+    """Result of one step of an `Environment`. Fields are neither validated nor copied.
 
     Attributes:
         env_spec: `EnvSpec` of the environment.
-        action: what it was given.
+        action: action of the step.
         reward: float.
-        observation: what it led to.
-        env_info: dictionary of whatever else the environment has to say.
-        step_type: `StepType`. The step after a reset is `FIRST`; resetting makes none.
+        observation: observation after the action.
+        env_info: dictionary of further information.
+        step_type: `StepType`. The first step after a reset is `FIRST`; the reset itself is not a step.
     """
 
     env_spec: EnvSpec
@@ -321,16 +321,16 @@ class EnvStep(_HasStepType):
 
 @dataclass(frozen=True, eq=False)
 class TimeStep(_HasStepType):
-    """One transition. Nothing is validated, nothing copied.
+    """One transition. Fields are neither validated nor copied.
 
     Attributes:
         env_spec: `EnvSpec` of the environment.
-        episode_info: dictionary of what is the same during the whole episode.
-        observation: before the action.
-        action: what the environment was given.
+        episode_info: dictionary of information on the whole episode.
+        observation: observation before the action.
+        action: action of the step.
         reward: float.
-        next_observation: after the action.
-        env_info, agent_info: dictionaries of whatever else environment and agent have to say.
+        next_observation: observation after the action.
+        env_info, agent_info: dictionaries of further information from environment and agent.
         step_type: `StepType`.
     """
 
@@ -346,7 +346,7 @@ class TimeStep(_HasStepType):
 
     @classmethod
     def from_env_step(cls, env_step: EnvStep, last_observation: Any, agent_info: dict, episode_info: dict | None = None) -> TimeStep:
-        """Make one from what an environment returned, the observation before, and what the agent and the reset had to say."""
+        """Return the transition of an `EnvStep`, given the observation before it and the infos of agent and reset."""
         return cls(
             env_spec=env_step.env_spec,
             episode_info={} if episode_info is None else episode_info,

@@ -128,7 +128,7 @@ def last_observations(samples: Samples, pieces: Pieces, mid_batch_reset: bool) -
     from_terminal = terminal[t, b] & (traj_done[t, b] | (not mid_batch_reset))
     from_next = ~(from_final | from_terminal)
     sources = [
-        (from_next, env.next_observation, t, "env.next_observation, from which the last episodes of a batch go on"),
+        (from_next, env.next_observation, t, "env.next_observation, with which the last episodes of a batch continue"),
         (from_final, samples.final_observation, (np.cumsum(timeout, axis=0) - 1)[t, b], "final_observation, that of truncated episodes"),
         (
             from_terminal,

@@ -41,7 +41,7 @@ class AtariTrajInfo(TrajInfo):
     env_info_sums = (("GameScore", "game_score"),)
 
 
-# What an AtariEnv knows besides the game.
+# Attributes that belong to the state, in addition to the emulator.
 _STATE = ("_obs", "_raw_frame_1", "_raw_frame_2", "_lives", "_step_counter", "_fresh_start", "_rng", "_ale_seed")
 
 
@@ -53,30 +53,30 @@ class AtariEnv(Env):
     reduced in one of two ways:
 
     - to ``(104, 80)``: the 210x160 screen loses its first and last row, and every 2x2 square becomes its mean ``(a + b + c + d + 2) // 4``,
-      i.e. rounded to the nearest integer with halves up. Cheap, and convenient for convolutions that do not cut off edges.
+      i.e. rounded to the nearest integer with halves up. This is cheap, and suits convolutions that do not cut off edges.
     - to any other `frame_shape`, as ``(84, 84)`` in much of the literature: the whole screen with area interpolation (``cv2.INTER_AREA``).
-      So, too, for the few games whose screens are not 210 rows high.
+      The few games whose screens are not 210 rows high are reduced in this way as well.
 
-    At the start of a game frames not yet seen are black. So they are after the loss of a life if `episodic_lives`. A lost life costs one
-    more no-op, which leads the emulator into the next life.
+    At the start of a game, earlier frames are black; if `episodic_lives`, also after the loss of a life. After a lost life one no-op starts
+    the next life.
 
     Actions are indexes into the game's minimal action set. ``env_info`` holds:
 
     - ``game_score`` (float32): raw score gained in the step, apart from reward clipping.
-    - ``traj_done`` (bool): game over or timeout; at a lost life `done` is True but ``traj_done`` is not, and the game goes on.
-    - ``timeout`` (bool): the step is the `horizon`-th of its game, and neither the game nor, if `episodic_lives`, a life ended with it.
+    - ``traj_done`` (bool): game over or timeout; at a lost life `done` is True but ``traj_done`` is not, and the game continues.
+    - ``timeout`` (bool): the step is the `horizon`-th of its game, and neither the game nor (if `episodic_lives`) a life ends with it.
 
     Subclasses may override the methods that make up a step and a reset: `_get_screen`, `_update_obs`, `_reset_obs`, `_check_life` and
-    `_life_reset`. They are called by the constructor, too. One that adds attributes which change adds them to `get_state` and `set_state`.
+    `_life_reset`. The constructor calls them, too. A subclass with further attributes that change adds them to `get_state` and `set_state`.
 
     Args:
         game: name of the game in snake case, as in ``ale_py.roms``; or as in Gymnasium's ids: "space_invaders", "SpaceInvaders" and
-            "ALE/SpaceInvaders-v5" are one game, which is played as the other arguments say, whatever the version.
+            "ALE/SpaceInvaders-v5" are one game; the version does not change the other arguments.
         frame_skip: frames per step (>= 1).
         num_img_obs: number of frames in an observation (>= 1).
         clip_reward: make the reward the sign of the score.
         episodic_lives: let `done` be True when a life is lost.
-        fire_on_reset: press FIRE, and then UP, at the start of a game, in games which have them.
+        fire_on_reset: press FIRE, and then UP, at the start of a game, if the game has these actions.
         max_start_noops: upper limit for the random number of no-op actions at the start of a game.
         repeat_action_probability: probability of sticky actions (0 to 1), in every frame.
         horizon: number of steps after which a game times out.
@@ -145,7 +145,7 @@ class AtariEnv(Env):
         self._begin_game()
 
     def seed(self, seed: int) -> None:
-        """Seed no-ops, sticky actions and spaces; the next `reset` begins a game that depends on nothing that happened before."""
+        """Seed no-ops, sticky actions and spaces; the game after the next `reset` depends only on the seed."""
         super().seed(seed)
         self._start_rng(seed)
         self._fresh_start = True
@@ -176,7 +176,7 @@ class AtariEnv(Env):
         return self._obs.copy()
 
     def fire_and_up(self) -> None:
-        """Press FIRE and then UP, those of them which the game has."""
+        """Press FIRE and then UP, if the game has these actions."""
         if self._has_fire:
             self.ale.act(ACTION_INDEX["FIRE"])
         if self._has_up:
@@ -207,7 +207,7 @@ class AtariEnv(Env):
         if self._fresh_start:
             self._fresh_start = False
             if self._repeat_action_probability > 0:
-                self._load_game()  # the only way to seed sticky actions
+                self._load_game()  # The only way to seed sticky actions.
             else:
                 self.ale.restoreState(self._start_state)
         ale = self.ale
@@ -241,13 +241,13 @@ class AtariEnv(Env):
         cv2.resize(self._seen, (width, height), dst=self._newest, interpolation=cv2.INTER_AREA)
 
     def _reset_obs(self) -> None:
-        """Make `_obs` black, and the screens that are not yet part of it: at the start of a game, and of a life if `episodic_lives`."""
+        """Set `_obs` and both screens to black: at the start of a game, and of a life if `episodic_lives`."""
         self._obs.fill(0)
         self._raw_frame_1.fill(0)
         self._raw_frame_2.fill(0)
 
     def _check_life(self) -> bool:
-        """After the last frame of a step: return whether a life was lost and others are left; `_life_reset` is done by then."""
+        """Call `_life_reset` if the last frame of a step cost a life and others are left; return whether this is so."""
         lives = self.ale.lives()
         lost_life = 0 < lives < self._lives
         self._lives = lives
@@ -256,15 +256,15 @@ class AtariEnv(Env):
         return lost_life
 
     def _life_reset(self) -> None:
-        """Begin the next life, or the first one, by a no-op, and take note in `_lives` of how many there are."""
+        """Start the first or next life by a no-op, and record the number of lives in `_lives`."""
         self._score += self.ale.act(0)
         self._lives = self.ale.lives()
 
     def _make_views(self) -> None:
-        """Look up parts of `_obs`: all but the newest frame, all but the oldest (both flat: that copies twice as fast), the newest.
+        """Make views of `_obs`: all frames but the newest, all but the oldest (both flat, which copies twice as fast), and the newest.
 
         Raises:
-            ValueError: an override has put something else in its place.
+            ValueError: an override has replaced `_obs` by something else.
         """
         obs, shape = self._obs, (self._num_img_obs, *self._frame_shape)
         if getattr(obs, "shape", None) != shape or obs.dtype != np.uint8 or not obs.flags.c_contiguous:
@@ -277,7 +277,7 @@ class AtariEnv(Env):
         self._older, self._newer, self._newest = flat[:-frame_size], flat[frame_size:], obs[-1]
 
     def _start_rng(self, seed: int) -> None:
-        *_, noop_seed, ale_seed = child_seeds(seed, 4)  # The first two are those of the spaces.
+        *_, noop_seed, ale_seed = child_seeds(seed, 4)  # The first two seed the spaces.
         self._rng = np.random.default_rng(noop_seed)
         self._ale_seed = ale_seed >> 1  # ALE takes a non-negative 32-bit integer
 
@@ -294,7 +294,7 @@ class AtariEnv(Env):
         )
 
     def set_state(self, state: dict) -> None:
-        """Go on from what `get_state` returned."""
+        """Restore a state that `get_state` returned."""
         check_form(state, dict.fromkeys(("ale", *_STATE), object), "The state of AtariEnv")
         check_form(state["ale"], bytes, "The state of ALE")
         values = {name: from_plain(state[name], name) for name in _STATE}
@@ -307,7 +307,7 @@ class AtariEnv(Env):
             raise ValueError("The state of ALE is damaged: the emulator does not take it.") from error
         for name, value in values.items():
             if isinstance(value, np.ndarray):
-                getattr(self, name)[...] = value  # There are views of it.
+                getattr(self, name)[...] = value  # In place, because of views.
             else:
                 setattr(self, name, value)
 
@@ -350,7 +350,7 @@ def _is_frame_shape(shape: Any) -> bool:
 
 
 def _find_rom(game: str) -> Any:
-    """Return the path of the game's ROM, or say which names are near."""
+    """Return the path of the game's ROM; ValueError suggests similar names."""
     names = ale_py.roms.get_all_rom_ids()
     if isinstance(game, str) and game not in names:
         game = _snake_case(game, names)
@@ -364,7 +364,7 @@ def _find_rom(game: str) -> Any:
 
 
 def _snake_case(game: str, names: Iterable[str]) -> str:
-    """Return the name of a game that is written as in Gymnasium's ids: as it is in `names`, or `game` itself if it is not there."""
+    """Return the entry of `names` for a game in the spelling of Gymnasium's ids; `game` itself if there is no such entry."""
     camel = re.fullmatch(r"(?:ALE/)?([A-Za-z0-9]+?)(?:NoFrameskip|Deterministic)?(?:-v\d+)?", game)
     return next((name for name in names if camel is not None and name.replace("_", "") == camel[1].lower()), game)
 
@@ -394,5 +394,5 @@ ACTION_INDEX = {meaning: index for index, meaning in ACTION_MEANING.items()}
 
 
 def _form(value: Any) -> tuple:
-    """What values of the same attribute have in common."""
+    """Return the form of an attribute's value: type, shape and dtype."""
     return type(value), getattr(value, "shape", None), getattr(value, "dtype", None)

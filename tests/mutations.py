@@ -200,16 +200,16 @@ MUTANTS = [
     ),
     # --- replays -------------------------------------------------------------------------------------------------------
     Mutant(
-        "replays/n_step.py",
-        "completed = self.ring.rows(1 - self.n_step_return, T)",
-        "completed = self.ring.rows(-self.n_step_return, T)",
+        "replays/storage.py",
+        "completed = ring.rows(1 - self.n_step, n)",
+        "completed = ring.rows(-self.n_step, n)",
         "replays/non_sequence/test_buffers.py replays/test_all_buffers.py",
         "n-step returns are a row off",
     ),
     Mutant(
-        "replays/n_step.py",
-        "self.samples_done_n[(self.t - self.n_step_return) % self.T, b] = True",
-        "self.samples_done_n[(self.t - 1) % self.T, b] = True",
+        "replays/storage.py",
+        "self.as_T_B[1][self.storage.rows.row(-self.n_step), B_idxs] = True",
+        "self.as_T_B[1][self.storage.rows.row(-1), B_idxs] = True",
         "replays/test_final_observations.py replays/non_sequence/test_buffers.py replays/test_all_buffers.py runners/test_resume.py",
         "the end of an episode that is cut off is not seen by transitions over several steps",
     ),

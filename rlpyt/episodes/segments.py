@@ -126,8 +126,12 @@ class Layout(NamedTuple):
         Raises:
             ValueError: they do not have the same arrays.
         """
-        merged = [_merge([getattr(layout, name) for layout in layouts]) for name in ("leaves", "last")]
-        return cls(*merged, *(sum((getattr(layout, name) for layout in layouts), []) for name in ("lengths", "episode_infos")))
+        return cls(
+            leaves=_merge([layout.leaves for layout in layouts]),
+            last=_merge([layout.last for layout in layouts]),
+            lengths=[length for layout in layouts for length in layout.lengths],
+            episode_infos=[info for layout in layouts for info in layout.episode_infos],
+        )
 
     @property
     def n_bytes(self) -> int:
@@ -230,7 +234,8 @@ class Episodes:
 
     def write(self, arrays: Mapping[tuple, np.ndarray]) -> None:
         """Gather all segments into arrays with a row per step, and last observations into those with a row per episode."""
-        leaves, i = {}, 0
+        leaves: dict[int, dict] = {}
+        i = 0
         for n, episode in enumerate(self.episodes):
             for path, x in flat_leaves(as_dictionaries(episode.last_observation), _LAST):
                 arrays[path][n] = x

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.replays.draws import DrawnReplay, is_ours
+from rlpyt.replays.draws import is_ours
+from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.utils.buffer import buffer_from_example, cloned
 from rlpyt.utils.synchronize import ExclusiveRWLock, ProcessLock
 
@@ -42,7 +43,9 @@ class AsyncReplayBufferMixin:
         self.lock, self.writer_lock = ProcessLock(), ProcessLock(reentrant=True)
         self.rw_lock = ExclusiveRWLock(self.writer_lock)
         super().__init__(*args, **kwargs)
-        self._tells_what_was_overwritten = isinstance(self, DrawnReplay) and is_ours(self, "sample_batch", after=AsyncReplayBufferMixin)
+        self._tells_what_was_overwritten = isinstance(self, BaseNStepReturnBuffer) and is_ours(
+            self, "sample_batch", after=AsyncReplayBufferMixin
+        )
         self._cursor = buffer_from_example(np.int64(0), 2, share_memory=True) if {"t", "_buffer_full"} <= vars(self).keys() else None
         self._async_push()
         self._have_lock_repaired()

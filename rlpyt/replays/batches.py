@@ -68,6 +68,23 @@ def pairs_of_leaves(stored: Any, which: np.ndarray, out: Any) -> list[tuple[np.n
     return [(source, which, to) for source, to in zip(buffer_leaves(stored), buffer_leaves(out), strict=True)]
 
 
+def gathers_of(sources: dict[str, tuple[Any, np.ndarray]], pin: bool) -> tuple[dict[str, Any], list]:
+    """Allocate memory for fields of a batch, each given as stored rows and which of them it holds.
+
+    Returns:
+        the memory of each field, and what `take_rows` needs to fill it.
+    """
+    fields, gathers = {}, []
+    for name, (stored, which) in sources.items():
+        if type(stored) is np.ndarray and not pin:  # Nearly always, and much faster than a search for leaves.
+            fields[name] = np.empty(which.shape + stored.shape[1:], stored.dtype)
+            gathers.append((stored, which, fields[name]))
+        else:
+            fields[name] = rows_like(stored, *which.shape, pin=pin)
+            gathers += pairs_of_leaves(stored, which, fields[name])
+    return fields, gathers
+
+
 def take_rows(gathers: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
     """Copy rows as `pairs_of_leaves` says; indexes must be right."""
     for stored, which, out in gathers:

@@ -1,4 +1,4 @@
-"""Sampling in two steps: draw which stored samples to replay, then gather them."""
+"""Which stored samples to replay: the parts of a buffer that choose them, and what they return."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# After this many batches in a row that were overwritten while they were read, writers wait for the next one.
-_N_TRIES = 3
+from rlpyt.replays.ring import Rows
+from rlpyt.utils.plain import generator_state, set_generator_state
+from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
+
+# Steps that are not valid are drawn again this often, before all that are valid are looked for.
+_MAX_DRAWS = 20
 
 
 class Draw(NamedTuple):
@@ -18,8 +22,8 @@ class Draw(NamedTuple):
     Attributes:
         where: arguments of `extract_batch`: T_idxs [n], B_idxs [n], and for sequences their length T.
         oldest: number of the oldest row at which a sample starts; 0 in buffers of one process.
-        ids: [n], int64, of the samples, under which their priorities are updated; None if there are none.
-        is_weights: [n], float32, importance-sampling weights; None if there are none.
+        ids: [n], int64, of the samples, under which their priorities are updated; None without priorities.
+        is_weights: [n], float32, importance-sampling weights; None without priorities.
     """
 
     where: tuple
@@ -28,51 +32,103 @@ class Draw(NamedTuple):
     is_weights: np.ndarray | None = None
 
 
-class DrawnReplay:
-    """Replays what `_draw` chooses; to put in front of an n-step buffer, like all that derive from it."""
+class Draws:
+    """Knows nothing of what can be drawn, as in a buffer whose subclass chooses by itself; also the interface of those that do.
 
-    def sample_batch(self, *size: int) -> Any:
-        """Return a random batch; arguments as of `draw_batch`.
+    An append calls `check`, then `claim` before any row is written, and `publish` before the cursor moves. What is called under the
+    lock of a buffer may be cut off when its process is killed; then `repair` is called first.
+    """
+
+    def check(self, samples: Any, n: int) -> None:
+        """Raise ValueError if something that comes with the next `n` rows is not possible."""
+
+    def claim(self, n: int) -> None:
+        """Stop drawing what the next `n` rows overwrite."""
+
+    def publish(self, n: int, samples: Any) -> None:
+        """Draw, from now on, what the `n` rows just written make valid."""
+
+    def repair(self) -> None:
+        """Complete or undo what a killed process left half done."""
+
+    def detach(self) -> None:
+        """From now on the class of the buffer says by itself what can be drawn."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs."""
+        return {}
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise ValueError if `load_state` cannot load this."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what `state` returned."""
+
+
+class UniformDraws(Draws, OwnRandomNumbers):
+    """Draws valid steps uniformly, with replacement, by a separate stream of random numbers.
+
+    Args:
+        rows: those that can be drawn.
+        B: number of environments.
+        off_backward, off_forward: how many rows before and after the cursor are not valid.
+        valid: [T*B+1], bool, which stored steps may be drawn (the last one is no step); [0] means all.
+
+    Attributes:
+        rng: seeded from numpy's global generator, so that seeding that one makes a run repeatable.
+    """
+
+    def __init__(self, rows: Rows, B: int, off_backward: int, off_forward: int, valid: np.ndarray) -> None:
+        self.rows, self.B, self.valid = rows, B, valid
+        self.off_backward, self.off_forward = off_backward, off_forward
+        self.rng = rng_from_global_seed()
+
+    def select(self, n: int, off_backward: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indexes (T_idxs [n], B_idxs [n]) of `n` steps; with another `off_backward` than usual if given.
 
         Raises:
-            ValueError: nothing is valid yet.
+            ValueError: no step is valid yet.
         """
-        return self.draw_and_gather(*size)[0]
+        back = self.off_backward if off_backward is None else off_backward
+        first, end = self.rows.window(back, self.off_forward)
+        if first == end:
+            raise self.rows.nothing_to_replay(back, self.off_forward)
+        T_idxs, B_idxs = self._draw(n, first, end)
+        if len(self.valid):
+            self._replace_invalid(T_idxs, B_idxs, first, end)
+        return T_idxs, B_idxs
 
-    def draw_and_gather(self, *size: int) -> tuple[Any, Draw]:
-        """Return a random batch, nothing of which was overwritten while it was read, and its draw."""
-        for _ in range(_N_TRIES):
-            draw = self.draw_batch(*size)
-            batch = self.gather_batch(draw)
-            if self.draw_is_intact(draw):
-                return batch, draw
-        with self.writer_lock:
-            draw = self.draw_batch(*size)
-            return self.gather_batch(draw), draw
+    def _draw(self, n: int, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        number = self.rng.integers(first, end, size=n)
+        return self.rows.wrap(number) * self.rows.interval, self.rng.integers(self.B, size=n)
 
-    def draw_batch(self, *size: int) -> Draw:
-        """Choose the samples of a batch.
+    def _replace_invalid(self, T_idxs: np.ndarray, B_idxs: np.ndarray, first: int, end: int) -> None:
+        """Draw steps that are not valid again, until all are, which leaves the rest equally probable."""
+        invalid = np.flatnonzero(~self.valid[T_idxs * self.B + B_idxs])
+        for _ in range(_MAX_DRAWS):
+            if not len(invalid):
+                return
+            T_idxs[invalid], B_idxs[invalid] = self._draw(len(invalid), first, end)
+            invalid = invalid[~self.valid[T_idxs[invalid] * self.B + B_idxs[invalid]]]
+        rows = self.rows.wrap(np.arange(first, end)) * self.rows.interval
+        t, b = np.nonzero(self.valid[:-1].reshape(-1, self.B)[rows])
+        if not len(t):
+            raise ValueError(
+                "Nothing to replay: all that is stored are blank rows, which a sampler without mid_batch_reset leaves behind ended "
+                "episodes: raise min_steps_learn, or lower batch_T."
+            )
+        chosen = self.rng.integers(len(t), size=len(invalid))
+        T_idxs[invalid], B_idxs[invalid] = rows[t[chosen]], b[chosen]
 
-        Args:
-            *size: batch_B, the number of samples; and batch_T, the length of sequences, unless the buffer knows it.
-        """
-        with self.lock:
-            draw = self._draw(*size)
-            return draw._replace(oldest=int(self.ring.numbers(draw.where[0]).min())) if self.async_ else draw
+    def state(self) -> dict[str, Any]:
+        return {"rng": generator_state(self.rng)}
 
-    def _draw(self, *size: int) -> Draw:
-        raise NotImplementedError
+    def check_state(self, state: dict[str, Any]) -> None:
+        if "rng" not in state:
+            raise ValueError("The saved replay buffer is not one that replays uniformly, and this one is.")
 
-    def gather_batch(self, draw: Draw) -> Any:
-        """Return the batch that was drawn, read from memory as it is now; changes nothing of the buffer."""
-        return self.extract_batch(*draw.where)
-
-    def draw_is_intact(self, draw: Draw) -> bool:
-        """Whether everything that was drawn is still in memory, and no other process has begun to overwrite it."""
-        if not self.async_:
-            return True
-        with self.lock:
-            return draw.oldest >= self.ring.window(0, self.off_forward)[0]
+    def load_state(self, state: dict[str, Any]) -> None:
+        set_generator_state(self.rng, state["rng"])
 
 
 @cache

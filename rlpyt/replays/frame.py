@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from rlpyt.replays.base import EXAMPLE
 from rlpyt.replays.batches import rows_like
+from rlpyt.replays.ring import Ring
+from rlpyt.replays.storage import Storage
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
-from rlpyt.utils.settings import checked
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
@@ -20,101 +21,76 @@ BufferSamples = namedarraytuple(
 )
 
 
-class FrameBufferMixin:
-    """Stores of every observation [C,H,W], the C latest frames from OLDEST to NEWEST, only the newest one.
+class FrameStorage(Storage):
+    """Stores of every observation [C,H,W], the C latest frames from OLDEST to NEWEST, only the newest frame.
 
-    To put in front of an n-step buffer, whose ``samples.observation`` then holds the frames [T,B,H,W]. What
-    reads them puts observations together again, so that besides the rows that the n-step buffer leaves out,
-    those up to ``C - 2`` after the cursor cannot be replayed, because part of their frames has been
-    overwritten. Frames from before the start of an episode are read out as zeros, which they must have been.
-
-    Raises:
-        ValueError: observations are not stacks of frames.
+    Reading puts observations together again, and so needs the ``C - 1`` rows before a step. Frames from before the start of an episode
+    are read as zeros, which they must have been.
     """
 
-    @checked(example=EXAMPLE)
-    def __init__(self, example: Any, **kwargs: Any) -> None:
+    def __init__(self, example: Any, ring: Ring, B: int, share_memory: bool) -> None:
+        self.n_frames = len(example.observation)
+        super().__init__(example, ring, B, share_memory)
+        self.moves_by_frames = self.n_frames == 1  # Known of observations, as soon as one differed from the one before.
+        self._last_observation: tuple[np.ndarray, int] | None = None  # [1,B,...] and the number of the next row, until that is known.
+
+    @classmethod
+    def stored_example(cls, example: Any) -> Any:
         shape = np.shape(example.observation)
         if len(shape) < 2:
             raise ValueError(
                 "A frame buffer stores observations [C,H,W], the C latest frames, but the example has shape "
                 f"{shape}: use a buffer without 'Frame' in its name."
             )
-        self.n_frames = shape[0]
-        self._moves_by_frames = self.n_frames == 1  # Known of observations, as soon as one differed from the one before.
-        self._last_observation = None  # [1,B,...], and the number of the row after it, until that is known.
-        self.off_forward = max(self.off_forward, self.n_frames - 1)
-        super().__init__(example=example._replace(observation=example.observation[-1]), **kwargs)
+        return super().stored_example(example._replace(observation=example.observation[-1]))
 
-    @property
-    def samples_frames(self) -> np.ndarray:
-        """Frames [T,B,H,W]."""
-        return self.samples.observation
+    @classmethod
+    def rows_before(cls, example: Any) -> int:
+        return max(1, len(example.observation) - 1)
 
-    def append_samples(self, samples: Any) -> tuple[int, slice | np.ndarray]:
-        """Append samples with observations [T',B,C,H,W], and final observations [K,B,C,H,W] if there are any.
+    def stored_observation(self, observation: np.ndarray) -> np.ndarray:
+        """Return the newest frames [n,B,H,W] of observations [n,B,C,H,W]."""
+        return observation[:, :, -1]
 
-        Raises:
-            ValueError: an observation is not the previous one moved on by one frame, or one that follows the end
-                of an episode has older frames that are not zero.
-        """
-        return super().append_samples(samples)
+    def completed(self, stored: np.ndarray, before: Callable[[], np.ndarray]) -> np.ndarray:
+        """Return observations [n,C,H,W] whose newest frames are `stored` [n,H,W]."""
+        return np.concatenate([before()[:, 1:], stored[:, None]], axis=1)
 
-    def _stored_observation(self, samples: Any, name: str) -> Any:
-        """Return the newest frames [K,B,H,W] of the base class's observations [K,B,C,H,W]."""
-        observation = super()._stored_observation(samples, name)
-        return None if observation is None else observation[:, :, -1]
-
-    def _expected_samples(self, example: Any) -> list[tuple[str, tuple, np.dtype]]:
-        leaves = super()._expected_samples(example)
-        return [(name, (self.n_frames, *shape) if name == "observation" else shape, dtype) for name, shape, dtype in leaves]
-
-    def _check_samples(self, samples: Any, n: int) -> None:
-        super()._check_samples(samples, n)
+    # Writing --------------------------------------------------------------------------------------------------------
+    def check(self, samples: Any, n: int) -> None:
+        super().check(samples, n)
         self._check_frames(samples.observation, samples.done.astype(bool))
 
     def _write_observation(self, rows: slice | np.ndarray, observation: np.ndarray) -> None:
-        """Store the newest frames of observations [n,B,C,H,W]."""
-        n = observation.shape[0] * self.B
-        if isinstance(rows, slice) and observation.flags.c_contiguous and observation.dtype == self.samples_frames.dtype:
-            kernels.store_newest_frames(as_bytes(observation, n, self.n_frames), as_bytes(self.samples_frames[rows], n))
+        n, frames = observation.shape[0] * self.B, self.samples.observation
+        if isinstance(rows, slice) and observation.flags.c_contiguous and observation.dtype == frames.dtype:
+            kernels.store_newest_frames(_as_bytes(observation, n, self.n_frames), _as_bytes(frames[rows], n))
         else:
-            self.samples_frames[rows] = observation[:, :, -1]
+            frames[rows] = self.stored_observation(observation)
 
-    def _observation_memory(self, *leading_dims: int, pin: bool) -> np.ndarray:
-        """Allocate memory for observations put together, [...,C,H,W]."""
-        return rows_like(self._rows.observation, *leading_dims, self.n_frames, pin=pin)
-
-    @property
-    def _stored_frames(self) -> tuple[Any, ...]:
-        """First arguments of the kernels that put observations together: frames [T*B,bytes], done [T*B], T, B, C."""
-        n = self.size
-        return as_bytes(self._rows.observation[:n], n), self._rows.done[:n], self.T, self.B, self.n_frames
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned; errors as of that of the buffer."""
-        super().load_state_dict(state_dict)
-        self._last_observation = None  # What comes next does not follow it.
+    def load_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
+        super().load_chunk(chunk, number, n)
+        self._last_observation = None  # What is appended next does not follow it.
 
     def _check_frames(self, observation: np.ndarray, done: np.ndarray) -> None:
-        """Check that the observations to append are what will be read out, [T',B,C,H,W] and done [T',B].
+        """Check that the observations to append are what will be read, [n,B,C,H,W] and done [n,B].
 
         The comparison of all observations with those before them ends with the first that differed, which tells a stack of
         frames from other images.
         """
         starts = np.zeros_like(done)  # The first observation of all may be any.
         starts[1:] = done[:-1]
-        if self.ring.written:
-            starts[0] = self.samples.done[self.ring.t - 1]
+        if self.rows.written:
+            starts[0] = self.samples.done[self.rows.row(-1)]
         if observation[starts][:, :-1].any():
             raise self._not_frames(
                 "one that starts an episode has older frames that are not zero (but, say, copies of the first frame as "
                 "padding), and zeros would be replayed in their place"
             )
-        if self._moves_by_frames:
+        if self.moves_by_frames:
             return
-        written = self.ring.written + len(observation)
-        if self._last_observation is not None and self._last_observation[1] == self.ring.written:
+        written = self.rows.written + len(observation)
+        if self._last_observation is not None and self._last_observation[1] == self.rows.written:
             observation = np.concatenate([self._last_observation[0], observation])
             starts = np.concatenate([starts[:1], starts])
         self._last_observation = observation[-1:].copy(), written
@@ -123,16 +99,70 @@ class FrameBufferMixin:
             return
         if not np.array_equal(before[:, 1:], after[:, :-1]):
             raise self._not_frames("one is not the one before it moved on by one frame")
-        self._moves_by_frames, self._last_observation = True, None
+        self.moves_by_frames, self._last_observation = True, None
 
     def _not_frames(self, reason: str) -> ValueError:
-        shape = (self.n_frames, *self.samples_frames.shape[2:])
+        shape = (self.n_frames, *self.samples.observation.shape[2:])
         return ValueError(
             f"Observations of shape {shape} are not stacks of the {self.n_frames} latest frames, oldest first: {reason}. Use a "
             "buffer that stores full observations, e.g. ReplayBufferCls=UniformReplayBuffer."
         )
 
+    # Reading --------------------------------------------------------------------------------------------------------
+    @property
+    def _frames(self) -> tuple[np.ndarray, np.ndarray, int, int, int]:
+        """First arguments of the kernels that put observations together: frames [T*B,bytes], done [T*B], T, B, C."""
+        n = self.size
+        return _as_bytes(self.memory.observation[:n], n), self.memory.done[:n], self.T, self.B, self.n_frames
 
-def as_bytes(frames: np.ndarray, *leading_dims: int) -> np.ndarray:
+    def observation_memory(self, *leading_dims: int, pin: bool = False) -> np.ndarray:
+        return rows_like(self.memory.observation, *leading_dims, self.n_frames, pin=pin)
+
+    def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
+        n = len(T_idxs)
+        out = self.observation_memory(n)
+        kernels.gather_frames(*self._frames, T_idxs, B_idxs, _as_bytes(out, n, self.n_frames), 0, n)
+        return out
+
+    def observation_sequences(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> np.ndarray:
+        out = self.observation_memory(T, len(T_idxs))
+        self.gather_sequences(T_idxs, B_idxs, None, out)
+        return out
+
+    def gather_both_ends(self, T_idxs: np.ndarray, n_steps: np.ndarray, B_idxs: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+        n = len(T_idxs)
+        ends = _as_bytes(out, 2 * n, self.n_frames)
+        kernels.gather_frames_of_transitions(*self._frames, T_idxs, n_steps, B_idxs, ends[:n], ends[n:], 0, n)
+
+    def gather_sequences(self, T_idxs: np.ndarray, B_idxs: np.ndarray, rows: np.ndarray | None, out: np.ndarray) -> None:
+        T, n = out.shape[:2]
+        kernels.gather_frames_of_sequences(*self._frames, T_idxs, B_idxs, _as_bytes(out, T, n, self.n_frames), 0, n)
+
+
+class FrameBufferMixin:
+    """Stores every frame once; to put in front of an n-step buffer.
+
+    Its observations are stacks of frames [C,H,W], see `FrameStorage`. ``samples.observation`` holds the frames [T,B,H,W]. Rows up to
+    ``C - 2`` after the cursor cannot be replayed either, because part of their frames has been overwritten.
+
+    Raises:
+        ValueError: observations are not stacks of frames; by `append_samples`, too, if an observation is not the previous one moved on by
+            one frame, or one that starts an episode has older frames that are not zero.
+    """
+
+    StorageCls = FrameStorage
+
+    @property
+    def n_frames(self) -> int:
+        """C, how many frames an observation has."""
+        return self.storage.n_frames
+
+    @property
+    def samples_frames(self) -> np.ndarray:
+        """Frames [T,B,H,W]."""
+        return self.samples.observation
+
+
+def _as_bytes(frames: np.ndarray, *leading_dims: int) -> np.ndarray:
     """Return frames as bytes uint8 [...,n] with other leading dimensions, over the same memory."""
     return frames.reshape(*leading_dims, -1).view(np.uint8)

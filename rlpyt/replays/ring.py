@@ -58,10 +58,18 @@ class Rows:
 
         As a slice where they do not wrap around, otherwise as an array [n].
         """
-        first = (self.t + start) % self.T
+        first = self.row(start)
         if first + n <= self.T:
             return slice(first, first + n)
         return self.wrap(np.arange(first, first + n))
+
+    def row(self, offset: int) -> int:
+        """Return the row of memory that lies `offset` rows from the cursor; the newest one is -1."""
+        return (self.t + offset) % self.T
+
+    def among(self, n: int) -> int:
+        """Return how many of these rows the next `n` rows of `ring` are."""
+        return -(-(self.ring.written + n) // self.interval) - self.written
 
     def wrap(self, numbers: np.ndarray) -> np.ndarray:
         """Return where in memory rows lie, in [0, T), of their numbers, or of rows counted on beyond either end."""
@@ -71,6 +79,12 @@ class Rows:
         """Return the numbers of what was last written to rows of memory; negative where nothing was."""
         last = self.written - 1
         return last - (last - rows) % self.T
+
+    def piece(self, number: int, n: int) -> slice:
+        """Return where in memory those of these rows lie that are among `n` rows of `ring`, which do not wrap around, from `number` on."""
+        first = -(-number // self.interval)
+        row = first % self.T
+        return slice(row, row - (-(number + n) // self.interval) - first)
 
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, slice]]:
         """Yield rows number `first` to `end` (exclusive), at most T, in pieces that do not wrap around.

@@ -141,6 +141,13 @@ class SumTree(OwnRandomNumbers):
             self.input_priorities[:] = self.default_value
         self.drawn_ids = None
 
+    def detach(self) -> None:
+        """Continue with a separate cursor, for a class that moves the cursor of its buffer and calls `advance` by itself."""
+        if self._ring is None:
+            written, claimed = self.written, self.claimed
+            self.rows = self._ring = Ring(self.T, share_memory=self.async_)
+            self._ring.move_to(written, claimed)
+
     def window(self) -> tuple[int, int]:
         """Return the numbers [first, end) of the rows that are on."""
         return self.rows.window(self.off_backward, self.off_forward)

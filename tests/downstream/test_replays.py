@@ -174,7 +174,7 @@ def test_what_an_override_leaves_out_of_how_episodes_end_is_stored_all_the_same(
     for name, stored in theirs.samples.items():
         if stored is not None:
             np.testing.assert_allclose(stored, getattr(ours.samples, name) / (10 if name == "reward" else 1))
-    assert len(theirs._final_observations) == len(ours._final_observations) > 0
+    assert len(theirs.ends.store) == len(ours.ends.store) > 0
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -285,6 +285,24 @@ def test_a_class_may_write_rows_and_move_the_cursor_by_itself():
         for expected, got in zip(*(replay.extract_batch(T_idxs, np.array([0, 1, 0])) for replay in (ours, theirs))):
             np.testing.assert_equal(tuple(numpify_buffer(got)), tuple(numpify_buffer(expected)))
     assert set(theirs.sample_idxs(500)[0]) == set(ours.sample_idxs(500)[0]) == set(range(24)) - {ours.t, (ours.t - 1) % 24}
+
+
+class WritesPrioritizedByItself(PrioritizedReplayBuffer):
+    """The same, and advances the tree, as the original's prioritized buffers do."""
+
+    def append_samples(self, samples):
+        T, idxs = WritesByItself.append_samples(self, samples)
+        self.priority_tree.advance(T)
+        return T, idxs
+
+
+def test_a_class_with_priorities_may_write_rows_and_advance_its_tree_by_itself():
+    ours, theirs = (cls(example=example_of_steps(), size=24 * B, B=B) for cls in (PrioritizedReplayBuffer, WritesPrioritizedByItself))
+    for itr in range(16):
+        for replay in (ours, theirs):
+            replay.append_samples(SamplesToBuffer(*(torch.from_numpy(x) for x in numpify_buffer(stored_steps(batch(itr))))))
+        assert theirs.priority_tree.window() == ours.priority_tree.window()
+        assert theirs.priority_tree.priorities.tolist() == ours.priority_tree.priorities.tolist()
 
 
 def stored_steps(samples):

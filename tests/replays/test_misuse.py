@@ -73,7 +73,7 @@ def filled(cls, n=14, **kwargs):
 
 
 def arrays_of(buffer):
-    return [leaf.copy() for _, leaf in buffer._named_rows()] + [buffer.ring.written, buffer.ring.claimed]
+    return [leaf.copy() for _, leaf in buffer.storage.named_arrays()] + [buffer.ring.written, buffer.ring.claimed]
 
 
 def same(before, after):

@@ -14,7 +14,8 @@ import pytest
 import torch
 from tiers import full, processes
 
-from rlpyt.replays.draws import Draw, DrawnReplay
+from rlpyt.replays.draws import Draw
+from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.non_sequence.prioritized import AsyncPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
 from rlpyt.replays.prefetch import PrefetchedReplay
@@ -26,7 +27,7 @@ Samples = namedarraytuple("Samples", ["observation", "action", "reward", "done"]
 B = 2
 
 
-class SlowBuffer(DrawnReplay):
+class SlowBuffer(BaseNStepReturnBuffer):
     """Draws 0, 1, 2, ..., and gathers when it is allowed to; records what is called, and whether by the main thread."""
 
     color = "red"
@@ -174,11 +175,15 @@ def test_the_thread_starts_with_the_first_batch_and_ends_with_close_or_with_the_
 def test_a_thread_in_the_middle_does_not_keep_the_interpreter_alive():
     script = """
         import threading
-        from rlpyt.replays.draws import Draw, DrawnReplay
+        from rlpyt.replays.draws import Draw
+        from rlpyt.replays.n_step import BaseNStepReturnBuffer
         from rlpyt.replays.prefetch import PrefetchedReplay
 
-        class Stuck(DrawnReplay):
-            async_, n_gathered = False, 0
+        class Stuck(BaseNStepReturnBuffer):
+            n_gathered = 0
+
+            def __init__(self):
+                pass
 
             def draw_batch(self, n):
                 return Draw((n,))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlpyt.agents.base import AgentInputs
-from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
+from rlpyt.replays.batches import BatchMemory, gathers_of, rows_like, take_rows
+from rlpyt.replays.episode_ends import EpisodeEnds
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
+from rlpyt.replays.storage import NStepReturns, Storage
 from rlpyt.utils.buffer import numpify_buffer, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
@@ -40,26 +43,105 @@ class _Memory(NamedTuple):
     n_steps: np.ndarray  # [n]
     slot: np.ndarray  # [n]
     bootstrap_discount: np.ndarray  # [n]
-    timeout: np.ndarray  # [n]
     timeout_n: np.ndarray  # [n]
     observation: Any  # [2n,...], of the ends
     gathers: list  # (stored rows, which of them, where to)
     batch: Any  # SamplesFromReplay of torch tensors over all this
 
 
+class Transitions:
+    """Puts batches of transitions over `n_step_return` steps together.
+
+    Args:
+        storage, returns: of the steps.
+        ends: of truncated episodes; None if they are not kept.
+        batches: memory to put batches together in.
+        BatchCls: type of a batch, `SamplesFromReplay` or one with `timeout` and `timeout_n` as well.
+    """
+
+    def __init__(
+        self, storage: Storage, returns: NStepReturns, ends: EpisodeEnds | None, batches: BatchMemory, BatchCls: type = SamplesFromReplay
+    ) -> None:
+        self.storage, self.returns, self.batches, self.BatchCls = storage, returns, batches, BatchCls
+        self._tells_timeouts = "timeout" in BatchCls._fields
+        self._discounts = (float(returns.discount) ** np.arange(returns.n_step + 1)).astype(np.float32)
+        self._slots = np.empty(0, np.int32) if ends is None else ends.slots
+
+    def gather(self, T_idxs: np.ndarray, B_idxs: np.ndarray, final_observations: Callable, observations: Callable | None = None) -> Any:
+        """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n]; the indexes must be right.
+
+        Args:
+            final_observations: ``final_observations(T_idxs, B_idxs)`` returns those that ended the episodes truncated there.
+            observations: ``observations(T_idxs, B_idxs)`` returns the observations; None gathers those of the storage.
+        """
+        n, storage = len(T_idxs), self.storage
+        m = self.batches.next(self._memory, n)
+        any_final = kernels.transition_rows(
+            T_idxs, B_idxs, storage.T, storage.B, storage.memory.done, storage.timeout, self._slots, self._discounts,
+            m.rows, m.before, m.n_steps, m.bootstrap_discount, m.timeout_n, m.slot,
+        )  # fmt: skip
+        take_rows(m.gathers)
+        observation = m.observation
+        if observations is None:
+            storage.gather_both_ends(T_idxs, m.n_steps, B_idxs, m.rows, observation)
+        else:
+            observation = numpify_buffer(observations(m.rows // storage.B, m.rows % storage.B))
+        if any_final:
+            ends = np.flatnonzero(m.slot >= 0)
+            last = storage.rows.wrap(T_idxs[ends] + m.n_steps[ends] - 1)
+            observation[n + ends] = final_observations(last, B_idxs[ends])
+        if observation is m.observation:
+            return m.batch
+        observation, batch = torchify_buffer(observation), m.batch
+        return batch._replace(
+            agent_inputs=batch.agent_inputs._replace(observation=observation[:n]),
+            target_inputs=batch.target_inputs._replace(observation=observation[n:]),
+        )
+
+    def _memory(self, n: int, *, pin: bool) -> _Memory:
+        rows, before = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
+        begin, stored = rows[:n], self.storage.memory
+        sources = dict(
+            prev_action=(stored.action, before),
+            prev_reward=(stored.reward, before),
+            action=(stored.action, begin),
+            return_=(self.returns.return_, begin),
+            done=(stored.done, begin),
+            done_n=(self.returns.done_n, begin),
+        )
+        if self._tells_timeouts:
+            sources["timeout"] = self.storage.timeout, begin
+        out, gathers = gathers_of(sources, pin)
+        observation = self.storage.observation_memory(2 * n, pin=pin)
+        inputs = AgentInputs(observation, out.pop("prev_action"), out.pop("prev_reward"))
+        bootstrap_discount, timeout_n = rows_like(self._discounts, n, pin=pin), np.empty(n, np.bool_)
+        out |= dict(agent_inputs=inputs[:n], target_inputs=inputs[n:], bootstrap_discount=bootstrap_discount)
+        if self._tells_timeouts:
+            out["timeout_n"] = timeout_n
+        return _Memory(
+            rows=rows,
+            before=before,
+            n_steps=np.empty(n, np.int64),
+            slot=np.empty(n, np.int64),
+            bootstrap_discount=bootstrap_discount,
+            timeout_n=timeout_n,
+            observation=observation,
+            gathers=gathers,
+            batch=torchify_buffer(self.BatchCls(**out)),
+        )
+
+
 class NStepReturnBuffer(BaseNStepReturnBuffer):
     """Buffer of transitions over `n_step_return` steps."""
 
-    def _allocate(self, example: Any) -> None:
-        super()._allocate(example)
-        self._discounts = (float(self.discount) ** np.arange(self.n_step_return + 1)).astype(np.float32)
-        self._slots = np.empty(0, np.int32) if self._final_observations is None else self._final_slot
+    def _make_layout(self, example: Any) -> Transitions:
+        return Transitions(self.storage, self.returns, self.ends, self._batches)
 
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n].
 
         Never bootstraps across a reset: where the episode was truncated within the window, `target_inputs` are
-        what the agent would have been given next, had it gone on.
+        what the agent would have been given next if the episode had continued.
 
         Returns:
             `SamplesFromReplay`, torch tensors with leading dimension [n]; over memory that nothing else uses, unless
@@ -68,7 +150,8 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
         Raises:
             IndexError: an index is not one of a row and an environment.
         """
-        return self._extract(T_idxs, B_idxs)[1]
+        observations = None if self._own_observations else self.extract_observation
+        return self.layout.gather(*self._checked_idxs(T_idxs, B_idxs), self.extract_final_observation, observations)
 
     def extract_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the observations [n,...] at ``[T_idxs, B_idxs]``, as a copy.
@@ -76,65 +159,8 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
         What a subclass returns here is what batches hold, whatever its shape and dtype; override `extract_final_observation`
         likewise.
         """
-        return self.samples.observation[T_idxs, B_idxs]
+        return self.storage.observations(*self._checked_idxs(T_idxs, B_idxs))
 
     def extract_final_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the observations [n,...] that ended the episodes truncated at ``[T_idxs, B_idxs]``, as a copy."""
-        return self._final_observations[self._final_slot[T_idxs * self.B + B_idxs]]
-
-    def _extract(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> tuple[_Memory, Any]:
-        """Return the memory with everything about a batch, and the batch."""
-        T_idxs, B_idxs = self._checked_idxs(T_idxs, B_idxs)
-        n = len(T_idxs)
-        m = self._batches.next(self._batch_memory, n)
-        any_final = kernels.transition_rows(
-            T_idxs, B_idxs, self.T, self.B, self._rows.done, self._timeout, self._slots, self._discounts,
-            m.rows, m.before, m.n_steps, m.bootstrap_discount, m.timeout_n, m.slot,
-        )  # fmt: skip
-        take_rows(m.gathers)
-        observation = m.observation
-        if self._own_observations:
-            self._gather_observations(m, T_idxs, B_idxs)
-        else:
-            observation = numpify_buffer(self.extract_observation(m.rows // self.B, m.rows % self.B))
-        if any_final:
-            ends = np.flatnonzero(m.slot >= 0)
-            last = (T_idxs[ends] + m.n_steps[ends] - 1) % self.T
-            observation[n + ends] = self.extract_final_observation(last, B_idxs[ends])
-        if observation is m.observation:
-            return m, m.batch
-        observation, batch = torchify_buffer(observation), m.batch
-        return m, batch._replace(
-            agent_inputs=batch.agent_inputs._replace(observation=observation[:n]),
-            target_inputs=batch.target_inputs._replace(observation=observation[n:]),
-        )
-
-    def _batch_memory(self, n: int, *, pin: bool) -> _Memory:
-        rows, before = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
-        begin = rows[:n]
-        observation = self._observation_memory(2 * n, pin=pin)
-        s = self._rows
-        prev = AgentInputs(None, rows_like(s.action, 2 * n, pin=pin), rows_like(s.reward, 2 * n, pin=pin))
-        inputs = prev._replace(observation=observation)
-        stored = dict(action=s.action, return_=self._returns, done=s.done, done_n=self._done_n)
-        out = {name: rows_like(source, n, pin=pin) for name, source in stored.items()}
-        bootstrap_discount = rows_like(self._discounts, n, pin=pin)
-        gathers = pairs_of_leaves(s.action, before, prev.prev_action) + pairs_of_leaves(s.reward, before, prev.prev_reward)
-        for name, source in stored.items():
-            gathers += pairs_of_leaves(source, begin, out[name])
-        timeout = np.zeros(n, np.bool_)
-        if len(self._timeout):
-            gathers += pairs_of_leaves(self._timeout, begin, timeout)
-        batch = SamplesFromReplay(agent_inputs=inputs[:n], target_inputs=inputs[n:], bootstrap_discount=bootstrap_discount, **out)
-        return _Memory(
-            rows=rows,
-            before=before,
-            n_steps=np.empty(n, np.int64),
-            slot=np.empty(n, np.int64),
-            bootstrap_discount=bootstrap_discount,
-            timeout=timeout,
-            timeout_n=np.empty(n, np.bool_),
-            observation=observation,
-            gathers=gathers,
-            batch=torchify_buffer(batch),
-        )
+        return self.storage.completed(self.ends.at(T_idxs, B_idxs), lambda: self.extract_observation(T_idxs, B_idxs))

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
+from rlpyt.replays.draws import Draw
 from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer, SamplesFromReplay
-from rlpyt.replays.prioritized import EPS, Prioritization, weighted
+from rlpyt.replays.prioritized import PrioritizedDraws, weighted, with_priorities
+from rlpyt.replays.sum_tree import AsyncSumTree, SumTree
+from rlpyt.utils.buffer import numpify_buffer
+from rlpyt.utils.settings import RATE, STEPS, check_values, checked
 
-__all__ = ["EPS", "SamplesFromReplayPri", "PrioritizedReplay", "PrioritizedReplayBuffer", "AsyncPrioritizedReplayBuffer"]
+EPS = 1e-6  # Added to priorities of transitions before they are inverted.
 
 # A transition, and
 #   is_weights  float32, importance-sampling weight, at most 1
@@ -16,12 +20,111 @@ __all__ = ["EPS", "SamplesFromReplayPri", "PrioritizedReplay", "PrioritizedRepla
 SamplesFromReplayPri = weighted(SamplesFromReplay)
 
 
-class PrioritizedReplay(Prioritization):
-    """Replays single steps in proportion to ``priority ** alpha``; to put in front of an n-step buffer."""
+class PrioritizedReplay:
+    """Replays samples in proportion to ``priority ** alpha``; to put in front of an n-step buffer.
+
+    What can be replayed is what could be without priorities, too: the tree turns on and off the same starts.
+
+    Args:
+        alpha: exponent of all priorities, whether by default, with the samples, or by update.
+        beta: exponent of the importance-sampling weights, 1 to correct for the probabilities completely.
+        default_priority: of new samples.
+        unique: draw without replacement.
+        input_priorities: samples bring their `priorities`: [n,B], [B] or a scalar, one for each start among them. Where only some rows
+            are starts, [n,B] may have one for each row; those of the other rows are not used.
+        input_priority_shift: how many starts before these samples the priorities belong to.
+        kwargs: arguments of the buffer.
+
+    Attributes:
+        priority_tree: one priority per start, to the power of alpha; it knows which samples `sample_batch` returned last.
+        weights_eps: added to priorities before they are inverted to importance-sampling weights.
+
+    Raises:
+        ValueError: alpha, beta or default_priority is negative.
+    """
+
+    weights_eps = EPS
+
+    @checked(alpha=RATE, beta=RATE, default_priority=RATE, input_priority_shift=STEPS)
+    def __init__(
+        self,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        default_priority: float = 1,
+        unique: bool = False,
+        input_priorities: bool = False,
+        input_priority_shift: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        self.alpha, self.beta, self.default_priority, self.unique = alpha, beta, default_priority, unique
+        self.input_priorities, self.input_priority_shift = input_priorities, input_priority_shift
+        super().__init__(**kwargs)
+
+    def init_priority_tree(self) -> None:
+        """Make `priority_tree`, one leaf per start at which what is replayed may begin."""
+        off_backward, off_forward = self.start_zones()
+        TreeCls = AsyncSumTree if self.async_ else SumTree
+        self.priority_tree = TreeCls(
+            T=self.starts.T,
+            B=self.B,
+            off_backward=off_backward,
+            off_forward=off_forward,
+            default_value=self.default_priority**self.alpha,
+            enable_input_priorities=self.input_priorities,
+            input_priority_shift=self.input_priority_shift,
+            enable_blanks=bool(len(self.storage.valid)),
+            rows=self.starts,
+        )
+
+    def _make_draws(self) -> PrioritizedDraws:
+        self.init_priority_tree()
+        return PrioritizedDraws(self.priority_tree, self.starts, self.storage, self.alpha, self.beta, self.weights_eps, self.unique)
+
+    def _step_bytes(self, example: Any) -> float:
+        return super()._step_bytes(example) + (10 + 8 * self.input_priorities) / self.start_interval
+
+    def set_beta(self, beta: float) -> None:
+        """Set the exponent of the importance-sampling weights, which may follow a schedule; ValueError if it is negative."""
+        check_values(type(self).__name__, dict(beta=beta), dict(beta=RATE))
+        self.beta = self.draws.beta = beta
+
+    def append_samples(self, samples: Any) -> Any:
+        """Append samples with, if there are `input_priorities`, a field `priorities`.
+
+        They may also come in two fields, `samples` and `priorities`. Returns what the buffer does.
+        """
+        return super().append_samples(with_priorities(samples))
 
     def sample_batch(self, batch_B: int) -> Any:
-        """Return a batch of `batch_B` samples; see `extract_batch` and `gather_batch`."""
-        return super().sample_batch(batch_B)
+        """Return a batch of `batch_B` samples; see `extract_batch`. It has two more fields, the last ones:
+
+        * is_weights [n], float32: ``(1 / (p + weights_eps)) ** beta``, p the priority to the power of alpha, divided by the largest
+          in the batch;
+        * ids [n], int64: what these samples are called in `update_batch_priorities`.
+        """
+        batch, draw = self.draw_and_gather(batch_B)
+        self.priority_tree.drawn_ids = draw.ids  # For the documented `update_batch_priorities(priorities)`.
+        return batch
+
+    def _draw(self, batch_B: int) -> Draw:
+        return self.draws.draw(batch_B)
+
+    def update_batch_priorities(self, priorities: Any, ids: Any = None) -> None:
+        """Set new priorities [n] of samples; those that have been overwritten since they were drawn are left out.
+
+        Args:
+            priorities: to be raised to the power of alpha here.
+            ids: [n], the samples; by default those of the latest `sample_batch` of this process.
+
+        Raises:
+            ValueError: nothing has been sampled, the numbers of priorities and samples differ, or one is negative or NaN.
+        """
+        powers = self.draws.powers(priorities)
+        with self.lock:
+            if ids is None:
+                self.priority_tree.update_batch_priorities(powers)
+            else:
+                self.priority_tree.update(numpify_buffer(ids), powers)
 
 
 class PrioritizedReplayBuffer(PrioritizedReplay, NStepReturnBuffer):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import torch
-
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
 from rlpyt.replays.non_sequence.frame import NStepFrameBuffer
-from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer, SamplesFromReplay
+from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer, SamplesFromReplay, Transitions
 from rlpyt.replays.non_sequence.prioritized import PrioritizedReplay
 from rlpyt.replays.non_sequence.uniform import UniformReplay
 from rlpyt.utils.collections import namedarraytuple
@@ -21,9 +18,9 @@ SamplesFromReplayTL = namedarraytuple("SamplesFromReplayTL", SamplesFromReplay._
 
 
 class NStepTimeLimitBuffer(NStepReturnBuffer):
-    """Buffer of transitions whose batches have `timeout` and `timeout_n` as well.
+    """Buffer of transitions whose batches, `SamplesFromReplayTL`, have `timeout` and `timeout_n` as well.
 
-    Samples need not bring the observations that ended truncated episodes. Where such a one is missing, nothing can be
+    Samples need not bring the observations that ended truncated episodes. Where such an observation is missing, nothing can be
     bootstrapped, so that `bootstrap_discount` is 0: leave samples with `timeout_n` out of the loss then.
 
     Raises:
@@ -32,18 +29,13 @@ class NStepTimeLimitBuffer(NStepReturnBuffer):
 
     requires_final_observations = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not len(self._timeout):
+    def _make_layout(self, example: Any) -> Transitions:
+        if not len(self.storage.timeout):
             raise ValueError(
                 f"{type(self).__name__} needs samples with a field 'timeout', and the example has none: add it, or use a buffer "
                 "without 'Tl' in its name."
             )
-
-    def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
-        """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n], `SamplesFromReplayTL`."""
-        m, batch = self._extract(T_idxs, B_idxs)
-        return SamplesFromReplayTL(*batch, torch.from_numpy(m.timeout), torch.from_numpy(m.timeout_n))
+        return Transitions(self.storage, self.returns, self.ends, self._batches, SamplesFromReplayTL)
 
 
 class TlUniformReplayBuffer(UniformReplay, NStepTimeLimitBuffer):

@@ -7,16 +7,22 @@ from typing import Any
 import numpy as np
 
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
+from rlpyt.replays.draws import Draw, UniformDraws
 from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer
-from rlpyt.replays.uniform import UniformDraws
 
 
-class UniformReplay(UniformDraws):
+class UniformReplay:
     """Replays single steps, all valid ones with the same probability; to put in front of an n-step buffer."""
+
+    def _make_draws(self) -> UniformDraws:
+        return UniformDraws(self.starts, self.B, *self.start_zones(), self.storage.valid)
+
+    def _draw(self, batch_B: int) -> Draw:
+        return Draw(tuple(self.sample_idxs(batch_B)))
 
     def sample_batch(self, batch_B: int) -> Any:
         """Return a batch of `batch_B` random samples; see `extract_batch`."""
-        return super().sample_batch(batch_B)
+        return self.draw_and_gather(batch_B)[0]
 
     def sample_idxs(self, batch_B: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (T_idxs [batch_B], B_idxs [batch_B]) of random steps that are valid now.
@@ -24,7 +30,7 @@ class UniformReplay(UniformDraws):
         Raises:
             ValueError: none is valid yet.
         """
-        return self.selector.select(batch_B)
+        return self.draws.select(batch_B)
 
 
 class UniformReplayBuffer(UniformReplay, NStepReturnBuffer):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlpyt.replays.base import EXAMPLE
-from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
-from rlpyt.replays.n_step import BaseNStepReturnBuffer, check_saved, named_leaves
-from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.replays.batches import BatchMemory, gathers_of, take_rows
+from rlpyt.replays.n_step import BaseNStepReturnBuffer
+from rlpyt.replays.ring import Rows
+from rlpyt.replays.storage import NStepReturns, RowArrays, Storage, check_fields, expected_fields, step_bytes
+from rlpyt.utils.buffer import buffer_func, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.settings import COUNT, checked
@@ -54,6 +57,77 @@ class _Memory(NamedTuple):
     observation: Any  # [T+N,n,...]
     gathers: list  # (stored rows, which of them, where to)
     batch: Any  # SamplesFromReplay of torch tensors over all this
+
+
+class RecurrentStates(RowArrays):
+    """Stores the recurrent state of the agent before the steps at which sequences may start."""
+
+    def __init__(self, example: Any, starts: Rows, B: int, share_memory: bool) -> None:
+        super().__init__(example, "prev_rnn_state", starts, B, share_memory)
+        self._expected = expected_fields(example, self.name)
+
+    def check(self, samples: Any, n: int) -> None:
+        """Raise ValueError unless samples [n,B,...] have states that can be stored."""
+        check_fields(samples, self._expected, n, self.B)
+
+    def write(self, samples: Any, n: int) -> None:
+        """Write those of the states of samples [n,B,...] that belong to starts."""
+        written, interval = self.rows.ring.written, self.rows.interval
+        states = buffer_func(samples.prev_rnn_state, lambda x: x[-written % interval :: interval])
+        self.samples[self.rows.rows(0, self.rows.among(n))] = states
+
+
+class Sequences:
+    """Puts batches of sequences together.
+
+    Args:
+        storage, returns: of the steps.
+        states: recurrent states at the starts; None if they are not stored.
+        interval: rows from one start to the next.
+        batches: memory to put batches together in.
+    """
+
+    def __init__(
+        self, storage: Storage, returns: NStepReturns, states: RecurrentStates | None, interval: int, batches: BatchMemory
+    ) -> None:
+        self.storage, self.returns, self.states, self.interval, self.batches = storage, returns, states, interval, batches
+
+    def gather(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int, observations: Callable | None = None) -> Any:
+        """Return the sequences of `T` steps that start at rows `T_idxs` [n] of environments `B_idxs` [n]; the indexes must be right.
+
+        Args:
+            observations: ``observations(T_idxs, B_idxs, T)`` returns the observations; None gathers those of the storage.
+        """
+        m, storage = self.batches.next(self._memory, T, len(T_idxs)), self.storage
+        kernels.sequence_rows(
+            T_idxs, B_idxs, storage.T, storage.B, self.returns.n_step, storage.memory.done, storage.timeout, storage.valid,
+            m.rows, m.before, m.prev, m.valid,
+        )  # fmt: skip
+        np.add((T_idxs // self.interval) * storage.B, B_idxs, out=m.rnn_rows)
+        take_rows(m.gathers)
+        if observations is None:
+            storage.gather_sequences(T_idxs, B_idxs, m.rows, m.observation)
+            return m.batch
+        return m.batch._replace(all_observation=torchify_buffer(observations(T_idxs, B_idxs, len(m.rows))))
+
+    def _memory(self, T: int, n: int, *, pin: bool) -> _Memory:
+        all_T, s = T + self.returns.n_step, self.storage.memory
+        rows, before, prev = (np.empty((all_T, n), np.int64) for _ in range(3))
+        valid, rnn_rows = np.empty((T, n), np.bool_), np.empty(n, np.int64)
+        observation = self.storage.observation_memory(all_T, n, pin=pin)
+        sources = dict(
+            all_action=(s.action, before),
+            all_reward=(s.reward, before),
+            return_=(self.returns.return_, rows[:T]),
+            done=(s.done, rows[:T]),
+            done_n=(self.returns.done_n, rows[:T]),
+            init_rnn_state=(None if self.states is None else self.states.memory, rnn_rows),
+            all_prev_action=(s.action, prev),
+            all_prev_reward=(s.reward, prev),
+        )
+        out, gathers = gathers_of(sources, pin)
+        batch = torchify_buffer(SamplesFromReplay(all_observation=observation, valid=valid, **out))
+        return _Memory(rows, before, prev, valid, rnn_rows, observation, gathers, batch)
 
 
 class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
@@ -104,50 +178,22 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
     def _other_needs(self) -> str:
         return f", batch_T={self.batch_T} and rnn_state_interval={self.rnn_state_interval}"
 
-    def _further_bytes(self, example: Any) -> int:
-        if self.rnn_state_interval < 1:
-            return super()._further_bytes(example)
-        state_bytes = sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(example.prev_rnn_state))
-        return super()._further_bytes(example) + state_bytes * self.size // self.start_interval
+    def _step_bytes(self, example: Any) -> float:
+        states = step_bytes(example.prev_rnn_state) / self.start_interval if self.rnn_state_interval > 0 else 0
+        return super()._step_bytes(example) + states
 
-    def _allocate(self, example: Any) -> None:
-        super()._allocate(example)
-        self._rnn_rows = None
+    def _make_layout(self, example: Any) -> Sequences:
+        self.states = None
         if self.rnn_state_interval > 0:
-            self._rnn_rows = buffer_from_example(example.prev_rnn_state, self.size // self.start_interval, self.async_)  # [T/I*B,...]
+            self.states = RecurrentStates(example.prev_rnn_state, self.starts, self.B, self.async_)
+            self._row_parts.append(self.states)
+        return Sequences(self.storage, self.returns, self.states, self.start_interval, self._batches)
 
     @property
     def samples_prev_rnn_state(self) -> Any:
         """Recurrent states [T/rnn_state_interval,B,...] as they are stored; None if they are not."""
-        return buffer_func(self._rnn_rows, lambda x: x.reshape(-1, self.B, *x.shape[1:]))
+        return None if self.states is None else self.states.samples
 
-    def _expected_samples(self, example: Any) -> list[tuple[str, tuple, np.dtype]]:
-        leaves = super()._expected_samples(example)
-        if self.rnn_state_interval > 0:
-            states = named_leaves(example.prev_rnn_state, "prev_rnn_state")
-            leaves += [(name, np.shape(leaf), np.asarray(leaf).dtype) for name, leaf in states]
-        return leaves
-
-    def _write(self, samples: Any, n: int) -> None:
-        """Extend the base class by the recurrent states that are stored."""
-        super()._write(samples, n)
-        if self._rnn_rows is not None:
-            skipped = -self.ring.written % self.start_interval
-            states = buffer_func(samples.prev_rnn_state, lambda x: x[skipped :: self.start_interval])
-            self._write_rnn_states(states, n)
-
-    def _write_rnn_states(self, states: Any, n: int) -> None:
-        """Write the states [m,B,...] of those of the next `n` rows that are stored with one."""
-        self.samples_prev_rnn_state[self._states_of(self.ring.written, n)] = states
-
-    def _states_of(self, number: int, n: int) -> np.ndarray:
-        """Return where the states of `n` rows from this number on are stored."""
-        interval = self.start_interval
-        return np.arange(-(-number // interval), -(-(number + n) // interval)) % (self.T // interval)
-
-    # -----------------------------------------------------------------------------------------------------------------
-    # Reading
-    # -----------------------------------------------------------------------------------------------------------------
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
         """Return the sequences of `T` steps that start at rows `T_idxs` [n] of environments `B_idxs` [n].
 
@@ -159,70 +205,14 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
             IndexError: an index is not one of a row and an environment.
             ValueError: a sequence starts at a row that is stored without recurrent state.
         """
-        interval = self.start_interval
         T_idxs, B_idxs = self._checked_idxs(T_idxs, B_idxs)
-        if interval > 1 and (T_idxs % interval).any():
-            raise ValueError(f"Sequences can only start at rows that are multiples of rnn_state_interval={interval}.")
-        m = self._batches.next(self._batch_memory, T, len(T_idxs))
-        kernels.sequence_rows(
-            T_idxs, B_idxs, self.T, self.B, self.n_step_return, self._rows.done, self._timeout, self._valid,
-            m.rows, m.before, m.prev, m.valid,
-        )  # fmt: skip
-        np.add((T_idxs // interval) * self.B, B_idxs, out=m.rnn_rows)
-        take_rows(m.gathers)
-        if self._own_observations:
-            self._gather_observations(m, T_idxs, B_idxs)
-            return m.batch
-        return m.batch._replace(all_observation=torchify_buffer(self.extract_observation(T_idxs, B_idxs, len(m.rows))))
+        if self.start_interval > 1 and (T_idxs % self.start_interval).any():
+            raise ValueError(f"Sequences can only start at rows that are multiples of rnn_state_interval={self.start_interval}.")
+        return self.layout.gather(T_idxs, B_idxs, T, None if self._own_observations else self.extract_observation)
 
     def extract_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
         """Return the observations [T,n,...] of the `T` steps from ``[T_idxs, B_idxs]`` on, as a copy.
 
         What a subclass returns here is what batches hold, whatever its shape and dtype.
         """
-        rows = self.ring.wrap(T_idxs + np.arange(T)[:, None])
-        return self.samples.observation[rows, B_idxs]
-
-    def _batch_memory(self, T: int, n: int, *, pin: bool) -> _Memory:
-        all_T, s = T + self.n_step_return, self._rows
-        rows, before, prev = (np.empty((all_T, n), np.int64) for _ in range(3))
-        valid, rnn_rows = np.empty((T, n), np.bool_), np.empty(n, np.int64)
-        observation = self._observation_memory(all_T, n, pin=pin)
-        sources = dict(
-            all_action=(s.action, before),
-            all_reward=(s.reward, before),
-            return_=(self._returns, rows[:T]),
-            done=(s.done, rows[:T]),
-            done_n=(self._done_n, rows[:T]),
-            init_rnn_state=(self._rnn_rows, rnn_rows),
-            all_prev_action=(s.action, prev),
-            all_prev_reward=(s.reward, prev),
-        )
-        out = {name: rows_like(stored, *which.shape, pin=pin) for name, (stored, which) in sources.items()}
-        gathers = [pair for name, (stored, which) in sources.items() for pair in pairs_of_leaves(stored, which, out[name])]
-        batch = torchify_buffer(SamplesFromReplay(all_observation=observation, valid=valid, **out))
-        return _Memory(rows, before, prev, valid, rnn_rows, observation, gathers, batch)
-
-    # -----------------------------------------------------------------------------------------------------------------
-    # Checkpoints
-    # -----------------------------------------------------------------------------------------------------------------
-    def state_dict(self, since: int = 0) -> dict[str, Any]:
-        """Extend that of the base class by the recurrent states."""
-        s = super().state_dict(since)
-        if self._rnn_rows is not None:
-            for (number, rows), chunk in zip(self.ring.pieces(s["first"], s["written"]), s["chunks"], strict=True):
-                states = self.samples_prev_rnn_state[self._states_of(number, rows.stop - rows.start)]
-                chunk |= {name: torchify_buffer(leaf) for name, leaf in named_leaves(states, "prev_rnn_state")}
-        return s
-
-    def _check_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
-        super()._check_chunk(chunk, number, n)
-        for name, leaf in named_leaves(self.samples_prev_rnn_state, "prev_rnn_state"):
-            check_saved(chunk, name, (len(self._states_of(number, n)), *leaf.shape[1:]), leaf.dtype)
-
-    def _load_chunk(self, chunk: dict[str, Any], n: int) -> None:
-        super()._load_chunk(chunk, n)
-        if self._rnn_rows is not None:
-            stored = self._states_of(self.ring.written, n)
-            for name, leaf in named_leaves(self.samples_prev_rnn_state, "prev_rnn_state"):
-                leaf[stored] = numpify_buffer(chunk[name])
+        return self.storage.observation_sequences(*self._checked_idxs(T_idxs, B_idxs), T)

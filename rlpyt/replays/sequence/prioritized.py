@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
 from rlpyt.replays.draws import Draw
-from rlpyt.replays.prioritized import Prioritization, weighted
+from rlpyt.replays.non_sequence.prioritized import PrioritizedReplay
+from rlpyt.replays.prioritized import PrioritizedDraws, weighted
 from rlpyt.replays.sequence.n_step import SamplesFromReplay, SequenceNStepReturnBuffer
 
 # Sequences, and
@@ -15,11 +14,10 @@ from rlpyt.replays.sequence.n_step import SamplesFromReplay, SequenceNStepReturn
 SamplesFromReplayPri = weighted(SamplesFromReplay)
 
 
-class PrioritizedSequenceReplay(Prioritization):
-    """Replays sequences in proportion to ``priority ** alpha``; to put in front of a sequence buffer.
+class PrioritizedSequenceReplay(PrioritizedReplay):
+    """Replays sequences of `batch_T` steps in proportion to ``priority ** alpha``; to put in front of a sequence buffer.
 
-    There is one priority per start, hence one per `rnn_state_interval` steps. The length of sequences, `batch_T`, must be known
-    from the beginning.
+    There is one priority per start, hence one per `rnn_state_interval` steps. The constructor needs `batch_T`.
 
     Raises:
         ValueError: `batch_T` is missing.
@@ -27,14 +25,10 @@ class PrioritizedSequenceReplay(Prioritization):
 
     weights_eps = 0.0
 
-    def _allocate(self, example: Any) -> None:
+    def _make_draws(self) -> PrioritizedDraws:
         if self.batch_T is None:
             raise ValueError("Prioritized replay of sequences needs batch_T, since their length says where they can start.")
-        super()._allocate(example)
-
-    def sample_batch(self, batch_B: int) -> Any:
-        """Return `batch_B` sequences of `batch_T` steps; see `extract_batch` and `gather_batch`."""
-        return super().sample_batch(batch_B)
+        return super()._make_draws()
 
     def _draw(self, batch_B: int, batch_T: int | None = None) -> Draw:
         if batch_T not in (None, self.batch_T):

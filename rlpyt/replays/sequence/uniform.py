@@ -8,11 +8,11 @@ import numpy as np
 
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
 from rlpyt.replays.draws import Draw
+from rlpyt.replays.non_sequence.uniform import UniformReplay
 from rlpyt.replays.sequence.n_step import SequenceNStepReturnBuffer
-from rlpyt.replays.uniform import UniformDraws
 
 
-class UniformSequenceReplay(UniformDraws):
+class UniformSequenceReplay(UniformReplay):
     """Replays sequences, all valid starts with the same probability; to put in front of a sequence buffer."""
 
     def set_batch_T(self, batch_T: int) -> None:
@@ -21,7 +21,7 @@ class UniformSequenceReplay(UniformDraws):
 
     def sample_batch(self, batch_B: int, batch_T: int | None = None) -> Any:
         """Return `batch_B` random sequences of `batch_T` steps (by default, of as many as set before); see `extract_batch`."""
-        return super().sample_batch(batch_B, batch_T)
+        return self.draw_and_gather(batch_B, batch_T)[0]
 
     def sample_idxs(self, batch_B: int, batch_T: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return (T_idxs [batch_B], B_idxs [batch_B]) of random steps at which a sequence of `batch_T` steps can start now.
@@ -29,10 +29,11 @@ class UniformSequenceReplay(UniformDraws):
         Raises:
             ValueError: there is none yet.
         """
-        return self.selector.select(batch_B, self.start_zones(self._checked(batch_T))[0])
+        return self.draws.select(batch_B, self.start_zones(self._checked(batch_T))[0])
 
     def _draw(self, batch_B: int, batch_T: int | None = None) -> Draw:
-        return super()._draw(batch_B, self._checked(batch_T))
+        batch_T = self._checked(batch_T)
+        return Draw((*self.sample_idxs(batch_B, batch_T), batch_T))
 
     def _checked(self, batch_T: int | None) -> int:
         batch_T = self.batch_T if batch_T is None else batch_T

@@ -7,11 +7,11 @@ from oracles import NaiveReplay, Step
 from tiers import thinned
 
 from rlpyt.algos.dqn.dqn import SamplesToBuffer
+from rlpyt.replays.draws import UniformDraws
 from rlpyt.replays.frame import BufferSamples
 from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
 from rlpyt.replays.non_sequence.uniform import UniformReplayBuffer
 from rlpyt.replays.ring import Ring
-from rlpyt.replays.selectors import UniformSelector
 from rlpyt.utils.buffer import torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 
@@ -155,7 +155,7 @@ def test_only_as_many_final_observations_are_kept_as_there_are_truncated_steps()
     buffer, _, stream = make(10, 3, 2, 0, False, p_done=0.5)
     for _ in range(50):
         buffer.append_samples(stream.batch(3))
-        assert len(buffer._final_observations) == np.count_nonzero(buffer.samples.timeout)
+        assert len(buffer.ends.store) == np.count_nonzero(buffer.samples.timeout)
 
 
 def test_the_null_action_starts_episodes():
@@ -374,19 +374,19 @@ def test_the_least_size_leaves_something_to_replay(frames, n_step, least):
     assert len(buffer.sample_batch(3).action) == 3
 
 
-def test_a_selector_without_a_valid_step_says_how_many_are_stored_and_what_to_raise():
+def test_draws_without_a_valid_step_say_how_many_are_stored_and_what_to_raise():
     ring = Ring(5)
-    selector = UniformSelector(ring, B=2, off_backward=1, off_forward=4)
+    draws = UniformDraws(ring, B=2, off_backward=1, off_forward=4, valid=np.empty(0, np.bool_))
     ring.advance(3)
     with pytest.raises(ValueError, match="3 time steps are stored, and more than 5 are needed: raise min_steps_learn"):
-        selector.select(1)
+        draws.select(1)
     ring.advance(4)
     with pytest.raises(ValueError, match="5 time steps are stored, and more than 5 are needed: raise replay_size"):
-        selector.select(1)
+        draws.select(1)
 
 
 def test_frame_buffers_store_one_frame_per_step():
     buffer, _, stream = make(50, 2, 1, 0, True, p_done=0.5)
     assert buffer.samples_frames.shape == (50, 2, H, W)
     buffer.append_samples(stream.batch(20))
-    assert buffer._final_observations[np.arange(1)].shape == (1, H, W)
+    assert buffer.ends.store[np.arange(1)].shape == (1, H, W)

@@ -1,0 +1,268 @@
+"""Memory for steps, row by row: whole observations here, single frames in `rlpyt.replays.frame`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlpyt.replays.base import BESIDE_STEPS
+from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
+from rlpyt.replays.ring import Ring, Rows
+from rlpyt.returns import discount_return_n_step
+from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+
+# Fields of samples that are not stored row by row.
+_NOT_IN_ROWS = (*BESIDE_STEPS, "priorities", "prev_rnn_state")
+
+
+class RowArrays:
+    """Stores structures of numbers, one for each step of some rows. An append writes where the cursor of the rows is.
+
+    Args:
+        example: of one step, as numpy arrays.
+        name: of `example`, in errors and checkpoints.
+        rows: those that are stored: all rows of a ring, or one in an interval.
+        B: number of environments.
+        share_memory: whether processes started later see the same arrays.
+        n_more: further rows of memory behind those of all steps.
+
+    Attributes:
+        memory: [T*B+n_more,...]; step (t, b) lies in row ``t * B + b``.
+        samples: the steps as [T,B,...], over the same memory.
+    """
+
+    def __init__(self, example: Any, name: str, rows: Rows, B: int, share_memory: bool, n_more: int = 0) -> None:
+        self.name, self.rows, self.B = name, rows, B
+        self.T, self.size = rows.T, rows.T * B
+        self.memory = buffer_from_example(example, self.size + n_more, share_memory)
+        self._make_views()
+
+    def _make_views(self) -> None:
+        self.samples = buffer_func(self.memory, lambda memory: memory[: self.size].reshape(self.T, self.B, *memory.shape[1:]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "samples"}  # Copied, views would have separate memory.
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_views()
+
+    def named_arrays(self) -> list[tuple[str, np.ndarray]]:
+        """Return all arrays [T,B,...] with their names."""
+        return named_leaves(self.samples, self.name)
+
+    def chunk(self, number: int, n: int) -> dict[str, Any]:
+        """Return what is stored with `n` rows of the ring, which do not wrap around, from row `number` on: tensors over the memory."""
+        rows = self.rows.piece(number, n)
+        return {name: torchify_buffer(leaf[rows]) for name, leaf in self.named_arrays()}
+
+    def check_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
+        """Raise ValueError unless such a part returned this for such rows."""
+        rows = self.rows.piece(number, n)
+        for name, leaf in self.named_arrays():
+            check_saved(chunk, name, leaf[rows].shape, leaf.dtype)
+
+    def load_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
+        """Restore what `chunk` returned."""
+        rows = self.rows.piece(number, n)
+        for name, leaf in self.named_arrays():
+            leaf[rows] = numpify_buffer(chunk[name])
+
+
+class Storage(RowArrays):
+    """Stores steps with whole observations.
+
+    `memory` has one row more, which holds the action and reward that an agent is given after a reset.
+
+    Args:
+        example: one step, as numpy arrays.
+        ring: its rows are stored.
+        B, share_memory: as of `RowArrays`.
+
+    Attributes:
+        timeout, valid: [T*B+1], or [0] if steps do not have that field.
+    """
+
+    def __init__(self, example: Any, ring: Ring, B: int, share_memory: bool) -> None:
+        super().__init__(self.stored_example(example), "samples", ring, B, share_memory, n_more=1)
+        steps = steps_alone(example)._asdict().items()
+        self._expected = [leaf for name, part in steps for leaf in expected_fields(part, name)]
+        none = np.empty(0, np.bool_)  # Stands for an absent field where kernels look for one.
+        self.timeout, self.valid = (none if x is None else x for x in (getattr(self.memory, name, None) for name in ("timeout", "valid")))
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # The form in which observations are stored
+    # -----------------------------------------------------------------------------------------------------------------
+    @classmethod
+    def stored_example(cls, example: Any) -> Any:
+        """Return an example of a stored row.
+
+        Raises:
+            ValueError: this class cannot store such observations.
+        """
+        return steps_alone(example)
+
+    @classmethod
+    def rows_before(cls, example: Any) -> int:
+        """Return how many rows before a step reading it needs: one, for the previous action and reward, or more."""
+        return 1
+
+    def stored_observation(self, observation: Any) -> Any:
+        """Return observations [n,B,...] in the form in which they are stored."""
+        return observation
+
+    def completed(self, stored: Any, before: Callable[[], Any]) -> Any:
+        """Return observations [n,...] that are stored in another place, as `stored` [n,...]; `before` returns those one step earlier."""
+        return stored
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Writing
+    # -----------------------------------------------------------------------------------------------------------------
+    def check(self, samples: Any, n: int) -> None:
+        """Check samples [n,B,...] before anything is written.
+
+        Raises:
+            ValueError: naming the field, what is expected, and what came.
+        """
+        check_fields(samples, self._expected, n, self.B)
+
+    def write(self, samples: Any, n: int) -> None:
+        """Write samples [n,B,...] at the cursor."""
+        rows = self.rows.rows(0, n)
+        for name, memory in self.samples.items():
+            if name == "observation":
+                self._write_observation(rows, samples.observation)
+            elif memory is not None:
+                memory[rows] = getattr(samples, name)
+
+    def _write_observation(self, rows: slice | np.ndarray, observation: Any) -> None:
+        self.samples.observation[rows] = observation
+
+    def valid_at(self, rows: np.ndarray) -> np.ndarray | None:
+        """Return which steps of rows [n] are not blank, [n,B]; None if all are."""
+        return self.samples.valid[rows].astype(bool) if len(self.valid) else None
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Reading
+    # -----------------------------------------------------------------------------------------------------------------
+    def observation_memory(self, *leading_dims: int, pin: bool = False) -> Any:
+        """Allocate memory for observations [*leading_dims,...], page-locked if `pin`."""
+        return rows_like(self.memory.observation, *leading_dims, pin=pin)
+
+    def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
+        """Return copies of the observations [n,...] at ``[T_idxs, B_idxs]``."""
+        return self.samples.observation[T_idxs, B_idxs]
+
+    def observation_sequences(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
+        """Return copies of the observations [T,n,...] of the `T` steps from ``[T_idxs, B_idxs]`` on."""
+        return self.samples.observation[self.rows.wrap(T_idxs + np.arange(T)[:, None]), B_idxs]
+
+    def gather_both_ends(self, T_idxs: np.ndarray, n_steps: np.ndarray, B_idxs: np.ndarray, rows: np.ndarray, out: Any) -> None:
+        """Write the observations of n transitions to `out` [2n,...], first those where they start; `rows` [2n] are in both."""
+        take_rows(pairs_of_leaves(self.memory.observation, rows, out))
+
+    def gather_sequences(self, T_idxs: np.ndarray, B_idxs: np.ndarray, rows: np.ndarray, out: Any) -> None:
+        """Write the observations of sequences to `out` [T,n,...], whose steps are in `rows` [T,n]."""
+        take_rows(pairs_of_leaves(self.memory.observation, rows, out))
+
+
+class NStepReturns:
+    """Returns over `n_step` steps of what a storage holds.
+
+    Attributes:
+        return_: [T*B], ``r_t + γ r_{t+1} + ... + γ^{n-1} r_{t+n-1}``, cut off at the end of the episode.
+        done_n: [T*B], whether the episode ended within these n steps.
+    """
+
+    def __init__(self, storage: Storage, n_step: int, discount: float, share_memory: bool) -> None:
+        self.storage, self.n_step, self.discount = storage, n_step, discount
+        if n_step > 1:
+            steps = storage.memory
+            return_ = np.zeros((), np.result_type(steps.reward.dtype, np.float32))
+            self._return = buffer_from_example(return_, storage.size, share_memory)
+            self._done_n = buffer_from_example(steps.done[0], storage.size, share_memory)
+
+    @property
+    def return_(self) -> np.ndarray:
+        return self._return if self.n_step > 1 else self.storage.memory.reward[:-1]
+
+    @property
+    def done_n(self) -> np.ndarray:
+        return self._done_n if self.n_step > 1 else self.storage.memory.done[:-1]
+
+    @property
+    def as_T_B(self) -> tuple[np.ndarray, np.ndarray]:
+        """`return_` and `done_n` as [T,B]."""
+        shape = self.storage.T, self.storage.B
+        return self.return_.reshape(shape), self.done_n.reshape(shape)
+
+    def complete(self, n: int) -> None:
+        """Compute what the `n` rows just written at the cursor complete, before it advances."""
+        if self.n_step == 1:
+            return
+        ring, samples = self.storage.rows, self.storage.samples
+        known = ring.rows(1 - self.n_step, n + self.n_step - 1)
+        completed = ring.rows(1 - self.n_step, n)
+        return_, done_n = self.as_T_B
+        return_[completed], done_n[completed] = discount_return_n_step(
+            samples.reward[known], samples.done[known], self.n_step, self.discount
+        )
+
+    def end_episodes(self, B_idxs: np.ndarray) -> None:
+        """Mark that the episodes of environments `B_idxs` end with the newest row."""
+        if self.storage.rows.written >= self.n_step:  # The other returns are computed by the next append.
+            self.as_T_B[1][self.storage.rows.row(-self.n_step), B_idxs] = True
+
+
+def expected_fields(example: Any, name: str) -> list[tuple[str, tuple, np.dtype]]:
+    """Return what `check_fields` needs to know of an example of a field."""
+    return [(name, np.shape(leaf), np.asarray(leaf).dtype) for name, leaf in named_leaves(example, name)]
+
+
+def check_fields(samples: Any, expected: list[tuple[str, tuple, np.dtype]], n: int, B: int) -> None:
+    """Raise ValueError unless `samples` have these fields (dotted name, shape without [n,B], dtype)."""
+    for name, shape, dtype in expected:
+        new = samples
+        for field in name.split("."):
+            new = getattr(new, field, None)
+        shape = (n, B, *shape)
+        if new is None:
+            raise ValueError(f"Samples lack '{name}', which the example of the replay buffer had.")
+        if new.shape != shape:
+            raise ValueError(f"'{name}' of samples must have shape {shape}, as the example of the replay buffer says, got {new.shape}.")
+        if dtype != np.bool_ and not np.can_cast(new.dtype, dtype, "same_kind"):
+            raise ValueError(f"'{name}' of samples must be {dtype}, as in the example of the replay buffer, got {new.dtype}.")
+
+
+def check_saved(saved: dict[str, Any], name: str, shape: tuple[int, ...], dtype: Any) -> None:
+    """Raise ValueError unless a tensor of this name, shape and dtype was saved."""
+    tensor = saved.get(name)
+    array = None if tensor is None else numpify_buffer(tensor)
+    if not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (tuple(shape), dtype):
+        found = "is missing" if array is None else f"has shape {np.shape(array)} and {getattr(array, 'dtype', type(array).__name__)}"
+        raise ValueError(
+            f"'{name}' of the saved replay buffer {found}, but this one stores shape {tuple(shape)} and {dtype}: make it with the same "
+            "environment, agent and settings."
+        )
+
+
+def steps_alone(samples: Any) -> Any:
+    """Return `samples` without the fields that have other leading dimensions than the rest, or are used otherwise."""
+    return samples._replace(**{name: None for name in _NOT_IN_ROWS if name in samples._fields})
+
+
+def step_bytes(example: Any) -> int:
+    """Return the bytes of one step like an example."""
+    return sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(example))
+
+
+def named_leaves(buffer_: Any, name: str) -> list[tuple[str, Any]]:
+    """Return the leaves of a structure with their names, dotted where structures are nested, depth first, without the Nones."""
+    if buffer_ is None:
+        return []
+    if not isinstance(buffer_, tuple):
+        return [(name, buffer_)]
+    fields = getattr(buffer_, "_fields", range(len(buffer_)))
+    return [leaf for field, part in zip(fields, tuple(buffer_), strict=True) for leaf in named_leaves(part, f"{name}.{field}")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlpyt.utils.collections import AttrDict, namedarraytuple
@@ -198,7 +197,7 @@ class Agent(Protocol):
     def initialize(self, env_spaces: Any, share_memory: bool = False, **kwargs: Any) -> None:
         """Make the models for the environment's spaces; with `share_memory`, worker processes see their parameters change."""
 
-    def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:
+    def collector_initialize(self, global_B: int = 1, env_ranks: Any = None) -> None:
         """Prepare to act for the environments `env_ranks`, of `global_B` in the run."""
 
     def sync_shared_memory(self) -> None:

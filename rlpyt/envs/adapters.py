@@ -1,4 +1,4 @@
-"""The three kinds of environments, and the way from each to the others.
+"""The three kinds of environments, and conversions between them.
 
 =========================================  ===================================================  ================================
 kind                                       ``step`` returns                                     becomes another kind by
@@ -21,17 +21,17 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from rlpyt.envs.base import Env, horizon_of, is_rlpyt
-from rlpyt.envs.environment import Environment, Wrapper
+from rlpyt.envs.base import Env, SteppableEnv, close_env, forwarded_attribute, has_state, horizon_of, is_rlpyt
+from rlpyt.envs.environment import CountingEnvironment, Environment, Wrapper
 from rlpyt.envs.gym import GymEnvWrapper, _accepts
 from rlpyt.envs.gym_env import GymEnv
-from rlpyt.envs.specs import EnvSpec, EnvStep, StepType, checked_reset, checked_step
+from rlpyt.envs.specs import EnvStep, StepType, checked_reset, checked_step
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.seed import seed_env
 
 
 def is_gym(env: Any) -> bool:
-    """Say whether `env` is an environment of gymnasium, or looks like one (as those of classic gym do)."""
+    """Return whether `env` is an environment of gymnasium, or has its methods (as those of classic gym do)."""
     if isinstance(env, gymnasium.Env):
         return True
     parts = ("reset", "step", "action_space", "observation_space")
@@ -39,7 +39,7 @@ def is_gym(env: Any) -> bool:
 
 
 def is_env(env: Any) -> bool:
-    """Say whether `env` is an environment of any kind."""
+    """Return whether `env` is an environment of any kind."""
     return not isinstance(env, type) and (isinstance(env, Environment) or is_rlpyt(env) or is_gym(env))
 
 
@@ -48,8 +48,7 @@ def as_environment(env: Any, auto_reset: bool = False) -> Environment:
 
     Args:
         env: the environment, of any kind.
-        auto_reset: let a `step` after the last one of an episode reset the environment, without regard to the action, instead of raising
-            (see `AutoReset`).
+        auto_reset: let a `step` after the last one of an episode reset the environment instead of raising (see `AutoReset`).
 
     An environment of gymnasium becomes a `rlpyt.envs.gym_env.GymEnv`. Every ``done`` of an rlpyt environment ends an episode. Where its
     ``traj_done`` says that the trajectory continues, as when a life is lost, the next `Environment.reset` does not reset the game.
@@ -84,7 +83,7 @@ def as_gymnasium(env: Any) -> gymnasium.Env:
 def as_rlpyt(env: Any) -> Env:
     """Return `env` as an environment that samplers step. Samplers do this with everything that ``EnvCls`` makes.
 
-    `rlpyt.envs.gym.GymEnvWrapper` wraps an `Environment`, or one of gymnasium. It leaves out what is not a number in env_info.
+    `rlpyt.envs.gym.GymEnvWrapper` wraps the other two kinds. Its env_info leaves out entries that are not numbers.
 
     Raises:
         TypeError: it is no environment.
@@ -103,7 +102,7 @@ def as_rlpyt(env: Any) -> Env:
 
 
 def seeds_itself(env: Any) -> bool:
-    """Return whether an environment has a way of its own to be seeded, and not only that of its base class, which seeds the spaces."""
+    """Return whether an environment defines how to seed itself; the method of the base class seeds only the spaces."""
     inner = getattr(env, "unwrapped", env)
     if isinstance(inner, gymnasium.Env):
         return _accepts(inner.reset, "seed")
@@ -111,7 +110,7 @@ def seeds_itself(env: Any) -> bool:
 
 
 def original(env: Any) -> Any:
-    """Return the environment that `as_rlpyt` made `env` from, where it is known; else `env` itself."""
+    """Return the environment that `as_rlpyt` converted to `env`, if known; else `env` itself."""
     if isinstance(env, EnvironmentAsRlpyt):
         return env.environment
     return env.env if type(env) is GymEnvWrapper else env
@@ -127,7 +126,7 @@ def _no_env(env: Any) -> TypeError:
 class EnvironmentAsGymnasium(gymnasium.Env):
     """An `Environment` with the interface of gymnasium.
 
-    ``reset(seed=...)`` seeds the environment (see `rlpyt.utils.seed.seed_env`) and returns the information on the episode as its info.
+    ``reset(seed=...)`` seeds the environment (see `rlpyt.utils.seed.seed_env`). Its info is the information on the episode.
 
     Args:
         env: the environment.
@@ -137,7 +136,7 @@ class EnvironmentAsGymnasium(gymnasium.Env):
     """
 
     def __init__(self, env: Environment) -> None:
-        self.env = env  # By this name it is found where the state of an environment is looked for.
+        self.env = env  # `rlpyt.envs.state` looks for inner environments under this name.
         self.action_space, self.observation_space = env.action_space, env.observation_space
         self.metadata = {"render_modes": list(env.render_modes)}
         limit = env.spec.max_episode_length
@@ -148,10 +147,7 @@ class EnvironmentAsGymnasium(gymnasium.Env):
             disable_env_checker=True,
         )
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "env":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.env, name)
+    __getattr__ = forwarded_attribute
 
     @property
     def environment(self) -> Environment:
@@ -159,7 +155,7 @@ class EnvironmentAsGymnasium(gymnasium.Env):
         return self.env
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
-        """Begin a new episode; return the observation and the information on the episode."""
+        """Start a new episode; return the observation and the information on the episode."""
         super().reset(seed=seed)
         if seed is not None:
             seed_env(self.env, seed)
@@ -173,7 +169,7 @@ class EnvironmentAsGymnasium(gymnasium.Env):
         return env_step.observation, env_step.reward, terminated, truncated, env_step.env_info
 
     def render(self) -> Any:
-        """Render a picture, or in the first of the modes if there is none of pictures."""
+        """Render in the mode "rgb_array" if the environment supports it, else in its first mode."""
         modes = self.env.render_modes
         return self.env.render("rgb_array" if "rgb_array" in modes else modes[0])
 
@@ -183,7 +179,7 @@ class EnvironmentAsGymnasium(gymnasium.Env):
 
 
 class _Copies:
-    """What ``gymnasium.make`` finds in the specification of an environment: makes copies of it."""
+    """Entry point in an environment's specification, from which ``gymnasium.make`` makes copies of the environment."""
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -194,7 +190,7 @@ class _Copies:
         return EnvironmentAsGymnasium(env)
 
     def __deepcopy__(self, memo: dict) -> _Copies:
-        """Return the same: gymnasium copies specifications whenever a wrapper is asked for its own."""
+        """Return this object: gymnasium copies a specification for each wrapper, and shall not copy the environment."""
         return self
 
 
@@ -208,7 +204,7 @@ class EnvironmentAsRlpyt(GymEnvWrapper):
         environment: the same.
     """
 
-    _left_out = ("task_name",)  # Text, of which `task_id` is the number.
+    _left_out = ("task_name",)  # Text; `task_id` is recorded instead.
 
     def __init__(self, env: Environment) -> None:
         super().__init__(EnvironmentAsGymnasium(env))
@@ -222,47 +218,23 @@ class EnvironmentAsRlpyt(GymEnvWrapper):
 # ---------------------------------------------------------------------------------------------------------------------
 # The others to Environment
 # ---------------------------------------------------------------------------------------------------------------------
-class RlpytAsEnvironment(Environment):
-    """An rlpyt environment with the interface of an `Environment`: structures are dictionaries here, spaces are gymnasium's.
+class RlpytAsEnvironment(CountingEnvironment):
+    """An rlpyt environment with the interface of an `Environment`: structures become dictionaries, spaces those of gymnasium.
 
-    Every ``done`` ends an episode. Where ``env_info.traj_done`` says that the trajectory goes on, `reset` goes on from there instead of
-    resetting the environment, just as samplers do. Where it says without ``done`` that the trajectory ends, the episode times out.
+    Every ``done`` ends an episode. If ``env_info.traj_done`` is False there, the trajectory continues: `reset` then returns the last
+    observation instead of resetting the environment, as samplers do. If ``traj_done`` is True without ``done``, the episode times out.
 
     Args:
         env: the rlpyt environment.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: SteppableEnv) -> None:
         self.env = env
-        self._action_space, self._observation_space = gymnasium_space(env.action_space), gymnasium_space(env.observation_space)
-        self._spec = EnvSpec(
-            observation_space=self._observation_space,
-            action_space=self._action_space,
-            max_episode_length=horizon_of(env),
-        )
+        super().__init__(gymnasium_space(env.observation_space), gymnasium_space(env.action_space), horizon_of(env))
         self._null_action = env.action_space.null_value()
-        self._n_steps: int | None = None  # In this episode; None where there is none.
-        self._goes_on_from: Any = None  # The observation, where an episode has ended but the trajectory has not.
+        self._goes_on_from: Any = None  # The next episode's first observation, if the trajectory continues after an episode.
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "env":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.env, name)
-
-    @property
-    def action_space(self) -> gymnasium.Space:
-        """The space of actions."""
-        return self._action_space
-
-    @property
-    def observation_space(self) -> gymnasium.Space:
-        """The space of observations."""
-        return self._observation_space
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Both spaces, and the largest number of steps in an episode."""
-        return self._spec
+    __getattr__ = forwarded_attribute
 
     @property
     def unwrapped(self) -> Any:
@@ -275,23 +247,19 @@ class RlpytAsEnvironment(Environment):
         return ["rgb_array"] if hasattr(self.env, "render") else []
 
     def reset(self) -> tuple[Any, dict]:
-        """Begin a new episode; return its observation, and nothing to tell about it."""
+        """Start a new episode; return its first observation and an empty dictionary."""
         self._n_steps = 0
         observation, self._goes_on_from = self._goes_on_from, None
         return (to_dict(self.env.reset()) if observation is None else observation), {}
 
     def step(self, action: Any) -> EnvStep:
-        """Take one step."""
-        if self._n_steps is None:
-            raise RuntimeError("reset() must be called before step(): no episode has begun, or it has ended.")
+        """Run one step."""
+        self._require_reset()
         observation, reward, done, env_info = self.env.step(from_dict(action, self._null_action))
-        observation = to_dict(observation)  # A copy: environments may reuse their memory.
+        observation = to_dict(observation)  # A copy, because environments may reuse their memory.
         done, traj_done = bool(done), bool(getattr(env_info, "traj_done", done))
         timeout = bool(getattr(env_info, "timeout", False)) if done else traj_done
-        self._n_steps += 1
-        step_type = StepType.from_flags(first=self._n_steps == 1, terminated=done and not timeout, truncated=timeout)
         if done or traj_done:
-            self._n_steps = None
             self._goes_on_from = None if traj_done else observation
         return EnvStep(
             env_spec=self._spec,
@@ -299,7 +267,7 @@ class RlpytAsEnvironment(Environment):
             reward=float(reward),
             observation=observation,
             env_info={} if env_info is None else to_dict(env_info),
-            step_type=step_type,
+            step_type=self._count_step(done and not timeout, timeout),
         )
 
     def seed(self, seed: int) -> None:
@@ -310,23 +278,23 @@ class RlpytAsEnvironment(Environment):
             self.env.seed(seed)
 
     def get_state(self) -> dict:
-        """Return the state of the rlpyt environment, and how far the episode is; plain data.
+        """Return the state of the rlpyt environment, and the number of steps in the episode, as plain data.
 
         Raises:
-            NotPlain: it cannot be told.
+            NotPlain: the state is unknown.
         """
-        if not (hasattr(self.env, "get_state") and hasattr(self.env, "set_state")):
+        if not has_state(self.env):
             raise NotPlain(f"{type(self.env).__name__} has no methods get_state and set_state.")
         return dict(env=self.env.get_state(), n_steps=self._n_steps, goes_on_from=to_plain(self._goes_on_from))
 
     def set_state(self, state: dict) -> None:
-        """Go on from what `get_state` returned."""
+        """Restore a state that `get_state` returned."""
         check_form(state, dict(env=object, n_steps=(int, type(None)), goes_on_from=object), "The state of the environment")
         self.env.set_state(state["env"])
         self._n_steps, self._goes_on_from = state["n_steps"], from_plain(state["goes_on_from"], "goes_on_from")
 
     def __del__(self) -> None:
-        """Leave the environment alone: it may be in use elsewhere."""
+        """Leave the environment open: it may be in use elsewhere."""
 
     def render(self, mode: str) -> Any:
         """Render the environment."""
@@ -334,19 +302,18 @@ class RlpytAsEnvironment(Environment):
         return self.env.render()
 
     def visualize(self) -> None:
-        """Have the environment show itself, if it can."""
+        """Raise NotImplementedError: rlpyt environments open no window."""
         raise NotImplementedError(f"{type(self.env).__name__} cannot open a window; `python -m rlpyt video` records what an agent does.")
 
     def close(self) -> None:
         """Close the environment."""
-        if hasattr(self.env, "close"):
-            self.env.close()
+        close_env(self.env)
 
 
 class AutoReset(Wrapper):
-    """Begins a new episode by itself: a `step` after the last one of an episode resets, ignoring the action.
+    """Resets automatically: a `step` after the last one of an episode resets the environment and ignores the action.
 
-    It returns an ``EnvStep`` of type FIRST with the new observation, whose action and reward are None; the step after it is a MID one.
+    This step is of type FIRST and holds the new observation; its action and reward are None. The step after it is of type MID.
     """
 
     def __init__(self, env: Environment) -> None:
@@ -354,12 +321,12 @@ class AutoReset(Wrapper):
         self._over = self._has_first = False
 
     def reset(self) -> tuple[Any, dict]:
-        """Begin a new episode; return the observation, and information on the episode."""
+        """Reset the wrapped environment."""
         self._over = self._has_first = False
         return self.env.reset()
 
     def step(self, action: Any) -> EnvStep:
-        """Take a step, or begin a new episode."""
+        """Run one step, or start a new episode."""
         if self._over:
             observation, _ = self.reset()
             self._has_first = True
@@ -375,7 +342,7 @@ class AutoReset(Wrapper):
 # Spaces and structures
 # ---------------------------------------------------------------------------------------------------------------------
 def gymnasium_space(space: Any) -> gymnasium.Space:
-    """Return the space of gymnasium that has the elements of an rlpyt space, in its rlpyt form; structures are a ``Dict``."""
+    """Return the space of gymnasium with the same elements as an rlpyt space; structures become a ``Dict``."""
     if hasattr(space, "names"):
         return spaces.Dict({name: gymnasium_space(part) for name, part in zip(space.names, space.spaces)})
     dtype, shape = np.dtype(space.dtype), tuple(space.shape)

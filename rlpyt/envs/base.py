@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections import namedtuple
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -15,8 +15,60 @@ from rlpyt.utils.buffer import buffer_func
 from rlpyt.utils.misc import attributes
 
 EnvStep = namedtuple("EnvStep", ["observation", "reward", "done", "env_info"])
-EnvInfo = namedtuple("EnvInfo", [])  # The env_info of an environment that has nothing to tell.
+EnvInfo = namedtuple("EnvInfo", [])  # The env_info of an environment that has no further information.
 EnvSpaces = namedtuple("EnvSpaces", ["observation", "action"])
+
+
+class SteppableEnv(Protocol):
+    """What samplers ask of an environment: `Env` says what each part means. A class without this base satisfies it, too.
+
+    Samplers also use these parts of an environment that has them:
+
+    - `InPlaceEnv`: ``step_into`` and ``reset_into``, to save copies of observations;
+    - `StatefulEnv`: ``get_state`` and ``set_state``, to resume a run in the middle of an episode;
+    - ``seed(seed)``, ``horizon``, ``truncates_only_at_horizon`` and ``close()``, as in `Env`.
+    """
+
+    @property
+    def action_space(self) -> Space:
+        """The space of actions."""
+
+    @property
+    def observation_space(self) -> Space:
+        """The space of observations."""
+
+    @property
+    def spaces(self) -> EnvSpaces:
+        """Both spaces."""
+
+    def step(self, action: Any) -> EnvStep:
+        """Run one step; return ``(observation, reward, done, env_info)``."""
+
+    def reset(self) -> Any:
+        """Start a new episode; return its first observation."""
+
+
+class InPlaceEnv(Protocol):
+    """An environment that writes observations into the sampler's memory; see `Env.step_into`."""
+
+    def step_into(self, action: Any, observation_out: Any) -> tuple[float, bool, Any]:
+        """Run one step, write the observation into `observation_out`, and return ``(reward, done, env_info)``."""
+
+    def reset_into(self, observation_out: Any) -> None:
+        """Start a new episode and write its first observation into `observation_out`."""
+
+
+class StatefulEnv(Protocol):
+    """An environment whose complete state can be saved; `AtariEnv` and `GymEnvWrapper` are examples.
+
+    After ``other.set_state(env.get_state())`` the same actions have the same results in both environments.
+    """
+
+    def get_state(self) -> Any:
+        """Return the state as plain data (see `rlpyt.utils.plain`). `NotPlain` says that the state is unknown."""
+
+    def set_state(self, state: Any) -> None:
+        """Restore a state that `get_state` of an environment made with the same arguments returned."""
 
 
 class Env:
@@ -28,8 +80,8 @@ class Env:
     `step` returns an `env_info`: a namedtuple (possibly nested) with the same fields, shapes and dtypes at every step. Two fields have a
     meaning to samplers and algorithms:
 
-    - ``timeout`` (bool): the episode ends with this step only because time ran out, and `done` is True as well. Values of what would have
-      followed are then estimated; after any other `done` they count as zero.
+    - ``timeout`` (bool): the episode is truncated with this step: time ran out, and `done` is True as well. Algorithms then bootstrap from
+      the last observation; after any other `done` future rewards count as zero.
     - ``traj_done`` (bool): whether to reset the environment and to end the trajectory's statistics, where this differs from `done`
       (e.g. at the loss of a life).
 
@@ -50,13 +102,13 @@ class Env:
 
         Returns:
             ``EnvStep(observation, reward, done, env_info)``: the observation of the next state, the reward (float) of the transition,
-            whether the episode has ended (bool), and a namedtuple of further information. The reward may be a number of any type, or an
-            array with one element, and so may what says whether the episode has ended, which 0 and 1 do as well.
+            whether the episode has ended (bool), and a namedtuple of further information. The reward may have any number type, and may be
+            an array with one element. `done` may also be 0 or 1, or such an array.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define step(action).")
 
     def reset(self) -> Any:
-        """Begin a new episode; return its initial observation."""
+        """Start a new episode; return its first observation."""
         raise NotImplementedError(f"{type(self).__name__} does not define reset().")
 
     def step_into(self, action: Any, observation_out: Any) -> tuple[float, bool, Any]:
@@ -79,8 +131,8 @@ class Env:
     def seed(self, seed: int) -> None:
         """Seed the environment and its spaces; takes effect at the next `reset`.
 
-        An environment with randomness of its own extends this method. Whatever happened before, equal seeds must be followed by equal
-        episodes. (Samplers also seed the random generators in its attributes, before they call this; see `rlpyt.utils.seed.seed_env`.)
+        An environment that draws random numbers extends this method. Equal seeds must lead to equal episodes, whatever happened before.
+        (Samplers first seed the random generators in the environment's attributes; see `rlpyt.utils.seed.seed_env`.)
         """
         for space, space_seed in zip(self.spaces, child_seeds(seed, 2)):
             if hasattr(space, "seed"):
@@ -107,28 +159,61 @@ class Env:
         return None
 
     def close(self) -> None:
-        """Free what the environment holds; may be called more than once."""
+        """Free resources; may be called more than once."""
 
 
-def is_rlpyt(env: Any) -> bool:
-    """Return whether samplers can step `env` as it is."""
-    # Not `spaces` alone, which others that wrap an rlpyt environment show, too.
+def is_rlpyt(env: Any) -> TypeGuard[SteppableEnv]:
+    """Return whether samplers can step `env` without a wrapper."""
+    # `spaces` alone is not enough: wrappers of other kinds forward it from an rlpyt environment inside.
     return isinstance(env, Env) or (hasattr(env, "spaces") and hasattr(getattr(env, "action_space", None), "null_value"))
 
 
 def horizon_of(env: Any) -> int | None:
-    """Return the `horizon` of an environment, or None where it has none: no such attribute, or one that is not implemented."""
+    """Return the `horizon` of an environment; None if the attribute is missing or not implemented."""
     try:
         return getattr(env, "horizon", None)
     except NotImplementedError:
         return None
 
 
-def fast_step(env: Any) -> Callable[[Any, Any], tuple[float, bool, Any]]:
+def has_state(env: Any) -> TypeGuard[StatefulEnv]:
+    """Return whether an environment, or one that it forwards to, has `get_state` and `set_state`."""
+    return hasattr(env, "get_state") and hasattr(env, "set_state")
+
+
+def close_env(env: Any) -> None:
+    """Close an environment of any kind, if it has a method ``close``."""
+    if hasattr(env, "close"):
+        env.close()
+
+
+def wrapper_chain(env: Any) -> Iterator[Any]:
+    """Yield `env`, the environment it wraps, and so on inwards."""
+    yield env
+    while any(cls.__name__ == "Wrapper" for cls in type(env).__mro__):
+        env = env.env
+        yield env
+
+
+def forwarded_attribute(wrapper: Any, name: str) -> Any:
+    """Return a public attribute of the environment in ``wrapper.env``, or of what that wraps: the ``__getattr__`` of all wrappers."""
+    if name == "env":  # It is missing while a wrapper is being unpickled.
+        raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}")
+    if name.startswith("_"):
+        raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}, and forwards no private attribute.")
+    for env in wrapper_chain(wrapper.env):
+        try:
+            return getattr(env, name)
+        except AttributeError:
+            continue
+    raise AttributeError(f"not found: neither {type(wrapper).__name__!r} nor the environment it wraps has an attribute {name!r}")
+
+
+def fast_step(env: SteppableEnv) -> Callable[[Any, Any], tuple[float, bool, Any]]:
     """Return the callable ``(action, observation_out) -> (reward, done, env_info)`` with which samplers step `env`.
 
-    It is the environment's `step_into`, except where `step` was overridden further down the class hierarchy: then `step` is called and its
-    observation copied. `env` needs no particular base class.
+    This is the environment's `step_into`, unless a subclass of the class that defines `step_into` overrides `step`: then the callable
+    calls `step` and copies the observation.
     """
     if _defines(env, "step_into", "step"):
         return env.step_into
@@ -141,7 +226,7 @@ def fast_step(env: Any) -> Callable[[Any, Any], tuple[float, bool, Any]]:
     return step_into
 
 
-def fast_reset(env: Any) -> Callable[[Any], None]:
+def fast_reset(env: SteppableEnv) -> Callable[[Any], None]:
     """Return the callable ``(observation_out) -> None`` with which samplers reset `env`: like `fast_step`, for `reset_into`."""
     if _defines(env, "reset_into", "reset"):
         return env.reset_into
@@ -153,7 +238,7 @@ def fast_reset(env: Any) -> Callable[[Any], None]:
 
 
 def _defines(env: Any, fast: str, slow: str) -> bool:
-    """Say whether method `fast` is defined at least as deep as `slow` in the object or its classes."""
+    """Return whether the object, or the first of its classes that defines either method, defines `fast`."""
     for namespace in (attributes(env), *map(vars, type(env).__mro__)):
         if fast in namespace:
             return True
@@ -163,7 +248,7 @@ def _defines(env: Any, fast: str, slow: str) -> bool:
 
 
 def as_number(value: Any, name: str = "reward") -> float:
-    """Return a number of any type, or the only element of an array, as a float; TypeError, with its name, for anything else."""
+    """Return a number of any type, or the only element of an array, as a float; anything else is a TypeError that names it."""
     if isinstance(value, (float, int, np.floating, np.integer)):
         return float(value)
     number = _only_number(value)
@@ -173,7 +258,7 @@ def as_number(value: Any, name: str = "reward") -> float:
 
 
 def as_flag(value: Any, name: str = "done") -> bool:
-    """Return a bool of any type, 0 or 1, or the only element of an array, as a bool; TypeError, with its name, for anything else."""
+    """Return a bool of any type, 0 or 1, or the only element of an array, as a bool; anything else is a TypeError that names it."""
     flag = value if isinstance(value, (bool, np.bool_)) else _only_number(value)
     if flag not in (0, 1):
         raise TypeError(f"{name}: expected True or False, got {value!r}.")
@@ -192,8 +277,8 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
     """Copy an observation into the array, or namedarraytuple of arrays, `out`.
 
     Raises:
-        ValueError: another shape or other fields than those of `out`. TypeError: a dtype that cannot be cast safely to that of `out`.
-            Both name the part. A cast within the same kind of numbers is done, with a warning.
+        ValueError: shape or fields differ from those of `out`.
+        TypeError: the dtype cannot be cast safely to that of `out`. (A cast within the same kind of numbers is a warning.)
     """
     if isinstance(out, tuple):
         fields = getattr(observation, "_fields", None)
@@ -220,10 +305,10 @@ def copied(action: Any) -> Any:
 
 
 def for_envs(space: Any, clip: bool) -> Callable[[Any], Any]:
-    """Return a function from recorded actions ``[B,...]`` to those that environments get: copies, which environments may change.
+    """Return a function that copies recorded actions ``[B,...]`` for the environments, which may change their copies.
 
     Args:
-        space: of the actions.
-        clip: bring them within the bounds of the space.
+        space: space of the actions.
+        clip: clip the copies to the bounds of the space.
     """
     return getattr(space, "clip", copied) if clip else copied

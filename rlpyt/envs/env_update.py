@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rlpyt.envs.base import close_env
 from rlpyt.utils.seed import seed_env, unseedable_in
 
 
@@ -48,7 +49,7 @@ class NewEnvUpdate(EnvUpdate):
 
     def __call__(self, old_env: Any = None) -> Any:
         """Close `old_env` and return a new one."""
-        _close(old_env)
+        close_env(old_env)
         return self._env_constructor()
 
 
@@ -103,7 +104,7 @@ class SetTaskUpdate(EnvUpdate):
                 "closed and replaced: use NewEnvUpdate where types differ.",
                 stacklevel=2,
             )
-            _close(old_env)
+            close_env(old_env)
             inner = None
         is_new = inner is None
         if is_new:
@@ -133,7 +134,7 @@ def apply_env_update(old_env: Any, update: Any) -> Any:
     if not _is_env(update):
         update = _checked(update(), f"{update!r}, called as the constructor of an environment,")
     if update is not old_env:
-        _close(old_env)
+        close_env(old_env)
     return update
 
 
@@ -234,11 +235,6 @@ def _is_env(value: Any) -> bool:
     from rlpyt.envs.adapters import is_env
 
     return is_env(value)
-
-
-def _close(env: Any) -> None:
-    if env is not None and hasattr(env, "close"):
-        env.close()
 
 
 def _n_arguments(function: Callable) -> int:

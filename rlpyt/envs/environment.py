@@ -1,4 +1,4 @@
-"""Environments whose steps are whole records; `rlpyt.envs.adapters` turns them into the other two kinds, and back."""
+"""Environments whose steps are complete records; `rlpyt.envs.adapters` converts them to the other two kinds, and back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from rlpyt.envs.specs import EnvSpec, EnvStep
+from rlpyt.envs.base import forwarded_attribute
+from rlpyt.envs.specs import EnvSpec, EnvStep, StepType
 from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Environment(ABC):
-    """An environment that says of each of its steps whether it was the first, one in between, or the last, and why it was the last.
+    """An environment whose steps say where in the episode they are (`StepType`): first, middle, or last, and why the episode ended.
 
     A simple rollout::
 
@@ -47,33 +48,34 @@ class Environment(ABC):
     @property
     @abstractmethod
     def render_modes(self) -> list[str]:
-        """What `render` can be asked for."""
+        """The modes that `render` supports."""
 
     @abstractmethod
     def reset(self) -> tuple[Any, dict]:
-        """Begin a new episode.
+        """Start a new episode.
 
         Returns:
-            The first observation, and information on the whole episode, such as its goal; what belongs to one step is in its env_info.
+            The first observation, and a dictionary of information on the whole episode, such as its goal. (Information on one step is in
+            the step's env_info.)
         """
 
     @abstractmethod
     def step(self, action: Any) -> EnvStep:
-        """Take one step.
+        """Run one step.
 
         Args:
             action: an element of the action space.
 
         Returns:
-            The step. Its type is TIMEOUT where `spec.max_episode_length` is reached and the environment has not terminated the episode.
+            The step. Its type is TIMEOUT if it reaches `spec.max_episode_length` and does not terminate the episode.
 
         Raises:
-            RuntimeError: there was no `reset` since the environment was made, or since the last step of an episode.
+            RuntimeError: no episode is running: call `reset` first.
         """
 
     @abstractmethod
     def render(self, mode: str) -> Any:
-        """Return a picture of the present state.
+        """Return a picture of the current state.
 
         Args:
             mode: one of `render_modes`. By convention ``"rgb_array"`` is a uint8 array ``[height, width, 3]``, ``"ansi"`` a string.
@@ -81,30 +83,30 @@ class Environment(ABC):
 
     @abstractmethod
     def visualize(self) -> None:
-        """Open a window that shows the environment from now on. To be called once, after `reset`."""
+        """Open a window that shows the environment from now on. Call it once, after `reset`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what the environment holds, windows included; may be called more than once."""
+        """Free resources, also windows; may be called more than once."""
 
     def seed(self, seed: int) -> None:
-        """Seed the spaces; takes effect at the next `reset`. An environment with randomness of its own extends this method.
+        """Seed the spaces; takes effect at the next `reset`. An environment that draws random numbers extends this method.
 
-        Samplers also seed the random generators in its attributes, before they call this; see `rlpyt.utils.seed.seed_env`.
+        Samplers first seed the random generators in the environment's attributes; see `rlpyt.utils.seed.seed_env`.
         """
         for space, space_seed in zip((self.action_space, self.observation_space), child_seeds(seed, 2)):
             space.seed(space_seed)
 
     def get_state(self) -> Any:
-        """Return the state, plain data, so that a resumed run goes on from it: the attributes of this environment and of those it wraps.
+        """Return the state for a resumed run as plain data: the attributes of this environment and of those it wraps.
 
         Raises:
-            NotPlain: an attribute is no plain data (see `rlpyt.utils.plain`): override this method and its inverse.
+            NotPlain: an attribute is not plain data (see `rlpyt.utils.plain`): override `get_state` and `set_state`.
         """
         return get_gym_state(self)
 
     def set_state(self, state: Any) -> None:
-        """Go on from what `get_state` of an environment made with the same arguments returned."""
+        """Restore a state that `get_state` of an environment made with the same arguments returned."""
         set_gym_state(self, state)
 
     @property
@@ -118,12 +120,57 @@ class Environment(ABC):
             raise ValueError(f"Supported render modes are {self.render_modes}, but got render mode {mode!r} instead.")
 
     def __del__(self) -> None:
-        with suppress(Exception):  # It may be half made, or the program at its end.
+        with suppress(Exception):  # The constructor may have failed, or the interpreter may be shutting down.
             self.close()
 
 
+class CountingEnvironment(Environment):
+    """Holds the spaces and the time limit, and counts the steps of an episode, for subclasses that define `reset` and `step`.
+
+    `reset` sets ``_n_steps`` to 0. `step` calls ``_require_reset()`` first, and ``_count_step`` for the type of the step.
+
+    Args:
+        observation_space, action_space: spaces of gymnasium.
+        max_episode_length: limit of an episode (env steps); None for no limit.
+    """
+
+    def __init__(self, observation_space: gymnasium.Space, action_space: gymnasium.Space, max_episode_length: float | None = None) -> None:
+        self._observation_space, self._action_space = observation_space, action_space
+        self._spec = EnvSpec(observation_space=observation_space, action_space=action_space, max_episode_length=max_episode_length)
+        self._n_steps: int | None = None  # Steps of the running episode; None if no episode is running.
+
+    @property
+    def action_space(self) -> gymnasium.Space:
+        """The space of actions."""
+        return self._action_space
+
+    @property
+    def observation_space(self) -> gymnasium.Space:
+        """The space of observations."""
+        return self._observation_space
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Both spaces, and the largest number of steps in an episode."""
+        return self._spec
+
+    def _require_reset(self) -> None:
+        """Raise RuntimeError if no episode is running."""
+        if self._n_steps is None:
+            raise RuntimeError("reset() must be called before step(): no episode has begun, or it has ended.")
+
+    def _count_step(self, terminated: bool, truncated: bool, limit: float | None = None) -> StepType:
+        """Count one step and return its type; the step that reaches `limit` (env steps) is truncated as well."""
+        self._n_steps += 1
+        truncated = truncated or (limit is not None and self._n_steps >= limit)
+        step_type = StepType.from_flags(self._n_steps == 1, terminated, truncated)
+        if terminated or truncated:
+            self._n_steps = None
+        return step_type
+
+
 class Wrapper(Environment):
-    """Holds an `Environment` and forwards everything to it: to be extended where something should be different.
+    """Holds an `Environment` and forwards everything to it; subclasses override what they change.
 
     Args:
         env: the environment.
@@ -136,12 +183,7 @@ class Wrapper(Environment):
     def _env(self) -> Environment:
         return self.env
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"attempted to get private attribute {name!r} of the environment that {type(self).__name__} wraps")
-        if name == "env" or not hasattr(self.env, name):  # The former while it is unpickled.
-            raise AttributeError(f"attribute {name!r} not found in {type(self).__name__}, nor in the environment it wraps")
-        return getattr(self.env, name)
+    __getattr__ = forwarded_attribute
 
     @property
     def action_space(self) -> gymnasium.Space:
@@ -160,7 +202,7 @@ class Wrapper(Environment):
 
     @property
     def render_modes(self) -> list[str]:
-        """What `render` can be asked for."""
+        """The modes that `render` supports."""
         return self.env.render_modes
 
     @property
@@ -169,7 +211,7 @@ class Wrapper(Environment):
         return self.env.unwrapped
 
     def reset(self) -> tuple[Any, dict]:
-        """Reset the wrapped environment; return observation and information on the episode."""
+        """Reset the wrapped environment."""
         return self.env.reset()
 
     def step(self, action: Any) -> EnvStep:
@@ -193,4 +235,4 @@ class Wrapper(Environment):
         self.env.close()
 
     def __del__(self) -> None:
-        """Leave the wrapped environment alone: it may be in use elsewhere, and closes itself when it is not."""
+        """Leave the wrapped environment open: it may be in use elsewhere, and closes itself."""

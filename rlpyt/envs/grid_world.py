@@ -1,4 +1,4 @@
-"""A walk on a grid of squares: small, deterministic, to be understood at a glance."""
+"""A walk on a grid of squares: a small deterministic environment."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gymnasium import spaces
 
-from rlpyt.envs.environment import Environment
-from rlpyt.envs.specs import EnvSpec, EnvStep, StepType
+from rlpyt.envs.environment import CountingEnvironment
+from rlpyt.envs.specs import EnvStep
 
 MAPS = {
     "chain": ["GFFFFFFFFFFFFFSFFFFFFFFFFFFFG"],
@@ -18,19 +18,19 @@ MAPS = {
 MOVES = {0: (0, -1), 1: (1, 0), 2: (0, 1), 3: (-1, 0)}  # left, down, right, up: (rows, columns)
 
 
-class GridWorldEnv(Environment):
-    """One moves from square to square, to a goal.
+class GridWorldEnv(CountingEnvironment):
+    """The agent moves from square to square, to a goal.
 
     ====  ====================================================
-    S     where one starts
+    S     start
     F     free
-    W     wall: one stays where one is
+    W     wall: the agent stays where it is
     H     hole: the episode ends, with reward 0
     G     goal: the episode ends, with reward 1
     ====  ====================================================
 
-    The observation is the number of the square, ``row * columns + column``. Actions are 0 left, 1 down, 2 right, 3 up; nobody leaves the
-    grid. env_info holds ``success`` (bool): whether this is the goal.
+    The observation is the number of the agent's square, ``row * columns + column``. Actions are 0 left, 1 down, 2 right, 3 up; at the
+    edge of the grid the agent stays where it is. env_info holds ``success`` (bool): whether the agent has reached the goal.
 
     Args:
         desc: name of one of `MAPS`, or rows of letters.
@@ -50,27 +50,7 @@ class GridWorldEnv(Environment):
             raise ValueError(f"desc={desc!r} must be rows of one length, of the letters S, F, W, H and G, with one S.")
         self._start = letters.index("S")
         self._state = self._start
-        self._n_steps: int | None = None  # In this episode; None where there is none.
-        self._observation_space = spaces.Discrete(len(letters))
-        self._action_space = spaces.Discrete(len(MOVES))
-        self._spec = EnvSpec(
-            observation_space=self._observation_space, action_space=self._action_space, max_episode_length=max_episode_length
-        )
-
-    @property
-    def action_space(self) -> spaces.Discrete:
-        """The space of actions."""
-        return self._action_space
-
-    @property
-    def observation_space(self) -> spaces.Discrete:
-        """The space of observations."""
-        return self._observation_space
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Both spaces, and the largest number of steps in an episode."""
-        return self._spec
+        super().__init__(spaces.Discrete(len(letters)), spaces.Discrete(len(MOVES)), max_episode_length)
 
     @property
     def render_modes(self) -> list[str]:
@@ -78,7 +58,7 @@ class GridWorldEnv(Environment):
         return ["ansi"]
 
     def reset(self) -> tuple[int, dict]:
-        """Go to the start; return its number, and nothing to tell about the episode."""
+        """Go to the start; return the number of its square and an empty dictionary."""
         self._state = self._start
         self._n_steps = 0
         return self._state, {}
@@ -87,10 +67,10 @@ class GridWorldEnv(Environment):
         """Move by one square.
 
         Raises:
-            RuntimeError: there was no `reset` before. ValueError: there is no such action.
+            RuntimeError: no episode is running: call `reset` first.
+            ValueError: `action` is not 0, 1, 2 or 3.
         """
-        if self._n_steps is None:
-            raise RuntimeError("reset() must be called before step(): no episode has begun, or it has ended.")
+        self._require_reset()
         if int(action) not in MOVES:
             raise ValueError(f"action={action!r} must be 0 (left), 1 (down), 2 (right) or 3 (up).")
         row, column = divmod(self._state, self._n_columns)
@@ -99,32 +79,25 @@ class GridWorldEnv(Environment):
         square = self._desc[row][column]
         if square != "W":
             self._state = row * self._n_columns + column
-        self._n_steps += 1
-        limit = self._spec.max_episode_length
-        step_type = StepType.from_flags(
-            first=self._n_steps == 1, terminated=square in "HG", truncated=limit is not None and self._n_steps >= limit
-        )
-        if step_type in (StepType.TERMINAL, StepType.TIMEOUT):
-            self._n_steps = None
         return EnvStep(
             env_spec=self._spec,
             action=action,
             reward=float(square == "G"),
             observation=self._state,
             env_info={"success": square == "G"},
-            step_type=step_type,
+            step_type=self._count_step(square in "HG", False, self._spec.max_episode_length),
         )
 
     def render(self, mode: str) -> str:
-        """Return the grid, with brackets around where one is."""
+        """Return the grid as text, with brackets around the agent's square."""
         self._validate_render_mode(mode)
         here = divmod(self._state, self._n_columns)
         rows = ([f"[{x}]" if (r, c) == here else f" {x} " for c, x in enumerate(row)] for r, row in enumerate(self._desc))
         return "\n".join("".join(row) for row in rows)
 
     def visualize(self) -> None:
-        """Print the grid: there is no window."""
+        """Print the grid instead of opening a window."""
         print(self.render("ansi"))
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: the environment holds no resources."""

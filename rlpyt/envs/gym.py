@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import Env, EnvSpaces, EnvStep, as_flag, as_number, write_observation
+from rlpyt.envs.base import Env, EnvSpaces, EnvStep, as_flag, as_number, forwarded_attribute, wrapper_chain, write_observation
 from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, fits_losslessly
@@ -33,13 +33,7 @@ class Wrapper:
     def __init__(self, env: Any) -> None:
         self.env = env
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "env":  # e.g. asked for while unpickling, when there is no env yet
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        for env in wrapper_chain(self.env):
-            if hasattr(env, name):
-                return getattr(env, name)
-        raise AttributeError(f"Neither {type(self).__name__!r} nor the environment it wraps has an attribute {name!r}")
+    __getattr__ = forwarded_attribute
 
 
 class GymEnvWrapper(Wrapper, Env):
@@ -429,14 +423,6 @@ def _make_classic(error: Exception, *args: Any, **kwargs: Any) -> Any:
         else:
             return gym.make(*args, **kwargs)
     raise type(error)(f"{error} {hint}") from error
-
-
-def wrapper_chain(env: Any) -> Iterator[Any]:
-    """Yield `env`, the environment it wraps, and so on inwards."""
-    yield env
-    while any(cls.__name__ == "Wrapper" for cls in type(env).__mro__):
-        env = env.env
-        yield env
 
 
 def _is_observation_and_info(result: Any) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlpyt.envs.base import as_flag, as_number
-from rlpyt.envs.environment import Environment
-from rlpyt.envs.gym import _accepts, infill_info, wrapper_chain
-from rlpyt.envs.specs import EnvSpec, EnvStep, StepType, checked_reset
+from rlpyt.envs.base import as_flag, as_number, forwarded_attribute, wrapper_chain
+from rlpyt.envs.environment import CountingEnvironment
+from rlpyt.envs.gym import _accepts, infill_info, make_gym
+from rlpyt.envs.specs import EnvStep, StepType, checked_reset
 from rlpyt.utils.misc import attributes
 
 TIME_LIMIT_KEYS = ("TimeLimit.truncated", "GymEnv.TimeLimitTerminated")  # In every env_info; both say that the episode timed out.
@@ -20,7 +20,7 @@ TIME_LIMIT_KEYS = ("TimeLimit.truncated", "GymEnv.TimeLimitTerminated")  # In ev
 _WINDOWS = ("viewer", "_viewers", "screen", "surf", "window", "window_surface", "clock")
 
 
-class GymEnv(Environment):
+class GymEnv(CountingEnvironment):
     """An environment of gymnasium as an `Environment`.
 
     An episode times out when gymnasium's environment says so (``truncated``), or after `max_episode_length` steps, unless it terminates
@@ -51,8 +51,6 @@ class GymEnv(Environment):
     ) -> None:
         made = isinstance(env, str)
         if made:
-            from rlpyt.envs.gym import make_gym
-
             env = make_gym(env, info_example=None, **kwargs)
         elif not isinstance(env, gymnasium.Env):
             raise ValueError(f"GymEnv can take env as either a string, or a gymnasium environment, but got {env!r} instead.")
@@ -62,14 +60,13 @@ class GymEnv(Environment):
         self._is_own = made
         self._info_example = info_example
         self._seed: int | None = None
-        self._n_steps: int | None = None  # In this episode; None where there is none.
         self._keys: set | None = None  # Of the info dictionaries of this episode.
         space = env.observation_space
         if is_image and not (space.dtype == np.uint8 and len(space.shape) in (2, 3)):
             raise ValueError(f"is_image=True needs observations of dtype uint8 and two or three dimensions, not those of {space}.")
         self.is_image = is_image
         self._size = None if space.shape is None else int(np.prod(space.shape))  # None for structures.
-        self._spec = EnvSpec(observation_space=space, action_space=env.action_space, max_episode_length=self._limit(max_episode_length))
+        super().__init__(space, env.action_space, self._limit(max_episode_length))
 
     def _limit(self, given: int | None) -> int | None:
         """Return the largest number of steps in an episode, having told gymnasium's limit about it."""
@@ -85,13 +82,7 @@ class GymEnv(Environment):
             layer._max_episode_steps = int(given)
         return int(given)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "env":
-            raise AttributeError(f"attempted to get private attribute {name!r} of the environment that {type(self).__name__} wraps")
-        for layer in wrapper_chain(self.env):
-            if hasattr(layer, name):
-                return getattr(layer, name)
-        raise AttributeError(f"attribute {name!r} not found in {type(self).__name__}, nor in the environment it wraps")
+    __getattr__ = forwarded_attribute
 
     @property
     def action_space(self) -> gymnasium.Space:
@@ -102,11 +93,6 @@ class GymEnv(Environment):
     def observation_space(self) -> gymnasium.Space:
         """The space of observations."""
         return self.env.observation_space
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Both spaces, and the largest number of steps in an episode."""
-        return self._spec
 
     @property
     def unwrapped(self) -> gymnasium.Env:
@@ -137,19 +123,11 @@ class GymEnv(Environment):
         Raises:
             RuntimeError: there was no `reset` before; or observation or env_info are not of the form that they should have.
         """
-        if self._n_steps is None:
-            raise RuntimeError("reset() must be called before step(): no episode has begun, or it has ended.")
+        self._require_reset()
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._check(observation)
-        self._n_steps += 1
-        limit = self._spec.max_episode_length
-        step_type = StepType.from_flags(
-            first=self._n_steps == 1,
-            terminated=as_flag(terminated, "terminated"),
-            truncated=as_flag(truncated, "truncated") or (limit is not None and self._n_steps >= limit),
-        )
-        if step_type in (StepType.TERMINAL, StepType.TIMEOUT):
-            self._n_steps = None
+        terminated, truncated = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
+        step_type = self._count_step(terminated, truncated, self._spec.max_episode_length)
         timeout = step_type == StepType.TIMEOUT
         if self._info_example is not None:
             info = infill_info(info, self._info_example)

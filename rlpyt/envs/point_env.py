@@ -1,4 +1,4 @@
-"""A point that is to move to a goal: tasks are its goals."""
+"""A point that moves to a goal; each task has another goal."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlpyt.envs.environment import Environment
-from rlpyt.envs.specs import EnvSpec, EnvStep, StepType
+from rlpyt.envs.environment import CountingEnvironment
+from rlpyt.envs.specs import EnvStep
 
 STEP = 0.1  # The furthest that the point moves per step, in each direction.
 SUCCESS_DISTANCE = math.sqrt(0.02)
 
 
-class PointEnv(Environment):
+class PointEnv(CountingEnvironment):
     """A point moves in the plane, from the origin to a goal.
 
     The observation, float32 ``[3]``, is ``(x, y, distance to the goal)``. The action, float32 ``[2]``, moves the point by up to 0.1 in each
-    direction; more counts as 0.1. The reward is the negative distance. An episode ends when the distance is less than √0.02.
+    direction; larger numbers are clipped to 0.1. The reward is the negative distance. An episode ends when the distance is less than √0.02.
 
     env_info holds ``task``, the dictionary that `set_task` takes, and ``success`` (bool).
 
     Args:
-        goal: where to go, ``(x, y)``.
+        goal: coordinates of the goal, ``(x, y)``.
         arena_size: the coordinates of the point stay within ``[-arena_size, arena_size]``.
         done_bonus: added to the reward at the goal.
-        never_done: do not end the episode at the goal.
-        max_episode_length: steps after which an episode times out; infinite, or None, for no limit.
+        never_done: continue the episode at the goal.
+        max_episode_length: limit after which an episode times out (env steps); infinite, or None, for no limit.
 
     Raises:
         ValueError: `goal` is not two numbers, or `max_episode_length` less than 1.
@@ -47,26 +47,8 @@ class PointEnv(Environment):
         self._done_bonus = done_bonus
         self._never_done = never_done
         self._point = np.zeros(2, np.float32)
-        self._n_steps: int | None = None  # In this episode; None where there is none.
-        self._observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
-        self._action_space = spaces.Box(-STEP, STEP, (2,), np.float32)
         limit = None if max_episode_length in (None, math.inf) else int(max_episode_length)
-        self._spec = EnvSpec(observation_space=self._observation_space, action_space=self._action_space, max_episode_length=limit)
-
-    @property
-    def action_space(self) -> spaces.Box:
-        """The space of actions."""
-        return self._action_space
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """The space of observations."""
-        return self._observation_space
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Both spaces, and the largest number of steps in an episode."""
-        return self._spec
+        super().__init__(spaces.Box(-np.inf, np.inf, (3,), np.float32), spaces.Box(-STEP, STEP, (2,), np.float32), limit)
 
     @property
     def render_modes(self) -> list[str]:
@@ -88,30 +70,21 @@ class PointEnv(Environment):
         """Move the point.
 
         Raises:
-            RuntimeError: there was no `reset` before.
+            RuntimeError: no episode is running: call `reset` first.
         """
-        if self._n_steps is None:
-            raise RuntimeError("reset() must be called before step(): no episode has begun, or it has ended.")
+        self._require_reset()
         move = np.clip(action, -STEP, STEP)
         self._point = np.clip(self._point + move, -self._arena_size, self._arena_size).astype(np.float32)
         observation = self._observation()
         distance = float(observation[2])
         success = distance < SUCCESS_DISTANCE
-        self._n_steps += 1
-        step_type = StepType.from_flags(
-            first=self._n_steps == 1,
-            terminated=success and not self._never_done,
-            truncated=self._spec.max_episode_length is not None and self._n_steps >= self._spec.max_episode_length,
-        )
-        if step_type in (StepType.TERMINAL, StepType.TIMEOUT):
-            self._n_steps = None
         return EnvStep(
             env_spec=self._spec,
             action=action,
             reward=-distance + (self._done_bonus if success else 0.0),
             observation=observation,
             env_info={"task": self.task, "success": success},
-            step_type=step_type,
+            step_type=self._count_step(success and not self._never_done, False, self._spec.max_episode_length),
         )
 
     def _observation(self) -> np.ndarray:
@@ -123,10 +96,10 @@ class PointEnv(Environment):
         return [{"goal": goal} for goal in uniform(-2, 2, size=(num_tasks, 2)).astype(np.float32)]
 
     def set_task(self, task: dict) -> None:
-        """Set the goal, to ``task["goal"]``; the observation is told at the next step.
+        """Set the goal to ``task["goal"]``; the next observation contains its distance.
 
         Raises:
-            ValueError: that is not two numbers.
+            ValueError: the goal is not two numbers.
         """
         self._goal = _checked(task["goal"])
 
@@ -142,11 +115,11 @@ class PointEnv(Environment):
         return f"point ({self._point[0]:.2f}, {self._point[1]:.2f}), goal ({self._goal[0]:.2f}, {self._goal[1]:.2f})"
 
     def visualize(self) -> None:
-        """Print where point and goal are: there is no window."""
+        """Print where point and goal are instead of opening a window."""
         print(self.render("ansi"))
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: the environment holds no resources."""
 
 
 def _checked(goal: Any) -> np.ndarray:

@@ -1,7 +1,6 @@
-"""The complete state of an environment as plain data, so that a resumed run goes on where it stopped.
+"""The complete state of an environment as plain data, so that a run can be resumed in the middle of an episode.
 
-An environment of one's own has one if it defines ``get_state()``, which returns plain data (see `rlpyt.utils.plain`), and
-``set_state(state)``, after which the same actions have the same consequences. `AtariEnv` and `GymEnvWrapper` do.
+`rlpyt.envs.base.StatefulEnv` says what an environment defines for this.
 """
 
 from __future__ import annotations
@@ -11,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.base import StatefulEnv, has_state
 from rlpyt.utils.misc import attributes
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
 
-# Parts of a gymnasium environment that do not change while it runs, or that only show it, by the names of their classes.
+# Names of the classes of attributes that need no saving: they do not change while the environment runs, or only display it.
 _STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "type", "function", "module", "method", "builtin_function_or_method", "partial"}
 
 
 def get_state(env: Any) -> Any:
-    """Return the state of an environment, plain data; None if it cannot be told."""
-    if not (hasattr(env, "get_state") and hasattr(env, "set_state")):
+    """Return the state of an environment as plain data; None if it is unknown."""
+    if not has_state(env):
         return None
     try:
         return env.get_state()
@@ -28,13 +28,13 @@ def get_state(env: Any) -> Any:
         return None
 
 
-def set_state(env: Any, state: Any) -> None:
-    """Put an environment made with the same arguments into a state that `get_state` returned."""
+def set_state(env: StatefulEnv, state: Any) -> None:
+    """Restore a state that `get_state` of an environment made with the same arguments returned."""
     env.set_state(state)
 
 
 def set_states(envs: Sequence[Any], states: Any, name: str) -> None:
-    """Do so for several environments; those whose state is None stay as they are. ValueError if there are not as many states."""
+    """Restore the states of several environments; None leaves one as it is. ValueError if their numbers differ."""
     if len(states) != len(envs):
         raise ValueError(f"{name} has {len(states)} entries, and not {len(envs)}.")
     for env, state in zip(envs, states):
@@ -45,20 +45,20 @@ def set_states(envs: Sequence[Any], states: Any, name: str) -> None:
 def get_gym_state(env: Any) -> list:
     """Return the state of a gymnasium environment: the attributes of each of its wrappers and of itself, from the outside inwards.
 
-    Of what is inside a wrapper and not of gymnasium, it is what its own ``get_state`` returns.
+    The list ends with the first inner environment that is not of gymnasium and has ``get_state``: this returns all further state.
 
     Raises:
-        NotPlain: one of them is an object whose state is unknown here.
+        NotPlain: the state of an attribute is unknown.
     """
     outermost, *others = _layers(env)
     return [_attributes(outermost)] + [("own", layer.get_state()) if _has_own_state(layer) else _attributes(layer) for layer in others]
 
 
 def set_gym_state(env: Any, state: list) -> None:
-    """Invert `get_gym_state`.
+    """Restore what `get_gym_state` returned.
 
     Raises:
-        ValueError: it is something else, or of an environment with other wrappers or attributes.
+        ValueError: the state is damaged, or of an environment with other wrappers or attributes.
     """
     layers = _layers(env)
     check_form(state, list, "The state of an environment")
@@ -74,14 +74,14 @@ def set_gym_state(env: Any, state: list) -> None:
 
 
 def _content_of(entry: Any, kind: str, where: str) -> Any:
-    """What is saved of one thing, which must be of this kind."""
+    """Return the content of a saved ``(kind, content)``; ValueError if its kind is another one."""
     if not (isinstance(entry, tuple) and len(entry) == 2 and entry[0] == kind):
         raise ValueError(f"What is saved of {where} is not of the kind {kind!r}: the environment is another one, or the state is damaged.")
     return entry[1]
 
 
 def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
-    """Invert `_attributes` for one of them."""
+    """Restore one entry of what `_attributes` returned."""
     where = f"{type(layer).__qualname__}.{name}"
     of_class = getattr(type(layer), name, None) if isinstance(name, str) else None
     if not (isinstance(name, str) and name.isidentifier()) or callable(of_class) or isinstance(of_class, property):
@@ -105,7 +105,7 @@ def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
 
 
 def _layers(env: Any) -> list:
-    """Return `env`, what it wraps, and so on inwards, as far as the first that tells its own state, with all that is inside."""
+    """Return `env`, what it wraps, and so on inwards, up to the first inner one that saves its state itself."""
     layers = [env]
     while "env" in attributes(layers[-1]) and (len(layers) == 1 or not _has_own_state(layers[-1])):
         layers.append(attributes(layers[-1])["env"])
@@ -119,7 +119,7 @@ def _has_own_state(layer: Any) -> bool:
 
 
 def _attributes(layer: Any) -> dict[str, tuple[str, Any]]:
-    """What can change of one wrapper, or of the environment itself."""
+    """Return the attributes of one wrapper or environment that can change, each as ``(kind, content)``."""
     state = {}
     for name, value in attributes(layer).items():
         where = f"{type(layer).__qualname__}.{name}"
@@ -137,7 +137,7 @@ def _attributes(layer: Any) -> dict[str, tuple[str, Any]]:
 
 
 def _kind(name: str, value: Any) -> str | None:
-    """How the state of an attribute is saved; None if it does not change."""
+    """Return how the state of an attribute is saved; None if it does not change."""
     kind = type(value).__name__
     if name == "env" or kind in _STATIC:
         return None
@@ -145,8 +145,7 @@ def _kind(name: str, value: Any) -> str | None:
         return "mujoco"
     if hasattr(value, "contains") and hasattr(value, "sample"):  # A space, of which only the random numbers change.
         return "space"
-    has_state = hasattr(value, "get_state") and hasattr(value, "set_state") and not isinstance(value, np.random.RandomState)
-    return "own" if has_state else "plain"
+    return "own" if has_state(value) and not isinstance(value, np.random.RandomState) else "plain"
 
 
 def _assign(layer: Any, name: str, value: Any) -> None:
@@ -160,7 +159,7 @@ def _assign(layer: Any, name: str, value: Any) -> None:
 
 
 def _mujoco_state(model: Any, data: Any) -> Any:
-    """Everything the next step depends on: positions, velocities, actuators, controls, warm start, time."""
+    """Return all that the next step depends on: positions, velocities, actuators, controls, warm start, time."""
     import mujoco
 
     kind = mujoco.mjtState.mjSTATE_INTEGRATION

@@ -1,4 +1,4 @@
-"""Whole episodes from batches that begin and end in the middle of them."""
+"""Complete episodes from batches that start and end in the middle of episodes."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from rlpyt.episodes.samples import (
 from rlpyt.utils.settings import COUNT, checked, one_of
 from rlpyt.utils.structures import Tree, as_numpy, as_torch, assign, cat, tree_map
 
-# Rows are copied from place to place in blocks that stay in the cache between reading and writing.
+# Rows are copied in blocks that stay in the cache between reading and writing.
 _BLOCK_BYTES = 256 * 1024
 
 
 class EpisodeAssembler:
-    """Takes a sampler's batches, one after the other, and returns whole episodes: what is unfinished waits for the next batch.
+    """Turns successive batches of a sampler into complete episodes; it keeps unfinished episodes for the next batch.
 
     Args:
-        env_spec: written into the episodes.
-        B: columns of the batches.
+        env_spec: `EnvSpec` of the episodes.
+        B: number of columns of the batches.
         boundary: what ends an episode: "done", or env_info's "traj_done".
-        first: whether the first step of a column in the first batch begins an episode [B] bool (or one bool for all). It does if the
-            sampler has ``max_decorrelation_steps=0``. Where it does not, the episode that is running is left out.
-        mid_batch_reset: that of the sampler.
-        on_policy_only: leave out episodes that span batches, and so a change of the agent's parameters.
+        first: whether the first step of each column in the first batch starts an episode [B] bool (or one bool for all). This is so if
+            the sampler has ``max_decorrelation_steps=0``. Otherwise the first, running episode of a column is left out.
+        mid_batch_reset: setting of the sampler.
+        on_policy_only: leave out episodes that span batches, because the agent's parameters change between batches.
 
     Raises:
-        ValueError: an argument is not possible.
+        ValueError: an argument is invalid.
     """
 
     @checked(env_spec=ENV_SPEC, B=COUNT, boundary=one_of("done", "traj_done"))
@@ -55,21 +55,21 @@ class EpisodeAssembler:
             raise ValueError(f"B={B} must be at least 1: the columns of the batches.")
         self.env_spec, self.B, self.boundary = env_spec, int(B), checked_boundary(boundary)
         self.mid_batch_reset, self.on_policy_only = bool(mid_batch_reset), bool(on_policy_only)
-        self._first = checked_first(first, self.B).copy()  # Whether the next step of each column begins an episode.
-        self._kept: list[list[dict[str, Tree]]] = [[] for _ in range(self.B)]  # Per column its running episode: arrays [t,...].
-        self._lengths = np.zeros(self.B, np.int64)  # Steps kept of each column; 0 also where the episode's beginning is not known.
-        self._last_observations: Tree = {}  # That followed after the last batch [B,...], valid where something is kept.
+        self._first = checked_first(first, self.B).copy()  # Whether the next step of each column starts an episode.
+        self._kept: list[list[dict[str, Tree]]] = [[] for _ in range(self.B)]  # Pieces of each column's running episode: arrays [t,...].
+        self._lengths = np.zeros(self.B, np.int64)  # Steps kept of each column [B]; 0 also if the start of the running episode is missing.
+        self._last_observations: Tree = {}  # Observations after the last batch [B,...]; valid for columns with kept steps.
 
     @property
     def n_steps(self) -> int:
-        """How many steps of unfinished episodes are kept."""
+        """Number of kept steps of unfinished episodes."""
         return int(self._lengths.sum())
 
     def push(self, samples: Any) -> EpisodeBatch:
-        """Return the episodes that ended in the next batch: column by column, in the order of time. There may be none.
+        """Return the episodes that ended in this batch (maybe none), ordered by column, then by time.
 
         Args:
-            samples: batch [T,B] of arrays or tensors, of a sampler with ``keep_terminal_observations=True``.
+            samples: the next batch [T,B], arrays or tensors, of a sampler with ``keep_terminal_observations=True``.
 
         Raises:
             ValueError: the batch has another number of columns, or lacks an observation that ended an episode.
@@ -90,7 +90,7 @@ class EpisodeAssembler:
         return episodes
 
     def flush(self) -> EpisodeBatch | None:
-        """Return the unfinished episodes as they are, and forget them: what comes of them later is left out. None if there are none."""
+        """Return the unfinished episodes, and forget them; later steps of them are left out. None if no steps are kept."""
         columns = np.flatnonzero(self._lengths)
         if not len(columns):
             return None
@@ -100,15 +100,15 @@ class EpisodeAssembler:
         return EpisodeBatch(env_spec=self.env_spec, **steps, last_observations=last, lengths=lengths, validate=False)
 
     def begin_anew(self, columns: Any) -> None:
-        """Say, between two batches, that these columns begin a new episode, because their environments were changed or reset.
+        """Mark, between two batches, columns whose environments were changed or reset: they start a new episode.
 
-        What is kept of their running episodes, which are never completed, is forgotten.
+        The kept steps of their running episodes are dropped.
 
         Args:
-            columns: as a sampler's `update_envs` and `load_state_dict` return them.
+            columns: numbers of columns, as a sampler's `update_envs` and `load_state_dict` return them.
 
         Raises:
-            ValueError: there is no such column; nothing is changed then.
+            ValueError: a number is out of range; then no column is marked.
         """
         columns = np.asarray(list(columns), np.int64)
         wrong = columns[(columns < 0) | (columns >= self.B)]
@@ -119,7 +119,7 @@ class EpisodeAssembler:
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Return what is kept, between two batches: plain data and tensors, all copies."""
+        """Return the state between two batches: plain data and tensors, all copies."""
         pieces = [piece for kept in self._kept for piece in kept]
 
         def copied(tree):
@@ -133,10 +133,10 @@ class EpisodeAssembler:
         )
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from what `state_dict` returned; then tell `begin_anew` what the sampler's `load_state_dict` returned.
+        """Restore what `state_dict` returned. Afterwards pass the result of the sampler's `load_state_dict` to `begin_anew`.
 
         Raises:
-            ValueError: it is of an assembler with another number of columns.
+            ValueError: the state is of an assembler with another number of columns.
         """
         if len(state["first"]) != self.B:
             raise ValueError(f"The state is of an assembler with B={len(state['first'])}, not B={self.B}.")
@@ -152,7 +152,7 @@ class EpisodeAssembler:
 
     # Parts of a push ------------------------------------------------------------------------------------------------
     def _emit(self, samples: Any, fields: dict[str, Tree], pieces: Pieces) -> EpisodeBatch:
-        """Return the episodes that end with these pieces, with what is kept of them."""
+        """Return the episodes that end with these pieces, including their kept steps."""
         last, columns = last_observations(samples, pieces, self.mid_batch_reset), pieces.columns
         kept_lengths = np.where(pieces.continues, self._lengths[columns], 0)
         lengths = kept_lengths + pieces.lengths
@@ -174,13 +174,13 @@ class EpisodeAssembler:
         return EpisodeBatch(env_spec=self.env_spec, **steps, last_observations=last, lengths=lengths, validate=False)
 
     def _forget(self, columns: np.ndarray) -> None:
-        """Forget what is kept of these columns."""
+        """Drop the kept steps of these columns."""
         for b in columns:
             self._kept[b] = []
         self._lengths[columns] = 0
 
     def _keep(self, samples: Any, fields: dict[str, Tree], pieces: Pieces) -> None:
-        """Keep these pieces, with which no episode ends: one of a column at the most."""
+        """Keep these pieces of unfinished episodes; each column has at most one."""
         columns = pieces.columns
         for b, t, n in zip(columns, pieces.t[pieces.starts], pieces.lengths):
             self._kept[b].append(tree_map(lambda x, b=b, t=t, n=n: x[t : t + n, b].copy(), fields))
@@ -196,12 +196,12 @@ class EpisodeAssembler:
 
 
 def _goes_on(columns: np.ndarray) -> np.ndarray:
-    """Return whether the next piece is in the same column [P] bool, for the columns of pieces in order."""
+    """Return whether the next piece is in the same column [P] bool; `columns` are those of the pieces in order."""
     return np.append(columns[1:] == columns[:-1], False)
 
 
 def _scattered(x: np.ndarray, rows: Any, n: int, out_rows: np.ndarray) -> np.ndarray:
-    """Return an array [n,...] whose `out_rows` are these rows of `x`; what the others hold is arbitrary."""
+    """Return an array [n,...] whose `out_rows` are the `rows` of `x`; other rows are uninitialized."""
     out = np.empty((n, *x.shape[1:]), x.dtype)
     block = max(_BLOCK_BYTES // max(out.nbytes // max(n, 1), 1), 1)
     for i in range(0, len(rows), block):

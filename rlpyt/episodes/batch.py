@@ -1,7 +1,7 @@
 """Batches of transitions and of whole episodes.
 
-Steps are packed: arrays are ``[S,...]``, episode after episode. Observations, actions and infos may be nested dictionaries of arrays, as
-from structured spaces. Batches hold the arrays they are given, and never change them.
+Steps are packed: arrays are ``[S,...]``, episode after episode. Observations, actions and infos may be nested dictionaries of arrays.
+Batches hold the arrays they are given without a copy, and never change them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class TimeStepBatch:
 
     Args:
         env_spec: `EnvSpec` of the environment they are from; None if it is not known: then nothing is compared with its spaces.
-        episode_infos: dictionary of arrays [n,...]: what is the same during a whole episode.
+        episode_infos: dictionary of arrays [n,...] that are constant during an episode.
         observations, next_observations: before and after the action [n,...].
         actions: [n,...].
         rewards: [n].
         env_infos, agent_infos: nested dictionaries of arrays [n,...].
         step_types: `StepType` of each [n]; kept as uint8.
-        validate: check all shapes and types. What comes out of another batch need not be checked again.
+        validate: check all shapes and types; unnecessary for arrays that come from another batch.
 
     Raises:
-        ValueError: something is not of the type or shape that it must have, `rewards` being what sizes are compared with.
+        ValueError: a field has a wrong type or shape. Sizes must match that of `rewards`.
     """
 
     env_spec: EnvSpec | None
@@ -67,20 +67,29 @@ class TimeStepBatch:
         episode_infos: dict | None = None,
         validate: bool = True,
     ) -> None:
-        self._keep(
+        self._fill(
+            validate,
             env_spec=env_spec,
-            episode_infos=_dict_or_empty(episode_infos),
+            episode_infos=episode_infos,
             observations=observations,
             actions=actions,
             rewards=rewards,
             next_observations=next_observations,
-            agent_infos=_dict_or_empty(agent_infos),
-            env_infos=_dict_or_empty(env_infos),
+            agent_infos=agent_infos,
+            env_infos=env_infos,
             step_types=step_types,
         )
+
+    def _fill(self, validate: bool, **fields: Any) -> None:
+        """Keep all fields, with empty dictionaries for infos that are None, and check them."""
+        infos = ("agent_infos", "env_infos", "episode_infos", "episode_infos_by_episode")
+        self._keep(**{name: {} if value is None and name in infos else value for name, value in fields.items()})
         if validate:
-            _check_steps(self)
-        self._keep(step_types=_as_uint8(step_types))
+            self._check()
+        self._keep(step_types=_as_uint8(self.step_types))
+
+    def _check(self) -> None:
+        _check_steps(self)
 
     def _keep(self, **values: Any) -> None:
         for name, value in values.items():
@@ -128,13 +137,13 @@ class TimeStepBatch:
         """Whether the episode was truncated with the step [S] bool."""
         return self.step_types == int(StepType.TIMEOUT)
 
-    # To and from others ---------------------------------------------------------------------------------------------
+    # Conversions ----------------------------------------------------------------------------------------------------
     @classmethod
     def concatenate(cls, *batches: TimeStepBatch) -> Any:
         """Return one batch of the steps of all, with the `env_spec` of the first.
 
         Raises:
-            ValueError: there are none, or their infos have different keys, or their arrays different shapes.
+            ValueError: no batch is given; or keys of infos, or shapes of arrays, differ.
         """
         if not batches:
             raise ValueError(f"Concatenating takes at least one {cls.__name__}.")
@@ -142,7 +151,7 @@ class TimeStepBatch:
 
     @classmethod
     def _joined(cls, batches: Sequence[TimeStepBatch], each: str) -> Any:
-        """Do what `concatenate` says; `each` is what messages call one of them."""
+        """Concatenate batches; error messages call one of them `each`."""
         new = object.__new__(cls)
         new._keep(env_spec=batches[0].env_spec)
         for name in (*cls._PER_STEP, *cls._PER_EPISODE):
@@ -163,7 +172,7 @@ class TimeStepBatch:
         return [self._map(lambda x, i=i: x[i : i + 1]) for i in range(len(self))]
 
     def take(self, idxs: np.ndarray) -> TimeStepBatch:
-        """Return a copy of some steps, in the order given: `idxs` is a mask [S] bool, or their numbers [n] int."""
+        """Return a copy of the steps chosen by `idxs`: a mask [S] bool, or indexes [n] int, whose order is kept."""
         idxs = _chosen(len(self), idxs)
         return self._map(lambda x: x[idxs])
 
@@ -171,7 +180,7 @@ class TimeStepBatch:
         """Return `n` steps drawn uniformly with replacement, by `rng` (default: numpy's global state).
 
         Raises:
-            ValueError: there are no steps to draw from.
+            ValueError: the batch is empty.
         """
         if not len(self):
             raise ValueError("There are no steps to sample from.")
@@ -179,18 +188,18 @@ class TimeStepBatch:
         return self.take(draw(len(self), size=n))
 
     def to_time_step_list(self) -> list[dict]:
-        """Return one dictionary per step, of all fields but `env_spec`; arrays keep a leading dimension of 1."""
+        """Return one dictionary per step with all fields except `env_spec`; arrays keep a leading dimension of 1."""
         batch = self if type(self) is TimeStepBatch else TimeStepBatch.from_episode_batch(self)
         return [{name: getattr(step, name) for name in TimeStepBatch._PER_STEP} for step in batch.split()]
 
     @classmethod
     def from_time_step_list(cls, env_spec: EnvSpec | None, ts_samples: Sequence[dict]) -> TimeStepBatch:
-        """Return the steps of all dictionaries, which are as from `to_time_step_list`, but may hold any number of steps each.
+        """Return the steps of dictionaries as `to_time_step_list` makes them; each may hold any number of steps.
 
-        Keys that name no field of a batch are left alone, and so is ``env_spec``. Infos that are not there are empty.
+        Other keys, and ``env_spec``, are ignored. Missing infos are empty.
 
         Raises:
-            ValueError: there are none, or something in one is missing, or not as it must be.
+            ValueError: no dictionary is given, or a field of one is missing or wrong.
         """
         batches = []
         for i, sample in enumerate(ts_samples):
@@ -207,7 +216,7 @@ class TimeStepBatch:
 
     @classmethod
     def from_episode_batch(cls, batch: EpisodeBatch) -> TimeStepBatch:
-        """Return the transitions of whole episodes, in order; only what an `EpisodeBatch` does not hold is copied."""
+        """Return the transitions of episodes, in order. Next observations and infos of episodes are copied, other fields are not."""
         fields = {name: getattr(batch, name) for name in TimeStepBatch._PER_STEP}
         return TimeStepBatch(env_spec=batch.env_spec, validate=False, **fields)
 
@@ -217,15 +226,24 @@ class TimeStepBatch:
         return TimeStepBatch.from_episode_batch(EpisodeBatch.from_samples(samples, env_spec, **kwargs))
 
 
+def _padded_property(name: str, what: str) -> property:
+    """Return a property of an `EpisodeBatch`: the arrays of field `name`, padded."""
+
+    def padded(self: EpisodeBatch) -> Tree:
+        return self._padded(getattr(self, name))
+
+    return property(padded, doc=f"{what}, with zeros after the end of episodes; L is the time limit, or else the longest length.")
+
+
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class EpisodeBatch(TimeStepBatch):
-    """N episodes of S steps in all, packed one after the other; immutable, compared by value.
+    """N episodes with S steps in total, packed one after the other; immutable, compared by value.
 
-    An episode may also be a part of one: its last step then is neither `TERMINAL` nor `TIMEOUT`.
+    The last step of an incomplete episode is neither `TERMINAL` nor `TIMEOUT`.
 
     Args:
         env_spec: `EnvSpec` of the environment they are from; None if it is not known: then nothing is compared with its spaces.
-        episode_infos: dictionary of arrays [N,...]: what is the same during a whole episode.
+        episode_infos: dictionary of arrays [N,...] that are constant during an episode.
         observations: before the action [S,...].
         last_observations: after the last action of each episode [N,...].
         actions: [S,...].
@@ -239,7 +257,7 @@ class EpisodeBatch(TimeStepBatch):
         episode_infos_by_episode: as given, [N,...].
 
     Raises:
-        ValueError: something is not of the type or shape that it must have.
+        ValueError: a field has a wrong type or shape.
     """
 
     episode_infos_by_episode: dict
@@ -264,23 +282,24 @@ class EpisodeBatch(TimeStepBatch):
         episode_infos: dict | None = None,
         validate: bool = True,
     ) -> None:
-        self._keep(
+        self._fill(
+            validate,
             env_spec=env_spec,
-            episode_infos_by_episode=_dict_or_empty(episode_infos),
+            episode_infos_by_episode=episode_infos,
             observations=observations,
             last_observations=last_observations,
             actions=actions,
             rewards=rewards,
-            env_infos=_dict_or_empty(env_infos),
-            agent_infos=_dict_or_empty(agent_infos),
+            env_infos=env_infos,
+            agent_infos=agent_infos,
             step_types=step_types,
             lengths=lengths,
         )
-        if validate:
-            _check_episodes(self)
-            _check_steps(self)
-            _check_lengths(self)
-        self._keep(step_types=_as_uint8(step_types))
+
+    def _check(self) -> None:
+        _check_episodes(self)
+        _check_steps(self)
+        _check_lengths(self)
 
     def __repr__(self) -> str:
         return f"EpisodeBatch({self.n_episodes} episodes, {len(self)} steps)"
@@ -288,12 +307,12 @@ class EpisodeBatch(TimeStepBatch):
     # Where episodes are ---------------------------------------------------------------------------------------------
     @property
     def n_episodes(self) -> int:
-        """How many episodes there are."""
+        """Number of episodes N."""
         return len(self.lengths)
 
     @property
     def _lengths(self) -> np.ndarray:
-        """The lengths as numpy int64 [N], of which there are enough to compute with."""
+        """The lengths [N] as numpy int64, whatever their dtype."""
         return as_numpy(self.lengths).astype(np.int64, copy=False)
 
     @property
@@ -327,7 +346,7 @@ class EpisodeBatch(TimeStepBatch):
 
     @property
     def episode_infos(self) -> dict:
-        """What is the same during a whole episode, repeated for each of its steps [S,...]; computed at each access."""
+        """`episode_infos_by_episode` repeated for each step [S,...]; computed at each access."""
         idxs = self._episode_idxs
         return tree_map(lambda x: x[idxs], self.episode_infos_by_episode)
 
@@ -369,40 +388,13 @@ class EpisodeBatch(TimeStepBatch):
 
         return tree_map(pad, tree)
 
-    @property
-    def padded_observations(self) -> Tree:
-        """Observations [N,L,...], zeros after the end of episodes; L is the time limit, or the longest length if there is none."""
-        return self._padded(self.observations)
-
-    @property
-    def padded_next_observations(self) -> Tree:
-        """Observations after the actions [N,L,...], zeros after the end of episodes."""
-        return self._padded(self.next_observations)
-
-    @property
-    def padded_actions(self) -> Tree:
-        """Actions [N,L,...], zeros after the end of episodes."""
-        return self._padded(self.actions)
-
-    @property
-    def padded_rewards(self) -> np.ndarray:
-        """Rewards [N,L], zeros after the end of episodes."""
-        return self._padded(self.rewards)
-
-    @property
-    def padded_step_types(self) -> np.ndarray:
-        """Step types [N,L] uint8, zeros after the end of episodes, which look like `StepType.FIRST`: use `valids`."""
-        return self._padded(self.step_types)
-
-    @property
-    def padded_env_infos(self) -> dict:
-        """Nested dictionary of arrays [N,L,...], zeros after the end of episodes."""
-        return self._padded(self.env_infos)
-
-    @property
-    def padded_agent_infos(self) -> dict:
-        """Nested dictionary of arrays [N,L,...], zeros after the end of episodes."""
-        return self._padded(self.agent_infos)
+    padded_observations = _padded_property("observations", "Observations [N,L,...]")
+    padded_next_observations = _padded_property("next_observations", "Observations after the actions [N,L,...]")
+    padded_actions = _padded_property("actions", "Actions [N,L,...]")
+    padded_rewards = _padded_property("rewards", "Rewards [N,L]")
+    padded_step_types = _padded_property("step_types", "Step types [N,L] uint8; the zeros look like `StepType.FIRST`, see `valids`")
+    padded_env_infos = _padded_property("env_infos", "Nested dictionary of arrays [N,L,...]")
+    padded_agent_infos = _padded_property("agent_infos", "Nested dictionary of arrays [N,L,...]")
 
     @property
     def valids(self) -> np.ndarray:
@@ -410,7 +402,7 @@ class EpisodeBatch(TimeStepBatch):
         rewards = self.rewards
         return self._padded(np.ones_like(rewards) if isinstance(rewards, np.ndarray) else rewards.new_ones(rewards.shape))
 
-    # To and from others ---------------------------------------------------------------------------------------------
+    # Conversions ----------------------------------------------------------------------------------------------------
     def split(self) -> list[EpisodeBatch]:
         """Return N batches of one episode each, views of this one: the opposite of `concatenate`."""
         return [self._select(s, slice(i, i + 1)) for i, s in enumerate(self._slices)]
@@ -424,7 +416,7 @@ class EpisodeBatch(TimeStepBatch):
         return new
 
     def select(self, episodes: Any) -> EpisodeBatch:
-        """Return a copy of some episodes, in their order: `episodes` is a mask [N] bool, or their numbers [n] int."""
+        """Return a copy of the chosen episodes: `episodes` is a mask [N] bool, or indexes [n] int, whose order is kept."""
         chosen = _chosen(self.n_episodes, episodes)
         stops, lengths = self._stops, self._lengths[chosen]
         starts = stops[chosen] - lengths
@@ -432,7 +424,7 @@ class EpisodeBatch(TimeStepBatch):
         return self._select(steps, chosen)
 
     def take(self, idxs: np.ndarray) -> TimeStepBatch:
-        """Return a copy of some steps, as transitions in the order given: `idxs` is a mask [S] bool, or their numbers [n] int."""
+        """Return a copy of the steps chosen by `idxs` as transitions; see `TimeStepBatch.take`."""
         idxs = _chosen(len(self), idxs)
         episodes = np.searchsorted(self._stops, idxs, side="right")
         is_last = idxs + 1 == self._stops[episodes]
@@ -472,13 +464,13 @@ class EpisodeBatch(TimeStepBatch):
 
         Args:
             env_spec: `EnvSpec` of the environment they are from, or None.
-            paths: with the keys observations ([T,...], or [T+1,...] with the last one), actions, rewards, and either step_types or dones
-                (``TERMINAL`` where done, else ``MID``); and optionally next_observations (whose last one is the episode's last
-                observation; with neither, the last of observations is repeated), env_infos, agent_infos and episode_infos (without a
-                leading dimension). Lists and tensors become numpy arrays; an entry of None counts as missing.
+            paths: dictionaries with the keys observations ([T,...], or [T+1,...] with the last one), actions, rewards, and either
+                step_types or dones (``TERMINAL`` where done, else ``MID``). Optional keys: env_infos, agent_infos, episode_infos (without
+                a leading dimension), and next_observations, whose last one is the episode's last observation. (If the last observation is
+                not given, the one before is repeated.) Lists and tensors become numpy arrays; an entry of None counts as missing.
 
         Raises:
-            ValueError: there are none, or something in one is missing, or not as it must be, or they do not go together.
+            ValueError: no dictionary is given, a field of one is missing or wrong, or fields of two do not match.
         """
         episodes = []
         for i, path in enumerate(paths):
@@ -499,41 +491,41 @@ class EpisodeBatch(TimeStepBatch):
         first: Any = None,
         mid_batch_reset: bool = True,
     ) -> EpisodeBatch:
-        """Return the episodes in a sampler's batch: column by column, in the order of time. Everything is copied once.
+        """Return the episodes in a sampler's batch, ordered by column, then by time. The arrays are copied.
 
         Args:
-            samples: `rlpyt.types.Samples` [T,B], of arrays or tensors. The sampler must have been told
-                ``keep_terminal_observations=True``, if an episode in it terminated. Columns may be taken out of it (``samples[:, 2:4]``),
-                but not rows (``samples[3:]``): the observations that ended episodes are counted from the first row of the whole batch.
-            env_spec: what to write into the result.
-            partial: what happens to pieces of episodes that began before the batch, or go on after it: "keep" or "drop" them.
+            samples: `rlpyt.types.Samples` [T,B], of arrays or tensors. If an episode in it terminated, the sampler needs
+                ``keep_terminal_observations=True``. Columns may be selected (``samples[:, 2:4]``), but not rows (``samples[3:]``): the
+                observations that ended episodes are counted from the first row of the whole batch.
+            env_spec: `EnvSpec` of the result.
+            partial: "keep" or "drop" episodes that began before the batch, or continue after it.
             boundary: what ends an episode: "done", or env_info's "traj_done", where e.g. a lost life is not the end of the game.
-            first: whether the first step of a column begins an episode [B] bool (or one bool for all); None: not known to.
-            mid_batch_reset: of the sampler that made the batch; if False, what comes after the first `done` of a column is no step.
+            first: whether the first step of each column starts an episode [B] bool (or one bool for all); None if this is unknown.
+            mid_batch_reset: setting of the sampler; if False, rows after the first `done` of a column are not steps.
 
         Raises:
-            ValueError: an argument is not possible, or the batch lacks an observation that ended an episode.
+            ValueError: an argument is invalid, or the batch lacks an observation that ended an episode.
         """
         return cls(env_spec=env_spec, **episode_fields(samples, partial, boundary, first, mid_batch_reset), validate=False)
 
     def to_samples(self, max_T: int | None = None, value: Callable | None = None) -> tuple[Any, Any]:
-        """Return the episodes side by side as a batch ``[T,N]`` of tensors that algorithms train on, and which of its steps were taken.
+        """Return the episodes side by side as a batch ``[T,N]`` of tensors that algorithms train on, and a mask of its valid steps.
 
-        The batch looks as if from a sampler that waits with resets: initialize the algorithm with ``mid_batch_reset=False``. T is the
-        length of the longest episode; after the end of an episode there are zeros, and ``done`` is True. Every column ends with ``done``:
-        what is cut off, or was only a part of an episode, counts as truncated.
+        Initialize the algorithm with ``mid_batch_reset=False``: columns are not reset within the batch. T is the length of the longest
+        episode; after the end of an episode arrays are zero and ``done`` is True. Every column ends with ``done``: incomplete episodes
+        count as truncated.
 
         Args:
-            max_T: the most rows (env steps); longer episodes go on in a further column. None for no limit.
+            max_T: largest number of rows (env steps); longer episodes continue in another column. None for no limit.
             value: function of observations [n,...], previous actions [n,...] and previous rewards [n], tensors, that returns values [n],
-                such as ``agent.value`` of a feed-forward agent. Truncated episodes bootstrap from it; without it, algorithms learn
-                nothing from their last steps.
+                such as ``agent.value`` of a feed-forward agent. Truncated episodes bootstrap from it; without it, algorithms
+                ignore their last steps.
 
         Returns:
             `rlpyt.types.Samples` [T,N], and the mask of valid steps, float32 [T,N].
 
         Raises:
-            ValueError: there is no episode, or `max_T` is less than 1.
+            ValueError: the batch has no episodes, or `max_T` is less than 1.
         """
         return to_samples(self, max_T, value)
 
@@ -541,12 +533,8 @@ class EpisodeBatch(TimeStepBatch):
 # ---------------------------------------------------------------------------------------------------------------------
 # Checks
 # ---------------------------------------------------------------------------------------------------------------------
-def _dict_or_empty(infos: dict | None) -> dict:
-    return {} if infos is None else infos
-
-
 def _chosen(n: int, which: Any) -> np.ndarray:
-    """Return the numbers, in [0,n), of what a mask [n] or numbers, also negative ones, choose."""
+    """Return as indexes in [0,n) what a mask [n] or (also negative) indexes choose."""
     return np.arange(n)[as_numpy(which)]
 
 
@@ -561,7 +549,7 @@ _OF_SPEC = ("observation_space", "action_space", "max_episode_length")
 
 @contextmanager
 def _naming(what: str) -> Iterator[None]:
-    """Say in a ValueError what it is about."""
+    """Prefix the text of a ValueError with `what`."""
     try:
         yield
     except ValueError as error:
@@ -578,9 +566,19 @@ def _check_keys(what: str, given: Mapping, missing: Sequence[str]) -> None:
         raise ValueError(f"{what} lacks {', '.join(missing)}; it has the keys {sorted(map(str, given))}.")
 
 
-def _check_array(name: str, x: Any, n: int, like: str = "rewards") -> None:
+def _check_type(name: str, x: Any) -> None:
     if not isinstance(x, np.ndarray):
         raise ValueError(f"{name} is not of type numpy.ndarray, but {type(x).__name__}.")
+
+
+def _check_vector(name: str, x: Any, of_each: str) -> None:
+    _check_type(name, x)
+    if x.ndim != 1:
+        raise ValueError(f"{name} has shape {x.shape}, but must have one dimension: one number for each {of_each}.")
+
+
+def _check_array(name: str, x: Any, n: int, like: str = "rewards") -> None:
+    _check_type(name, x)
     _check_size(name, x, n, like)
 
 
@@ -600,9 +598,9 @@ def _check_infos(name: str, infos: Any, n: int, like: str = "rewards") -> None:
         _check_size(entry, x, n, like)
 
 
-def _check_tree(name: str, tree: Tree, n: int) -> None:
+def _check_tree(name: str, tree: Tree, n: int, like: str = "rewards") -> None:
     for path, x in leaves(tree):
-        _check_array(f"{name}.{path}" if path else name, x, n)
+        _check_array(f"{name}.{path}" if path else name, x, n, like)
 
 
 def _first(tree: Tree) -> Tree:
@@ -614,7 +612,7 @@ def _shapes(tree: Tree) -> Any:
 
 
 def _check_space(name: str, tree: Tree, space: Any, space_name: str, warn: bool = False) -> None:
-    """Compare the first element of each array with what `space` describes: the form, not the values."""
+    """Compare the form of each array's first element with the space; wrong values are a warning if `warn`."""
     one = _first(tree)
     if warn and not contains(space, one) and fits_space(space, one):
         warnings.warn(f"An element of {name}s is not in the {space_name} {space!r}: a value or the dtype differs.", stacklevel=6)
@@ -623,24 +621,21 @@ def _check_space(name: str, tree: Tree, space: Any, space_name: str, warn: bool 
 
 
 def _check_steps(batch: TimeStepBatch) -> None:
-    """Check what there is one of for every step."""
+    """Check the fields that have one entry per step."""
     if batch.env_spec is not None and not all(hasattr(batch.env_spec, name) for name in _OF_SPEC):
         raise ValueError(f"env_spec={batch.env_spec!r} must be an EnvSpec, or None if it is not known.")
-    if not isinstance(batch.rewards, np.ndarray):
-        raise ValueError(f"rewards is not of type numpy.ndarray, but {type(batch.rewards).__name__}.")
-    if batch.rewards.ndim != 1:
-        raise ValueError(f"rewards has shape {batch.rewards.shape}, but must have one dimension: one number for each step.")
+    _check_vector("rewards", batch.rewards, "step")
     if batch.rewards.dtype.kind not in "biuf":
         raise ValueError(f"rewards has dtype {batch.rewards.dtype}, but must have one of real numbers: float32 or another.")
     n, spec, is_episodes = len(batch.rewards), batch.env_spec, isinstance(batch, EpisodeBatch)
-    observation_fields = ("observation",) if is_episodes else ("observation", "next_observation")
-    space_names = {**dict.fromkeys(observation_fields, "observation_space"), "action": "action_space"}
-    for name in ("observation", "action", "next_observation"):
-        if name in space_names:
-            _check_tree(f"{name}s", getattr(batch, f"{name}s"), n)
-            if n and spec is not None:
-                space_name = space_names[name]
-                _check_space(name, getattr(batch, f"{name}s"), getattr(spec, space_name), space_name, warn=name == "observation")
+    space_names = {"observation": "observation_space", "action": "action_space"}
+    if not is_episodes:
+        space_names["next_observation"] = "observation_space"
+    for name, space_name in space_names.items():
+        tree = getattr(batch, f"{name}s")
+        _check_tree(f"{name}s", tree, n)
+        if n and spec is not None:
+            _check_space(name, tree, getattr(spec, space_name), space_name, warn=name == "observation")
     _check_step_types(batch.step_types, n)
     _check_infos("agent_infos", batch.agent_infos, n)
     if not is_episodes:
@@ -661,18 +656,14 @@ def _check_step_types(step_types: Any, n: int) -> None:
 
 
 def _check_episodes(batch: EpisodeBatch) -> None:
-    """Check what there is one of for every episode."""
+    """Check the fields that have one entry per episode."""
     lengths = batch.lengths
-    if not isinstance(lengths, np.ndarray):
-        raise ValueError(f"lengths is not of type numpy.ndarray, but {type(lengths).__name__}.")
-    if lengths.ndim != 1:
-        raise ValueError(f"lengths has shape {lengths.shape}, but must have one dimension: one number for each episode.")
+    _check_vector("lengths", lengths, "episode")
     if lengths.dtype.kind not in "iu":
         raise ValueError(f"lengths has dtype {lengths.dtype}, but must have an integer dtype.")
     N = len(lengths)
     _check_infos("episode_infos", batch.episode_infos_by_episode, N, "lengths")
-    for path, x in leaves(batch.last_observations):
-        _check_array(f"last_observations.{path}" if path else "last_observations", x, N, "lengths")
+    _check_tree("last_observations", batch.last_observations, N, "lengths")
     expected, got = structure(batch.observations), structure(batch.last_observations)
     if expected != got:
         raise ValueError(f"last_observations has the keys {got}, but must have those of observations, {expected}.")
@@ -680,7 +671,7 @@ def _check_episodes(batch: EpisodeBatch) -> None:
         one = _first(batch.observations)
         shapes = [_shapes(_first(batch.last_observations)), _shapes(one)]
         spec = batch.env_spec
-        if shapes[0] != shapes[1] and (spec is None or fits_space(spec.observation_space, one)):  # Else it is not their fault.
+        if shapes[0] != shapes[1] and (spec is None or fits_space(spec.observation_space, one)):
             raise ValueError(
                 f"last_observations must have the same number of entries in each observation as observations: got shape {shapes[0]}, "
                 f"expected {shapes[1]}."
@@ -703,7 +694,7 @@ _PATH_KEYS = (
 
 
 def _path_of(what: str, path: Any) -> dict:
-    """Return what is given of an episode; ValueError if something is missing."""
+    """Return the fields of an episode that are given; ValueError if a required one is missing."""
     _check_dict(what, path)
     keys = [key for key in _PATH_KEYS if path.get(key) is not None]
     missing = [key for key in ("observations", "actions", "rewards") if key not in keys]
@@ -713,7 +704,7 @@ def _path_of(what: str, path: Any) -> dict:
 
 
 def _episode_of(path: dict) -> dict:
-    """Return the arguments of an EpisodeBatch with this episode."""
+    """Return the arguments of an `EpisodeBatch` that holds this episode."""
     path = {key: tree_map(lambda x, key=key: as_array(key, as_numpy(x)), given) for key, given in path.items()}
     for key, tree in path.items():
         for name, x in leaves(tree, key):

@@ -1,4 +1,4 @@
-"""Episodes from and to datasets of Minari, where recorded experience is published; needs the extra `minari`."""
+"""Reads and writes episodes as Minari datasets; needs the extra `minari`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.utils.extras import import_error
 from rlpyt.utils.structures import Tree, field_names, leaves, numeric, tree_map
 
-# Where in Minari's infos the agent_infos are.
+# Key of the agent_infos in Minari's infos.
 _AGENT_INFOS = "agent_infos"
 
 
@@ -36,11 +36,11 @@ def from_minari(dataset: Any, episode_indices: Iterable[int] | None = None) -> E
 
     Returns:
         The episodes, with the dataset's spaces in their `EnvSpec`. Observations of a Tuple space become dictionaries with the keys
-        ``item_0``, ``item_1``, ... Infos have one entry per step: where Minari has one more, that of the reset is left out.
+        ``item_0``, ``item_1``, ... Infos have one entry per step: the entry of the reset, if Minari has one, is left out.
 
     Raises:
         ImportError: Minari is not installed.
-        ValueError: there are no episodes, or not those asked for.
+        ValueError: no episodes are selected, or the dataset does not have them.
     """
     if isinstance(dataset, str):
         dataset = _import_minari().load_dataset(dataset)
@@ -72,7 +72,7 @@ def _path(episode: Any) -> dict:
 
 
 def _dicts(value: Any) -> Tree:
-    """Turn tuples, nested at will, into dictionaries; lists into arrays."""
+    """Convert nested tuples to dictionaries, and lists to arrays."""
     if isinstance(value, dict):
         return {key: _dicts(part) for key, part in value.items()}
     if isinstance(value, tuple):
@@ -81,7 +81,7 @@ def _dicts(value: Any) -> Tree:
 
 
 def _per_step(infos: Tree, T: int) -> Tree:
-    """Return the entries of which there is one for each step, without what a reset said before them."""
+    """Return the infos with one entry per step, without the entry of the reset."""
     if not isinstance(infos, dict):
         return infos[-T:]
     kept = {key: value for key, value in infos.items() if isinstance(value, dict) or (value.ndim and len(value) in (T, T + 1))}
@@ -89,22 +89,22 @@ def _per_step(infos: Tree, T: int) -> Tree:
 
 
 def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
-    """Write episodes as a new dataset on this machine, exactly.
+    """Write episodes, without loss of precision, as a new dataset on this machine.
 
     Args:
-        batch: the episodes, with an `env_spec`. What is only a part of an episode is written as truncated. Infos are written as far as
-            they are numbers, agent_infos as an entry of that name; episode_infos are left out, for which Minari has no place, and so is the
-            time limit of `env_spec`, which `from_minari` takes from ``env``, if that is given.
+        batch: the episodes, with an `env_spec`. Incomplete episodes are written as truncated. Infos are written if they are numbers;
+            agent_infos become an entry of that name. Minari has no place for episode_infos and the time limit of `env_spec`, which are
+            left out; `from_minari` reads the time limit of ``env``, if given.
         dataset_id: ``(namespace/)(env_name/)dataset_name-v0``.
         metadata: further arguments of ``minari.create_dataset_from_buffers``, such as ``env``, ``algorithm_name``, ``author``, or
-            ``jpeg_encoding=True``, with which images take less space, and are not exact.
+            ``jpeg_encoding=True``, which stores images with less space and less precision.
 
     Returns:
         The ``minari.MinariDataset``.
 
     Raises:
         ImportError: Minari is not installed.
-        ValueError: the batch has no `env_spec`, or there are no episodes; or Minari refuses the id.
+        ValueError: the batch has no `env_spec` or no episodes, or Minari rejects the id.
     """
     minari = _import_minari()
     if batch.env_spec is None:
@@ -118,7 +118,7 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
 
 
 def _buffer(minari: ModuleType, episode: EpisodeBatch, i: int, observation_space: Any, action_space: Any) -> Any:
-    """Return one episode as Minari takes it."""
+    """Return one episode as a Minari buffer."""
     observations = tree_map(lambda *x: np.concatenate(x), episode.observations, episode.last_observations)
     truncations = episode.timeouts.copy()
     truncations[-1] |= not episode.terminals[-1]
@@ -137,7 +137,7 @@ def _buffer(minari: ModuleType, episode: EpisodeBatch, i: int, observation_space
 
 
 def _as_in_space(tree: Tree, space: Any) -> Any:
-    """Return dictionaries that stand for tuples as tuples."""
+    """Convert dictionaries that represent tuples back to tuples."""
     if not isinstance(tree, dict):
         return tree
     if hasattr(space.spaces, "items"):

@@ -1,4 +1,4 @@
-"""How well episodes went, into the log."""
+"""Records statistics of episodes in the log."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rlpyt.envs.specs import StepType
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.utils.logging import logger
 
-# Entries of env_infos that tell success.
+# Entries of env_infos that report success.
 SUCCESS_KEYS = ("success", "is_success")
 
-# Of episodes whose env_infos name no task.
+# Task name of episodes whose env_infos name no task.
 UNNAMED_TASK = "__unnamed_task__"
 
 
@@ -25,18 +25,18 @@ def log_performance(
     prefix: str = "Evaluation",
     success_keys: Sequence[str] = SUCCESS_KEYS,
 ) -> np.ndarray:
-    """Record statistics of episodes as columns of the log's next row, all called ``prefix/...``.
+    """Record statistics of episodes in the log's next row, in columns named ``prefix/...``.
 
     ``Iteration``, ``NumEpisodes``, ``AverageDiscountedReturn``, ``AverageReturn``, ``StdReturn`` (of the population), ``MaxReturn``,
-    ``MinReturn``, ``TerminationRate`` (episodes that terminated, and were not truncated), and where the environment tells success
-    ``SuccessRate`` (episodes with success in any step).
+    ``MinReturn``, ``TerminationRate`` (episodes that terminated, and were not truncated), and ``SuccessRate`` (episodes with success in
+    any step) if the environment reports success.
 
     Args:
         itr: iteration.
-        batch: the episodes; or, without the rates, a list of `rlpyt.types.TrajInfo`, whose discount then counts.
+        batch: the episodes; or a list of `rlpyt.types.TrajInfo`, which have no rates, and a discount that replaces this one.
         discount: γ.
-        prefix: in front of the columns' names.
-        success_keys: entries of env_infos that tell success.
+        prefix: prefix of the columns' names.
+        success_keys: entries of env_infos that report success.
 
     Returns:
         The undiscounted returns [N].
@@ -53,17 +53,17 @@ def log_multitask_performance(
     name_map: dict[int, str] | None = None,
     success_keys: Sequence[str] = SUCCESS_KEYS,
 ) -> np.ndarray:
-    """Record what `log_performance` does of each task under the task's name, and of all episodes under ``Average``.
+    """Record the statistics of `log_performance` for each task, under the task's name, and for all episodes, under ``Average``.
 
-    An episode's task is what env_infos have as "task_name" in its first step, else the name of its "task_id".
+    An episode's task is "task_name" in env_infos of its first step, or else the name of its "task_id".
 
     Args:
         itr: iteration.
         batch: the episodes.
         discount: γ.
-        name_map: names of the task ids; ids without one are called "Task #<id>". All names are recorded, those without an episode as
+        name_map: names of the task ids; other ids are named "Task #<id>". Tasks without an episode are recorded as well, with
             ``NumEpisodes`` 0 and NaN.
-        success_keys: entries of env_infos that tell success.
+        success_keys: entries of env_infos that report success.
 
     Returns:
         The undiscounted returns of all episodes [N].
@@ -90,7 +90,7 @@ def _task_names(batch: EpisodeBatch, name_map: dict[int, str]) -> Iterable[str]:
 
 
 def _of_episodes(batch: EpisodeBatch, discount: float, success_keys: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return arrays [N]: returns, discounted, terminated, and success where the environment tells it."""
+    """Return arrays [N]: returns, discounted, terminated, and success if the environment reports it."""
     batch = batch.numpy()
     lengths = np.asarray(batch.lengths, np.int64)
     starts = np.cumsum(lengths) - lengths

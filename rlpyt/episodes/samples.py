@@ -17,14 +17,14 @@ from rlpyt.utils.structures import Tree, as_torch, from_structure, numeric, to_s
 # Batches to episodes
 # ---------------------------------------------------------------------------------------------------------------------
 class Pieces(NamedTuple):
-    """Where the P pieces of episodes are in a batch [T,B]: column by column, in the order of time; S steps in all.
+    """Positions of P pieces of episodes, with S steps in total, in a batch [T,B]; ordered by column, then by time.
 
     Attributes:
         t, b: row and column of each step [S] int64.
         lengths: steps of each piece [P] int64.
-        begins, ends: whether an episode begins, or ends, with the piece [P] bool.
+        begins, ends: whether the piece contains its episode's first step, or last step [P] bool.
         step_types: [T,B] uint8.
-        is_step: [T,B] bool; False where an environment stood still.
+        is_step: [T,B] bool; False where an environment was idle.
     """
 
     t: np.ndarray
@@ -52,11 +52,11 @@ class Pieces(NamedTuple):
 
     @property
     def continues(self) -> np.ndarray:
-        """Whether the piece is the first of its column [P] bool, so that it may go on with an episode of the last batch."""
+        """Whether the piece is the first of its column [P] bool: it may continue an episode of the previous batch."""
         return self.t[self.starts] == 0
 
     def select(self, chosen: np.ndarray) -> Pieces:
-        """Return some of the pieces: `chosen` is a mask [P] bool."""
+        """Return the pieces that the mask `chosen` [P] bool selects."""
         steps = np.repeat(chosen, self.lengths)
         per_piece = {name: getattr(self, name)[chosen] for name in ("lengths", "begins", "ends")}
         return self._replace(t=self.t[steps], b=self.b[steps], **per_piece)
@@ -67,7 +67,7 @@ def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_re
     done = samples.env.done
     T, B = done.shape
     is_step = np.ones((T, B), bool) if mid_batch_reset else np.cumsum(done, axis=0) - done == 0
-    # Where a trajectory ends, the environment is reset, whatever `done` says.
+    # The environment is reset where a trajectory ends, whatever `done` says.
     ended = (done | _traj_done(samples.env) if boundary == "done" else _traj_done(samples.env)) & is_step
     cut = ended.copy()
     cut[is_step.sum(axis=0) - 1, np.arange(B)] = True
@@ -75,7 +75,7 @@ def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_re
     stops = np.flatnonzero(cut[t, b]) + 1
     lengths = np.diff(stops, prepend=0)
     starts = stops - lengths
-    # The piece before, if it is in the same column, ended with the end of its episode.
+    # A previous piece in the same column ended with its episode.
     begins = np.where(t[starts] == 0, first[b[starts]], True)
 
     is_first = np.zeros((T, B), bool)
@@ -86,7 +86,7 @@ def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_re
 
 
 def step_fields(samples: Samples, pieces: Pieces) -> dict[str, Tree]:
-    """Return what an `EpisodeBatch` holds of every step, as it is in the batch: arrays [T,B,...]."""
+    """Return the per-step fields of an `EpisodeBatch` as arrays [T,B,...] over the memory of the batch."""
     env, agent = samples.env, samples.agent
     return dict(
         observations=from_structure(env.observation),
@@ -104,7 +104,7 @@ def gather_steps(fields: dict[str, Tree], pieces: Pieces) -> dict[str, Tree]:
     rows = pieces.t * B + pieces.b
 
     def gather(x):
-        if len(rows) == T * B:  # All, whose order is that of [B,T].
+        if len(rows) == T * B:  # All steps, in the order of [B,T].
             return np.array(x.swapaxes(0, 1), order="C").reshape(T * B, *x.shape[2:])
         if x.flags.c_contiguous:
             return np.take(x.reshape(T * B, *x.shape[2:]), rows, axis=0)
@@ -114,16 +114,16 @@ def gather_steps(fields: dict[str, Tree], pieces: Pieces) -> dict[str, Tree]:
 
 
 def last_observations(samples: Samples, pieces: Pieces, mid_batch_reset: bool) -> Tree:
-    """Return what followed after the last step of each piece [P,...].
+    """Return the observation after the last step of each piece [P,...].
 
     Raises:
-        ValueError: the batch does not hold it.
+        ValueError: the batch does not contain it.
     """
     env, last = samples.env, pieces.stops - 1
     t, b = pieces.t[last], pieces.b[last]
     timeout, traj_done = _timeout(env), _traj_done(env)
     terminal = (env.done | traj_done) & ~timeout & pieces.is_step
-    # Where a life is lost, but the game goes on, so does the next row.
+    # Where a life is lost and the game continues, the next row continues as well.
     from_final = timeout[t, b]
     from_terminal = terminal[t, b] & (traj_done[t, b] | (not mid_batch_reset))
     from_next = ~(from_final | from_terminal)
@@ -153,7 +153,7 @@ def last_observations(samples: Samples, pieces: Pieces, mid_batch_reset: bool) -
 
 
 def _like(tree: Tree, buffer_: Any) -> Tree:
-    """Return a structure as a tree; for None a tree of None, of the form of `tree`."""
+    """Return a structure as a tree; for None, a tree like `tree` with None in all places."""
     return tree_map(lambda _: None, tree) if buffer_ is None else from_structure(buffer_)
 
 
@@ -174,7 +174,7 @@ def as_arrays(samples: Samples) -> Samples:
 
 
 def checked_first(first: Any, B: int) -> np.ndarray:
-    """Return `first` as an array [B] bool; None is not known, which is False."""
+    """Return `first` as an array [B] bool; None (unknown) becomes False."""
     flags = np.asarray(False if first is None else numpify_buffer(first))
     if flags.shape not in ((), (B,)) or flags.dtype != bool:
         raise ValueError(f"first must be a bool or an array of {B} bools, one per column; got shape {flags.shape}, dtype {flags.dtype}.")
@@ -182,14 +182,14 @@ def checked_first(first: Any, B: int) -> np.ndarray:
 
 
 def checked_boundary(boundary: str) -> str:
-    """Return `boundary` if it is one."""
+    """Return `boundary` if it is valid."""
     if boundary not in ("done", "traj_done"):
         raise ValueError(f"boundary={boundary!r} must be 'done' or 'traj_done'.")
     return boundary
 
 
 def episode_fields(samples: Any, partial: str, boundary: str, first: Any, mid_batch_reset: bool) -> dict[str, Any]:
-    """Return the episodes in a batch as fields of an `EpisodeBatch`; arguments and errors as of its `from_samples`."""
+    """Return the episodes in a batch as fields of an `EpisodeBatch`; see `EpisodeBatch.from_samples`."""
     if partial not in ("keep", "drop"):
         raise ValueError(f"partial={partial!r} must be 'keep' or 'drop'.")
     samples = as_arrays(samples)
@@ -208,7 +208,7 @@ def episode_fields(samples: Any, partial: str, boundary: str, first: Any, mid_ba
 # Episodes to batches
 # ---------------------------------------------------------------------------------------------------------------------
 def to_samples(batch: Any, max_T: int | None = None, value: Callable | None = None) -> tuple[Samples, Any]:
-    """Return an `EpisodeBatch` as `Samples` [T,N] and the mask of valid steps; arguments and errors as of its `to_samples`."""
+    """Return an `EpisodeBatch` as `Samples` [T,N], and the mask of valid steps; see `EpisodeBatch.to_samples`."""
     import torch
 
     if max_T is not None and max_T < 1:
@@ -231,7 +231,7 @@ def to_samples(batch: Any, max_T: int | None = None, value: Callable | None = No
         return out
 
     def place_previous(x):
-        """Return [T,N,...]: zeros where an episode begins, else that of the step before, also if it is in another column."""
+        """Return [T,N,...]: zeros where an episode starts, else the value of the previous step, which may be in another column."""
         out = np.zeros((T, N, *x.shape[1:]), x.dtype)
         out[t[~columns.begins], b[~columns.begins]] = x[np.flatnonzero(~columns.begins) - 1]
         return out
@@ -274,20 +274,20 @@ def to_samples(batch: Any, max_T: int | None = None, value: Callable | None = No
             timeout=torch.from_numpy(timeout),
             next_observation=structure(tree_map(lambda x: x[1:], observation), "observation"),
         ),
-        final_observation=terminal_observation,  # Whichever of the two: there is one for each column.
+        final_observation=terminal_observation,  # Readers look into one of the two; each column has one entry.
         terminal_observation=terminal_observation,
     )
     return samples, torch.from_numpy(valid.astype(np.float32))
 
 
 class _Columns:
-    """How S steps of episodes are laid out in N columns of at most `max_T` rows.
+    """Layout of S steps of episodes in N columns of at most `max_T` rows.
 
     Attributes:
         shape: ``(T, N)``.
-        lengths: rows of each column [N] that are steps.
+        lengths: number of steps in each column [N].
         t, b: row and column of each step [S].
-        begins: whether a step begins an episode [S] bool.
+        begins: whether a step starts an episode [S] bool.
         last_steps: index of the last step in each column [N].
     """
 

@@ -86,11 +86,11 @@ class Segment(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """An episode, or a part of one, that has not been put together.
+    """An episode, or a part of one, as segments.
 
     Attributes:
-        last_observation: the one after the last step, a structure of arrays.
-        episode_info: dictionary of what the reset had to say.
+        last_observation: the observation after the last step, a structure of arrays.
+        episode_info: the dictionary that the reset returned.
         column: which environment of the worker played it.
     """
 
@@ -105,12 +105,12 @@ class Episode(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What episodes look like when put together, for whoever provides the memory; plain data.
+    """Dtypes and shapes of the packed arrays of episodes, so that the caller can allocate them; plain data.
 
     Attributes:
-        leaves: path, dtype and shape (without leading dimension) of each array that has a row per step.
-        last: the same of those that have a row per episode.
-        lengths: of the episodes.
+        leaves: by path, dtype and shape (without leading dimension) of each array that has a row per step.
+        last: the same for arrays that have a row per episode.
+        lengths: steps of each episode.
         episode_infos: one dictionary per episode.
     """
 
@@ -121,10 +121,10 @@ class Layout(NamedTuple):
 
     @classmethod
     def merge(cls, layouts: list[Layout]) -> Layout:
-        """Return the layout of the episodes of several, one after the other.
+        """Return the layout of all episodes, in order.
 
         Raises:
-            ValueError: they do not have the same arrays.
+            ValueError: the layouts do not have the same arrays.
         """
         return cls(
             leaves=_merge([layout.leaves for layout in layouts]),
@@ -163,7 +163,7 @@ class Layout(NamedTuple):
 
 
 def _merge(parts: list[dict]) -> dict:
-    """Return one description of arrays that fits all; raise ValueError where there is none."""
+    """Return dtypes and shapes that hold all parts; raise ValueError if paths or shapes differ."""
     merged = dict(parts[0])
     for part in parts[1:]:
         if part.keys() != merged.keys():
@@ -179,14 +179,14 @@ def _merge(parts: list[dict]) -> dict:
 
 
 class Episodes:
-    """Episodes that have not been put together.
+    """Episodes as segments.
 
     Args:
         env_spec: the environments' `EnvSpec`.
-        episodes: what there is so far.
+        episodes: the first episodes.
 
     Attributes:
-        n_steps: steps of all of them.
+        n_steps: steps of all episodes.
     """
 
     def __init__(self, env_spec: Any = None, episodes: list[Episode] | None = None) -> None:
@@ -209,7 +209,7 @@ class Episodes:
         return self
 
     def extend(self, other: Episodes) -> None:
-        """Append those of another."""
+        """Append the episodes of `other`."""
         if not other.episodes:
             return
         self._batches = [] if self.episodes else other._batches
@@ -218,11 +218,11 @@ class Episodes:
         self.episodes.extend(other.episodes)
 
     def first(self, n: int) -> Episodes:
-        """Return the first `n`."""
+        """Return the first `n` episodes."""
         return self if n == len(self.episodes) else Episodes(self.env_spec, self.episodes[:n])
 
     def layout(self) -> Layout:
-        """Return what they look like when put together."""
+        """Return the layout of the packed arrays."""
         chunks = {id(segment.chunk): segment.chunk for episode in self.episodes for segment in episode.segments}
         leaves = [{path: (x.dtype, x.shape[2:]) for path, x in chunk.leaves().items()} for chunk in chunks.values()]
         last = [
@@ -233,8 +233,8 @@ class Episodes:
         return Layout(_merge(leaves) if leaves else {}, _merge(last) if last else {}, lengths, infos)
 
     def write(self, arrays: Mapping[tuple, np.ndarray]) -> None:
-        """Gather all segments into arrays with a row per step, and last observations into those with a row per episode."""
-        leaves: dict[int, dict] = {}
+        """Gather the segments into arrays with a row per step, and last observations into arrays with a row per episode."""
+        leaves: dict[int, dict] = {}  # By the id of the chunk.
         i = 0
         for n, episode in enumerate(self.episodes):
             for path, x in flat_leaves(as_dictionaries(episode.last_observation), _LAST):
@@ -246,7 +246,7 @@ class Episodes:
                 i += stop - start
 
     def to_batch(self) -> EpisodeBatch:
-        """Put them together; one copy."""
+        """Return the episodes as packed arrays; this copies each step once."""
         if not self.episodes:
             raise RuntimeError("No episode has been played since episodes were collected last.")
         if len(self._batches) == 1:

@@ -22,12 +22,11 @@ class AsyncReplayBufferMixin:
         writer   [writer_lock: [lock: claim rows]  write  [lock: publish rows]]
         reader   [lock: draw]  read  [lock: had any of it been claimed by now? then draw again]
 
-    All else that is not an array, such as random numbers and what the latest batch was, belongs to each process. Nobody has to wait
-    for a process that was killed: what it had not published is written over, and what it left half done under `lock` is set right by
-    the next to take it.
+    What is not an array, such as random numbers and the ids of the latest batch, belongs to each process. No process waits for one that
+    was killed: rows that it had not published are overwritten, and the next process to take `lock` repairs what was left half done.
 
-    A buffer class of another package, or one with a `sample_batch` of its own, works as well. It must keep its arrays in shared memory
-    (``buffer_from_example(..., share_memory=self.async_)``). Whether rows were overwritten while they were read, it cannot tell;
+    A buffer class of another package, or one that overrides `sample_batch`, works as well. It must keep its arrays in shared memory
+    (``buffer_from_example(..., share_memory=self.async_)``). It cannot tell whether rows were overwritten while they were read;
     so sampling, appending and updating priorities exclude each other. If it counts its rows in attributes `t` and
     `_buffer_full`, these have their latest values in each process before each of these calls.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 
-# Memory is kept for batches of so many shapes, those asked for last.
+# Memory is kept for batches of this many shapes, the latest ones.
 _MAX_SHAPES = 8
 
 
@@ -40,7 +40,7 @@ class BatchMemory:
         return slots[-1]
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_slots": {}}  # Another process has memory of its own.
+        return {**self.__dict__, "_slots": {}}  # Another process allocates other memory.
 
 
 def rows_like(source: Any, *leading_dims: int, pin: bool = False) -> Any:

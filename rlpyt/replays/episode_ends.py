@@ -8,8 +8,9 @@ import numpy as np
 
 from rlpyt.replays.final_observations import FinalObservations
 from rlpyt.replays.ring import Ring
-from rlpyt.replays.storage import check_saved, named_leaves
+from rlpyt.replays.storage import check_saved
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.structures import named_leaves
 
 _NO_OBSERVATION = -1
 

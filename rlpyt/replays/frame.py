@@ -118,25 +118,23 @@ class FrameStorage(Storage):
     def observation_memory(self, *leading_dims: int, pin: bool = False) -> np.ndarray:
         return rows_like(self.memory.observation, *leading_dims, self.n_frames, pin=pin)
 
-    def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> np.ndarray:
+    def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int | None = None) -> np.ndarray:
         n = len(T_idxs)
-        out = self.observation_memory(n)
-        kernels.gather_frames(*self._frames, T_idxs, B_idxs, _as_bytes(out, n, self.n_frames), 0, n)
+        out = self.observation_memory(n) if T is None else self.observation_memory(T, n)
+        if T is None:
+            kernels.gather_frames(*self._frames, T_idxs, B_idxs, _as_bytes(out, n, self.n_frames), 0, n)
+        else:
+            self.gather(None, T_idxs, B_idxs, None, out)
         return out
 
-    def observation_sequences(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> np.ndarray:
-        out = self.observation_memory(T, len(T_idxs))
-        self.gather_sequences(T_idxs, B_idxs, None, out)
-        return out
-
-    def gather_both_ends(self, T_idxs: np.ndarray, n_steps: np.ndarray, B_idxs: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+    def gather(self, rows: np.ndarray | None, T_idxs: np.ndarray, B_idxs: np.ndarray, n_steps: np.ndarray | None, out: np.ndarray) -> None:
         n = len(T_idxs)
-        ends = _as_bytes(out, 2 * n, self.n_frames)
-        kernels.gather_frames_of_transitions(*self._frames, T_idxs, n_steps, B_idxs, ends[:n], ends[n:], 0, n)
-
-    def gather_sequences(self, T_idxs: np.ndarray, B_idxs: np.ndarray, rows: np.ndarray | None, out: np.ndarray) -> None:
-        T, n = out.shape[:2]
-        kernels.gather_frames_of_sequences(*self._frames, T_idxs, B_idxs, _as_bytes(out, T, n, self.n_frames), 0, n)
+        if n_steps is None:
+            frames = _as_bytes(out, len(out), n, self.n_frames)
+            kernels.gather_frames_of_sequences(*self._frames, T_idxs, B_idxs, frames, 0, n)
+        else:
+            frames = _as_bytes(out, 2 * n, self.n_frames)
+            kernels.gather_frames_of_transitions(*self._frames, T_idxs, n_steps, B_idxs, frames[:n], frames[n:], 0, n)
 
 
 class FrameBufferMixin:

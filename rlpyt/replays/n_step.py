@@ -13,7 +13,7 @@ from rlpyt.replays.base import BESIDE_STEPS, EXAMPLE, BaseReplayBuffer, unknown_
 from rlpyt.replays.batches import BatchMemory
 from rlpyt.replays.draws import Draw, Draws, is_ours
 from rlpyt.replays.episode_ends import EpisodeEnds
-from rlpyt.replays.prioritized import weighted
+from rlpyt.replays.prioritized import weighted, with_priorities
 from rlpyt.replays.ring import Ring
 from rlpyt.replays.storage import NStepReturns, Storage, step_bytes
 from rlpyt.utils.buffer import check_memory, numpify_buffer
@@ -236,7 +236,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             ValueError: there are more rows than in the buffer; a field is missing, or of another shape or kind of dtype than in the
                 example; or an observation that ended an episode is missing. Nothing has been written then.
         """
-        samples = numpify_buffer(samples)
+        samples = numpify_buffer(with_priorities(samples))
         n = len(samples.reward)
         if n > self.T:
             raise ValueError(f"{n} time steps were appended to a replay buffer of {self.T}: raise its size or lower batch_T.")

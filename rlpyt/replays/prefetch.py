@@ -19,17 +19,15 @@ from rlpyt.utils.settings import COUNT, checked, has
 class PrefetchedReplay:
     """A replay buffer whose next batch is gathered by a thread while the caller works with this one.
 
-    Has the methods of the buffer, and shows its attributes. Which samples make up a batch, and their weights, is decided when the batch
-    before it is handed out: their priorities, and what else has been stored, are those of that moment, however long the gathering takes,
-    so that the same calls give the same batches. `append_samples` waits until nothing is being read any more.
+    It has the methods and attributes of the buffer. The samples of a batch, and their weights, are drawn when the batch before it is
+    returned, by the priorities of that moment, however long the gathering takes. So the same calls give the same batches.
+    `append_samples` waits until nothing is being read.
 
-    All calls come from one thread. Where the buffer puts batches into the same memory again and again (`reuse_batches`), a batch lasts
-    until the next one is handed out, for which it needs two pieces of memory.
+    All calls come from one thread. Where the buffer reuses memory (`reuse_batches`), a batch lasts until the next one is returned, which
+    takes two pieces of memory. A process that is forked, or started with this as an argument, starts another thread.
 
     Raises:
-        ValueError: the buffer samples in a way of its own.
-
-    A process that is forked, or started with this as an argument, gathers in a thread of its own.
+        ValueError: the class of the buffer overrides `sample_batch`.
 
     Args:
         buffer: the replay buffer.
@@ -59,7 +57,7 @@ class PrefetchedReplay:
     # The methods of a buffer
     # -----------------------------------------------------------------------------------------------------------------
     def sample_batch(self, batch_B: int, batch_T: int | None = None) -> Any:
-        """Return a batch, and have the next one gathered; one of another size than usual is gathered at once, after the other.
+        """Return a batch, and let the thread gather the next one; a batch of another size than usual is gathered at once.
 
         Raises:
             Exception: whatever gathering this batch raised.
@@ -217,6 +215,6 @@ def _gather(buffer: Any, draw: Any) -> tuple[Any, bool, BaseException | None]:
 
 
 def _gather_all(buffer: Any, requests: queue.SimpleQueue, results: queue.SimpleQueue) -> None:
-    """Gather what comes in until None does; holds on to the buffer alone, so that whoever waits for the results can go."""
+    """Serve requests until None arrives. Holds no reference to the owner, so that it can be garbage-collected."""
     while (draw := requests.get()) is not None:
         results.put(_gather(buffer, draw))

@@ -12,6 +12,7 @@ from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.ring import Ring, Rows
 from rlpyt.returns import discount_return_n_step
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
+from rlpyt.utils.structures import named_leaves
 
 # Fields of samples that are not stored row by row.
 _NOT_IN_ROWS = (*BESIDE_STEPS, "priorities", "prev_rnn_state")
@@ -26,6 +27,7 @@ class RowArrays:
         rows: those that are stored: all rows of a ring, or one in an interval.
         B: number of environments.
         share_memory: whether processes started later see the same arrays.
+        fields: examples of the fields that samples must have; None: the field `name`.
         n_more: further rows of memory behind those of all steps.
 
     Attributes:
@@ -33,9 +35,13 @@ class RowArrays:
         samples: the steps as [T,B,...], over the same memory.
     """
 
-    def __init__(self, example: Any, name: str, rows: Rows, B: int, share_memory: bool, n_more: int = 0) -> None:
+    def __init__(
+        self, example: Any, name: str, rows: Rows, B: int, share_memory: bool, fields: dict[str, Any] | None = None, n_more: int = 0
+    ) -> None:
         self.name, self.rows, self.B = name, rows, B
         self.T, self.size = rows.T, rows.T * B
+        leaves = [leaf for field, part in (fields or {name: example}).items() for leaf in named_leaves(part, field)]
+        self._expected = [(field, np.shape(leaf), np.asarray(leaf).dtype) for field, leaf in leaves]
         self.memory = buffer_from_example(example, self.size + n_more, share_memory)
         self._make_views()
 
@@ -48,6 +54,24 @@ class RowArrays:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._make_views()
+
+    def check(self, samples: Any, n: int) -> None:
+        """Check samples [n,B,...] before anything is written.
+
+        Raises:
+            ValueError: naming the field, what is expected, and what came.
+        """
+        for name, shape, dtype in self._expected:
+            new = samples
+            for field in name.split("."):
+                new = getattr(new, field, None)
+            shape = (n, self.B, *shape)
+            if new is None:
+                raise ValueError(f"Samples lack '{name}', which the example of the replay buffer had.")
+            if new.shape != shape:
+                raise ValueError(f"'{name}' of samples must have shape {shape}, as the example of the replay buffer says, got {new.shape}.")
+            if dtype != np.bool_ and not np.can_cast(new.dtype, dtype, "same_kind"):
+                raise ValueError(f"'{name}' of samples must be {dtype}, as in the example of the replay buffer, got {new.dtype}.")
 
     def named_arrays(self) -> list[tuple[str, np.ndarray]]:
         """Return all arrays [T,B,...] with their names."""
@@ -86,9 +110,8 @@ class Storage(RowArrays):
     """
 
     def __init__(self, example: Any, ring: Ring, B: int, share_memory: bool) -> None:
-        super().__init__(self.stored_example(example), "samples", ring, B, share_memory, n_more=1)
-        steps = steps_alone(example)._asdict().items()
-        self._expected = [leaf for name, part in steps for leaf in expected_fields(part, name)]
+        fields = steps_alone(example)._asdict()
+        super().__init__(self.stored_example(example), "samples", ring, B, share_memory, fields, n_more=1)
         none = np.empty(0, np.bool_)  # Stands for an absent field where kernels look for one.
         self.timeout, self.valid = (none if x is None else x for x in (getattr(self.memory, name, None) for name in ("timeout", "valid")))
 
@@ -120,14 +143,6 @@ class Storage(RowArrays):
     # -----------------------------------------------------------------------------------------------------------------
     # Writing
     # -----------------------------------------------------------------------------------------------------------------
-    def check(self, samples: Any, n: int) -> None:
-        """Check samples [n,B,...] before anything is written.
-
-        Raises:
-            ValueError: naming the field, what is expected, and what came.
-        """
-        check_fields(samples, self._expected, n, self.B)
-
     def write(self, samples: Any, n: int) -> None:
         """Write samples [n,B,...] at the cursor."""
         rows = self.rows.rows(0, n)
@@ -151,20 +166,18 @@ class Storage(RowArrays):
         """Allocate memory for observations [*leading_dims,...], page-locked if `pin`."""
         return rows_like(self.memory.observation, *leading_dims, pin=pin)
 
-    def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
-        """Return copies of the observations [n,...] at ``[T_idxs, B_idxs]``."""
-        return self.samples.observation[T_idxs, B_idxs]
+    def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int | None = None) -> Any:
+        """Return copies of the observations [n,...] at ``[T_idxs, B_idxs]``; [T,n,...] of the `T` steps from there on, if given."""
+        return self.samples.observation[T_idxs if T is None else self.rows.wrap(T_idxs + np.arange(T)[:, None]), B_idxs]
 
-    def observation_sequences(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
-        """Return copies of the observations [T,n,...] of the `T` steps from ``[T_idxs, B_idxs]`` on."""
-        return self.samples.observation[self.rows.wrap(T_idxs + np.arange(T)[:, None]), B_idxs]
+    def gather(self, rows: np.ndarray, T_idxs: np.ndarray, B_idxs: np.ndarray, n_steps: np.ndarray | None, out: Any) -> None:
+        """Write observations to `out`: of transitions over `n_steps` [n], or of sequences if that is None.
 
-    def gather_both_ends(self, T_idxs: np.ndarray, n_steps: np.ndarray, B_idxs: np.ndarray, rows: np.ndarray, out: Any) -> None:
-        """Write the observations of n transitions to `out` [2n,...], first those where they start; `rows` [2n] are in both."""
-        take_rows(pairs_of_leaves(self.memory.observation, rows, out))
-
-    def gather_sequences(self, T_idxs: np.ndarray, B_idxs: np.ndarray, rows: np.ndarray, out: Any) -> None:
-        """Write the observations of sequences to `out` [T,n,...], whose steps are in `rows` [T,n]."""
+        Args:
+            rows: [2n], or [T,n]: rows of `memory` with the observations where transitions start, then where they end; or of sequences.
+            T_idxs, B_idxs: [n], where transitions or sequences start.
+            out: [2n,...], or [T,n,...].
+        """
         take_rows(pairs_of_leaves(self.memory.observation, rows, out))
 
 
@@ -216,26 +229,6 @@ class NStepReturns:
             self.as_T_B[1][self.storage.rows.row(-self.n_step), B_idxs] = True
 
 
-def expected_fields(example: Any, name: str) -> list[tuple[str, tuple, np.dtype]]:
-    """Return what `check_fields` needs to know of an example of a field."""
-    return [(name, np.shape(leaf), np.asarray(leaf).dtype) for name, leaf in named_leaves(example, name)]
-
-
-def check_fields(samples: Any, expected: list[tuple[str, tuple, np.dtype]], n: int, B: int) -> None:
-    """Raise ValueError unless `samples` have these fields (dotted name, shape without [n,B], dtype)."""
-    for name, shape, dtype in expected:
-        new = samples
-        for field in name.split("."):
-            new = getattr(new, field, None)
-        shape = (n, B, *shape)
-        if new is None:
-            raise ValueError(f"Samples lack '{name}', which the example of the replay buffer had.")
-        if new.shape != shape:
-            raise ValueError(f"'{name}' of samples must have shape {shape}, as the example of the replay buffer says, got {new.shape}.")
-        if dtype != np.bool_ and not np.can_cast(new.dtype, dtype, "same_kind"):
-            raise ValueError(f"'{name}' of samples must be {dtype}, as in the example of the replay buffer, got {new.dtype}.")
-
-
 def check_saved(saved: dict[str, Any], name: str, shape: tuple[int, ...], dtype: Any) -> None:
     """Raise ValueError unless a tensor of this name, shape and dtype was saved."""
     tensor = saved.get(name)
@@ -256,13 +249,3 @@ def steps_alone(samples: Any) -> Any:
 def step_bytes(example: Any) -> int:
     """Return the bytes of one step like an example."""
     return sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(example))
-
-
-def named_leaves(buffer_: Any, name: str) -> list[tuple[str, Any]]:
-    """Return the leaves of a structure with their names, dotted where structures are nested, depth first, without the Nones."""
-    if buffer_ is None:
-        return []
-    if not isinstance(buffer_, tuple):
-        return [(name, buffer_)]
-    fields = getattr(buffer_, "_fields", range(len(buffer_)))
-    return [leaf for field, part in zip(fields, tuple(buffer_), strict=True) for leaf in named_leaves(part, f"{name}.{field}")]

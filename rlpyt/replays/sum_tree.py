@@ -18,10 +18,9 @@ kernels = LazyModule("rlpyt.utils.kernels")
 class SumTree(OwnRandomNumbers):
     """Priorities of a ring of ``[T,B]`` steps, and their sums over 8, 64, 512, ... of them, by which steps are found.
 
-    Every row ever written has a number 0, 1, 2, ..., and row number i lies in memory row ``i % T``. The id of a step is
-    ``number * B + b``, so that an update for a step that has been overwritten since it was drawn is recognised, and ignored. A row is
-    on, which is to say that its steps can be drawn, while ``max(claimed - T, 0) + off_forward <= number < written - off_backward``;
-    the priorities of all others are 0.
+    The id of a step is ``number * B + b``, with the number of its row as in `rlpyt.replays.ring`, so that an update for a step that has
+    been overwritten since it was drawn is recognised, and ignored. A row is on, and its steps can be drawn, while it is in the `window`
+    of the cursor; the priorities of all others are 0.
 
     Sums are recomputed from what they sum, never changed by differences: rounding errors do not pile up, and a sum is 0 exactly if all
     priorities below it are. No priority may exceed `largest_priority`, with which no sum overflows.
@@ -220,7 +219,7 @@ class SumTree(OwnRandomNumbers):
             kernels.tree_sum_range(self.tree, self._levels, rows.start * self.B, rows.stop * self.B)
 
     def _mark_blank(self, T: int, valid: np.ndarray | None) -> None:
-        """Remember which steps of the next `T` rows are never to be turned on."""
+        """Record which steps of the next `T` rows are never turned on."""
         if self.blank is None:
             if valid is not None:
                 raise ValueError("A sum tree was told which steps are valid, but made without enable_blanks=True.")
@@ -231,7 +230,7 @@ class SumTree(OwnRandomNumbers):
             self.blank[rows] = False if valid is None else ~valid[begin : begin + rows.stop - rows.start]
 
     def _checked(self, priorities: Any) -> np.ndarray:
-        """Return priorities as float64 array; raise ValueError if one is none."""
+        """Return priorities as float64 array; raise ValueError if any is not a valid priority."""
         priorities = np.asarray(priorities, np.float64)
         good = (priorities >= 0) & (priorities <= self.largest_priority)
         if not good.all():
@@ -294,7 +293,7 @@ class SumTree(OwnRandomNumbers):
         )
 
     def sample(self, n: int, unique: bool = False) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """Draw `n` steps like `draw`, and remember which for `update_batch_priorities`.
+        """Draw `n` steps like `draw`, and record their ids for `update_batch_priorities`.
 
         Returns:
             (T_idxs int64 [n], B_idxs int64 [n]), priorities float64 [n].
@@ -369,7 +368,7 @@ class SumTree(OwnRandomNumbers):
         kernels.tree_sum_leaves(self.tree, self._levels, tree_idxs)
 
     def _checked_leaves(self, tree_idxs: np.ndarray) -> np.ndarray:
-        """Return a copy int64 [n] of indexes of leaves; raise ValueError if one is of none."""
+        """Return a copy int64 [n] of indexes of leaves; raise ValueError if any is out of range."""
         tree_idxs = np.array(tree_idxs, np.int64).reshape(-1)
         if ((tree_idxs < 0) | (tree_idxs >= self.size)).any():
             raise ValueError(f"Leaves have indexes from 0 to {self.size - 1}, got {tree_idxs.min()} to {tree_idxs.max()}.")
@@ -387,7 +386,7 @@ class SumTree(OwnRandomNumbers):
     # Checkpoints
     # -----------------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """Return what `load_state_dict` needs to go on as if nothing had happened: integers, and copies as torch tensors."""
+        """Return what `load_state_dict` needs to continue exactly: integers, and copies as torch tensors."""
         import torch
 
         state = {
@@ -458,8 +457,8 @@ def _tree_levels(size: int) -> tuple[np.ndarray, int]:
 class AsyncSumTree(SumTree):
     """Sum tree in shared memory: rows advance in some processes while others draw.
 
-    Whoever changes or draws from it must exclude all others from doing so meanwhile. Each process has random numbers of its own,
-    and remembers its own latest samples.
+    A process that changes it or draws from it must exclude all others meanwhile. Each process draws other random numbers, and has its
+    latest ids.
     """
 
     async_ = True

@@ -97,15 +97,14 @@ class LocalActor:
     Args:
         agent: the agent.
         rows: one per step, and one more for the observations after the last.
-        prev_action, prev_reward: arrays ``[B,...]`` what the agent sees; this actor updates them at every step.
+        prev_action, prev_reward: arrays ``[B,...]`` with what the agent sees; this actor updates them at every step.
         null_action: previous action at the beginning of an episode.
+        first_env: number of the environment of the first column, for messages.
 
     Attributes:
-        first_env: number of the environment of the first column, for messages.
         for_envs: makes, of recorded actions, those that environments get.
     """
 
-    first_env = 0
     for_envs: Callable[[Any], Any] = staticmethod(copied)
 
     def __init__(
@@ -115,13 +114,15 @@ class LocalActor:
         prev_action: Any,
         prev_reward: np.ndarray,
         null_action: Any,
+        first_env: int = 0,
     ) -> None:
         self.agent = agent
+        self.first_env = first_env
         self.rows = rows
         self.prev_action, self.prev_reward = prev_action, prev_reward
         self.null_action = null_action
         self._prev = torchify_buffer(prev_action), torchify_buffer(prev_reward)
-        self._leaves: list = []  # Of agent_info, between `act` and `record`.
+        self._leaves: Sequence = ()  # Of agent_info, between `act` and `record`.
 
     def begin(self, itr: int) -> None:
         """Get ready for a batch, or an evaluation."""
@@ -189,7 +190,7 @@ class LocalActor:
 
     def value(self, observation: Any) -> np.ndarray:
         """Return the value of an observation that follows the previous actions, float32 ``[B]``; no state advances."""
-        return self.agent.value(observation, *self._prev).cpu().numpy()
+        return self.agent.value(observation, *self._prev).cpu().numpy()  # type: ignore[attr-defined]
 
     def _write(self, t: int, destinations: Sequence, leaves: Sequence) -> None:
         for destination, leaf in zip(destinations, leaves):
@@ -209,18 +210,27 @@ class BatchActor(LocalActor):
     Args:
         agent: the agent.
         batch: the environments' columns of the batch, as numpy arrays.
-        prev_action, prev_reward: arrays ``[B,...]`` what the agent sees first; this actor updates them at every step.
+        prev_action, prev_reward: arrays ``[B,...]`` with what the agent sees first; this actor updates them at every step.
         null_action: previous action at the beginning of an episode.
         mid_batch_reset: False if environments whose episode has ended are idle: the actor records zeros for them.
+        first_env: number of the environment of the first column, for messages.
     """
 
     def __init__(
-        self, agent: Agent, batch: Any, prev_action: Any, prev_reward: np.ndarray, null_action: Any, mid_batch_reset: bool
+        self,
+        agent: Agent,
+        batch: Any,
+        prev_action: Any,
+        prev_reward: np.ndarray,
+        null_action: Any,
+        mid_batch_reset: bool,
+        first_env: int = 0,
     ) -> None:
-        super().__init__(agent, batch_rows(batch), prev_action, prev_reward, null_action)
+        super().__init__(agent, batch_rows(batch), prev_action, prev_reward, null_action, first_env)
         self.batch = batch
         self.mid_batch_reset = mid_batch_reset
         self.has_value = "bootstrap_value" in batch.agent
+        self.batch_T = len(batch.env.reward)
 
     def set_mode(self, itr: int) -> None:
         """Set the agent to sampling."""
@@ -236,7 +246,7 @@ class BatchActor(LocalActor):
     def request(self, t: int) -> None:
         """Read what the actions of step ``t - 1`` led to; after the last step, record the value to bootstrap from."""
         super().request(t)
-        if t == len(self.rows) - 1:
+        if t == self.batch_T:
             if self.has_value:
                 self.batch.agent.bootstrap_value[0] = self.value(self.rows[t].observation)
             elif self.agent.device.type == "cuda":
@@ -272,10 +282,10 @@ class EvalActor(LocalActor):
         null_action: previous action at the beginning of an episode.
     """
 
-    def __init__(self, agent: Agent, step_buffer: Any, null_action: Any) -> None:
+    def __init__(self, agent: Agent, step_buffer: Any, null_action: Any, first_env: int = 0) -> None:
         prev_action, prev_reward = buffer_func(step_buffer.action, np.zeros_like), np.zeros_like(step_buffer.reward)
         rows = EveryStep(step_buffer_row(step_buffer))
-        super().__init__(agent, rows, prev_action, prev_reward, null_action)
+        super().__init__(agent, rows, prev_action, prev_reward, null_action, first_env)
 
     def set_mode(self, itr: int) -> None:
         """Set the agent to evaluation, and reset it."""

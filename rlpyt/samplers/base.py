@@ -61,7 +61,7 @@ class BaseSampler(Recorded):
     agent_in_workers = False  # Whether worker processes use the agent's parameters.
     _begun_anew: frozenset | set = frozenset()  # Columns whose environments were changed since the last batch.
     _has_said_so = False  # Whether the log says that a resumed run begins new episodes.
-    stop: np.ndarray | None = None  # [1] bool, written by `stop_evaluation`, read by evaluation collectors.
+    stop: Any = None  # Array [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 
     @checked(
         env_kwargs=ArgumentsFor("EnvCls", several=True, optional=True),
@@ -80,9 +80,9 @@ class BaseSampler(Recorded):
         self,
         EnvCls: Callable | Sequence[Callable],
         env_kwargs: dict | Sequence[dict] | None = None,
-        batch_T: int = None,
-        batch_B: int = None,
-        CollectorCls: Callable = None,
+        batch_T: int = None,  # type: ignore[assignment]
+        batch_B: int = None,  # type: ignore[assignment]
+        CollectorCls: Callable = None,  # type: ignore[assignment]
         max_decorrelation_steps: int = 100,
         TrajInfoCls: Callable = TrajInfo,
         eval_n_envs: int = 0,
@@ -122,7 +122,11 @@ class BaseSampler(Recorded):
                     f"{name} has {wrong[0]!r}, which cannot be called to make an environment: give a class or function (for gymnasium "
                     "rlpyt.envs.gym.make, with the id in env_kwargs), or a list of them (TaskOnehotWrapper.wrap_env_cons_list for tasks)."
                 )
-        for name, cls in (("CollectorCls", CollectorCls), ("eval_CollectorCls", eval_CollectorCls if eval_n_envs else None)):
+        collectors: tuple[tuple[str, Any], ...] = (
+            ("CollectorCls", CollectorCls),
+            ("eval_CollectorCls", eval_CollectorCls if eval_n_envs else None),
+        )
+        for name, cls in collectors:
             if getattr(cls, "gpu", None) not in (None, self.gpu):
                 theirs, ours = "with" if cls.gpu else "without", "gpu" if self.gpu else "cpu"
                 raise ValueError(
@@ -133,11 +137,11 @@ class BaseSampler(Recorded):
         self.env_kwargs = {} if env_kwargs is None else env_kwargs
         self.batch_T = batch_T
         self.batch_B = batch_B
-        self.CollectorCls = CollectorCls
+        self.CollectorCls: Any = CollectorCls
         self.max_decorrelation_steps = max_decorrelation_steps
         self.TrajInfoCls = TrajInfoCls
         self.eval_n_envs = eval_n_envs
-        self.eval_CollectorCls = eval_CollectorCls
+        self.eval_CollectorCls: Any = eval_CollectorCls
         self.eval_EnvCls = EnvCls if eval_EnvCls is None else eval_EnvCls
         self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else eval_env_kwargs
         self.eval_max_steps = eval_max_steps
@@ -146,7 +150,7 @@ class BaseSampler(Recorded):
         self.worker_timeout = worker_timeout
         self.keep_terminal_observations = bool(keep_terminal_observations)
         self.batch_spec = BatchSpec(batch_T, batch_B)
-        self.mid_batch_reset = CollectorCls.mid_batch_reset
+        self.mid_batch_reset: bool = self.CollectorCls.mid_batch_reset
 
     def initialize(self, *args: Any, **kwargs: Any) -> dict:
         """Make everything the sampler needs, worker processes included, and return examples of what it samples."""
@@ -224,7 +228,8 @@ class BaseSampler(Recorded):
         Raises:
             ValueError: their observations or actions differ in shape or dtype, which are the same for all columns of a batch.
         """
-        made, chosen = [], None
+        made: list[tuple] = []
+        chosen = None
         for is_column, EnvCls, env_kwargs, n in (
             (True, self.EnvCls, self.env_kwargs, self.batch_spec.B),
             (False, self.eval_EnvCls, self.eval_env_kwargs, self.eval_n_envs),
@@ -334,7 +339,7 @@ class BaseSampler(Recorded):
     @property
     def eval_max_T(self) -> int:
         """Most steps of each environment in one evaluation."""
-        return self.eval_max_steps // self.eval_n_envs
+        return 0 if self.eval_max_steps is None else self.eval_max_steps // self.eval_n_envs
 
 
 def make_envs(

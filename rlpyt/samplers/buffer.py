@@ -50,7 +50,7 @@ def build_samples_buffer(
     row_bytes = B * sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(tuple(examples.values())))
     check_memory((T + 1) * row_bytes, f"A batch of batch_T={T}, batch_B={B}")  # Final observations take up memory only as they occur.
 
-    def allocate(name: str, rows: int, shared: bool, example: Any = None):
+    def allocate(name: str, rows: int, shared: bool, example: Any = None) -> Any:
         return buffer_from_example(examples[name] if example is None else example, (rows, B), shared, name=name)
 
     all_action = allocate("action", T + 1, agent_shared)
@@ -145,7 +145,8 @@ def _form(value: Any) -> list:
 def _same_bounds(a: Any, b: Any) -> bool:
     if hasattr(a, "names"):
         return all(map(_same_bounds, a.spaces, b.spaces))
-    return all(np.array_equal(getattr(a, name, None), getattr(b, name, None)) for name in ("n", "nvec", "low", "high"))
+    bounds = ([np.asarray(getattr(space, name, None)) for name in ("n", "nvec", "low", "high")] for space in (a, b))
+    return all(map(np.array_equal, *bounds))
 
 
 def _checked_step(env: Any, action: Any) -> tuple:

@@ -72,7 +72,7 @@ class TrainingCollector(ResumableCollector):
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
         self._tracker = episode_tracker(self.TrajInfoCls, traj_infos)
-        self._env_info_type = None  # The newest type of env_info that fits.
+        self._env_info_type: type | None = None  # The newest type of env_info that fits.
 
     def _look_up(self, batch: Samples) -> _Views:
         rows = [Row(batch, t, len(self.envs)) for t in range(self.batch_T)]
@@ -86,12 +86,13 @@ class TrainingCollector(ResumableCollector):
     def make_actor(self, agent_inputs: AgentInputs) -> BatchActor | RemoteActor:
         """Return who chooses the actions: the agent in this process, or an action server."""
         space = self.envs[0].action_space
+        actor: BatchActor | RemoteActor
         if self.gpu:
             actor = RemoteActor(self.sync, [self.samples_np.agent.action[t] for t in range(self.batch_T)])
         else:
             inputs = agent_inputs.prev_action, agent_inputs.prev_reward
-            actor = BatchActor(self.agent, self.samples_np, *inputs, space.null_value(), self.mid_batch_reset)
-            actor.first_env = self._calls.env_ranks[0]
+            first_env = self._calls.env_ranks[0]
+            actor = BatchActor(self.agent, self.samples_np, *inputs, space.null_value(), self.mid_batch_reset, first_env)
         actor.for_envs = for_envs(space, _clips_actions(self))
         return actor
 
@@ -103,7 +104,8 @@ class TrainingCollector(ResumableCollector):
         if getattr(self, "_inputs", None) is not agent_inputs or self._traj_infos is not traj_infos:
             self._bind(agent_inputs, traj_infos)
         views = self._views.get(id(self.samples_np)) or self._views.setdefault(id(self.samples_np), self._look_up(self.samples_np))
-        actor, completed = views.actor, []
+        actor = views.actor
+        completed: list = []
         self._start_batch(itr, views)
         actor.request(0)
         for t, row in enumerate(views.rows):
@@ -125,7 +127,8 @@ class TrainingCollector(ResumableCollector):
 
     def _start_batch(self, itr: int, views: _Views) -> None:
         """Write the first inputs, and clear what only some steps write."""
-        self._itr, self.completed_at = itr, []
+        self._itr = itr
+        self.completed_at: list[tuple[int, int]] = []
         self._n_timeouts, self._n_terminals = [0] * len(self.envs), [0] * len(self.envs)
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.timeout[...] = False
@@ -275,11 +278,11 @@ class BaseEvalCollector:
         self.TrajInfoCls = TrajInfoCls
         self.traj_infos_queue = traj_infos_queue
         self.max_T = max_T
-        self.agent = agent
+        self.agent: Any = agent
         self.sync = sync
         self.step_buffer_np = step_buffer_np
 
-    def collect_evaluation(self, itr: int) -> None:
+    def collect_evaluation(self, itr: int) -> Any:
         """Play episodes, and put the TrajInfo of each completed one into the queue."""
         raise NotImplementedError
 
@@ -289,7 +292,7 @@ class EvalCollector(BaseEvalCollector):
 
     gpu = False
 
-    def collect_evaluation(self, itr: int) -> None:
+    def collect_evaluation(self, itr: int) -> Any:
         """Play episodes, and put the TrajInfo of each completed one into the queue.
 
         An environment that has played its `max_episodes` is idle while the others finish theirs. Every episode that was begun counts, so
@@ -355,11 +358,12 @@ class EvalCollector(BaseEvalCollector):
     def _make_actor(self, buffer_: StepBuffer) -> EvalActor | RemoteActor:
         """Return who chooses the actions: the agent in this process, or an action server."""
         space = self.envs[0].action_space
+        actor: EvalActor | RemoteActor
         if self.gpu:
             actor = RemoteActor(self.sync, EveryStep(buffer_.action))
         else:
-            actor = EvalActor(self.agent, buffer_, space.null_value())
-            actor.first_env = 0 if self.env_ranks is None else int(self.env_ranks[0])
+            first_env = 0 if self.env_ranks is None else int(self.env_ranks[0])
+            actor = EvalActor(self.agent, buffer_, space.null_value(), first_env)
         actor.for_envs = for_envs(space, _clips_actions(self))
         return actor
 

@@ -64,7 +64,7 @@ class BaseCollector:
         self.samples_np = samples_np
         self.batch_T = batch_T
         self.TrajInfoCls = TrajInfoCls
-        self.agent = agent
+        self.agent: Any = agent
         self.sync = sync
         self.step_buffer_np = step_buffer_np
         self.global_B = global_B
@@ -137,7 +137,7 @@ class EnvCalls:
             self.explain(error, b, "in reset, at the start of an evaluation")
             raise
 
-    def explain(self, error: Exception, b: int, where: str) -> None:
+    def explain(self, error: BaseException, b: int, where: str) -> None:
         """Attach to an error which environment it is from."""
         describe_failure(error, f"This was in environment {self.env_ranks[b]}, {where}.")
 
@@ -220,7 +220,8 @@ class ResumableCollector(DecorrelatingStartCollector):
     An environment is running, or idle: its episode has ended, and `reset_if_needed` lets it continue.
     """
 
-    _idle: list[tuple[int, bool]] | tuple[()] = ()  # The idle environments, and whether their trajectory has ended as well.
+    _itr = -1  # The newest batch.
+    _idle: list[tuple[int, bool]] = []  # The idle environments, and whether their trajectory has ended as well.
 
     def _bind(self, agent_inputs: AgentInputs, traj_infos: list) -> None:
         """Look up what the loop needs of these environments, inputs and TrajInfos."""
@@ -251,7 +252,7 @@ class ResumableCollector(DecorrelatingStartCollector):
             the start of the run.
         """
         nothing = [None] * len(self.envs)
-        unknown = dict(inputs=[], envs=nothing, traj_infos=nothing, standing=[], rng=None)
+        unknown: dict[str, Any] = dict(inputs=[], envs=nothing, traj_infos=nothing, standing=[], rng=None)
         state = unknown if state is None else state
         check_form(state, dict(inputs=list, envs=list, traj_infos=list, standing=[tuple], rng=object), "collector")
         for name, n in (("inputs", len(buffer_leaves(agent_inputs))), ("envs", len(self.envs)), ("traj_infos", len(self.envs))):

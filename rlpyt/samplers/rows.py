@@ -44,10 +44,10 @@ def fit(b: int, value: Any, column: Any, name: str) -> None:
     if isinstance(column, _Unused):
         column[b] = value
     elif isinstance(column, tuple):
-        fields = getattr(value, "_fields", None)
-        if fields != column._fields:
+        fields, expected = getattr(value, "_fields", None), getattr(column, "_fields", ())
+        if fields is None or fields != expected:
             got = type(value).__name__ if fields is None else f"fields {list(fields)}"
-            raise ValueError(f"{name}: expected the fields {list(column._fields)} at every step, got {got}.")
+            raise ValueError(f"{name}: expected the fields {list(expected)} at every step, got {got}.")
         for field, part, part_column in zip(fields, tuple(value), tuple(column)):
             fit(b, part, part_column, f"{name}.{field}")
     elif column is not None:
@@ -90,7 +90,7 @@ class Row:
         self.observations = env_rows(self.next_observation, B)
         self.reward, self.done, self.timeout = batch.env.reward[t], batch.env.done[t], batch.env.timeout[t]
         self.reward_cells, self.done_cells = _cells(self.reward), _cells(self.done)
-        env_info = None if batch.env.env_info is None else batch.env.env_info[t]
+        env_info: Any = None if batch.env.env_info is None else batch.env.env_info[t]
         columns = () if env_info is None else tuple(env_info)
         self.columns = tuple(_Unused(env_info._fields[i]) if column is None else column for i, column in enumerate(columns))
         self.column_cells = tuple(map(_cells, self.columns))

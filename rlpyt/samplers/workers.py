@@ -10,13 +10,13 @@ The master and each worker share a duplex pipe. The master writes a command, the
       | -- None ------------------------> |   stop
       | <---------------- ("ok", reply) --|   environments closed
 
-A pipe reports the death of its other end, and every wait watches the process itself as well, so that no wait is for ever:
+A pipe reports the death of its other end, and every wait watches the process as well, so that no wait lasts for ever:
 
 * a worker that raises sends its traceback as text; one that dies is named with its exit code or signal. `WorkerPool.receive` then ends
   the others and raises `WorkerError`;
 * a worker whose master is gone is ended by the system, or ends itself;
 * workers ignore Ctrl-C and SIGTERM, which may reach all processes of a run at once: the master decides;
-* a worker leads a process group of its own, with what its environments start: all of that ends when the worker does, or the master.
+* a worker leads a separate process group, which has the programs that its environments start. The group ends with the worker or the master.
 """
 
 from __future__ import annotations
@@ -69,23 +69,23 @@ class WorkerError(RuntimeError):
 
 
 class Abandoned(BaseException):
-    """Raised in a worker that waits for something which will not come, since the run ends by a failure elsewhere."""
+    """Raised in a waiting worker when the run ends because of a failure elsewhere."""
 
 
 def send_by_value(pipe: Connection, message: Any) -> None:
     """Send a message through a pipe of multiprocessing.
 
-    By its own `send`, torch would put tensors into memory that a thread of this process hands over at a socket, which has a name: who is
-    killed leaves that behind.
+    With the pipe's `send`, torch would put tensors into memory that a thread of this process passes on at a named socket, which a killed
+    process leaves behind.
     """
     pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
 def describe_failure(error: BaseException, where: str) -> None:
-    """Attach `where` (a sentence on what was being done) to `error`, so that every traceback of it shows the sentence.
+    """Attach the sentence `where` to `error`, so that every traceback of it shows the sentence.
 
     Raises:
-        RuntimeError: in the place of SystemExit, which would look like the end of a run; unless it has the code of a signal, which ends it.
+        RuntimeError: in the place of SystemExit, which would look like the end of a run. A SystemExit with the code of a signal stays.
     """
     if isinstance(error, SystemExit) and error.code not in (128 + signal.SIGINT, 128 + signal.SIGTERM):
         raise RuntimeError(f"An environment called sys.exit({'' if error.code is None else repr(error.code)}). {where}") from error
@@ -107,9 +107,9 @@ def _worker_main(
     master_pid: int | None,
     dies_with_parent: bool,
 ) -> None:
-    """Run ``target(pipe, **kwargs)``, reporting whatever it raises."""
-    gc.freeze()  # What was inherited is not to be ended here: a process group of torch, say, would wait for threads that it has elsewhere.
-    for other in others:  # Ends that were inherited; while they are open, nobody notices a death by them.
+    """Run ``target(pipe, **kwargs)``; report to the master what it raises."""
+    gc.freeze()  # Do not finalize inherited objects here: a process group of torch, say, would wait for threads of the master.
+    for other in others:  # Inherited ends of pipes. While they are open, these pipes report no death.
         other.close()
     os.setpgid(0, 0)
     if dies_with_parent and sys.platform == "linux":
@@ -131,7 +131,7 @@ def _worker_main(
 
 
 def _ignoring(pid: int) -> Callable[[int, Any], None]:
-    """Return a handler that ignores a signal in process `pid`, and not in those that an environment forks from it."""
+    """Return a handler that ignores a signal in process `pid`, but not in processes that an environment forks from it."""
 
     def ignore(number: int, frame: Any) -> None:
         if os.getpid() != pid:
@@ -149,19 +149,19 @@ def _send_report(pipe: Connection, error: BaseException) -> None:
 
 
 def failure_report(error: BaseException) -> dict:
-    """Return an exception as text, since it may not be picklable: what `failure_text` makes a message of."""
+    """Return an exception as text, for `failure_text`; the exception may not be picklable."""
     notes = [encodable(note) for note in notes_of(error)]
     return {"summary": encodable(f"{type(error).__name__}: {said(error)}"), "notes": notes, "traceback": encodable(traceback_of(error))}
 
 
 def failure_text(report: dict, name: str, pid: int | None, doing: str) -> str:
-    """Return the message on what worker `name` reported while it was `doing` something."""
+    """Return the error message for the report of worker `name`, which was `doing` something."""
     notes = "".join(f"\n{note}" for note in report["notes"])
     return f"{report['summary']}\nRaised by {name}, pid {pid}, while {doing}.{notes}\nTraceback of the worker:\n{report['traceback']}"
 
 
 def _watch_master(master_pid: int | None) -> None:
-    """End this process, and what environments have started, when the master has ended, however it did."""
+    """End this process group when the master has ended for any reason."""
     parent = os.getppid()
     master = multiprocessing.parent_process()
     is_orphan = master_pid is not None and parent != master_pid
@@ -176,7 +176,7 @@ def _watch_master(master_pid: int | None) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until the end of the block, also from processes that are started in it: these do not ignore them yet."""
+    """Hold SIGINT and SIGTERM back until the end of the block, also from processes started in it, which do not ignore them yet."""
     came: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():  # Where handlers run, also if another thread gets the signal.
@@ -193,11 +193,11 @@ def _signals_held() -> Iterator[None]:
 
 
 class _Undertaker:
-    """A process that cleans up when this process has died without doing so: it kills groups of processes, with all that is in them.
+    """A process that cleans up if this process dies without cleaning up: it kills process groups, and then deletes directories.
 
     Args:
-        groups: their numbers.
-        directories: what it deletes after that.
+        groups: numbers of the process groups.
+        directories: paths of the directories.
     """
 
     _SCRIPT = """read -r word && exit
@@ -206,7 +206,7 @@ class _Undertaker:
 
     def __init__(self, groups: Sequence[int], directories: Sequence[str]) -> None:
         self._process = None
-        with suppress(OSError):  # Without a shell there is none.
+        with suppress(OSError):  # There is no shell.
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", self._SCRIPT, "rlpyt", *map(str, groups), "and", *directories],
                 stdin=subprocess.PIPE,
@@ -215,7 +215,7 @@ class _Undertaker:
             )
 
     def dismiss(self) -> None:
-        """End it: nothing is left to do."""
+        """End the process: there is nothing left to clean up."""
         if self._process is not None:
             self._process.kill()  # Before its input ends.
             self._process.wait()
@@ -224,12 +224,12 @@ class _Undertaker:
 
 
 def _temporary_directory() -> str | None:
-    """Where multiprocessing keeps files of this process, such as the socket of a fork server; None as long as there are none."""
+    """Return the directory of multiprocessing's files of this process, such as the socket of a fork server; None without such files."""
     return multiprocessing.current_process()._config.get("tempdir")
 
 
 def _kill_group(leader: int) -> None:
-    """Kill what is left of a process group whose leader has ended and been waited for."""
+    """Kill the rest of a process group whose leader has ended and been waited for."""
     try:
         os.kill(leader, 0)
     except ProcessLookupError:
@@ -242,10 +242,10 @@ def _kill_group(leader: int) -> None:
 class WorkerPool:
     """A group of worker processes, each running ``target(pipe, **kwargs)``.
 
-    While there are workers, `directory` is a temporary directory in which they and the master may meet: that of multiprocessing in the
-    workers. It is deleted with them, also where the master is killed.
+    While there are workers, `directory` is a temporary directory that they share with the master, and that multiprocessing uses in the
+    workers. It is deleted when the workers end, also if the master is killed.
 
-    The target sends one reply when it is ready and one to each command, as ``pipe.send(("ok", reply))``, and returns after the command
+    The target sends one reply when it is ready and one to each command, as ``pipe.send(("ok", reply))``. It returns after the command
     None.
 
     Args:
@@ -254,10 +254,9 @@ class WorkerPool:
         names: one description per worker for messages, e.g. "sampler worker 1 (environments 4 to 7)".
         start_method: "fork", "spawn" or "forkserver"; None is fork where the system has it by default.
         timeout: seconds without a sign of life after which a worker counts as hung; None warns every minute instead.
-        progress: array ``[n_workers]`` in shared memory that each worker counts up in its own entry as it gets on, so that a long task is
-            not taken for a hang. An odd number says that the worker is inside its environments.
-        on_failure: called when the workers are about to be ended because of a failure, to release those that wait for something else than
-            a command.
+        progress: array ``[n_workers]`` in shared memory. Each worker counts up its entry as a sign of life, so that a long task is not
+            taken for a hang. An odd number says that the worker is inside its environments.
+        on_failure: called before a failure ends the workers, to release workers that wait for something else than a command.
     """
 
     def __init__(
@@ -276,15 +275,15 @@ class WorkerPool:
         self.timeout = timeout
         self._progress = np.zeros(len(names)) if progress is None else progress
         self._owner_pid = os.getpid()  # A forked worker holds a copy of this object, and must not act on it.
-        self.waiting = Stopwatch()  # The time in which this process does nothing but wait for the workers.
+        self.waiting = Stopwatch()  # The time in which this process only waits for the workers.
         self.doing = "starting"  # What the workers do, for messages.
         self._undertaker: _Undertaker | None = None
-        self.directory: str | None = None  # For what multiprocessing keeps in files: who is killed does not delete it.
+        self.directory: str | None = None  # Of multiprocessing's files, which a killed process does not delete.
         self.processes: list[multiprocessing.Process] = []
         self.pipes: list[Connection] = []
         self._stacks: list[SharedMap] = []
-        self._early: dict[int, Any] = {}  # Replies that came while something else was waited for.
-        self._pollers: dict[tuple[int, ...], select.poll] = {}  # By the descriptors of what is waited for.
+        self._early: dict[int, Any] = {}  # Replies that came during `wait_for`.
+        self._pollers: dict[tuple[int, ...], select.poll] = {}  # By the descriptors that `wait_for` waits for.
         # At exit, before multiprocessing waits for its children. The pool may be gone by then.
         self._at_exit = _kill_at_exit(weakref.ref(self))
         atexit.register(self._at_exit)
@@ -361,7 +360,7 @@ class WorkerPool:
         return [replies[rank] for rank in range(len(self.pipes))]
 
     def wait_for(self, *sources: Any) -> None:
-        """Wait until one of `sources` (anything with ``fileno()``) is readable, which some worker is to bring about; watch the workers.
+        """Wait until a worker makes one of `sources` (anything with ``fileno()``) readable; watch the workers.
 
         Raises:
             WorkerError: a worker raised, died, or hung. All others have been ended by then.
@@ -409,8 +408,8 @@ class WorkerPool:
         return poller
 
     def _check_alive(self, ranks: Iterable[int], ready: Sequence) -> None:
-        """Raise for a worker that ended without a last word, or whose sentinel is among what is `ready`."""
-        # Pipe and sentinel keep silent if a process that the worker started has copies of them.
+        """Raise for a worker that ended without a report, or whose sentinel is `ready`."""
+        # Pipe and sentinel report nothing if a process that the worker started has copies of them.
         for rank in ranks:
             if self.processes[rank].sentinel in ready or self.processes[rank].exitcode is not None:
                 self._fail(rank)
@@ -423,7 +422,7 @@ class WorkerPool:
 
     @contextmanager
     def ending_on_failure(self) -> Iterator[None]:
-        """End the workers if anything at all is raised: a command that is half done would mix with the next one."""
+        """End the workers if anything is raised: an unfinished command would mix with the next one."""
         try:
             yield
         except BaseException:
@@ -432,7 +431,7 @@ class WorkerPool:
 
     # Ending ---------------------------------------------------------------------------------------------------------
     def stop(self) -> None:
-        """Let the workers finish and close their environments; end those that do not. May be called twice.
+        """Let the workers finish and close their environments; kill workers that are late. May be called twice.
 
         Raises:
             WorkerError: closing an environment raised.
@@ -493,7 +492,8 @@ class WorkerPool:
             shutil.rmtree(self.directory, ignore_errors=True)
         if self._undertaker is not None:
             self._undertaker.dismiss()
-        pipes, self.processes, self.pipes, self._stacks = self.pipes, [], [], []  # Now: if a signal comes before, all is done again.
+        # Only now, so that after a signal in this method the next call repeats it.
+        pipes, self.processes, self.pipes, self._stacks = self.pipes, [], [], []
         self._early, self._pollers = {}, {}
         for pipe in pipes:
             pipe.close()
@@ -520,13 +520,13 @@ class WorkerPool:
         return failure_text(report, self.names[rank], self.processes[rank].pid, self.doing)
 
     def _fail(self, rank: int) -> None:
-        """Raise for a worker that ended, with its own report if it left one."""
+        """Raise for a worker that ended, with its report, if any."""
         message = self.last_words(rank)
         self.kill()
-        raise WorkerError(message) from None  # How its end was noticed does not matter.
+        raise WorkerError(message) from None  # The error by which the pool noticed is no news.
 
     def last_words(self, rank: int) -> str:
-        """Return the report of a worker that ended, or else how it did."""
+        """Return the report of a worker that ended; without a report, say how it ended."""
         with suppress(EOFError, OSError):
             while self.pipes[rank].poll():
                 kind, content = self.pipes[rank].recv()
@@ -550,7 +550,7 @@ class WorkerPool:
         return message
 
     def _give_up(self, ranks: list[int], seconds: float) -> None:
-        """Raise for workers that do not answer, showing where they are."""
+        """Raise for workers that do not answer; the message has their stacks."""
         if hasattr(faulthandler, "register"):
             for rank in ranks:
                 os.kill(self.processes[rank].pid, signal.SIGUSR1)
@@ -565,7 +565,7 @@ class WorkerPool:
 
 @contextmanager
 def _explaining_start(name: str, start_method: str) -> Iterator[None]:
-    """Say of what may go wrong when a process starts what to do about it."""
+    """Add advice to errors of starting a process."""
     try:
         yield
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -581,7 +581,7 @@ def _explaining_start(name: str, start_method: str) -> Iterator[None]:
 
 
 class _Patience:
-    """Watches, during one wait, for how long `pool`'s workers have been silent: warns every minute, gives up after the pool's timeout."""
+    """Measures, during one wait, how long `pool`'s workers are silent: warns every minute, gives up after the pool's timeout."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self.pool = pool
@@ -589,7 +589,7 @@ class _Patience:
         self.progress = pool._progress.copy()
 
     def check(self, waiting: list[int], sign_of_life: bool) -> None:
-        """Take note of whether anything happened; `waiting` are the ranks of the workers that are waited for."""
+        """Record whether there was a sign of life; `waiting` are the ranks of workers that have not answered."""
         pool, now = self.pool, time.monotonic()
         if sign_of_life or (pool._progress != self.progress).any():
             self.silent_since = self.warned = now
@@ -622,15 +622,15 @@ def _signal_name(number: int) -> str:
 
 
 def default_start_method() -> str:
-    """What the program has set; else fork on Linux: fast, and needs nothing to be picklable; elsewhere what Python considers safe."""
+    """Return the method that the program has set; else fork on Linux, which is fast and pickles nothing; elsewhere Python's default."""
     chosen = multiprocessing.get_start_method(allow_none=True)
     return chosen or ("fork" if sys.platform == "linux" else multiprocessing.get_context().get_start_method())
 
 
 def check_forked_torch_threads(n: int, start_method: str, key: str) -> None:
-    """Raise ValueError if a forked process would hang with `n` torch threads: they do, once their parent has used several.
+    """Raise ValueError if a forked process would hang with `n` torch threads, as it does once its parent has used several.
 
-    That is so with GNU's OpenMP, and cannot be asked for, only tried. `key` of the affinity is what to change.
+    GNU's OpenMP hangs so. This function finds out by a trial, since OpenMP does not tell. The message names `key` of the affinity.
     """
     if n <= 1 or start_method != "fork":
         return

@@ -101,7 +101,7 @@ def test_frames_are_stored_once_and_read_as_stacks_with_zeros_before_the_episode
     written(ring, [storage], steps(0, 6, observation=frames, done=done))
     T_idxs = np.array([0, 1, 2, 3, 5])
     assert (storage.observations(T_idxs, np.zeros(5, np.int64)) == frames[T_idxs, 0]).all()
-    assert (storage.observation_sequences(np.array([1]), np.array([1]), 4)[:, 0] == frames[1:5, 1]).all()
+    assert (storage.observations(np.array([1]), np.array([1]), 4)[:, 0] == frames[1:5, 1]).all()
 
 
 @pytest.mark.parametrize("n_step", [1, 3])

@@ -83,7 +83,7 @@ class Transitions:
         take_rows(m.gathers)
         observation = m.observation
         if observations is None:
-            storage.gather_both_ends(T_idxs, m.n_steps, B_idxs, m.rows, observation)
+            storage.gather(m.rows, T_idxs, B_idxs, m.n_steps, observation)
         else:
             observation = numpify_buffer(observations(m.rows // storage.B, m.rows % storage.B))
         if any_final:

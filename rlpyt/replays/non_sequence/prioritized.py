@@ -7,7 +7,7 @@ from typing import Any
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
 from rlpyt.replays.draws import Draw
 from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer, SamplesFromReplay
-from rlpyt.replays.prioritized import PrioritizedDraws, weighted, with_priorities
+from rlpyt.replays.prioritized import PrioritizedDraws, weighted
 from rlpyt.replays.sum_tree import AsyncSumTree, SumTree
 from rlpyt.utils.buffer import numpify_buffer
 from rlpyt.utils.settings import RATE, STEPS, check_values, checked
@@ -31,7 +31,8 @@ class PrioritizedReplay:
         default_priority: of new samples.
         unique: draw without replacement.
         input_priorities: samples bring their `priorities`: [n,B], [B] or a scalar, one for each start among them. Where only some rows
-            are starts, [n,B] may have one for each row; those of the other rows are not used.
+            are starts, [n,B] may have one for each row; those of the other rows are not used. An append may also get a pair with the
+            fields `samples` and `priorities`.
         input_priority_shift: how many starts before these samples the priorities belong to.
         kwargs: arguments of the buffer.
 
@@ -87,13 +88,6 @@ class PrioritizedReplay:
         """Set the exponent of the importance-sampling weights, which may follow a schedule; ValueError if it is negative."""
         check_values(type(self).__name__, dict(beta=beta), dict(beta=RATE))
         self.beta = self.draws.beta = beta
-
-    def append_samples(self, samples: Any) -> Any:
-        """Append samples with, if there are `input_priorities`, a field `priorities`.
-
-        They may also come in two fields, `samples` and `priorities`. Returns what the buffer does.
-        """
-        return super().append_samples(with_priorities(samples))
 
     def sample_batch(self, batch_B: int) -> Any:
         """Return a batch of `batch_B` samples; see `extract_batch`. It has two more fields, the last ones:

@@ -11,7 +11,7 @@ from rlpyt.replays.base import EXAMPLE
 from rlpyt.replays.batches import BatchMemory, gathers_of, take_rows
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.ring import Rows
-from rlpyt.replays.storage import NStepReturns, RowArrays, Storage, check_fields, expected_fields, step_bytes
+from rlpyt.replays.storage import NStepReturns, RowArrays, Storage, step_bytes
 from rlpyt.utils.buffer import buffer_func, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.lazy import LazyModule
@@ -64,11 +64,6 @@ class RecurrentStates(RowArrays):
 
     def __init__(self, example: Any, starts: Rows, B: int, share_memory: bool) -> None:
         super().__init__(example, "prev_rnn_state", starts, B, share_memory)
-        self._expected = expected_fields(example, self.name)
-
-    def check(self, samples: Any, n: int) -> None:
-        """Raise ValueError unless samples [n,B,...] have states that can be stored."""
-        check_fields(samples, self._expected, n, self.B)
 
     def write(self, samples: Any, n: int) -> None:
         """Write those of the states of samples [n,B,...] that belong to starts."""
@@ -106,7 +101,7 @@ class Sequences:
         np.add((T_idxs // self.interval) * storage.B, B_idxs, out=m.rnn_rows)
         take_rows(m.gathers)
         if observations is None:
-            storage.gather_sequences(T_idxs, B_idxs, m.rows, m.observation)
+            storage.gather(m.rows, T_idxs, B_idxs, None, m.observation)
             return m.batch
         return m.batch._replace(all_observation=torchify_buffer(observations(T_idxs, B_idxs, len(m.rows))))
 
@@ -215,4 +210,4 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
 
         What a subclass returns here is what batches hold, whatever its shape and dtype.
         """
-        return self.storage.observation_sequences(*self._checked_idxs(T_idxs, B_idxs), T)
+        return self.storage.observations(*self._checked_idxs(T_idxs, B_idxs), T)

@@ -16,7 +16,7 @@ GOES_ON, TERMINAL, TIMEOUT = 0, int(StepType.TERMINAL), int(StepType.TIMEOUT)
 
 
 class RlpytDriver:
-    """An environment of `rlpyt.envs.base.Env`'s interface, which writes observations where they are to be.
+    """Drives an environment with the interface of `rlpyt.envs.base.Env`, which writes its observations in place.
 
     An episode ends with ``done``. It is truncated where ``env_info.timeout`` says so, and where the trajectory ends without ``done``.
 
@@ -41,7 +41,7 @@ class RlpytDriver:
         return {}
 
     def structure(self, observation: Any) -> Any:
-        """Return an observation of nested dictionaries in the environment's own structure."""
+        """Return an observation of nested dictionaries in the environment's structure."""
         from rlpyt.envs.adapters import from_dict
 
         return from_dict(observation, self.env.observation_space.null_value())
@@ -61,7 +61,7 @@ class RlpytDriver:
 
 
 class EnvironmentDriver:
-    """An `Environment`, which returns whole steps."""
+    """Drives an `Environment`, which returns whole steps."""
 
     reward_dtype = np.float64
     needs_reset = True
@@ -80,7 +80,7 @@ class EnvironmentDriver:
         return episode_info
 
     def structure(self, observation: Any) -> Any:
-        """Return an observation of nested dictionaries in the environment's own structure: tuples where its space has them."""
+        """Return an observation of nested dictionaries in the environment's structure: tuples where its space has them."""
         return _as_in(self.env.observation_space, observation)
 
     def step(self, action: Any, observation_out: Any) -> tuple[float, int, dict]:
@@ -102,10 +102,10 @@ def _as_in(space: Any, value: Any) -> Any:
 
 
 def make_driver(env: Any) -> RlpytDriver | EnvironmentDriver:
-    """Return what drives `env`; one of gymnasium is wrapped.
+    """Return the driver of `env`; an environment of gymnasium is wrapped.
 
     Raises:
-        TypeError: it is no environment.
+        TypeError: `env` is no environment.
     """
     from rlpyt.envs.adapters import EnvironmentAsRlpyt, RlpytAsEnvironment, as_environment, is_rlpyt
 
@@ -125,7 +125,7 @@ def write(observation: Any, out: Any, name: str = "observation") -> None:
     """Copy an observation, an array or nested dictionaries and tuples of them, into memory of the same structure.
 
     Raises:
-        ValueError, TypeError: it does not fit.
+        ValueError, TypeError: the observation does not fit.
     """
     if isinstance(out, tuple):
         for i, (value, part) in enumerate(zip(observation, out, strict=True)):
@@ -144,9 +144,9 @@ def write(observation: Any, out: Any, name: str = "observation") -> None:
 # Random numbers
 # ---------------------------------------------------------------------------------------------------------------------
 class RandomState:
-    """The state of Python's, numpy's and torch's global generators that belongs to one worker, whatever process it is in.
+    """One worker's state of the global generators of Python, numpy and torch, also if several workers share a process.
 
-    ``with random_state:`` the generators have this state; afterwards they have the one from before. Entering it twice is entering it once.
+    ``with random_state:`` the generators have this state; afterwards they have their previous one. It may be entered again inside.
 
     Args:
         seed: a SeedSequence.
@@ -176,9 +176,9 @@ class RandomState:
         return dict(python=python, numpy=numpy_, torch=None if torch_ is None else torch_.numpy(), torch_seed=self._torch_seed)
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from what `state_dict` returned; ValueError if it is something else."""
+        """Resume from what `state_dict` returned; ValueError if it is something else."""
         check_form(state, {"python": tuple, "numpy": object, "torch": object, "torch_seed": object}, "random")
-        set_python_state(random.Random(0), state["python"], "random['python']")  # They are used later: it must be known now that they can.
+        set_python_state(random.Random(0), state["python"], "random['python']")  # Checks now what is used later.
         set_legacy_state(np.random.RandomState(0), state["numpy"], "random['numpy']")
         torch_ = None if state["torch"] is None else sys.modules["torch"].from_numpy(state["torch"].copy())
         self._own, self._torch_seed = (state["python"], state["numpy"], torch_), state["torch_seed"]

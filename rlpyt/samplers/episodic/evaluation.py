@@ -39,14 +39,14 @@ def rollout(
         agent: policy, with ``get_action(observation)`` and ``reset()``; or an agent of rlpyt.
         max_episode_length: env steps after which the episode is truncated; None, or infinity, for no limit.
         animated: show the environment while it runs, about 20 steps per second.
-        speedup: so many times as fast.
+        speedup: factor of the animation's speed.
         deterministic: act by the ``mean`` in what the policy tells of its action, where there is one. An agent acts as when it is
             evaluated, and by the means of Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
 
     Returns:
         ``observations`` and ``next_observations`` [T,...], ``actions`` [T,...], ``rewards`` [T], ``agent_infos`` and ``env_infos``
         (dictionaries of arrays [T,...]), ``step_types`` [T] uint8, ``dones`` [T] bool (True where it terminated), and
-        ``episode_infos``, what is the same for the whole episode.
+        ``episode_infos``, the information on the whole episode.
 
     Raises:
         ValueError: max_episode_length is less than 1. TypeError: the agent is no policy, or the environment is none.

@@ -1,4 +1,4 @@
-"""What makes the workers of a sampler."""
+"""The factory of a sampler's workers."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ OF_WORKERS = dict(
 
 
 class WorkerFactory(Recorded):
-    """Makes workers, wherever they are to be: it is sent there, and should be all that they need.
+    """Makes workers. Samplers send it to the processes in which their workers play.
 
     Args:
-        seed: of the run; each worker, and each environment, gets a stream of random numbers of its own. By default the one that
-            `rlpyt.utils.seed.set_seed` was given last; or, where other factories have been made since then, one derived from it, so that
-            no two samplers repeat each other. None, or if there was none, draws one from the system.
+        seed: seed of the run; each worker, and each environment, draws from a separate stream of random numbers. By default the seed that
+            `rlpyt.utils.seed.set_seed` was given last. Later factories derive another one from it, so that no two samplers repeat each
+            other. None, or without such a call, draws one from the system.
         max_episode_length: steps after which episodes are truncated (env steps; may be infinite).
-        n_workers: how many there will be; by default one for each of the machine's cores, as far as this process may use them.
-        worker_class: their class.
-        worker_args: further arguments of it, such as ``dict(n_envs=16)`` of a VecWorker.
+        n_workers: number of workers; by default one for each of the machine's cores that this process may use.
+        worker_class: class of the workers.
+        worker_args: its further arguments, such as ``dict(n_envs=16)`` of a VecWorker.
 
-    Attributes: the arguments; `seed` is a number in any case.
+    Attributes: the arguments; `seed` is always a number.
     """
 
     @checked(OF_WORKERS)
@@ -69,7 +69,7 @@ class WorkerFactory(Recorded):
         """Return one object per worker.
 
         Args:
-            objs: a list with one for each worker, or one for all of them (also a tuple, or whatever else).
+            objs: a list with one object for each worker, or one object (of any other type) for all workers.
             preprocess: called for each.
 
         Raises:
@@ -87,7 +87,7 @@ class WorkerFactory(Recorded):
         """Make worker number `worker_number`.
 
         Raises:
-            ValueError: there is none of that number.
+            ValueError: `worker_number` is out of range.
         """
         if not 0 <= worker_number < self.n_workers:
             raise ValueError(f"worker_number={worker_number} must be from 0 to n_workers - 1, and n_workers={self.n_workers}.")

@@ -18,11 +18,11 @@ class InProgressEpisode:
     Args:
         env: an environment of any kind.
         initial_observation: the first observation, if the environment has been reset; None to reset it.
-        episode_info: what that reset had to say about the episode.
+        episode_info: the information on the episode that this reset returned.
 
     Attributes:
         env: the environment, as an `Environment`.
-        episode_info: dictionary of what the reset had to say.
+        episode_info: the dictionary that the reset returned.
         observations: list of observations, the first one included: one more than there are steps.
         actions, rewards, step_types, agent_infos, env_infos: lists with an entry per step.
 
@@ -78,7 +78,7 @@ class InProgressEpisode:
         """Return the steps so far as a batch with one episode.
 
         Raises:
-            AssertionError: there are none.
+            AssertionError: no step has been taken.
         """
         assert self.rewards, "The episode has no steps yet: call step() first."
         return EpisodeBatch(

@@ -18,10 +18,10 @@ from rlpyt.utils.seed import all_parts
 class LocalSampler(Sampler):
     """Runs the workers in the process and thread that it is called from: the simplest sampler, where ``breakpoint()`` works.
 
-    Workers have copies of the environments, and share a policy that is given to all of them, until one is given parameters of its own, for
-    which it then has a copy. Where episodes go on between two calls (with a `FragmentWorker`, or if not `unbiased`), each has a copy from
-    the beginning, since the policy may remember its episodes; tensors that are parameters are the same in all copies.
-    The process's random numbers are left alone: workers have their own.
+    Workers have copies of the environments. They share one policy; a worker that is given other parameters than the rest gets a copy of it.
+    If episodes continue between two calls (with a `FragmentWorker`, or if not `unbiased`), each worker has a copy from the start, since
+    the policy may remember its episodes; these copies share the tensors that are parameters.
+    Workers have separate random numbers, and leave those of the process unchanged.
     """
 
     _copies_policies = False
@@ -59,7 +59,7 @@ class LocalSampler(Sampler):
         )
 
     def _own(self, i: int, update: Any) -> Any:
-        """Return an update of the policy for worker `i`: of a policy that others have, too, a copy, if it may have to remember episodes."""
+        """Return an update of the policy for worker `i`. A policy that is shared is copied if it may have to remember episodes."""
         policy = for_worker(update)
         if policy is None or is_parameters(policy) or hasattr(policy, "copy_for_worker"):  # Which has been called.
             return policy
@@ -88,11 +88,11 @@ class LocalSampler(Sampler):
 
 
 def _copy_with_same_parameters(policy: Any) -> Any:
-    """Return a copy that has the same tensors as parameters; the policy itself, with a warning, if it cannot be copied."""
+    """Return a copy that shares the tensors that are parameters. If the policy cannot be copied, warn and return the policy."""
     parameters = [part for part in all_parts(policy) if isinstance(part, torch.Tensor) and _is_parameter(part)]
     try:
         return copy.deepcopy(policy, {id(parameter): parameter for parameter in parameters})
-    except Exception as error:  # Of whatever it is made of.
+    except Exception as error:  # Its parts may raise anything.
         warnings.warn(
             f"{type(policy).__name__} cannot be copied ({error}), so all workers share it. If it remembers episodes, give each worker one "
             "of its own, as a list.",

@@ -1,15 +1,15 @@
-"""Episodes from workers in processes of their own.
+"""Episodes from workers in other processes.
 
 ::
 
     master                                         worker
       | -- ("play", what, updates) ------------------> |  plays; keeps the episodes where it recorded them
-      | <------------------- layout, small arrays --   |  what they look like when put together
+      | <------------------- layout, small arrays --   |  dtypes and shapes of the packed arrays
       |    memory for the episodes of all workers      |
-      | -- ("write", layout, offsets), descriptor ---> |  puts its episodes together there, at the same time as the others
+      | -- ("write", layout, offsets), descriptor ---> |  gathers its episodes there, at the same time as the others
       | <------------------------------------ None --  |
 
-Parameters go the other way through shared memory as well; the command says which version of them to take.
+Parameters travel to the workers through shared memory as well; the command names their version.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ALIGNMENT = 64  # bytes
 
 
 class MultiprocessingSampler(Sampler):
-    """Runs each worker in a process of its own.
+    """Runs each worker in a separate process.
 
     Episodes and parameters go through shared memory. Workers use the CPU, with one thread each; parameters of a policy on a GPU are copied.
     If a worker raises or dies, or Ctrl-C is pressed, all are ended; the error says which one, and shows what it raised.
@@ -100,10 +100,10 @@ class MultiprocessingSampler(Sampler):
         return put_together(replies, partial(self._have_written, doing))
 
     def _have_written(self, doing: str, merged: Layout, places: list) -> tuple[dict, dict]:
-        """Have the workers put their episodes together in memory that is shared with them.
+        """Let the workers gather their episodes in shared memory.
 
         Returns:
-            The arrays in it; and for each worker those that cannot be there.
+            The arrays in this memory; and for each worker its arrays of objects, which cannot be there.
         """
         sizes = Layout(merged.leaves, merged.last, [sum(merged.lengths)] + [0] * (len(merged.lengths) - 1), [])
         n_bytes = sizes.n_bytes + _ALIGNMENT * (len(sizes.leaves) + len(sizes.last))
@@ -143,7 +143,7 @@ class MultiprocessingSampler(Sampler):
 # In the worker
 # ---------------------------------------------------------------------------------------------------------------------
 class _ByCloudpickle:
-    """Holds something that is pickled by cloudpickle; under fork it is not pickled at all."""
+    """Holds an object that cloudpickle pickles; under fork it is not pickled at all."""
 
     def __init__(self, content: Any) -> None:
         self.content = content
@@ -159,7 +159,7 @@ def _from_cloudpickle(pickled: bytes) -> _ByCloudpickle:
 def _worker_process(
     pipe: Connection, number: int, start: _ByCloudpickle, parameters: SharedParameters | None, progress: np.ndarray, torch_threads: int
 ) -> None:
-    """Make a worker, and do what the master commands until it says None."""
+    """Make a worker, and serve the master's commands until None."""
     initialize_worker(number, torch_threads=torch_threads)
     factory, agent, env = start.content
     worker = factory(number)
@@ -185,7 +185,7 @@ def _worker_process(
                 reply = _write(pipe, number, played, maps, *arguments)
                 played = Episodes()
     except BaseException:
-        with suppress(Exception):  # What happened first is what matters.
+        with suppress(Exception):  # The first error is the one to report.
             worker.shutdown()
         raise
     worker.shutdown()
@@ -203,7 +203,7 @@ def _play(
     agent_updates: list,
     env_updates: list,
 ) -> Episodes:
-    """Update the worker and have it play."""
+    """Update the worker and let it play."""
     agent_update, env_update = (updates[number] for updates in (agent_updates, env_updates))
     if agent_update is not None:
         is_version = isinstance(agent_update, int)
@@ -236,9 +236,9 @@ def _write(
     sizes: Layout,
     places: list,
 ) -> dict:
-    """Put the episodes together in memory that the master has chosen; return what cannot be there, which is not numbers.
+    """Gather the episodes in memory that the master has chosen; return the arrays of objects, which cannot be there.
 
-    `maps` holds, by their keys, all that there are in the master.
+    `maps` holds the master's memories by their keys.
     """
     if is_new:
         maps[key] = SharedMap(n_bytes, reduction.recv_handle(pipe))
@@ -253,10 +253,10 @@ def _write(
 
 
 class _Memories:
-    """Shared memory for batches: used again when nobody holds an array of a batch in it any more, since new memory takes time.
+    """Shared memory for batches. It is reused when no array of its last batch is alive, since new memory takes time.
 
     Attributes:
-        maps: by their keys.
+        maps: the memories by their keys.
     """
 
     def __init__(self) -> None:
@@ -265,7 +265,7 @@ class _Memories:
         self._n = 0
 
     def take(self, n_bytes: int) -> tuple[int, SharedMap, bool]:
-        """Return the key of memory that is free and large enough, the memory, and whether it is new; give up what is free but is not."""
+        """Return the key of free memory that is large enough, the memory, and whether it is new; release other free memory."""
         free = [key for key in self.maps if all(array() is None for array in self._arrays[key])]
         fitting = [key for key in free if n_bytes <= self.maps[key].n_bytes <= 4 * n_bytes]
         for key in free:
@@ -275,17 +275,17 @@ class _Memories:
             return fitting[0], self.maps[fitting[0]], False
         check_memory(n_bytes, "A batch of episodes")
         self._n += 1
-        self.maps[self._n] = SharedMap(n_bytes + n_bytes // 4)  # The next batch may be larger. What is not used takes up no memory.
+        self.maps[self._n] = SharedMap(n_bytes + n_bytes // 4)  # The next batch may be larger. Unused pages take up no memory.
         self._arrays[self._n] = []
         return self._n, self.maps[self._n], True
 
     def lend(self, key: int, arrays: Iterable[np.ndarray]) -> None:
-        """Keep this memory until all these arrays are gone."""
+        """Keep this memory until these arrays are gone."""
         self._arrays[key] = [weakref.ref(array) for array in arrays]
 
 
 def _in(memory: SharedMap) -> Callable[[tuple, np.dtype], np.ndarray]:
-    """Return what makes arrays in this memory, one behind the other: the same ones in every process that asks for the same."""
+    """Return a function that makes arrays in this memory, one behind the other. Equal calls give the same arrays in every process."""
     position = 0
 
     def empty(shape: tuple, dtype: np.dtype) -> np.ndarray:

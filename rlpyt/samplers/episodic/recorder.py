@@ -26,9 +26,9 @@ FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in (StepType.FIRST, StepType.MID, 
 # Columns of infos and actions
 # ---------------------------------------------------------------------------------------------------------------------
 class Column:
-    """Values of one kind: an array ``[T,B,...]``, of the shape of the first value, and of a dtype that holds all of them.
+    """The values of one field: an array ``[T,B,...]`` with the shape of the first value and a dtype that holds all values.
 
-    Strings, and other things that are no numbers, are kept as objects, in an array ``[T,B]`` whatever their shape.
+    Strings, and other values that are not numbers, are stored as objects in an array ``[T,B]``, for any shape of the value.
     """
 
     def __init__(self, name: str, array: np.ndarray, type_: type, shape: tuple) -> None:
@@ -39,7 +39,7 @@ class Column:
 
     @classmethod
     def allocate(cls, name: str, example: Any, T: int, B: int) -> Column:
-        """Make one for values like `example`."""
+        """Make a column for values like `example`."""
         value = as_array(name, example)
         is_number = value.dtype.kind in "biufc"
         array = np.zeros((T, B, *value.shape), value.dtype) if is_number else np.zeros((T, B), object)
@@ -83,14 +83,14 @@ class Column:
 
 
 class Table:
-    """An info, dictionary or namedtuple, possibly nested: one `Column` per key; which keys there are is fixed by the first one."""
+    """The fields of an info (a dictionary or namedtuple, possibly nested): one `Column` per key. The first info fixes the keys."""
 
     def __init__(self, name: str, parts: dict[str, Column | Table] | None = None) -> None:
         self.name, self.parts = name, parts
         self._type: type | None = None  # The last type of namedtuple that fits: its fields are those of `parts`, in this order.
 
     def allocate(self, info: Any, T: int, B: int, batched: bool) -> None:
-        """Make columns for infos like this one, which has leading dimension B if `batched`."""
+        """Make columns for infos like `info`, which has leading dimension B if `batched`."""
         self.parts = {key: _allocate(f"{self.name}[{key!r}]", value, T, B, batched) for key, value in _items(info)}
 
     def like(self, T: int, B: int) -> Table:
@@ -171,7 +171,7 @@ class Chunk:
         observation: structure of arrays ``[T+1,B,...]``.
         reward: ``[T,B]``.
         step_type: uint8 ``[T,B]``.
-        action, env_info, agent_info: columns, allocated with the first of them.
+        action, env_info, agent_info: columns, which the first value allocates.
     """
 
     def __init__(self, T: int, B: int, observation: Any, reward: np.ndarray, step_type: np.ndarray) -> None:
@@ -182,7 +182,7 @@ class Chunk:
 
     @classmethod
     def allocate(cls, observation: Any, B: int, reward_dtype: Any) -> Chunk:
-        """Make one for observations like this one."""
+        """Make a chunk for observations like `observation`."""
         arrays = map_structure(np.asarray, observation)
         n_bytes = B * sum(leaf.nbytes for _, leaf in flat_leaves(as_dictionaries(arrays)))
         T = int(min(max(CHUNK_BYTES // max(n_bytes, 1), 8), MAX_CHUNK_T))
@@ -191,7 +191,7 @@ class Chunk:
         return cls(T, B, rows, np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8))
 
     def next(self, t: int) -> Chunk:
-        """Make the chunk that follows row `t - 1`; its first observations are those of row `t` of this."""
+        """Make the chunk that follows row `t - 1`. It begins with the observations of row `t`."""
         T, B = self.T, self.B
         observation = map_structure(np.empty_like, self.observation)
         map_structure(lambda new, old: np.copyto(new[0], old[t]), observation, self.observation)
@@ -241,18 +241,19 @@ class _Open:
 
 
 class Recorder:
-    """What the environments of one worker do.
+    """Records the steps of one worker's environments.
 
-    In a time step, `act` with what the policy has chosen, then for each running column `record`, and perhaps `end`; then `advance`.
+    In each time step the worker calls `act` with the policy's actions; for each running column `record`, and `end` if its episode ends;
+    then `advance`.
 
     Args:
-        B: columns.
+        B: number of columns, one per environment.
 
     Attributes:
         running: the columns with an episode in progress, in ascending order.
         open: for each column the episode in progress, or None.
-        inputs: per column, where its next observation as the policy will see it goes; None before the first `allocate`.
-        outputs: per column, where the observation that the step leads to goes.
+        inputs: for each column the memory of the policy's next observation; None before the first `allocate`.
+        outputs: for each column the memory of the observation that the current step leads to.
     """
 
     def __init__(self, B: int) -> None:
@@ -268,13 +269,13 @@ class Recorder:
         self._finished: list[Episode] = []
 
     def forget_form(self) -> None:
-        """Let observations, actions and infos have another form from now on; for when no column is running."""
+        """Let later observations, actions and infos have another form; to be called while no column is running."""
         self.chunk, self.inputs = None, None
 
     def forget_actions(self) -> None:
-        """Let actions and agent_infos have another form from now on, also in the middle of episodes.
+        """Let later actions and agent_infos have another form, also in the middle of episodes.
 
-        What has been played of those should have been handed over (see `cut`): one episode cannot have both.
+        Call `cut` for these episodes first: one episode cannot hold both forms.
         """
         if self.chunk is not None and self.chunk.action is not None:
             self._next_chunk()
@@ -282,14 +283,14 @@ class Recorder:
             self.outputs = self.chunk.rows_of_step(1)
 
     def allocate(self, observation: Any, reward_dtype: Any) -> None:
-        """Get ready for observations like this one."""
-        keep_large_blocks()  # What comes and goes here are chunks, of the same size each time.
+        """Allocate the first chunk, for observations like `observation`."""
+        keep_large_blocks()  # Chunks all have the same size.
         self.chunk, self.t = Chunk.allocate(observation, self.B, reward_dtype), 0
         self.inputs, self.outputs = self.chunk.rows_of_step(0), self.chunk.rows_of_step(1)
 
     @property
     def observation(self) -> Any:
-        """The observations of all columns, a structure of arrays ``[B,...]``; where nobody plays, the last one there was."""
+        """The observations of all columns, a structure of arrays ``[B,...]``; an idle column keeps its last observation."""
         t = self.t
         return map_structure(lambda x: x[t], self.chunk.observation)
 
@@ -299,11 +300,11 @@ class Recorder:
         self.running = sorted({*self.running, b})
 
     def set_input(self, b: int, observation: Any) -> None:
-        """Write the observation that column `b` goes on from."""
+        """Write the next input of column `b`."""
         map_structure(lambda out, x: np.copyto(out, x), self.inputs[b], observation)
 
     def act(self, actions: Any, agent_infos: Any) -> None:
-        """Record the actions, with leading dimension B or a list of B, and what the policy had to say about them."""
+        """Record the actions, with leading dimension B or a list of B, and the policy's infos."""
         chunk = self.chunk
         if type(actions) is list:
             actions = stack(actions, self.env_spec.action_space)
@@ -314,7 +315,7 @@ class Recorder:
         chunk.agent_info.put_row(self.t, agent_infos)
 
     def record(self, b: int, reward: float, env_info: Any) -> int:
-        """Record what the action of column `b` led to, besides the observation; return the steps of its episode so far."""
+        """Record reward and env_info of column `b`; return the steps of its episode so far."""
         chunk, t = self.chunk, self.t
         chunk.reward[t, b] = reward if type(reward) is float else as_number(reward)
         if chunk.env_info.parts is None:
@@ -327,17 +328,17 @@ class Recorder:
         return open_.length
 
     def end(self, b: int, step_type: int) -> None:
-        """End the episode of column `b` with the present time step."""
+        """End the episode of column `b` with the current time step."""
         self.chunk.step_type[self.t, b] = step_type
         self.last[b] = map_structure(np.array, self.outputs[b])
         self._keep(b, self.t + 1, self.last[b])
         self.discard(b)
 
     def advance(self, stepped: list[int]) -> None:
-        """Go on to the next time step; columns that were not `stepped` stand still."""
+        """Advance to the next time step; columns that were not `stepped` are idle and keep their observation."""
         if len(stepped) < self.B:
             for b in sorted({*range(self.B)}.difference(stepped)):
-                self._stand_still(b)
+                self._idle(b)
         self.t += 1
         self.inputs = self.outputs
         if self.t == self.chunk.T:
@@ -345,32 +346,32 @@ class Recorder:
         self.outputs = self.chunk.rows_of_step(self.t + 1)
 
     def cut(self, b: int) -> None:
-        """Hand over what has been played of the episode in progress in column `b`; the rest of it will follow."""
-        if not self.is_handed_over(b):
+        """Let `take` return the new steps of the episode in progress in column `b`; its next steps will be another part."""
+        if not self.is_cut(b):
             self._keep(b, self.t, map_structure(np.array, self.inputs[b]))
 
-    def is_handed_over(self, b: int) -> bool:
-        """Whether all that has been played of the episode in progress in column `b` has been handed over."""
+    def is_cut(self, b: int) -> bool:
+        """Return whether the episode in progress in column `b` has no steps since the last `cut`."""
         return not self.open[b].segments and self.open[b].start >= self.t
 
-    def go_on(self, b: int, observation: Any, length: int, episode_info: dict) -> None:
-        """Go on with an episode in column `b` of which `length` steps have been handed over already."""
+    def resume(self, b: int, observation: Any, length: int, episode_info: dict) -> None:
+        """Resume an episode in column `b` of which `length` steps were returned before."""
         self.set_input(b, observation)
         self.begin(b, episode_info)
         self.open[b].length = length
 
     def discard(self, b: int) -> None:
-        """Forget the episode in progress in column `b`, if there is one."""
+        """Drop the episode in progress in column `b`, if any."""
         self.open[b] = None
         self.running = [other for other in self.running if other != b]
 
     @property
     def n_finished(self) -> int:
-        """Episodes, and parts of some, that `take` would return."""
+        """Number of episodes, and of parts of episodes, that `take` would return."""
         return len(self._finished)
 
     def take(self) -> Episodes:
-        """Return the episodes, and parts of some, that have not been returned before."""
+        """Return the episodes, and parts of episodes, that have not been returned yet."""
         finished, self._finished = self._finished, []
         return Episodes(self.env_spec, finished)
 
@@ -380,7 +381,7 @@ class Recorder:
         self._finished.append(Episode(open_.segments, last_observation, open_.episode_info, b))
         open_.segments = []
 
-    def _stand_still(self, b: int) -> None:
+    def _idle(self, b: int) -> None:
         map_structure(lambda out, x: np.copyto(out, x), self.outputs[b], self.inputs[b])
         if self.open[b] is not None:
             self.open[b].end_segment(self.chunk, b, self.t, self.t + 1)
@@ -394,7 +395,7 @@ class Recorder:
         self.inputs = self.chunk.rows_of_step(0)
 
     def _release_memory(self) -> None:
-        """Copy what is kept of chunks most of which is not, so that one long episode does not hold the memory of all columns."""
+        """Copy the kept rows of chunks that are mostly unused, so that one long episode does not hold the memory of all columns."""
         lists = [self.open[b].segments for b in self.running] + [episode.segments for episode in self._finished]
         segments = [segment for segments in lists for segment in segments]
         held = sum({id(s.chunk): s.chunk.T * s.chunk.B for s in segments}.values())

@@ -1,4 +1,4 @@
-"""What samplers of whole episodes have in common."""
+"""The base class of samplers of whole episodes, and what they call in their workers."""
 
 from __future__ import annotations
 
@@ -34,31 +34,30 @@ _DEFAULTS = dict(seed=_OF_PROCESS, max_episode_length=None, n_workers=None, work
 
 
 class Sampler(Recorded, ABC):
-    """Plays episodes with workers of its own, and returns them as an EpisodeBatch.
+    """Plays episodes with several workers, and returns them as an EpisodeBatch.
 
-    It is made in either of two ways::
+    There are two ways to make one::
 
         LocalSampler(agents, envs, max_episode_length=100, n_workers=4)
         LocalSampler(WorkerFactory(max_episode_length=100, n_workers=4), agents, envs)
 
-    Agents and environments, and updates of them, are one for all workers, or a list with one for each; an environment may be a list
-    itself, with one for each of those of a `VecWorker`. Where an environment is to be, there may also be what makes one, a function or
-    class without arguments (and has to be, where environments cannot be copied or pickled).
+    Agents, environments and their updates are one for all workers, or a list with one for each worker. The entry of a `VecWorker` may be a
+    list, with one environment for each of its `n_envs`. In the place of an environment there may be a function or class without arguments
+    that makes one; environments that cannot be copied or pickled need this.
 
-    Every worker plays its share of what is asked for. So what is sampled does not depend on how fast each of them is, nor on what kind
-    of sampler they belong to: with the same seed all return the same.
+    Every worker plays an equal share of the steps or episodes. So the samples depend neither on the speed of the workers nor on the kind
+    of sampler: with the same seed all samplers return the same.
 
     Args:
-        worker_factory: makes the workers; instead of what follows. May also come first.
+        worker_factory: makes the workers, in the place of the next arguments. May also come first.
         agents: policies, or agents of rlpyt.
         envs: environments of any kind.
         max_episode_length, seed, n_workers, worker_class, worker_args: of a `WorkerFactory`.
-        unbiased: whether `obtain_samples` plays every episode it has begun to its end. Otherwise it returns when there are enough steps;
-            episodes in progress then go on with the next call, or are dropped if the policy changes, so that there are too many short ones.
+        unbiased: whether `obtain_samples` finishes every episode that it starts. Otherwise it returns when there are enough steps. The next
+            call continues episodes in progress, or drops them if the policy has changed, so that short episodes are too frequent.
 
     Raises:
-        TypeError: there is neither a `worker_factory` nor a `max_episode_length`, or arguments of one besides it, or something is no
-            environment.
+        TypeError: both or neither of `worker_factory` and `max_episode_length` are given, or something is no environment.
         ValueError: a list is not of length `n_workers`.
 
     Attributes:
@@ -129,9 +128,9 @@ class Sampler(Recorded, ABC):
         """Play at least `num_samples` steps.
 
         Args:
-            itr: number of the iteration, by which agents of rlpyt change how they explore.
-            num_samples: env steps of all workers together. Each plays whole episodes until it has its share of them: so there are more
-                of them in the end, by less than an episode of each worker's environments.
+            itr: number of the iteration; agents of rlpyt schedule their exploration by it.
+            num_samples: env steps of all workers together. Each worker plays whole episodes until it has its share of the steps, so the
+                result is longer by less than an episode of each environment.
             agent_update: parameters of the policy, or a policy; None for no change. A list has one for each worker.
             env_update: an `EnvUpdate`, an environment or what makes one; None for no change. A list has one for each worker.
 
@@ -169,18 +168,18 @@ class Sampler(Recorded, ABC):
         return self._counted(self._play("episodes", amounts, *self._messages(agent_update, env_update)))
 
     def state_dict(self) -> dict:
-        """Return where sampling is: plain data, arrays and tensors.
+        """Return the state of sampling: plain data, arrays and tensors.
 
-        Episodes in progress that a `FragmentWorker` returns parts of go on from it. Those whose steps have not been returned yet (if not
-        `unbiased`) are left out.
+        It has the episodes in progress of a `FragmentWorker`. Episodes whose steps have not been returned yet (if not `unbiased`) are left
+        out.
         """
         return dict(itr=self._itr, total_env_steps=self.total_env_steps, workers=self._worker_states())
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from what `state_dict` of a sampler made with the same arguments returned.
+        """Resume from what `state_dict` of a sampler made with the same arguments returned.
 
         Raises:
-            ValueError: it had another number of workers. RuntimeError: the workers have ended.
+            ValueError: that sampler had another number of workers. RuntimeError: the workers have ended.
         """
         self._check_running()
         n_workers, workers = self._factory.n_workers, state["workers"]
@@ -195,15 +194,15 @@ class Sampler(Recorded, ABC):
     _copies_policies = True  # Whether every worker has a copy of its policy.
 
     def _warn_of_generators(self, policies: list) -> None:
-        """Warn of policies of which all copies would draw the same random numbers."""
+        """Warn of policies whose copies would all draw the same random numbers."""
         shared = {id(policy): policy for policy in policies if sum(other is policy for other in policies) > 1 and policy is not None}
         for policy in shared.values() if self._copies_policies else ():
             if not (is_parameters(policy) or hasattr(policy, "copy_for_worker")) and generators_in(policy):
                 name = type(policy).__name__
                 warnings.warn(
                     f"{name} has a random generator of its own, so its copies in all {self._factory.n_workers} workers draw the same "
-                    "random numbers: let it draw from those of numpy, Python or torch, which each worker has of its own, or give a list of "
-                    "policies.",
+                    "random numbers: let it draw from the generators of numpy, Python or torch, which differ between workers, or give a "
+                    "list of policies.",
                     stacklevel=4,
                 )
 
@@ -217,11 +216,11 @@ class Sampler(Recorded, ABC):
             raise RuntimeError("The sampler was shut down, or one of its workers has failed: make a new one.")
 
     def _worker_states(self) -> list[dict] | None:
-        """Return the states of all workers, or None if they cannot be told."""
+        """Return the states of all workers, or None if they are unknown."""
         return None
 
     def _set_worker_states(self, states: list[dict]) -> int | None:
-        """Put all workers into these states; return how many environments could not be, None for all."""
+        """Put all workers into these states; return how many environments restart instead, None for all."""
         return None
 
     @abstractmethod
@@ -234,7 +233,7 @@ class Sampler(Recorded, ABC):
 
     @abstractmethod
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
-        """Have each worker take its updates, and then play its amount of `what`: "steps" or "episodes"."""
+        """Update each worker, and then let it play its amount of `what`: "steps" or "episodes"."""
 
     def _messages(self, agent_update: Any, env_update: Any) -> tuple[list, list]:
         prepare = self._factory.prepare_worker_messages
@@ -248,7 +247,7 @@ class Sampler(Recorded, ABC):
         return updates
 
     def _agent_updates(self, agent_updates: list) -> list:
-        """Return policies and parameters; these alone where it is the agent that the worker has, of which nothing else has changed."""
+        """Return the updates as policies and parameters. For the agent that a worker already has, its parameters are enough."""
         updates = once(lambda update: update if is_parameters(update) else as_policy(update), agent_updates)
         self._warn_of_generators(updates)
         parameters: dict[int, Any] = {}  # Of each agent, one object for all workers.
@@ -269,7 +268,7 @@ class Sampler(Recorded, ABC):
         return batch
 
     def _prepare(self, policies: list) -> None:
-        """Let policies that need to know the environment make their models here, so that all workers begin with the same."""
+        """Let policies that need to know the environment make their models here, so that all workers start with the same parameters."""
         policies = {id(policy): policy for policy in policies if hasattr(policy, "prepare")}.values()
         if not policies:
             return
@@ -286,7 +285,7 @@ class Sampler(Recorded, ABC):
                 env.close()
 
     def __getstate__(self) -> dict:
-        """Return what a copy needs to make workers of its own."""
+        """Return what a copy needs to make its workers."""
         options = dict(worker_factory=self._factory, unbiased=self._unbiased, **self._options())
         return dict(pickled=cloudpickle.dumps((self._given, options)), total_env_steps=self.total_env_steps)
 
@@ -308,17 +307,17 @@ def once(func: Callable[[Any], Any], updates: list) -> list:
 
 
 def origin(policy: Any) -> Any:
-    """Return whose models a policy has: the agent of an `AgentPolicy`, or the policy itself."""
+    """Return the owner of a policy's models: the agent of an `AgentPolicy`, or the policy itself."""
     return getattr(policy, "agent", policy)
 
 
 def put_together(replies: list, have_written: Callable[[Layout, list], tuple[dict, dict]] | None = None) -> EpisodeBatch:
-    """Return the batch of the episodes that all workers have played.
+    """Return the batch of the episodes of all workers.
 
     Args:
-        replies: of each worker: the layout of its episodes, the environments' specification, and the arrays; None if it has played none.
-        have_written: called if a worker has not sent its arrays, with the layout of the batch and each worker's `places_of` it: has all
-            write theirs there, and returns the batch, and for each worker the arrays that it has sent.
+        replies: for each worker the layout of its episodes, the environments' specification, and the arrays; None for no episodes.
+        have_written: called if a worker has not sent its arrays, with the layout of the batch and the `places_of` each worker. It lets all
+            workers write their arrays, and returns the batch, and for each worker the arrays that it sent instead.
     """
     played = {i: reply for i, reply in enumerate(replies) if reply is not None}
     layouts = {i: layout for i, (layout, _, _) in played.items()}
@@ -334,7 +333,7 @@ def put_together(replies: list, have_written: Callable[[Layout, list], tuple[dic
 
 
 def places_of(layouts: dict[int, Layout], n_workers: int) -> list:
-    """Return for each worker which rows of the arrays are its own: of those with a row per step, and of those with one per episode."""
+    """Return for each worker its rows of the arrays with a row per step, and of the arrays with a row per episode."""
     places, step, episode = [], 0, 0
     for i in range(n_workers):
         n_steps, n_episodes = (sum(layouts[i].lengths), len(layouts[i].lengths)) if i in layouts else (0, 0)
@@ -344,12 +343,12 @@ def places_of(layouts: dict[int, Layout], n_workers: int) -> list:
 
 
 def play(worker: Worker, itr: int, what: str, amount: int, unbiased: bool) -> Episodes:
-    """Have `worker` play: what samplers do, wherever it is.
+    """Let `worker` play, in the process in which it is.
 
     Args:
         itr: number of the iteration.
         what: "steps" or "episodes".
-        amount: how many.
+        amount: number of them.
         unbiased: see `Sampler`.
     """
     if amount == 0:

@@ -1,7 +1,7 @@
-"""Workers: what plays episodes, in whichever process a sampler puts it.
+"""Workers play episodes, in the process of the sampler or in another one.
 
-`DefaultWorker` plays in one environment, `VecWorker` in several at once with one call of the policy for all of them, `FragmentWorker` a
-fixed number of steps in each of several. All are one loop, spread over hooks that a worker of one's own overrides::
+`DefaultWorker` plays in one environment. `VecWorker` plays in several at once, with one call of the policy for all of them.
+`FragmentWorker` takes a fixed number of steps in each of several. All share one loop, and a subclass overrides its hooks::
 
     def rollout(self):
         self.start_episode()
@@ -39,17 +39,17 @@ DEFAULT_N_ENVS = 8
 
 
 class Worker:
-    """What samplers use: extend `DefaultWorker`, or this for something altogether different.
+    """What samplers ask of a worker. Extend `DefaultWorker`, or this class for a loop that has nothing in common with it.
 
     Args:
-        seed: of the run; every worker, and each of its environments, gets a stream of random numbers of its own. None for one that nobody
-            can repeat.
+        seed: seed of the run. Every worker, and each of its environments, draws from a separate stream of random numbers. None for a run
+            that cannot be repeated.
         max_episode_length: steps after which an episode is truncated, if the environment has not ended it (env steps; may be infinite).
-        worker_number: number of this worker among those of its sampler.
+        worker_number: number of this worker within its sampler.
 
     Attributes:
         progress: ``[1]``, counts time steps as a sign of life; odd inside the environments. Set by samplers that watch it.
-        episodes_go_on: whether an episode may be in progress between two calls of a sampler, even if it is `unbiased`: of the class.
+        episodes_go_on: class attribute: whether an episode may be in progress between two calls of a sampler that is `unbiased`.
     """
 
     episodes_go_on = False
@@ -70,18 +70,18 @@ class Worker:
         """Change the environment or environments."""
 
     def rollout(self) -> EpisodeBatch:
-        """Play one episode at least, and return all that ended; they may be truncated."""
+        """Play at least one episode; return all episodes that ended or were truncated."""
         raise NotImplementedError(f"{type(self).__name__} does not define rollout().")
 
     def start_episode(self) -> None:
         """Begin an episode."""
 
     def step_episode(self) -> bool:
-        """Take a time step; return whether an episode has ended with it, by itself or by its length."""
+        """Take a time step; return whether it ended or truncated an episode."""
         raise NotImplementedError(f"{type(self).__name__} does not define step_episode().")
 
     def collect_episode(self) -> EpisodeBatch:
-        """Return what has been played since the last call."""
+        """Return the steps since the last call."""
         raise NotImplementedError(f"{type(self).__name__} does not define collect_episode().")
 
     def shutdown(self) -> None:
@@ -89,11 +89,11 @@ class Worker:
 
     # What samplers call ---------------------------------------------------------------------------------------------
     def play_steps(self, num_samples: int, unbiased: bool = True) -> Episodes:
-        """Roll out until there are `num_samples` steps; at least once.
+        """Roll out until there are `num_samples` steps, and at least once.
 
         Args:
-            unbiased: also play every episode that has been begun to its end. Otherwise short ones are more likely to be among those
-                returned than long ones, which are still in progress.
+            unbiased: also finish every episode in progress. Otherwise short episodes are returned more often than long ones, which are
+                still in progress.
         """
         with self._playing():
             played = self._play()
@@ -113,7 +113,7 @@ class Worker:
 
     @contextmanager
     def _playing(self) -> Iterator[None]:
-        """Use this worker's random numbers; if anything is raised, an interrupt for instance, begin anew afterwards."""
+        """Draw from this worker's random numbers. If anything is raised, such as an interrupt, drop the episodes in progress."""
         try:
             with self._random_state:
                 yield
@@ -122,27 +122,27 @@ class Worker:
             raise
 
     def _abandon(self) -> None:
-        """Forget what is half done."""
+        """Drop the episodes in progress."""
 
     def _play(self) -> Episodes:
-        """Roll out, without putting the episodes together yet."""
+        """Roll out; return the episodes as segments."""
         return Episodes.of_batch(self.rollout())
 
     def _finish(self) -> Episodes:
-        """Play the episodes in progress to their ends without beginning others."""
+        """Finish the episodes in progress, and start no others."""
         return Episodes()
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Return where this worker is, between two calls of a sampler: plain data and arrays.
+        """Return this worker's state between two calls of a sampler: plain data and arrays.
 
-        A worker of one's own that keeps more than random numbers and environments extends this method and its inverse.
+        A subclass that keeps more than random numbers and environments extends this method and `load_state_dict`.
         """
         seeds = self._seeds.entropy, self._seeds.n_children_spawned
         return dict(seeds=seeds, random=self._random_state.state_dict())
 
     def load_state_dict(self, state: dict) -> int:
-        """Go on from what `state_dict` returned; return how many environments do not, because their states cannot be told."""
+        """Resume from what `state_dict` returned; return how many environments restart instead, because their states are unknown."""
         entropy, n_spawned = state["seeds"]
         self._seeds = np.random.SeedSequence(entropy, spawn_key=(self._worker_number,), n_children_spawned=n_spawned)
         self._random_state.load_state_dict(state["random"])
@@ -179,11 +179,11 @@ class DefaultWorker(Worker):
         self.worker_init()
 
     def worker_init(self) -> None:
-        """Get ready, at the end of the constructor; to be extended. Random numbers are seeded already."""
+        """Prepare the worker. The constructor calls this hook last, after it has seeded the random numbers; a subclass extends it."""
 
     @property
     def env(self) -> Any:
-        """The (first) environment; may be assigned, by a worker that has its own way to update it."""
+        """The (first) environment. A worker that overrides `update_env` may assign it."""
         return self._envs[0]
 
     @env.setter
@@ -199,7 +199,7 @@ class DefaultWorker(Worker):
                 policy, or an agent of rlpyt; None changes nothing.
 
         Raises:
-            TypeError: it is no policy, or the policy there is takes no parameters.
+            TypeError: the update is no policy, or the current policy takes no parameters.
         """
         if agent_update is None:
             return
@@ -216,10 +216,11 @@ class DefaultWorker(Worker):
         """Change the environment; an episode in progress is dropped.
 
         Args:
-            env_update: an `EnvUpdate`, an environment, which replaces and closes the old one, or what makes one; None changes nothing.
+            env_update: an `EnvUpdate`; an environment, which replaces the old one (the old one is closed); or a function that makes one.
+                None changes nothing.
 
         Raises:
-            TypeError: it is something else.
+            TypeError: `env_update` is something else.
         """
         self._update_env(0, env_update)
 
@@ -247,7 +248,7 @@ class DefaultWorker(Worker):
             return self.collect_episode()
 
     def start_episode(self) -> None:
-        """Begin a new episode; if one is in progress, what has been played of it will be collected, too."""
+        """Start a new episode. If one is in progress, `collect_episode` returns its steps so far, too."""
         if self._recorder.running:
             self._recorder.cut(0)
             self._drop(0)
@@ -309,10 +310,9 @@ class DefaultWorker(Worker):
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Extends the method by the environments, and by where they are in their episodes.
+        """Extend the method by the environments, and by their positions in their episodes.
 
-        Of an episode in progress there is no more than is needed to go on with it. If steps of it have been played that were not
-        returned, it is left out.
+        Of an episode in progress it has what is needed to resume it. An episode with steps that were not returned yet is left out.
         """
         envs = [None if driver is None else get_state(driver.env) for driver in self._drivers]
         columns = [self._column_state(b) for b in range(self._n_envs)]
@@ -323,9 +323,9 @@ class DefaultWorker(Worker):
         return dict(super().state_dict(), envs=envs, columns=columns, left_out=left_out, policy=policy)
 
     def _column_state(self, b: int) -> dict | None:
-        """Return where the episode in column `b` is, or where the next one begins if not with a reset: plain data; otherwise None."""
+        """Return the position in the episode of column `b`, or where the next one starts if without a reset, as plain data; else None."""
         recorder, open_ = self._recorder, self._recorder.open[b]
-        if (open_ is None and self._needs_reset[b]) or (open_ is not None and not recorder.is_handed_over(b)):
+        if (open_ is None and self._needs_reset[b]) or (open_ is not None and not recorder.is_cut(b)):
             return None
         observation = recorder.last[b] if open_ is None else recorder.inputs[b]
         length, info = (None, {}) if open_ is None else (open_.length, open_.episode_info)
@@ -336,7 +336,7 @@ class DefaultWorker(Worker):
             return None
 
     def load_state_dict(self, state: dict) -> int:
-        """Extends the method by the environments. Episodes in progress are dropped, and those of `state` go on."""
+        """Extend the method by the environments. Episodes in progress are dropped, and those of `state` are resumed."""
         super().load_state_dict(state)
         self._abandon()
         self._recorder.forget_form()
@@ -362,7 +362,7 @@ class DefaultWorker(Worker):
         if recorder.inputs is None:
             recorder.allocate(observation, driver.reward_dtype)
             self._is_new = False
-        recorder.go_on(b, observation, column["length"], from_plain(column["episode_info"]))
+        recorder.resume(b, observation, column["length"], from_plain(column["episode_info"]))
 
     # What the hooks are made of -------------------------------------------------------------------------------------
     def _act(self, observation: Any) -> tuple[Any, Any]:
@@ -376,11 +376,11 @@ class DefaultWorker(Worker):
         )
 
     def _reset_agent(self, columns: list[int]) -> None:
-        """Tell the policy in which columns episodes begin."""
+        """Tell the policy in which columns episodes start."""
         self.agent.reset()
 
     def _begin(self, columns: list[int]) -> None:
-        """Begin episodes in these columns."""
+        """Start episodes in these columns."""
         recorder = self._recorder
         if self._is_new and not recorder.running:
             recorder.forget_form()
@@ -409,7 +409,7 @@ class DefaultWorker(Worker):
             self._reset_agent(columns)
 
     def _drop(self, b: int) -> None:
-        """Forget the episode in progress in column `b`."""
+        """Drop the episode in progress in column `b`."""
         self._recorder.discard(b)
         self._needs_reset[b] = True
 
@@ -424,7 +424,7 @@ class DefaultWorker(Worker):
         return self._recorder.take()
 
     def _cut(self) -> None:
-        """Hand over what has been played of the episodes in progress."""
+        """Let the recorder return the steps so far of the episodes in progress."""
         for b in self._recorder.running:
             self._recorder.cut(b)
 
@@ -436,8 +436,7 @@ class DefaultWorker(Worker):
     def play_episodes(self, n: int) -> Episodes:
         """Play exactly `n` episodes.
 
-        They are shared out evenly among the environments beforehand, and those begun are finished, so that short episodes are not
-        preferred.
+        Each environment plays an equal share and finishes every episode it starts, so that short episodes are not preferred.
         """
         if self._overrides("rollout", "collect_episode"):
             return super().play_episodes(n)
@@ -475,7 +474,7 @@ class DefaultWorker(Worker):
         return Episodes.of_batch(self.collect_episode()) if self._overrides("collect_episode") else self._take()
 
     def _overrides(self, *names: str) -> bool:
-        """Whether a subclass elsewhere has a method of one of these names of its own."""
+        """Return whether a subclass in another module overrides one of these methods."""
         return any(getattr(type(self), name).__module__ != __name__ for name in names)
 
 
@@ -486,8 +485,8 @@ class VecWorker(DefaultWorker):
     ``reset(do_resets)``, a list of bools, called when episodes begin. Actions that are structures (dictionaries, tuples) it returns as a
     list of B.
 
-    `rollout` returns as soon as an episode ends, with all that ended in the same time step. The others go on with the next `rollout`,
-    unless the policy changes: they are then dropped, since no one policy would have played them.
+    `rollout` returns as soon as an episode ends, with all that ended in the same time step. The next `rollout` continues the others. If
+    the policy changes, they are dropped instead, since no single policy would have played them.
 
     Args:
         n_envs: environments.
@@ -528,7 +527,7 @@ class VecWorker(DefaultWorker):
             self._update_env(b, update)
 
     def start_episode(self) -> None:
-        """Begin an episode in each environment where none is in progress."""
+        """Start an episode in each environment where none is in progress."""
         self._begin([b for b in self._columns if self._recorder.open[b] is None])
 
     def _take(self) -> Episodes:
@@ -560,10 +559,10 @@ class VecWorker(DefaultWorker):
 
 
 class FragmentWorker(VecWorker):
-    """Plays a fixed number of steps in each of several environments: parts of episodes, as off-policy algorithms take them.
+    """Plays a fixed number of steps in each of several environments: parts of episodes, for off-policy algorithms.
 
-    `rollout` returns ``timesteps_per_call * n_envs`` steps: first the episodes (or last parts of them) that ended, then what was played of
-    those in progress, in the order of the environments. They go on with the next `rollout`, whatever happens to the policy.
+    `rollout` returns ``timesteps_per_call * n_envs`` steps: first the episodes (or last parts of episodes) that ended, then the new steps
+    of episodes in progress, in the order of the environments. The next `rollout` continues these, also with another policy.
 
     Args:
         n_envs: environments.
@@ -586,13 +585,13 @@ class FragmentWorker(VecWorker):
         super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number, n_envs=n_envs)
 
     def update_agent(self, agent_update: Any) -> None:
-        """Change the policy; episodes in progress go on. See `DefaultWorker.update_agent`."""
+        """Change the policy; episodes in progress continue. See `DefaultWorker.update_agent`."""
         DefaultWorker.update_agent(self, agent_update)
         if agent_update is not None and not is_parameters(agent_update):
             self._recorder.forget_actions()
 
     def play_episodes(self, n: int) -> Episodes:
-        """Roll out until there are `n` episodes or parts of some, and return the first `n`."""
+        """Roll out until there are `n` episodes or parts of episodes, and return the first `n`."""
         return Worker.play_episodes(self, n)
 
     def _run(self) -> None:
@@ -605,7 +604,7 @@ class FragmentWorker(VecWorker):
         return self._recorder.take()
 
     def _finish(self) -> Episodes:
-        return Episodes()  # Nothing that has been played is held back.
+        return Episodes()  # Every step has been returned.
 
 
 def as_policy(agent: Any) -> Any:
@@ -618,7 +617,7 @@ def as_policy(agent: Any) -> Any:
 
 
 def check_has(policy: Any, methods: list[str], what: str) -> None:
-    """Raise TypeError if a policy lacks one of the `methods` that it needs as, or for, `what`."""
+    """Raise TypeError if a policy lacks one of the `methods` that `what` needs."""
     missing = [f"{name}()" for name in methods if not callable(getattr(policy, name, None))]
     if missing:
         raise TypeError(
@@ -627,25 +626,25 @@ def check_has(policy: Any, methods: list[str], what: str) -> None:
 
 
 def is_parameters(agent_update: Any) -> bool:
-    """Whether an update of the policy is parameters for the one there is, and not another policy."""
+    """Return whether an update holds parameters for the current policy, and is not another policy."""
     return isinstance(agent_update, (dict, tuple, np.ndarray))
 
 
 def for_worker(agent_update: Any, cpu: bool = False) -> Any:
-    """Return an update of the policy for one of several workers: of an agent a copy, with the same models but its own memory of episodes.
+    """Return an update of the policy for one of several workers. An agent is copied: the copy shares its models, not its recurrent state.
 
     Args:
-        cpu: let the copy have models of its own on the CPU, if those of the agent are elsewhere.
+        cpu: if the agent's models are on another device, copy them to the CPU.
     """
     policy = as_policy(agent_update)
     return policy.copy_for_worker(cpu) if hasattr(policy, "copy_for_worker") else policy
 
 
 def copied(env_update: Any) -> Any:
-    """Return a copy of an update, where it holds an environment; what makes environments serves any number of them.
+    """Return a copy of an update that holds an environment. A function or class that makes environments is returned as it is.
 
     Raises:
-        TypeError: it cannot be copied.
+        TypeError: the update cannot be copied.
     """
     if isinstance(env_update, type) or (callable(env_update) and not isinstance(env_update, EnvUpdate)):
         return env_update

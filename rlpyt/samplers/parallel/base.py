@@ -31,6 +31,7 @@ class ParallelSamplerBase(BaseSampler):
     """
 
     n_groups = 1  # Groups of workers that an action server serves in turn.
+    _pool: WorkerPool | None = None  # While the sampler is running.
 
     def initialize(
         self,
@@ -112,7 +113,7 @@ class ParallelSamplerBase(BaseSampler):
             workers=workers,
         )
 
-    def load_state_dict(self, state: dict) -> list[int]:
+    def load_state_dict(self, state: Any) -> list[int]:
         """After `initialize`: continue from what `state_dict` returned; return the columns whose environments begin a new episode.
 
         All columns do if workers share the environments differently than before, or if sampling was abandoned.
@@ -140,10 +141,12 @@ class ParallelSamplerBase(BaseSampler):
     def _columns_begun_anew(self, replies: list) -> list[int]:
         """Reset the agent's state for restarted environments (env ranks, one list per worker); return their columns."""
         columns = [int(env_rank) - int(self._env_ranks[0]) for env_ranks in replies for env_rank in env_ranks]
-        if self.gpu:
-            for b in columns:
-                self._forget(b)
+        for b in columns if self.gpu else ():
+            self._forget(b)
         return columns
+
+    def _forget(self, b: int) -> None:
+        """Reset the agent's state for environment `b` of this sampler, where the agent is in this process."""
 
     def _ask(self, name: str, argument: Any, doing: str) -> list:
         """Give the workers a command. The time waited for it does not count as sampling."""
@@ -158,18 +161,17 @@ class ParallelSamplerBase(BaseSampler):
 
     def shutdown(self) -> None:
         """Close the environments and end the workers. May be called twice."""
-        pool, self._pool = getattr(self, "_pool", None), None
+        pool, self._pool = self._pool, None
         if pool is not None:
             pool.stop()
 
     @property
     def waiting_seconds(self) -> float:
         """Seconds spent so far waiting for worker processes, in sampling and evaluation."""
-        pool = getattr(self, "_pool", None)
-        return 0.0 if pool is None else pool.waiting.seconds
+        return 0.0 if self._pool is None else self._pool.waiting.seconds
 
     def _running_pool(self) -> WorkerPool:
-        if getattr(self, "_pool", None) is None:
+        if self._pool is None:
             raise RuntimeError("The sampler is not running; call initialize() before using it.")
         return self._pool
 
@@ -187,7 +189,7 @@ class ParallelSamplerBase(BaseSampler):
     def _workers_cpus(self, affinity: dict) -> list:
         """Return one entry per worker, group by group: the processors it is bound to, or None."""
         given = affinity.get("workers_cpus")
-        cpus = allowed_cpus() if given is None else list(given)
+        cpus: list = allowed_cpus() if given is None else list(given)
         if len(cpus) == 0:
             raise ValueError("affinity['workers_cpus'] is empty: give one entry for each worker process.")
         if given is None or not affinity.get("set_affinity", True):

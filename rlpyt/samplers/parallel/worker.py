@@ -192,3 +192,6 @@ class _Kwargs:
 
     def __init__(self, kwargs: dict) -> None:
         self.__dict__.update(kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"The arguments of a worker have no {name!r}.")

@@ -132,7 +132,7 @@ class SerialSampler(BaseSampler):
             eval_envs=[get_state(env) for env in self._eval_envs],
         )
 
-    def load_state_dict(self, state: dict) -> list[int]:
+    def load_state_dict(self, state: Any) -> list[int]:
         """After `initialize`: continue from what `state_dict` returned; return the columns whose environments begin a new episode."""
         check_form(state, dict(itr=int), "sampler")
         if set(state) == {"itr"}:  # Sampling was abandoned.

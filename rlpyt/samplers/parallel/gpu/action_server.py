@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rlpyt.samplers.actors import LocalActor
 from rlpyt.samplers.signals import GroupSignals
@@ -34,7 +35,7 @@ class Group:
         self.signals = signals
         self.pool = pool
         self.n_workers = n_workers
-        self._present = range(n_workers)
+        self._present: Sequence[int] = range(n_workers)
         self._n_arrived = 0
 
     def wait(self) -> bool:
@@ -90,7 +91,7 @@ def serve(agent: Agent, groups: Sequence[Group], n_steps: int, overlap: bool = T
             return
 
 
-def turn_to(agent: Agent, number: int) -> None:
+def turn_to(agent: Any, number: int) -> None:
     """Let an agent with a pair of recurrent states use that of the group with this number."""
     if agent.recurrent and agent.alternating and agent.get_alt() != number:
         agent.toggle_alt()

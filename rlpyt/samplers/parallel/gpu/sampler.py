@@ -75,11 +75,10 @@ class GpuSamplerBase(ParallelSamplerBase):
                     self.step_buffer_np.reward[columns.start : columns.stop],
                     self._null_action,
                     self.mid_batch_reset,
+                    first_env=int(self._env_ranks[columns.start]),
                 )
                 for columns in self._group_columns(self.batch_spec.B)
             ]
-            for actor, columns in zip(actors, self._group_columns(self.batch_spec.B)):
-                actor.first_env = int(self._env_ranks[columns.start])
             if self.agent.device.type == "cuda":
                 batch = self.samples_np._replace(final_observation=None, terminal_observation=None)
                 self._pinned.append(PinnedMemory(batch, self.agent.device))
@@ -90,14 +89,13 @@ class GpuSamplerBase(ParallelSamplerBase):
         actors, n_workers = [], []
         for columns in self._group_columns(self.eval_n_envs):
             step_buffer = self.eval_step_buffer_np[columns.start : columns.stop]
-            actors.append(EvalActor(self.agent, step_buffer, self._null_action))
-            actors[-1].first_env = self._first_eval_env + columns.start
+            actors.append(EvalActor(self.agent, step_buffer, self._null_action, self._first_eval_env + columns.start))
             n_workers.append(sum(1 for share in self._eval_columns if share and share[0] in columns))
         return self._groups(actors, n_workers)
 
     def _groups(self, actors: list, n_workers: list[int]) -> list[Group]:
-        parts = zip(actors, self._signals, n_workers)
-        return [Group(i, actor, signals, n, self._pool) for i, (actor, signals, n) in enumerate(parts)]
+        pool, parts = self._running_pool(), zip(actors, self._signals, n_workers)
+        return [Group(i, actor, signals, n, pool) for i, (actor, signals, n) in enumerate(parts)]
 
     @property
     def workers_read_agent_info(self) -> bool:
@@ -111,7 +109,7 @@ class GpuSamplerBase(ParallelSamplerBase):
         if given:
             return given
         # Not those of waiting workers, which need them at once, while torch's threads still spin for more work.
-        n_free = len(allowed_cpus()) - len(self._pool.processes)
+        n_free = len(allowed_cpus()) - len(self._running_pool().processes)
         return max(1, min(n_free, torch.get_num_threads()))
 
     @property
@@ -175,7 +173,7 @@ class GpuSamplerBase(ParallelSamplerBase):
         """Also release workers that wait for actions."""
         stop, signals = super()._on_failure(), self._signals
 
-        def abandon():
+        def abandon() -> None:
             stop()
             for group in signals:
                 group.abandon()

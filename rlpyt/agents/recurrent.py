@@ -58,8 +58,8 @@ class RecurrentAgentMixin:
         super().__init__(*args, **kwargs)
         self._forget_everything()
 
-    def initialize(self, *args, **kwargs) -> None:
-        """Extends the method: another sampler may have other environments, so nothing is kept from an earlier one."""
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
+        """Extend the method: reset all states, since another sampler may have other environments."""
         super().initialize(*args, **kwargs)
         self._forget_everything()
 

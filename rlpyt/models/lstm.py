@@ -25,9 +25,15 @@ class LstmWithInputs(Model):
         self.lstm = torch.nn.LSTM(feature_size + action_size + 1, lstm_size)
 
     def forward(
-        self, features: torch.Tensor, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state, T: int, B: int
+        self,
+        features: torch.Tensor,
+        prev_action: torch.Tensor,
+        prev_reward: torch.Tensor,
+        init_rnn_state: RnnState | None,
+        T: int,
+        B: int,
     ) -> tuple[torch.Tensor, RnnState]:
-        """Outputs [T*B,H], and the state after the last step [N,B,H], for inputs of any leading dims which make up T*B.
+        """Outputs [T*B,H], and the state after the last step [N,B,H], for inputs of any leading dims that make up T*B.
 
         features: [T*B,feature_size]. init_rnn_state: before the first step [N,B,H]; None for zeros.
         """

@@ -372,19 +372,20 @@ def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str
 def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared: Number | Kind | ArgumentsFor) -> Callable:
     """Decorate a function, method or constructor: its arguments are checked before it is called; whole numbers (``1e6``) become int.
 
-    A constructor with ``**settings`` passes them on to its base class, and names only settings that are new or have another default. It
-    calls `save__init__args` before the constructor of its base, so that its values stay::
+    A constructor with ``**settings`` passes them to its base class, and names only settings that are new or have another default. It calls
+    `save__init__args` before the constructor of its base, so that its values stay::
 
         @checked(epochs=COUNT)
         def __init__(self, *, learning_rate: float = 1e-4, epochs: int = 4, **settings: Any) -> None:
             save__init__args(locals())
             super().__init__(**settings)
 
-    The signature of the class has all arguments, in the order that `arguments_of` says, and they may be given by position. A setting whose
-    default changes may be what the base class declares. (This is for subclasses of `rlpyt.utils.recipes.Recorded`.)
+    The signature of the class has all arguments, in the order of `rlpyt.utils.quick_args.arguments_of`, and they may be given by position.
+    The kind that the base class declares holds for a setting with another default, too. All this needs a base class that calls
+    `complete_signature` for its subclasses, as `rlpyt.utils.recipes.Recorded` does.
 
-    An attribute that the constructor of a subclass has assigned before stands for the argument of that name, where it is what another
-    argument has the keyword arguments for.
+    Where a subclass has assigned the function or class of an `ArgumentsFor` to an attribute before, the keyword arguments are checked
+    against that.
 
     Args:
         tables: kinds of settings that several functions share, by name; this function need not have all of them.
@@ -444,13 +445,13 @@ def _by_name(constructor: Callable, args: tuple, kwargs: dict[str, Any], n: int)
 def complete_signature(cls: type) -> None:
     """Give a class, and its constructor if that is `checked`, the signature with all arguments of its bases.
 
-    Where the constructor declares nothing about a setting, what its bases declare holds.
+    Settings whose kind the constructor does not declare get the kind that the bases declare.
     """
     constructor = inspect.unwrap(_constructor(cls))
     own = list(inspect.signature(constructor).parameters.values())[1:] if inspect.isfunction(constructor) else []
     collected = [p for p in own if p.kind is p.VAR_KEYWORD]
     parameters = _in_order(arguments_of(cls).values()) if collected else own
-    if collected and not _hands_on(cls.__mro__):  # It may take others, too.
+    if collected and not _hands_on(cls.__mro__):  # The constructor may take others, too.
         parameters = [p for p in parameters if p.kind is not p.VAR_KEYWORD] + collected
     if "__signature__" not in vars(cls):
         type.__setattr__(cls, "__signature__", inspect.Signature(parameters))
@@ -465,7 +466,7 @@ def complete_signature(cls: type) -> None:
 
 
 def _in_order(arguments: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Return arguments as a signature may have them: by name from the first that has to be, and from a required one behind a default."""
+    """Return arguments in the form of a signature: by name from the first keyword-only one, or the first required one behind a default."""
     positional, named, has_default = [], [], False
     for p in arguments:
         if p.kind is p.VAR_KEYWORD:
@@ -479,7 +480,7 @@ def _in_order(arguments: Iterable[inspect.Parameter]) -> list[inspect.Parameter]
 
 
 def _declared_in(cls: type) -> dict[str, Any]:
-    """What the constructor of a class declares of its settings, but for those that it knows by their annotations."""
+    """Return the kinds that the constructor of a class declares, without those that come from annotations."""
     init: Any = vars(cls).get("__init__")
     return {name: kind for name, kind in init.kinds.items() if name in init.declared} if _is_checked(init) else {}
 
@@ -525,7 +526,7 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
 
 
 def _from_constructor(function: Callable, cls: type) -> tuple[type, ...]:
-    """The bases of a class from the one whose constructor is this function; none if it is no constructor of them."""
+    """Return the bases of a class from the one whose constructor is this function; none if no base has it."""
     for i, base in enumerate(cls.__mro__):
         init: Any = vars(base).get("__init__")
         if _is_checked(init) and inspect.unwrap(init) is function:

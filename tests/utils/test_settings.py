@@ -13,7 +13,7 @@ import pytest
 import torch
 from tiers import full
 
-from rlpyt import agents, algos, models
+from rlpyt import agents, algos, models, runners, samplers
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
@@ -229,15 +229,14 @@ def every_class_of(package):
     return {cls for module in modules for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__}
 
 
-def test_signatures_of_algorithms_agents_and_models_have_all_arguments():
-    classes = {cls for package in (algos, agents, models) for cls in every_class_of(package) if issubclass(cls, (Recorded, Model))} - {
-        Model
-    }
-    assert {DQN, PPO, MlpDqnAgent, MlpDqnModel} < classes
+def test_signatures_of_algorithms_agents_models_samplers_and_runners_have_all_arguments():
+    classes = set().union(*map(every_class_of, (algos, agents, models, samplers, runners)))
+    classes = {cls for cls in classes if issubclass(cls, (Recorded, Model)) and cls is not Model}
+    assert {DQN, PPO, MlpDqnAgent, MlpDqnModel, SerialSampler, MinibatchRl} < classes
     for cls in classes:
-        kinds = {parameter.kind for parameter in inspect.signature(cls).parameters.values()}
-        assert not kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}, cls
-        assert list(inspect.signature(cls).parameters) == list(arguments_of(cls)), cls
+        named = [p for p in inspect.signature(cls).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        assert not [p for p in named if p.kind is p.VAR_KEYWORD], cls
+        assert [p.name for p in named] == list(arguments_of(cls)), cls
 
 
 # --- Keyword arguments for others -------------------------------------------------------------------------------------

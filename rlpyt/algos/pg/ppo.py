@@ -25,16 +25,15 @@ class PPO(OnPolicyAlgorithm):
     Its settings are those of `rlpyt.algos.pg.base.OnPolicyAlgorithm`, and:
 
     Args:
-        minibatches: gradient steps per epoch. Each takes ``T*B // minibatches`` single steps of the batch (of the
-            valid ones, if the sampler waits with resets), or whole sequences [T] of ``B // minibatches``
-            environments if the agent is recurrent. Where that does not divide the batch there are as many more steps
-            as fit, and what remains is dropped (if the sampler waits with resets: no more steps).
+        minibatches: gradient steps per epoch. Each uses ``T*B // minibatches`` steps of the batch (only valid ones, if the sampler waits
+            with resets), or, if the agent is recurrent, whole sequences [T] of ``B // minibatches`` environments. If that does not divide
+            the batch, an epoch has further minibatches as long as they fit, and drops the rest; but not if the sampler waits with resets.
         epochs: passes over the batch.
         ratio_clip: ε; the likelihood ratio is clipped to ``[1-ε, 1+ε]``.
         linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run, ratio_clip one iteration later.
 
     Attributes:
-        ratio_clip: the value now in use.
+        ratio_clip: the present value.
         lr_scheduler: for subclasses that override `optimize_agent` and do not call `set_schedules`: its `step()`, at the end of each
             iteration, makes the learning rate follow the schedule. None for all others.
 
@@ -58,7 +57,7 @@ class PPO(OnPolicyAlgorithm):
     ) -> None:
         save__init__args(locals())
         super().__init__(**settings)
-        self._ratio_clip = ratio_clip  # At first.
+        self._ratio_clip = ratio_clip  # At the start of the run.
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
         """Extend the base class by the size of minibatches.

@@ -12,7 +12,14 @@ from rlpyt.models.utils import scale_grad
 class _Dueling(torch.nn.Module):
     """Two streams, one for the value V and one for the advantages A of all actions, with `n_atoms` outputs for each of these."""
 
-    def __init__(self, input_size: int, hidden_sizes: Sequence[int] | int, output_size: int, n_atoms: int, grad_scale: float) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_sizes: Sequence[int] | int,
+        output_size: int,
+        n_atoms: int,
+        grad_scale: float = 2 ** (-1 / 2),
+    ) -> None:
         super().__init__()
         self.output_size, self.n_atoms, self.grad_scale = output_size, n_atoms, grad_scale
         self.advantage_hidden = MlpModel(input_size, hidden_sizes)
@@ -21,37 +28,28 @@ class _Dueling(torch.nn.Module):
         self.value = MlpModel(input_size, hidden_sizes, output_size=n_atoms)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """V + A - mean A, with the actions in dimension 1."""
+        """Features [B,input_size] -> Q-values [B,output_size], or logits [B,output_size,n_atoms]."""
         x = scale_grad(input, self.grad_scale)
         advantage = self.advantage(x)
         value = self.value(x).view(-1, 1, *advantage.shape[2:])
         return value + advantage - advantage.mean(dim=1, keepdim=True)
 
     def advantage(self, input: torch.Tensor) -> torch.Tensor:
+        """Features [B,input_size] -> advantages [B,output_size] or [B,output_size,n_atoms], before their mean is subtracted."""
         raise NotImplementedError
 
 
 class DuelingHeadModel(_Dueling):
     """Q(s,a) = V(s) + A(s,a) - mean_a A(s,a), with one stream each for the value V and the advantages A.
 
-    All advantages share one bias.
-
-    Args:
-        input_size: number of input features.
-        hidden_sizes: hidden layer(s) of each stream.
-        output_size: number of actions.
-        grad_scale: factor on the gradient that leaves both streams towards the layers before.
+    All advantages share one bias. Arguments are those of `DistributionalDuelingHeadModel`, without `n_atoms`.
     """
 
-    def __init__(self, input_size: int, hidden_sizes: Sequence[int] | int, output_size: int, grad_scale: float = 2 ** (-1 / 2)):
+    def __init__(self, input_size: int, hidden_sizes: Sequence[int] | int, output_size: int, grad_scale: float = 2 ** (-1 / 2)) -> None:
         super().__init__(input_size, hidden_sizes, output_size, 1, grad_scale)
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Features [B,input_size] -> Q-values [B,output_size]."""
-        return super().forward(input)
-
     def advantage(self, input: torch.Tensor) -> torch.Tensor:
-        """Features [B,input_size] -> advantages [B,output_size], before their mean is taken off."""
+        """Features [B,input_size] -> advantages [B,output_size], before their mean is subtracted."""
         return self.advantage_out(self.advantage_hidden(input)) + self.advantage_bias
 
 
@@ -66,21 +64,7 @@ class DistributionalDuelingHeadModel(_Dueling):
         grad_scale: factor on the gradient that leaves both streams towards the layers before.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_sizes: Sequence[int] | int,
-        output_size: int,
-        n_atoms: int,
-        grad_scale: float = 2 ** (-1 / 2),
-    ) -> None:
-        super().__init__(input_size, hidden_sizes, output_size, n_atoms, grad_scale)
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Features [B,input_size] -> logits [B,output_size,n_atoms]."""
-        return super().forward(input)
-
     def advantage(self, input: torch.Tensor) -> torch.Tensor:
-        """Features [B,input_size] -> advantages [B,output_size,n_atoms], before their mean over the actions is taken off."""
+        """Features [B,input_size] -> advantages [B,output_size,n_atoms], before their mean over the actions is subtracted."""
         advantage = self.advantage_out(self.advantage_hidden(input)).view(-1, self.output_size, self.n_atoms)
         return advantage + self.advantage_bias

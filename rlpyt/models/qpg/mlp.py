@@ -110,7 +110,9 @@ class VMlpModel(QpgMlp):
         return restore_leading_dims(v.squeeze(-1), *lead_dims)
 
 
-def q_values(models: Sequence[torch.nn.Module], observation, prev_action, prev_reward, action) -> tuple[torch.Tensor, ...]:
+def q_values(
+    models: Sequence[torch.nn.Module], observation: Any, prev_action: Any, prev_reward: Any, action: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     """Return Q of several models for the same input: in one pass if all are `QofMuMlpModel` and not compiled, otherwise in turn."""
     nets = [model.layers() if _is_plain(model, QofMuMlpModel) else None for model in models]
     if len(models) == 1 or None in nets or len({len(net) for net in nets}) > 1:

@@ -7,6 +7,7 @@ written. Here all layers, of one perceptron or of several with the same input, a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +34,7 @@ class _Perceptrons(torch.autograd.Function):
     """One node for all layers; its inputs are those and `x`, its outputs one per net."""
 
     @staticmethod
-    def forward(ctx, x, n_nets, *params):
+    def forward(ctx: Any, x: torch.Tensor, n_nets: int, *params: torch.Tensor) -> tuple[torch.Tensor, ...]:
         activations = [_forward(x, layers) for layers in _groups(params, n_nets)]  # per group of nets, per layer
         ctx.n_nets = n_nets
         ctx.set_materialize_grads(False)
@@ -41,7 +42,7 @@ class _Perceptrons(torch.autograd.Function):
         return tuple(out for group in activations for out in _outputs(group[-1]))
 
     @staticmethod
-    def backward(ctx, *grad_outputs):
+    def backward(ctx: Any, *grad_outputs: torch.Tensor | None) -> tuple:
         n_params = len(ctx.needs_input_grad) - 2
         x, *saved = ctx.saved_tensors
         params, hidden = saved[:n_params], saved[n_params:]

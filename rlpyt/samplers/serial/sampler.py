@@ -11,6 +11,7 @@ from rlpyt.samplers.serial.collectors import SerialEvalCollector
 from rlpyt.types import Agent, AgentInputs, Samples
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.processors import check_affinity
+from rlpyt.utils.settings import checked
 
 
 class SerialSampler(BaseSampler):
@@ -32,6 +33,7 @@ class SerialSampler(BaseSampler):
     agent_inputs: AgentInputs
     traj_infos: list
 
+    @checked()
     def __init__(
         self,
         *args: Any,

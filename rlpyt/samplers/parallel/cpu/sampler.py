@@ -7,6 +7,7 @@ from typing import Any
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCollector
 from rlpyt.samplers.workers import check_forked_torch_threads, default_start_method
+from rlpyt.utils.settings import checked
 
 
 class CpuSampler(ParallelSamplerBase):
@@ -14,6 +15,7 @@ class CpuSampler(ParallelSamplerBase):
 
     agent_in_workers = True
 
+    @checked()
     def __init__(self, *args: Any, CollectorCls: Any = CpuResetCollector, eval_CollectorCls: Any = CpuEvalCollector, **kwargs: Any) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
 

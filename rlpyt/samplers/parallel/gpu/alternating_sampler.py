@@ -7,6 +7,7 @@ from typing import Any
 from rlpyt.samplers.parallel.gpu.action_server import AlternatingActionServer, NoOverlapAlternatingActionServer
 from rlpyt.samplers.parallel.gpu.sampler import GpuSamplerBase
 from rlpyt.types import Agent
+from rlpyt.utils.settings import checked
 
 
 class AlternatingSamplerBase(GpuSamplerBase):
@@ -21,6 +22,7 @@ class AlternatingSamplerBase(GpuSamplerBase):
 
     alternating = True
 
+    @checked()
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.batch_B % 2:

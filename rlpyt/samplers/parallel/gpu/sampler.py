@@ -19,6 +19,7 @@ from rlpyt.types import StepBuffer
 from rlpyt.utils.buffer import PinnedMemory
 from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.processors import allowed_cpus
+from rlpyt.utils.settings import checked
 
 __all__ = ["GpuSampler", "GpuSamplerBase", "StepBuffer", "build_step_buffer"]
 
@@ -37,6 +38,7 @@ class GpuSamplerBase(ParallelSamplerBase):
     gpu = True
     overlap = True  # See `ActionServer`.
 
+    @checked()
     def __init__(self, *args: Any, CollectorCls: Any = GpuResetCollector, eval_CollectorCls: Any = GpuEvalCollector, **kwargs: Any) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
 

@@ -117,7 +117,7 @@ def make_parser() -> argparse.ArgumentParser:
         module = importlib.import_module(f"{__name__}.{name}")
         command = commands.add_parser(
             name,
-            help=module.__doc__.splitlines()[0].rstrip("."),
+            help=str(module.__doc__).splitlines()[0].rstrip("."),
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,

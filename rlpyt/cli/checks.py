@@ -224,7 +224,7 @@ def shared_memory(directory: Path) -> str:
     from rlpyt.samplers.workers import default_start_method
     from rlpyt.utils.buffer import available_bytes, np_mp_array
 
-    context = multiprocessing.get_context(default_start_method())
+    context: Any = multiprocessing.get_context(default_start_method())
     array, lock = np_mp_array(2**20, "int64"), context.Lock()
     process = context.Process(target=_fill, args=(array, lock))
     process.start()

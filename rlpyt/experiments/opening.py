@@ -288,8 +288,8 @@ def _cuda_idx(device: int | str | None) -> int | None:
 
     if device is None or isinstance(device, int):
         return device
-    device = torch.device(device)
-    return None if device.type == "cpu" else device.index or 0
+    place = torch.device(device)
+    return None if place.type == "cpu" else place.index or 0
 
 
 def _snapshot_path(path: Path, snapshot: Any) -> Path:

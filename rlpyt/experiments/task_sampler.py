@@ -199,7 +199,7 @@ class MetaWorldTaskSampler(TaskSampler):
         each, rest = divmod(n_tasks, len(self._classes))
         if rest:
             raise ValueError(f"n_tasks={n_tasks} must be a multiple of the {len(self._classes)} classes of environments.")
-        updates = []
+        updates: list[EnvUpdate] = []
         for name in sorted(self._classes):
             tasks = self._tasks[name]
             upcoming = self._upcoming[name]

@@ -179,16 +179,16 @@ def _experiment(function: Callable, options: _Options) -> Callable:
         with _run(chosen, name, passed, parameters) as ctxt:
             return function(ctxt, **kwargs)
 
-    experiment.__signature__ = signature
+    experiment.__signature__ = signature  # type: ignore[attr-defined]
     return experiment
 
 
 def _signature_without_context(function: Callable) -> inspect.Signature:
     """The parameters of an experiment, by keyword only; ValueError if the function has not the form of one."""
     signature = inspect.signature(function)
-    context, *others = signature.parameters.values() or [None]
-    if context is None:
+    if not signature.parameters:
         raise ValueError(f"{function.__name__}() must have a first parameter named 'ctxt' to be an experiment; it has none.")
+    context, *others = signature.parameters.values()
     if context.name != "ctxt":
         raise ValueError(f"The first parameter of {function.__name__}() must be named 'ctxt' instead of {context.name!r}.")
     unfit = [p.name for p in others if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)]
@@ -200,7 +200,7 @@ def _signature_without_context(function: Callable) -> inspect.Signature:
 
 def _flat(bound: inspect.BoundArguments, signature: inspect.Signature) -> dict[str, Any]:
     """Arguments in the order of the definition, those of ``**kwargs`` under their own names."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         flat.update(value if signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD else {name: value})
     return flat

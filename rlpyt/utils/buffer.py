@@ -142,17 +142,19 @@ class np_mp_array_spawn(np.ndarray):
 
     _shmem: SharedMap | None = None
 
-    def __new__(cls, shape, dtype=None, buffer=None, offset=0, strides=None, order=None):
+    def __new__(
+        cls, shape: Any, dtype: Any = None, buffer: Any = None, offset: int | None = 0, strides: Any = None, order: Any = None
+    ) -> np_mp_array_spawn:
         if buffer is None:
             buffer = np_mp_array(shape, dtype if dtype is not None else float).base
         self = super().__new__(cls, shape, dtype, buffer, offset or 0, strides, order)
         self._shmem = buffer if isinstance(buffer, SharedMap) else None
         return self
 
-    def __array_finalize__(self, obj):
+    def __array_finalize__(self, obj: Any) -> None:
         self._shmem = getattr(obj, "_shmem", None)
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return _reduce_array(self)
 
 
@@ -273,7 +275,7 @@ def torchify_buffer(buffer_: Any) -> Any:
     """Return the structure with numpy arrays as torch tensors over the same memory; tensors and None are left alone."""
     import torch
 
-    def torchify(leaf):
+    def torchify(leaf: Any) -> torch.Tensor:
         if isinstance(leaf, np.ndarray):
             return torch.from_numpy(leaf)
         return leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
@@ -301,7 +303,7 @@ def buffer_to(buffer_: Any, device: Any = None, non_blocking: bool = False) -> A
     non_blocking: do not wait for copies from page-locked memory to a GPU.
     """
 
-    def to(leaf):
+    def to(leaf: Any) -> Any:
         if not is_tensor(leaf):
             raise TypeError(f"buffer_to moves torch tensors, got {type(leaf).__name__}; apply torchify_buffer first.")
         return leaf.to(device, non_blocking=non_blocking)
@@ -369,7 +371,7 @@ def buffer_from_example(
         use_NatSchema = isinstance(example, (NamedTuple, NamedTupleSchema))
     if isinstance(example, NamedTuple) or hasattr(type(example), "_fields"):
         make = (NamedArrayTupleSchema_like if use_NatSchema else namedarraytuple_like)(example)._make
-        names = example._fields
+        names = example._fields  # type: ignore[attr-defined]
     else:
         make, names = tuple, [str(i) for i in range(len(example))]
     return make(

@@ -200,12 +200,12 @@ class Interrupt:
             deadline = self._deadline
             if deadline is not None and time.monotonic() > deadline and not self._is_second:
                 with self._restoring:
-                    if self._depth > 0:
+                    if self._depth > 0 and self.signal is not None:
                         self._is_due = True
                         signal.pthread_kill(threading.main_thread().ident or 0, self.signal)
 
     def _end_soon(self) -> None:
-        time.sleep(self.hurry)
+        time.sleep(self.hurry or 0)
         if self._depth > 0:
             flushing = threading.Thread(target=_flush, daemon=True)  # Which may wait, as for somebody who does not read.
             flushing.start()

@@ -210,13 +210,13 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _curve(table: Mapping[str, list[float]], x: str, y: str) -> tuple[list[float], ...] | None:
+def _curve(table: Mapping[str, list[float]], x: str, y: str) -> tuple[list[float], list[float]] | None:
     """The points of a run; None if it has none."""
     if not (has_column(table, x) and has_column(table, y)):
         return None
     points = list(zip(table[find_column(table, x)], table[find_column(table, y)], strict=True))
     finite = [point for point in points if all(map(math.isfinite, point))]
-    return tuple(map(list, zip(*finite, strict=True))) if finite else None
+    return ([x for x, _ in finite], [y for _, y in finite]) if finite else None
 
 
 def _draw_band(axes: Any, xs: Any, band: Any, color: Any, label: str) -> Any:

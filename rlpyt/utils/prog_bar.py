@@ -142,14 +142,14 @@ class NoBar:
         """Do nothing."""
 
 
-def _new_bar(total: int, text: str):
+def _new_bar(total: int, text: str) -> Any:
     """A bar with a text beside it, in a notebook or on a terminal; None where there is neither."""
     if _is_in_notebook():
         return _bar_class("tqdm.auto")(total=total, desc=text, bar_format="{bar} {desc}", leave=False)
     return _new_terminal_bar(total, _width(text), desc=text, bar_format="|{bar}| {desc}") if _has_terminal() else None
 
 
-def _new_terminal_bar(total: int, ncols: int | None = None, **settings):
+def _new_terminal_bar(total: int, ncols: int | None = None, **settings: Any) -> Any:
     columns, lines = shutil.get_terminal_size()  # tqdm itself trusts a terminal of size 0
     return _bar_class("tqdm")(total=total, ncols=ncols or columns, nrows=lines, leave=False, unit="itr", **settings)
 

@@ -12,7 +12,7 @@ import os
 import random
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from types import BuiltinMethodType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -76,7 +76,7 @@ def make_seed() -> int:
     return int(np.random.SeedSequence(int.from_bytes(os.urandom(16), "little")).generate_state(1)[0] % 10000)
 
 
-def set_envs_seeds(envs, seed: int | None) -> None:
+def set_envs_seeds(envs: Iterable, seed: int | None) -> None:
     """Seed environment i of `envs` with seed + i (modulo 2**32), or none of them if seed is None.
 
     `env.seed` seeds an environment and its spaces. Where there is none, the spaces which can be seeded are.

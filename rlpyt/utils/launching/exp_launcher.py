@@ -261,6 +261,10 @@ class Experiment:
             if "\0" in arg:
                 raise ValueError(f"The argument {arg!r} has a zero character, which no program can be given.")
 
+    def script_path(self) -> str:
+        """Return the path of the script, from the root or from where `cwd` is given from."""
+        return os.path.normpath(os.path.join(self.cwd, self.script))
+
     def runs(self, exp_dir: Path) -> list[tuple[int, int, Path]]:
         """The number of the setting, the run_ID and the directory of each run, in the order they are launched."""
         return [(i, run_ID, exp_dir / self.log_dirs[i] / f"run_{run_ID}") for i, run_ID in planned_runs(self.runs_per_setting)]
@@ -285,7 +289,7 @@ class Experiment:
             is_asked = os.path.normpath(log_dir) in asked
             if state == "finished" or (not is_asked and state != "pending"):
                 args = asked[os.path.normpath(log_dir)] if is_asked else before.runs_args[i]
-                found["script"] = tuple(os.path.normpath(os.path.join(each.cwd, each.script)) for each in (before, self))
+                found["script"] = before.script_path(), self.script_path()
                 found["common_args"] = (before.common_args, self.common_args)
                 found[f"runs_args of {log_dir!r}"] = (before.runs_args[i], args)
         return [f"{name}: {old!r} before, {new!r} now" for name, (old, new) in found.items() if old != new]
@@ -326,7 +330,11 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
         ]
         say(f"Experiment {printable(exp_dir)}: {plural(len(runs), 'run')}, {min(n_slots, len(runs))} at a time.\n", sys.stdout)
         progress = exp_dir / "num_launched.txt"
-        sweep = Sweep(runs, n_slots, lambda n: try_to_write(str(progress), lambda: log_num_launched(exp_dir, n, len(runs))))
+
+        def on_launch(n: int) -> None:
+            try_to_write(str(progress), lambda: log_num_launched(exp_dir, n, len(runs)))
+
+        sweep = Sweep(runs, n_slots, on_launch)
         number = sweep.run()
     states = [run_status(run.run_dir, exp_dir) for run in runs]
     say(f"\n{format_status(states)}\n", sys.stdout)

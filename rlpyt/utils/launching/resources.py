@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, cycle, islice
+from typing import Any
 
 from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine
@@ -143,7 +144,7 @@ class Resources:
 
     def parts(self, slot: int) -> list[Part]:
         """Return the parts of a slot: in an asynchronous run those which optimize, then those which sample; else one per optimizer."""
-        gpus = self.gpus(slot) or [None]
+        gpus: list[int | None] = [*self.gpus(slot)] or [None]
         if not self.async_sample:
             return [Part(self.sampler_cores, gpu) for gpu in gpus]
         sampling = gpus if self.optim_sample_share_gpu else gpus[self.n_optimizers :] or [None]
@@ -298,7 +299,7 @@ def workers_processors(cores: Sequence[Core], cpu_per_worker: int, alternating: 
     return tuple(tuple(dict.fromkeys(group)) for group in first + second)
 
 
-def checked_field(name: str, value: object, default: object) -> int | bool | None:
+def checked_field(name: str, value: Any, default: Any) -> Any:
     """The value of a field, which is whole; a flag where the default is one."""
     if value is None and default is None:
         return None

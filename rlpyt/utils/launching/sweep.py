@@ -170,8 +170,8 @@ class RunProcess:
 def start_run(command: Sequence[str], stdout: Path, stderr: Path, **options: Any) -> RunProcess:
     """Start the program of a run, whose output is appended to files; `options` are those of `start_process`."""
     with open(stdout, "ab") as out, open(stderr, "ab") as err:
-        session = dict(ends_with_parent=True, start_new_session=True, stdin=subprocess.DEVNULL)
-        return RunProcess(start_process(command, stdout=out, stderr=err, **session, **options))
+        options.update(ends_with_parent=True, start_new_session=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        return RunProcess(start_process(command, **options))
 
 
 class _Attempt:
@@ -210,7 +210,7 @@ class _Attempt:
 
     def is_over(self) -> bool:
         """Whether the process has ended, and what it left behind as well; that is killed when its time is up."""
-        if not self.has_ended() or self.process is None or not self.process.has_leftovers():
+        if not self.has_ended() or self.ended is None or self.process is None or not self.process.has_leftovers():
             return self.has_ended()
         late = time.time() - self.ended - LEFTOVER_GRACE
         if late > 0:
@@ -362,13 +362,15 @@ class Sweep:
         if len(going_on) < len(self._running):
             seconds = min(seconds, _LEFTOVER_POLL)
         deadline = time.monotonic() + max(seconds, 0.0)
-        if any(attempt.process.fd is None for attempt in going_on):
+        processes = [attempt.process for attempt in going_on if attempt.process is not None]
+        descriptors = [process.fd for process in processes if process.fd is not None]
+        if len(descriptors) < len(going_on):
             while time.monotonic() < deadline and not any(attempt.has_ended() for attempt in going_on):
                 time.sleep(min(_POLL, seconds))
         else:
             poller = select.poll()
-            for attempt in going_on:
-                poller.register(attempt.process.fd, select.POLLIN)
+            for descriptor in descriptors:
+                poller.register(descriptor, select.POLLIN)
             poller.poll(max(seconds, 0.0) * 1000)  # Without end if it were negative.
 
     def _finish(self, attempt: _Attempt) -> None:

@@ -109,7 +109,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="rlpyt",
-        description="Train, look at runs, play what they have learned, and go on with them.",
+        description="Train, look at runs, play what they have learned, and resume them.",
         epilog="Each command explains itself: rlpyt plot --help",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

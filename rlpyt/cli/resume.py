@@ -1,7 +1,7 @@
 """Go on with a run that stopped, or with all that has not finished of an experiment.
 
-A run goes on from its newest snapshot, in the same directory, with the settings that params.json tells;
-earlier files stay, renamed progress.1.csv and so on. With --n_steps, also a run that is complete goes on,
+A run resumes from its newest snapshot, in the same directory, with the settings that params.json tells;
+earlier files stay, renamed progress.1.csv and so on. With --n_steps, a complete run continues, too,
 and with --stop_return, one that stopped because it was solved.
 An experiment is launched again as it was: runs that have finished are skipped.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         env_kwargs.setdefault("render_mode", "rgb_array")
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("MUJOCO_GL", "egl")  # Its default needs a screen,
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # and that of pygame complains that there is none, though it needs none.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame complains without one, although it needs none.
     video = Video(path, Writer, args.fps, args.scale)
     try:
         infos = playing.play(

@@ -28,7 +28,7 @@ class SomeComponents(gymnasium.ObservationWrapper):
 class ScaledReward(gymnasium.Wrapper):
     """Divides rewards by the running standard deviation of their discounted sum, and limits them to [-10,10].
 
-    That sum is G <- discount * G + reward, from 0 at the start of an episode. With a new seed the statistics begin anew, so that equal
+    That sum is G <- discount * G + reward, from 0 at the start of an episode. A new seed resets the statistics, so that equal
     seeds give equal rewards.
     """
 

@@ -1,4 +1,4 @@
-"""`wrap_experiment`: a function becomes an experiment, which has a directory of its own, a log, and a record of what was run.
+"""`wrap_experiment`: a function becomes an experiment with its directory, a log, and a record of what was run.
 
     @wrap_experiment
     def cartpole(ctxt, seed=0, lr=1e-3):
@@ -117,13 +117,13 @@ def wrap_experiment(
     use_existing_dir: bool = False,
     x_axis: str = "TotalEnvSteps",
 ) -> Callable:
-    """Decorate a function, with or without arguments, so that each call of it is an experiment with a directory of its own.
+    """Decorate a function, with or without arguments, so that each call of it is an experiment with a new directory.
 
     The function's first parameter must be called `ctxt`: it receives an `ExperimentContext`. The others are given as keyword arguments.
     A dictionary as the only positional argument of a call changes the arguments below for that call.
 
-    Of the processes that torchrun started, the first one has the directory, logs and saves. The others have one of their own, which is
-    empty, and is removed at the end; or, with `use_existing_dir`, the same.
+    Under torchrun, the first process owns the directory, logs and saves. Each of the others gets an empty directory, which is removed at
+    the end; or, with `use_existing_dir`, the same directory.
 
     Args:
         function: the function.

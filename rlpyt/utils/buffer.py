@@ -1,6 +1,6 @@
 """Allocate structures of arrays, in private or shared memory, and apply functions to all their leaves.
 
-Shared memory has no name anywhere: every array maps a `memfd` (an unlinked temporary file where there is none), so nothing can leak into
+Shared memory has no name anywhere: every array maps a `memfd` (an unlinked temporary file on systems without), so nothing can leak into
 the file system, whatever dies. Workers inherit the mapping under fork; under spawn and forkserver an array, or any slice of it, that is
 an argument of a starting process arrives there as the same memory.
 """
@@ -138,7 +138,7 @@ def np_mp_array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 class np_mp_array_spawn(np.ndarray):
-    """Array on shared memory as a class of its own; `np_mp_array` gives plain arrays that do the same and index faster."""
+    """An array class on shared memory; `np_mp_array` gives plain arrays that do the same and index faster."""
 
     _shmem: SharedMap | None = None
 
@@ -236,7 +236,7 @@ def float_leaves(buffer_: Any, name: str) -> list[tuple[str, np.ndarray]]:
 
 
 def first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
-    """Return the index of the first number that is NaN or infinite, None if there is none; which costs less than a sum."""
+    """Return the index of the first number that is NaN or infinite, or None if all are finite. This costs less than a sum."""
     is_finite = np.isfinite(array)
     return None if is_finite.all() else tuple(np.argwhere(~is_finite)[0].tolist())
 

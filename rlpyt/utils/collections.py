@@ -1,7 +1,7 @@
 """Structures of arrays that index like one array.
 
 A *namedarraytuple* is a namedtuple whose ``[]`` reads and writes apply to every field, so that a whole structure of ``[T,B]`` arrays is
-sliced, filled and handed over in one expression::
+sliced, filled and passed on in one expression::
 
     samples[:, 3]                      # column 3 of every array inside
     buffer[t] = AgentStep(action, agent_info)
@@ -90,7 +90,7 @@ class _Gap(Enum):
 
 
 def _last_defaults(fields: tuple[str, ...], defaults: Mapping[str, Any]) -> tuple | None:
-    """Return the default values of the last fields, from the first one that has a default on; None if there is none."""
+    """Return the default values of the last fields, from the first one with a default on; None if no field has one."""
     first = next((i for i, name in enumerate(fields) if name in defaults), None)
     return None if first is None else tuple(defaults.get(name, _Gap.REQUIRED) for name in fields[first:])
 
@@ -146,7 +146,7 @@ def _restore_type(module: str, qualname: str, recipe: tuple) -> type:
 
 
 def _reduce_type(cls: _RecipeType) -> str | tuple:
-    if "_recipe" not in cls.__dict__:  # A subclass with methods of its own: only its module knows those.
+    if "_recipe" not in cls.__dict__:  # A subclass that adds methods: only its module knows those.
         return cls.__qualname__
     return _restore_type, (cls.__module__, cls.__qualname__, cls._recipe)
 
@@ -262,7 +262,7 @@ def _typename(nat: Any) -> str:
 
 
 class _NamedArrayTupleMethods:
-    """What a namedarraytuple has besides indexing."""
+    """The methods of a namedarraytuple other than indexing."""
 
     __slots__ = ()
     _fields: tuple[str, ...]

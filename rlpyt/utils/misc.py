@@ -1,4 +1,4 @@
-"""Small things which need no home of their own."""
+"""Small functions that need no separate module."""
 
 import difflib
 import inspect
@@ -88,7 +88,7 @@ _SHARES_KEYS_SLOWLY = (3, 11) <= sys.version_info < (3, 13)
 
 
 def attributes(thing: Any) -> dict[str, Any]:
-    """Return ``thing.__dict__``, an empty dictionary where there is none; methods that read attributes stay as fast as before.
+    """Return ``thing.__dict__``, or an empty dictionary without one; methods that read attributes stay as fast as before.
 
     Python 3.11 and 3.12 keep an object's attributes in a fast array until someone looks at its dictionary. The dictionary that is made
     then shares its keys with those of other objects, and from then on reading an attribute takes twice as long. With a dictionary that

@@ -89,7 +89,7 @@ class ProcessLock:
     parent held, and need not open anything anew. In exchange, closing any descriptor of the file would release
     the lock (only this object has one, and it cannot be copied within a process); threads of one process do
     not exclude each other (a second lock does that, new in every process); and the kernel sees cycles of
-    waiting processes where there is none of threads (see `acquire`).
+    waiting processes where no threads wait (see `acquire`).
 
     A byte of that memory tells whether the lock is held, so that whoever takes it after its holder has died can first
     set right what it protects (`call_on_takeover`).

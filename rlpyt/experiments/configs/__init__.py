@@ -55,7 +55,7 @@ def config_modules() -> dict[str, str]:
 
 
 def load(name: str) -> ModuleType:
-    """Import the configuration module of that last name, e.g. "atari_ff_ppo"; ValueError if there is none."""
+    """Import the configuration module of that last name, e.g. "atari_ff_ppo"; ValueError if no module has it."""
     modules = config_modules()
     return importlib.import_module(modules[look_up(name, modules, "configuration module")])
 

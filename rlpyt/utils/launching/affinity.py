@@ -331,7 +331,7 @@ def auto_affinity(
         n_parallel: worker processes of each sampler; None for one per core, less what an asynchronous run optimizes with: one core,
             or half of them if there is no GPU.
         use_gpu: use a GPU, if there are any: the first one, and if sampling is asynchronous the second one for it, if there is one.
-        n_process: for `SyncRl`, the number of processes, each with a GPU of its own if there are GPUs; 0 for one per GPU. The result is
+        n_process: for `SyncRl`, the number of processes, each with a separate GPU if there are GPUs; 0 for one per GPU. The result is
             then a list. None for one process.
         async_sample: for `AsyncRl`.
         set_affinity: bind processes to processors. Two runs that did so would be bound to the same ones.

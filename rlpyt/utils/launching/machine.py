@@ -161,7 +161,7 @@ def _count(n: int, noun: str) -> str:
 # Readers
 # ---------------------------------------------------------------------------------------------------------------------
 def _read(path: Path) -> str | None:
-    """The text of a system file; None if there is none."""
+    """Return the text of a system file, or None without the file."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):

@@ -100,7 +100,7 @@ _state = _State()
 
 @contextmanager
 def new_run() -> Iterator[None]:
-    """Give the block a log of its own, with the present settings; then the log is as it was before."""
+    """Give the block a new log with the present settings; afterwards, restore the log from before."""
     global _state
     outer, _state = _state, _state.for_new_run()
     try:

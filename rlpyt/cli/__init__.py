@@ -109,7 +109,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="rlpyt",
-        description="Train, look at runs, play what they have learned, and go on with them.",
+        description="Train, look at runs, play what they have learned, and resume them.",
         epilog="Each command explains itself: rlpyt plot --help",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -117,7 +117,7 @@ def make_parser() -> argparse.ArgumentParser:
         module = importlib.import_module(f"{__name__}.{name}")
         command = commands.add_parser(
             name,
-            help=module.__doc__.splitlines()[0].rstrip("."),
+            help=str(module.__doc__).splitlines()[0].rstrip("."),
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,

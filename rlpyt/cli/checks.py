@@ -1,6 +1,6 @@
 """What ``rlpyt info --check`` tries: whether this installation works on this machine.
 
-Each check is a function in a process of its own, in a temporary directory, for a limited time. So one that crashes or hangs is a line like
+Each check is a function in a separate process, in a temporary directory, for a limited time. So one that crashes or hangs is a line like
 any other, and all that it started or wrote is gone afterwards. A check is given its directory, returns what there is to say, and raises
 where something does not work, or `NotHere` where there is nothing to try.
 
@@ -119,7 +119,7 @@ def results(checks: Sequence[Check], timeout: float = TIMEOUT, at_once: int | No
 
 
 class _Running:
-    """A check in a process of its own. What it starts is known by its session, and by the directory in its environment."""
+    """A check in a separate process. What it starts is known by its session, and by the directory in its environment."""
 
     def __init__(self, check: Check, directory: Path, timeout: float) -> None:
         self.check, self.directory, self.timeout, self.start = check, directory, timeout, time.monotonic()
@@ -161,7 +161,7 @@ class _Running:
         return f"Its process ended with exit code {code}."
 
     def end(self) -> None:
-        """End the process and all that it has started, also what leads a session of its own or has lost its parent."""
+        """End the process and all that it has started, including processes that lead a session or have lost their parent."""
         import psutil
 
         for _ in range(100):  # A process may start another one while it is being killed.
@@ -224,7 +224,7 @@ def shared_memory(directory: Path) -> str:
     from rlpyt.samplers.workers import default_start_method
     from rlpyt.utils.buffer import available_bytes, np_mp_array
 
-    context = multiprocessing.get_context(default_start_method())
+    context: Any = multiprocessing.get_context(default_start_method())
     array, lock = np_mp_array(2**20, "int64"), context.Lock()
     process = context.Process(target=_fill, args=(array, lock))
     process.start()

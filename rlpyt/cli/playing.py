@@ -108,7 +108,8 @@ def play(
         each = [{**one, **(env_kwargs or {})} for one in (kwargs if isinstance(kwargs, (list, tuple)) else [kwargs])]
         (example,) = make_envs(sampler.eval_EnvCls, each, seed, "example", [0], envs)
         playing = make_envs(sampler.eval_EnvCls, each, seed, "eval_env", range(n_envs), envs)
-        agent, examples = opened.agent_for(example, cuda_idx), {}
+        agent = opened.agent_for(example, cuda_idx)
+        examples: dict = {}
         get_example_outputs(agent, example, examples)
         set_traj_info_attributes(sampler.TrajInfoCls, opened.traj_info_kwargs)
         limit = max_steps or horizon_of(example) or MOST_STEPS

@@ -1,7 +1,7 @@
 """Go on with a run that stopped, or with all that has not finished of an experiment.
 
-A run goes on from its newest snapshot, in the same directory, with the settings that params.json tells;
-earlier files stay, renamed progress.1.csv and so on. With --n_steps, also a run that is complete goes on,
+A run resumes from its newest snapshot, in the same directory, with the settings that params.json tells;
+earlier files stay, renamed progress.1.csv and so on. With --n_steps, a complete run continues, too,
 and with --stop_return, one that stopped because it was solved.
 An experiment is launched again as it was: runs that have finished are skipped.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
@@ -141,11 +141,12 @@ def resume_trainer(opened: OpenedRun, run_dir: Path, args: argparse.Namespace) -
     """Resume a run that a `Trainer` trained, whose steps are counted in epochs."""
     if args.cuda_idx is not None or args.n_parallel is not None:
         raise ValueError(f"--cuda_idx and --n_parallel are for runs of runners, and {run_dir} was trained by a Trainer.")
-    batch_size = opened.trainer_args.get("batch_size")
+    trainer_args = opened.trainer_args or {}
+    batch_size = trainer_args.get("batch_size")
     if args.n_steps is not None and not batch_size:
         raise ValueError(f"--n_steps needs the environment steps of an epoch, batch_size, which {opened.params_file} does not tell.")
     n_epochs = None if args.n_steps is None else math.ceil(args.n_steps / batch_size)
-    if (n_epochs or opened.trainer_args.get("n_epochs") or 0) * (batch_size or 0) <= opened.snapshot["cum_steps"]:
+    if (n_epochs or trainer_args.get("n_epochs") or 0) * (batch_size or 0) <= opened.snapshot["cum_steps"]:
         show(f"{printable(run_dir)} is complete, with {opened.snapshot['cum_steps']:,} environment steps: --n_steps makes it longer.")
         return 0
     parts = opened.trainer_parts()
@@ -198,7 +199,7 @@ def new_affinity(record: Mapping[str, Any], cuda_idx: int | None, n_parallel: in
     """
     from rlpyt.utils.launching.affinity import AUTO
 
-    changes = {}
+    changes: dict[str, Any] = {}
     if cuda_idx is not None:
         changes["cuda_idx"] = cuda_idx
     if n_parallel is not None:

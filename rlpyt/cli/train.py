@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from rlpyt.utils.text import show
 
@@ -41,12 +42,13 @@ def run(args: argparse.Namespace) -> int:
 
     if args.sampler is not None and "." not in args.sampler:
         configs.look_up(args.sampler, SAMPLERS, "sampler named")
-    settings = {name: getattr(args, name) for name in ("sampler", "settings", "smoke")}
+    settings: dict[str, Any] = {name: getattr(args, name) for name in ("sampler", "settings", "smoke")}
     names = split_key(args.names[0]) if len(args.names) == 1 else args.names
     if not names:
         print(list_of_configurations())
     elif len(names) == 2:
-        build_and_train(*names, **{name: getattr(args, name) for name in SINGLE}, **settings)
+        module, key = names
+        build_and_train(module, key, **{name: getattr(args, name) for name in SINGLE}, **settings)
     elif len(names) == 4:  # As run_experiments calls a script.
         build_and_train_in_slot(*names, **settings)
     else:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         env_kwargs.setdefault("render_mode", "rgb_array")
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("MUJOCO_GL", "egl")  # Its default needs a screen,
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # and that of pygame complains that there is none, though it needs none.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame complains without one, although it needs none.
     video = Video(path, Writer, args.fps, args.scale)
     try:
         infos = playing.play(
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         video.discard()
     returns = ", ".join(f"{info['Return']:g}" for info in infos) or "no episode came to an end"
-    show(f"{printable(path)}: {video.n_frames} frames, {video.n_frames / video.fps:.1f} s; returns: {returns}")
+    show(f"{printable(path)}: {video.n_frames} frames, {video.seconds:.1f} s; returns: {returns}")
     return 0
 
 
@@ -114,9 +114,10 @@ def frame_of(env: Any) -> Any:
         frame = render()
     except Exception as error:
         if type(error).__name__ == "DependencyNotInstalled":  # gymnasium's; its sentence says what to install
-            extra = extra_with(getattr(error.__cause__, "name", None))
-            if extra is not None:
-                raise import_error(f"Rendering {_name(env)} needs", extra, error.__cause__) from error
+            cause = error.__cause__
+            extra = extra_with(cause.name) if isinstance(cause, ImportError) else None
+            if cause is not None and extra is not None:
+                raise import_error(f"Rendering {_name(env)} needs", extra, cause) from error
             raise ImportError(f"Rendering {_name(env)} needs more packages: {error}") from error
         if type(error).__module__.partition(".")[0] in ("mujoco", "glfw", "OpenGL"):
             raise ValueError(
@@ -164,6 +165,11 @@ class Video:
         self.n_frames = 0
         self._writer: Any = None
         self._unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+
+    @property
+    def seconds(self) -> float:
+        """How long the frames so far take."""
+        return self.n_frames / self.fps if self.fps else 0.0
 
     def add(self, env: Any) -> None:
         """Append what an environment shows."""
@@ -217,7 +223,8 @@ class GifWriter:
     """Writes GIFs with Pillow. Times in GIFs are multiples of 10 ms, and viewers show no more than 50 frames per second."""
 
     def __init__(self, path: Path, fps: float) -> None:
-        self.path, self.milliseconds, self.images = path, max(round(100 / fps), 2) * 10, []
+        self.path, self.milliseconds = path, max(round(100 / fps), 2) * 10
+        self.images: list[Any] = []
 
     @staticmethod
     def check() -> None:
@@ -240,7 +247,8 @@ class H264Writer:
     """Writes MP4s of H.264, which everything plays, with imageio-ffmpeg."""
 
     def __init__(self, path: Path, fps: float) -> None:
-        self.path, self.fps, self.frames = path, fps, None
+        self.path, self.fps = path, fps
+        self.frames: Any = None  # The generator that writes them, from the first frame on.
 
     @staticmethod
     def check() -> None:
@@ -267,7 +275,8 @@ class OpenCvWriter:
     """Writes MP4s of MPEG-4 with OpenCV, which comes with the Atari environments."""
 
     def __init__(self, path: Path, fps: float) -> None:
-        self.path, self.fps, self.writer = path, fps, None
+        self.path, self.fps = path, fps
+        self.writer: Any = None  # cv2.VideoWriter, from the first frame on.
 
     @staticmethod
     def check() -> None:
@@ -280,7 +289,7 @@ class OpenCvWriter:
 
         if self.writer is None:
             height, width, _ = frame.shape
-            self.writer = cv2.VideoWriter(str(self.path), cv2.VideoWriter_fourcc(*"mp4v"), self.fps, (width, height))
+            self.writer = cv2.VideoWriter(str(self.path), cv2.VideoWriter.fourcc(*"mp4v"), self.fps, (width, height))
             if not self.writer.isOpened():
                 raise OSError(f"{self.path} could not be written by OpenCV.")
         self.writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))

@@ -106,7 +106,7 @@ def check_names(config: Mapping[str, Any], section: str, make: Callable) -> None
 
 
 def load_class(path: str) -> Any:
-    """Return the class at an import path, whose module is imported only now; ImportError if there is none, or what it needs is missing."""
+    """Return the class at an import path, whose module is imported only now; ImportError if it does not exist, or lacks what it needs."""
     module, _, name = path.rpartition(".")
     found = importlib.import_module(module)
     if not hasattr(found, name):

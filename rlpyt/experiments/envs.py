@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,7 +18,7 @@ class SomeComponents(gymnasium.ObservationWrapper):
     def __init__(self, env: gymnasium.Env, components: Sequence[int]) -> None:
         super().__init__(env)
         self.components = list(components)
-        space = env.observation_space
+        space: Any = env.observation_space
         self.observation_space = gymnasium.spaces.Box(space.low[self.components], space.high[self.components], dtype=space.dtype)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
@@ -27,7 +28,7 @@ class SomeComponents(gymnasium.ObservationWrapper):
 class ScaledReward(gymnasium.Wrapper):
     """Divides rewards by the running standard deviation of their discounted sum, and limits them to [-10,10].
 
-    That sum is G <- discount * G + reward, from 0 at the start of an episode. With a new seed the statistics begin anew, so that equal
+    That sum is G <- discount * G + reward, from 0 at the start of an episode. A new seed resets the statistics, so that equal
     seeds give equal rewards.
     """
 

@@ -66,7 +66,7 @@ class OpenedRun:
 
     @property
     def has_own_loop(self) -> bool:
-        """Whether the run is of a `Trainer`, and an algorithm with a loop of its own."""
+        """Whether the run is of a `Trainer`, and an algorithm that has its training loop."""
         return "agent_state_dict" not in self.snapshot
 
     @property
@@ -105,7 +105,7 @@ class OpenedRun:
         return algo.accelerate(**self.record["accelerate"]) if self.record.get("accelerate") else algo
 
     def _policy_agent(self) -> Any:
-        """The policy of an algorithm with a loop of its own, in the state of the snapshot, as an agent."""
+        """The policy of an algorithm that has its training loop, in the state of the snapshot, as an agent."""
         from rlpyt.agents.policy import PolicyAgent
         from rlpyt.runners.trainer import load_state
 
@@ -116,7 +116,7 @@ class OpenedRun:
         return PolicyAgent(policy)
 
     def _envs_of_algo(self) -> Any:
-        """What samplers tell of environments, for an algorithm with a loop of its own: it has a sampler of episodes, or a recorded env."""
+        """What samplers tell of environments, for an algorithm that has its training loop and a sampler of episodes, or a recorded env."""
         from rlpyt.types import TrajInfo
 
         if "env" in self.record:
@@ -184,7 +184,7 @@ class OpenedRun:
         try:
             if not self.has_own_loop:
                 agent.load_state_dict(self.snapshot["agent_state_dict"])
-        except Exception as error:  # Agents of one's own may raise anything.
+        except Exception as error:  # Agents that users write may raise anything.
             raise ValueError(f"{self.file} does not fit {type(agent).__name__} in this environment: {said(error)}") from error
         agent.to_device(cuda_idx)
         agent.eval_mode(self.itr)
@@ -290,8 +290,8 @@ def _cuda_idx(device: int | str | None) -> int | None:
 
     if device is None or isinstance(device, int):
         return device
-    device = torch.device(device)
-    return None if device.type == "cpu" else device.index or 0
+    place = torch.device(device)
+    return None if place.type == "cpu" else place.index or 0
 
 
 def _snapshot_path(path: Path, snapshot: Any) -> Path:
@@ -306,7 +306,7 @@ def _snapshot_path(path: Path, snapshot: Any) -> Path:
 
 # --- The record -------------------------------------------------------------------------------------------------------
 def record_in(params: Mapping[str, Any], params_file: Any) -> dict[str, Any]:
-    """Return the record in the contents of a params.json; ValueError, with what to do, if there is none, or it is damaged."""
+    """Return the record in the contents of a params.json; ValueError, with what to do, if it is missing or damaged."""
     record = params.get(RECORD)
     if not isinstance(record, Mapping):
         raise ValueError(f"{params_file} does not say how the run was made. {HINT}")

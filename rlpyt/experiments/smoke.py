@@ -22,7 +22,7 @@ SMOKE = dict(  # No setting is larger than this in a tiny run.
 def tiny(runner: Any) -> Any:
     """Return a runner of the same agent, environments and classes, whose run takes seconds: no setting is above SMOKE.
 
-    Algorithm, sampler and runner are made again by their constructors. Where lists give each column an environment of its own, their
+    Algorithm, sampler and runner are made again by their constructors. Where lists give each column a different environment, their
     number stays.
 
     Args:

@@ -20,7 +20,7 @@ class TaskSampler:
     """Draws tasks, as updates of environments.
 
     Args:
-        rng: what it draws with; None is a generator of its own, seeded from numpy's global random state.
+        rng: what it draws with; None is a new generator, seeded from numpy's global random state.
     """
 
     @checked(rng=RNG)
@@ -142,7 +142,7 @@ class EnvPoolSampler(TaskSampler):
         return [ExistingEnvUpdate(self._envs[i]) for i in self._draw(n_tasks, len(self._envs), False)]
 
     def grow_pool(self, new_size: int) -> None:
-        """Enlarge the pool to `new_size` by copies of its environments, each with random numbers of its own.
+        """Enlarge the pool to `new_size` by copies of its environments, each with a separate random stream.
 
         Raises:
             ValueError: that is less than there are.
@@ -199,7 +199,7 @@ class MetaWorldTaskSampler(TaskSampler):
         each, rest = divmod(n_tasks, len(self._classes))
         if rest:
             raise ValueError(f"n_tasks={n_tasks} must be a multiple of the {len(self._classes)} classes of environments.")
-        updates = []
+        updates: list[EnvUpdate] = []
         for name in sorted(self._classes):
             tasks = self._tasks[name]
             upcoming = self._upcoming[name]

@@ -47,7 +47,7 @@ def build_and_train(
         affinity: for the runner; None makes it from `cuda_idx` and `n_parallel`.
         smoke: make the run tiny, to see whether everything works.
         sections: changes by section; "classes" has import paths, or names of samplers.
-        resume_from: directory of a run to go on with.
+        resume_from: directory of a run to resume.
 
     Raises:
         ValueError: a name does not exist; before anything starts.

@@ -155,9 +155,10 @@ class Names:
             if spec is None:
                 return None
             inside = list(spec.submodule_search_locations or ())
-            if not all(self.is_users_file(os.path.abspath(place)) for place in ([spec.origin] if spec.has_location else inside)):
+            file = spec.origin if spec.has_location else None
+            if not all(self.is_users_file(os.path.abspath(place)) for place in (inside if file is None else [file])):
                 return None
-            path, origin, spec = inside, os.path.realpath(spec.origin) if spec.has_location else None, None
+            path, origin, spec = inside, file and os.path.realpath(file), None
         there = sys.modules.get(module)
         return origin if there is None or _file_of(there) == origin else None
 
@@ -320,6 +321,8 @@ def script_module(script: Script) -> Any:
     """
     if script == running_script():
         return sys.modules["__main__"]
+    if script.file is None:
+        raise ValueError("An interactive session has no script to import.")
     with no_new_runs(f"Importing {script.file} starts a run. Put what trains below `if __name__ == '__main__':`."):
         if script.module is None:
             return import_file(Path(script.file))
@@ -347,6 +350,8 @@ def import_file(path: Path) -> Any:
     is_free = there is None and path.stem not in sys.stdlib_module_names
     name = path.stem if is_free else f"{path.stem}_of_{path.parent.name}_{len(_IMPORTED)}"
     spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a file of Python.")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))  # As python file.py does, and for good.

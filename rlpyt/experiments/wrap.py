@@ -1,4 +1,4 @@
-"""`wrap_experiment`: a function becomes an experiment, which has a directory of its own, a log, and a record of what was run.
+"""`wrap_experiment`: a function becomes an experiment with its directory, a log, and a record of what was run.
 
     @wrap_experiment
     def cartpole(ctxt, seed=0, lr=1e-3):
@@ -117,13 +117,13 @@ def wrap_experiment(
     use_existing_dir: bool = False,
     x_axis: str = "TotalEnvSteps",
 ) -> Callable:
-    """Decorate a function, with or without arguments, so that each call of it is an experiment with a directory of its own.
+    """Decorate a function, with or without arguments, so that each call of it is an experiment with a new directory.
 
     The function's first parameter must be called `ctxt`: it receives an `ExperimentContext`. The others are given as keyword arguments.
     A dictionary as the only positional argument of a call changes the arguments below for that call.
 
-    Of the processes that torchrun started, the first one has the directory, logs and saves. The others have one of their own, which is
-    empty, and is removed at the end; or, with `use_existing_dir`, the same.
+    Under torchrun, the first process owns the directory, logs and saves. Each of the others gets an empty directory, which is removed at
+    the end; or, with `use_existing_dir`, the same directory.
 
     Args:
         function: the function.
@@ -179,16 +179,16 @@ def _experiment(function: Callable, options: _Options) -> Callable:
         with _run(chosen, name, passed, parameters) as ctxt:
             return function(ctxt, **kwargs)
 
-    experiment.__signature__ = signature
+    experiment.__signature__ = signature  # type: ignore[attr-defined]
     return experiment
 
 
 def _signature_without_context(function: Callable) -> inspect.Signature:
     """The parameters of an experiment, by keyword only; ValueError if the function has not the form of one."""
     signature = inspect.signature(function)
-    context, *others = signature.parameters.values() or [None]
-    if context is None:
+    if not signature.parameters:
         raise ValueError(f"{function.__name__}() must have a first parameter named 'ctxt' to be an experiment; it has none.")
+    context, *others = signature.parameters.values()
     if context.name != "ctxt":
         raise ValueError(f"The first parameter of {function.__name__}() must be named 'ctxt' instead of {context.name!r}.")
     unfit = [p.name for p in others if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)]
@@ -200,7 +200,7 @@ def _signature_without_context(function: Callable) -> inspect.Signature:
 
 def _flat(bound: inspect.BoundArguments, signature: inspect.Signature) -> dict[str, Any]:
     """Arguments in the order of the definition, those of ``**kwargs`` under their own names."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         flat.update(value if signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD else {name: value})
     return flat

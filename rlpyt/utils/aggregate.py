@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 _LARGEST_CHUNK = 2_000_000  # resampled numbers in memory at once
 
@@ -42,7 +43,7 @@ def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
 STATISTICS: dict[str, Callable] = {"mean": mean, "IQM": interquartile_mean}
 
 
-def on_common_grid(curves: Sequence[tuple[np.ndarray, np.ndarray]], n_max: int = 500) -> tuple[np.ndarray, np.ndarray]:
+def on_common_grid(curves: Sequence[tuple[ArrayLike, ArrayLike]], n_max: int = 500) -> tuple[np.ndarray, np.ndarray]:
     """Give several curves the same x values, with straight lines between their points.
 
     The x values are those of all curves, if they are at most `n_max`; else `n_max` at equal distances.

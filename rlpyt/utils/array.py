@@ -1,6 +1,9 @@
 """Helpers for numpy arrays; the same names for torch tensors are in `rlpyt.utils.tensor`."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import DTypeLike
 
 
 def select_at_indexes(indexes: np.ndarray, array: np.ndarray) -> np.ndarray:
@@ -16,7 +19,7 @@ def select_at_indexes(indexes: np.ndarray, array: np.ndarray) -> np.ndarray:
     return selected.reshape(indexes.shape + array.shape[n_lead + 1 :])
 
 
-def to_onehot(indexes: np.ndarray, dim: int, dtype=None) -> np.ndarray:
+def to_onehot(indexes: np.ndarray, dim: int, dtype: DTypeLike | None = None) -> np.ndarray:
     """One-hot encoding of integers [*lead] in 0..dim-1 -> [*lead, dim], of `dtype` (default: as indexes)."""
     indexes = np.asarray(indexes)
     if indexes.size and (indexes.min() < 0 or indexes.max() >= dim):
@@ -26,12 +29,12 @@ def to_onehot(indexes: np.ndarray, dim: int, dtype=None) -> np.ndarray:
     return onehot
 
 
-def from_onehot(onehot: np.ndarray, dtype=None) -> np.ndarray:
+def from_onehot(onehot: np.ndarray, dtype: DTypeLike | None = None) -> np.ndarray:
     """Position of the largest value on the last axis, [*lead, dim] -> [*lead], int64 or as `dtype` says."""
     return np.asarray(np.argmax(onehot, axis=-1), dtype=dtype)
 
 
-def valid_mean(array: np.ndarray, valid: np.ndarray | None = None, axis=None):
+def valid_mean(array: np.ndarray, valid: np.ndarray | None = None, axis: int | tuple[int, ...] | None = None) -> Any:
     """Mean of `array` weighted by the mask `valid` (broadcast to array), over `axis` or over everything.
 
     sum(array * valid) / sum(valid); NaN where nothing is valid; the plain mean if valid is None.

@@ -1,6 +1,6 @@
 """Allocate structures of arrays, in private or shared memory, and apply functions to all their leaves.
 
-Shared memory has no name anywhere: every array maps a `memfd` (an unlinked temporary file where there is none), so nothing can leak into
+Shared memory has no name anywhere: every array maps a `memfd` (an unlinked temporary file on systems without), so nothing can leak into
 the file system, whatever dies. Workers inherit the mapping under fork; under spawn and forkserver an array, or any slice of it, that is
 an argument of a starting process arrives there as the same memory.
 """
@@ -138,21 +138,23 @@ def np_mp_array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 class np_mp_array_spawn(np.ndarray):
-    """Array on shared memory as a class of its own; `np_mp_array` gives plain arrays that do the same and index faster."""
+    """An array class on shared memory; `np_mp_array` gives plain arrays that do the same and index faster."""
 
     _shmem: SharedMap | None = None
 
-    def __new__(cls, shape, dtype=None, buffer=None, offset=0, strides=None, order=None):
+    def __new__(
+        cls, shape: Any, dtype: Any = None, buffer: Any = None, offset: int | None = 0, strides: Any = None, order: Any = None
+    ) -> np_mp_array_spawn:
         if buffer is None:
             buffer = np_mp_array(shape, dtype if dtype is not None else float).base
         self = super().__new__(cls, shape, dtype, buffer, offset or 0, strides, order)
         self._shmem = buffer if isinstance(buffer, SharedMap) else None
         return self
 
-    def __array_finalize__(self, obj):
+    def __array_finalize__(self, obj: Any) -> None:
         self._shmem = getattr(obj, "_shmem", None)
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return _reduce_array(self)
 
 
@@ -234,7 +236,7 @@ def float_leaves(buffer_: Any, name: str) -> list[tuple[str, np.ndarray]]:
 
 
 def first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
-    """Return the index of the first number that is NaN or infinite, None if there is none; which costs less than a sum."""
+    """Return the index of the first number that is NaN or infinite, or None if all are finite. This costs less than a sum."""
     is_finite = np.isfinite(array)
     return None if is_finite.all() else tuple(np.argwhere(~is_finite)[0].tolist())
 
@@ -273,7 +275,7 @@ def torchify_buffer(buffer_: Any) -> Any:
     """Return the structure with numpy arrays as torch tensors over the same memory; tensors and None are left alone."""
     import torch
 
-    def torchify(leaf):
+    def torchify(leaf: Any) -> torch.Tensor:
         if isinstance(leaf, np.ndarray):
             return torch.from_numpy(leaf)
         return leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf)
@@ -301,7 +303,7 @@ def buffer_to(buffer_: Any, device: Any = None, non_blocking: bool = False) -> A
     non_blocking: do not wait for copies from page-locked memory to a GPU.
     """
 
-    def to(leaf):
+    def to(leaf: Any) -> Any:
         if not is_tensor(leaf):
             raise TypeError(f"buffer_to moves torch tensors, got {type(leaf).__name__}; apply torchify_buffer first.")
         return leaf.to(device, non_blocking=non_blocking)
@@ -369,7 +371,7 @@ def buffer_from_example(
         use_NatSchema = isinstance(example, (NamedTuple, NamedTupleSchema))
     if isinstance(example, NamedTuple) or hasattr(type(example), "_fields"):
         make = (NamedArrayTupleSchema_like if use_NatSchema else namedarraytuple_like)(example)._make
-        names = example._fields
+        names = example._fields  # type: ignore[attr-defined]
     else:
         make, names = tuple, [str(i) for i in range(len(example))]
     return make(

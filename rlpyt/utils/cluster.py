@@ -47,7 +47,7 @@ class Cluster:
     Args:
         address: of a running cluster, such as "10.0.0.1:6379", or "auto" for the one this machine is part of. None for the one in the
             environment variable RAY_ADDRESS, or without it for a local one, which is started.
-        init_kwargs: arguments of ``ray.init`` besides, e.g. `object_store_memory` (bytes) of a local cluster.
+        init_kwargs: further arguments of ``ray.init``, e.g. `object_store_memory` (bytes) of a local cluster.
 
     Raises:
         ImportError: Ray is not installed.

@@ -1,7 +1,7 @@
 """Structures of arrays that index like one array.
 
 A *namedarraytuple* is a namedtuple whose ``[]`` reads and writes apply to every field, so that a whole structure of ``[T,B]`` arrays is
-sliced, filled and handed over in one expression::
+sliced, filled and passed on in one expression::
 
     samples[:, 3]                      # column 3 of every array inside
     buffer[t] = AgentStep(action, agent_info)
@@ -90,14 +90,15 @@ class _Gap(Enum):
 
 
 def _last_defaults(fields: tuple[str, ...], defaults: Mapping[str, Any]) -> tuple | None:
-    """Return the default values of the last fields, from the first one that has a default on; None if there is none."""
+    """Return the default values of the last fields, from the first one with a default on; None if no field has one."""
     first = next((i for i, name in enumerate(fields) if name in defaults), None)
     return None if first is None else tuple(defaults.get(name, _Gap.REQUIRED) for name in fields[first:])
 
 
 def _namedtuple(typename: str, fields: tuple[str, ...], defaults: tuple | None, module: str | None = None) -> type:
     """Make a namedtuple type, of which a field without a default may come after one that has one."""
-    cls = namedtuple(typename, fields, defaults=defaults, module=module)
+    make: Any = namedtuple
+    cls = make(typename, fields, defaults=defaults, module=module)
     if not any(value is _Gap.REQUIRED for value in cls._field_defaults.values()):
         return cls
     cls._field_defaults = {name: value for name, value in cls._field_defaults.items() if value is not _Gap.REQUIRED}
@@ -120,6 +121,9 @@ class _RecipeType(type):
     The defaults are those of the last fields, as in `collections.namedtuple`, but with `_Gap.REQUIRED` for a field that has none.
     """
 
+    _fields: tuple[str, ...]
+    _recipe: tuple
+
 
 class _NamedArrayTupleType(_RecipeType):
     """Metaclass shared by all namedarraytuple types (and what `is_namedarraytuple_class` looks for)."""
@@ -141,8 +145,8 @@ def _restore_type(module: str, qualname: str, recipe: tuple) -> type:
     return cls if isinstance(cls, _RecipeType) and cls._fields == recipe[2] else _type_from_recipe(*recipe)
 
 
-def _reduce_type(cls: type) -> str | tuple:
-    if "_recipe" not in cls.__dict__:  # A subclass with methods of its own: only its module knows those.
+def _reduce_type(cls: _RecipeType) -> str | tuple:
+    if "_recipe" not in cls.__dict__:  # A subclass that adds methods: only its module knows those.
         return cls.__qualname__
     return _restore_type, (cls.__module__, cls.__qualname__, cls._recipe)
 
@@ -258,7 +262,7 @@ def _typename(nat: Any) -> str:
 
 
 class _NamedArrayTupleMethods:
-    """What a namedarraytuple has besides indexing."""
+    """The methods of a namedarraytuple other than indexing."""
 
     __slots__ = ()
     _fields: tuple[str, ...]
@@ -267,17 +271,17 @@ class _NamedArrayTupleMethods:
         """Say whether there is a *field* called `key` (like a dictionary, unlike a tuple)."""
         return key in self._fields
 
-    def get(self, index: int | slice) -> Any:
+    def get(self: Any, index: int | slice) -> Any:
         """Return a field by position: the indexing of a regular tuple."""
         return tuple.__getitem__(self, index)
 
-    def items(self) -> Iterator[tuple[str, Any]]:
+    def items(self: Any) -> Iterator[tuple[str, Any]]:
         """Iterate over ``(field name, value)`` pairs."""
         return zip(self._fields, self)
 
 
 def _make_nat_class(
-    typename: str, fields: tuple[str, ...], defaults: tuple | None, nt_cls: type | None = None, nat_name: str | None = None
+    typename: str, fields: tuple[str, ...], defaults: tuple | None, nt_cls: Any = None, nat_name: str | None = None
 ) -> type:
     reserved = [name for name in fields if name in RESERVED_NAMES]
     if reserved:
@@ -364,7 +368,7 @@ def namedarraytuple_like(namedtuple_or_class: Any, classname_suffix: bool = Fals
         return ntc
     if isinstance(ntc, (NamedTupleSchema, NamedTuple)):
         return NamedArrayTupleSchema_like(ntc)
-    cls = ntc if isinstance(ntc, type) else type(ntc)
+    cls: Any = ntc if isinstance(ntc, type) else type(ntc)
     if is_namedarraytuple_class(cls):
         return cls
     if not is_namedtuple_class(cls):
@@ -452,7 +456,7 @@ class NamedTuple(tuple):
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{self._typename} cannot be changed; use _replace({name}=...) to make a changed copy.")
 
-    def _make(self, iterable: Iterable) -> NamedTuple:
+    def _make(self, iterable: Iterable) -> Any:
         """Return an object of the same type name and fields from the items of `iterable`."""
         return type(self)(self._typename, self._fields, iterable)
 
@@ -525,7 +529,7 @@ def NamedArrayTupleSchema_like(example: Any) -> NamedArrayTupleSchema:
         return example
     if isinstance(example, (NamedTupleSchema, NamedTuple)):
         return NamedArrayTupleSchema(example._typename, example._fields)
-    cls = example if isinstance(example, type) else type(example)
+    cls: Any = example if isinstance(example, type) else type(example)
     if is_namedtuple_class(cls) or is_namedarraytuple_class(cls):
         return NamedArrayTupleSchema(cls.__name__, cls._fields)
     raise TypeError(f"Expected a namedtuple, a namedarraytuple, a schema, or an instance of one, got {example!r}.")
@@ -551,7 +555,7 @@ class AttrDict(dict):
         return _restore_attrdict, (type(self), dict(self))
 
 
-def _restore_attrdict(cls: type, content: dict) -> AttrDict:
+def _restore_attrdict(cls: type[AttrDict], content: dict) -> AttrDict:
     restored = cls.__new__(cls)
     AttrDict.__init__(restored, content)
     return restored

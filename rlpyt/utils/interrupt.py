@@ -123,7 +123,7 @@ class Interrupt:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the first signal came so long ago that what goes on is to be abandoned."""
+        """Whether the first signal came so long ago that the current work has to be abandoned."""
         return self.signal is not None and time.monotonic() > self._since + PATIENCE
 
     @contextmanager
@@ -148,7 +148,7 @@ class Interrupt:
             self._deadline = None
 
     def _handle(self, number: int, frame: Any) -> None:
-        if os.getpid() != self._pid:  # In a process that somebody has forked, and that has no handlers of its own.
+        if os.getpid() != self._pid:  # In a forked process, which has no handlers.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         elif self._is_due:
@@ -200,12 +200,12 @@ class Interrupt:
             deadline = self._deadline
             if deadline is not None and time.monotonic() > deadline and not self._is_second:
                 with self._restoring:
-                    if self._depth > 0:
+                    if self._depth > 0 and self.signal is not None:
                         self._is_due = True
                         signal.pthread_kill(threading.main_thread().ident or 0, self.signal)
 
     def _end_soon(self) -> None:
-        time.sleep(self.hurry)
+        time.sleep(self.hurry or 0)
         if self._depth > 0:
             flushing = threading.Thread(target=_flush, daemon=True)  # Which may wait, as for somebody who does not read.
             flushing.start()

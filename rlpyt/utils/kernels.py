@@ -1,7 +1,7 @@
 """Inner loops that numpy has no function for, compiled by numba: pure functions of arrays that write to arrays they are given.
 
 Importing this takes about half a second; use `rlpyt.utils.lazy.LazyModule`, so that only processes pay that use a kernel. Compiled
-code is kept in `__pycache__` (or where ``NUMBA_CACHE_DIR`` says). No kernel starts threads of its own, and all let others run meanwhile.
+code is kept in `__pycache__` (or where ``NUMBA_CACHE_DIR`` says). No kernel starts threads, and all of them release the GIL.
 """
 
 from __future__ import annotations
@@ -523,7 +523,7 @@ def sequence_rows(T_idxs, B_idxs, T, B, N, done, timeout, valid_row, rows, befor
             row += B
             if row >= null:
                 row -= null
-        until_end, timed_out = N, False  # Steps from this one to the end of its episode; N if it goes on for longer.
+        until_end, timed_out = N, False  # Steps from this one to the end of its episode; N if it continues for longer.
         for k in range(L + N - 1, -1, -1):
             row = rows[k, j]
             if done[row]:

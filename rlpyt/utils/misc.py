@@ -1,4 +1,4 @@
-"""Small things which need no home of their own."""
+"""Small functions that need no separate module."""
 
 import difflib
 import inspect
@@ -7,7 +7,8 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from types import ModuleType
+from typing import IO, Any
 
 import numpy as np
 
@@ -87,7 +88,7 @@ _SHARES_KEYS_SLOWLY = (3, 11) <= sys.version_info < (3, 13)
 
 
 def attributes(thing: Any) -> dict[str, Any]:
-    """Return ``thing.__dict__``, an empty dictionary where there is none; methods that read attributes stay as fast as before.
+    """Return ``thing.__dict__``, or an empty dictionary without one; methods that read attributes stay as fast as before.
 
     Python 3.11 and 3.12 keep an object's attributes in a fast array until someone looks at its dictionary. The dictionary that is made
     then shares its keys with those of other objects, and from then on reading an attribute takes twice as long. With a dictionary that
@@ -103,17 +104,17 @@ def attributes(thing: Any) -> dict[str, Any]:
     return thing.__dict__
 
 
-def zeros(shape, dtype):
+def zeros(shape: int | tuple[int, ...], dtype: Any) -> Any:
     """Zeros of a torch dtype, or of a type of Python such as float, as a tensor; of a numpy dtype as an array."""
     return _library(dtype).zeros(shape, dtype=dtype)
 
 
-def empty(shape, dtype):
+def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
     """Uninitialised memory; which dtype gives a tensor, and which an array, as for `zeros`."""
     return _library(dtype).empty(shape, dtype=dtype)
 
 
-def _library(dtype):
+def _library(dtype: Any) -> ModuleType:
     of_python = any(dtype is each for each in (None, bool, int, float, complex))  # numpy's dtypes are equal to some.
     if not of_python and not type(dtype).__module__.startswith("torch"):
         return np
@@ -129,7 +130,8 @@ def extract_sequences(array_or_tensor: Any, T_idxs: Any, B_idxs: Any, T: int) ->
     """
     T_all = array_or_tensor.shape[0]
     if isinstance(array_or_tensor, np.ndarray):
-        T_idxs, B_idxs, steps = np.asarray(T_idxs), np.asarray(B_idxs), np.arange(T)
+        T_idxs, B_idxs = np.asarray(T_idxs), np.asarray(B_idxs)
+        steps: Any = np.arange(T)
     else:
         import torch
 
@@ -153,7 +155,7 @@ def torch_threads(n: int) -> Iterator[None]:
 
 
 @contextmanager
-def atomic_write(path, mode: str = "wb", **open_kwargs) -> Iterator:
+def atomic_write(path: str | os.PathLike, mode: str = "wb", **open_kwargs: Any) -> Iterator[IO]:
     """Open a temporary file beside `path` which takes its place when the block is done: all of it or nothing.
 
     Whoever reads `path`, at any time and after any crash, finds the old content or the new one. If the block
@@ -174,7 +176,7 @@ def atomic_write(path, mode: str = "wb", **open_kwargs) -> Iterator:
     _fsync_directory(directory)
 
 
-def atomic_link(source, path) -> None:
+def atomic_link(source: str | os.PathLike, path: str | os.PathLike) -> None:
     """Make `path` another name of the file `source`. At every instant, and after any crash, it is that or what it was before.
 
     Raises:
@@ -187,17 +189,18 @@ def atomic_link(source, path) -> None:
         os.remove(temporary)  # It is still there if both were names of the same file.
 
 
-def _temporary(path) -> str:
+def _temporary(path: str | os.PathLike) -> str:
     directory, name = os.path.split(os.path.abspath(path))
     return os.path.join(directory, f".{name}.{os.getpid()}{_TEMPORARY_SUFFIX}")
 
 
-def remove_stale_temporaries(directory) -> None:
+def remove_stale_temporaries(directory: str | os.PathLike) -> None:
     """Remove what processes killed inside `atomic_write` or `atomic_link` left in `directory` and the directories in it.
 
     Nobody may be writing there.
     """
-    for where in (directory, *(entry.path for entry in os.scandir(directory) if entry.is_dir(follow_symlinks=False))):
+    root = os.fspath(directory)
+    for where in (root, *(entry.path for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))):
         for name in os.listdir(where):
             if name.startswith(".") and name.endswith(_TEMPORARY_SUFFIX):
                 with suppress(OSError):

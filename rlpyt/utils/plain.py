@@ -131,7 +131,7 @@ def _read_array(content: Any, name: str, depth: int) -> np.ndarray:
     return np.ndarray(shape, dtype, data).copy()
 
 
-def _read_scalar(content: Any, name: str, depth: int) -> np.generic:
+def _read_scalar(content: Any, name: str, depth: int) -> Any:
     array = _read_array(content, name, depth)
     if array.shape != ():
         raise ValueError(f"{name} has shape {array.shape}, and not that of a single number.")

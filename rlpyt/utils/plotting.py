@@ -34,7 +34,7 @@ X_LABELS = {
     "CumCompletedTrajs": "episodes",
     "Iteration": "iteration",
 }
-_FIGURE_CHARACTERS = 88  # About so many characters of a legend are as wide as the figure.
+_FIGURE_CHARACTERS = 88  # The width of the figure, in characters of a legend.
 
 
 def plot_learning_curve(run_dir: Any, y: str | None = None, x: str = STEPS_COLUMN, path: Any = None) -> str:
@@ -92,12 +92,11 @@ def plot_learning_curves(
 ) -> list[str]:
     """Draw curves of many runs, one for each group of them, with bootstrap confidence bands over the runs of a group.
 
-    Between the rows of a run there are straight lines. Where some runs of a group end before others, the curve goes on, dashed, with those
-    that are left.
+    Straight lines connect the rows of a run. Where some runs of a group end before others, the curve continues, dashed, with the rest.
 
     Args:
         dirs: directories of runs or of experiments; runs are searched for below.
-        keys: columns, each in a panel of its own; default the first there is of RETURN_COLUMNS.
+        keys: columns, each in a separate panel; default the first there is of RETURN_COLUMNS.
         x: column of the other axis.
         group_by: what the runs of a group have in common: names of settings, such as "algo.learning_rate" or just "learning_rate", in
             params.json or in the variant of a sweep; or "directory" without run_<ID>; or "run", each on its own.
@@ -210,13 +209,13 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _curve(table: Mapping[str, list[float]], x: str, y: str) -> tuple[list[float], ...] | None:
+def _curve(table: Mapping[str, list[float]], x: str, y: str) -> tuple[list[float], list[float]] | None:
     """The points of a run; None if it has none."""
     if not (has_column(table, x) and has_column(table, y)):
         return None
     points = list(zip(table[find_column(table, x)], table[find_column(table, y)], strict=True))
     finite = [point for point in points if all(map(math.isfinite, point))]
-    return tuple(map(list, zip(*finite, strict=True))) if finite else None
+    return ([x for x, _ in finite], [y for _, y in finite]) if finite else None
 
 
 def _draw_band(axes: Any, xs: Any, band: Any, color: Any, label: str) -> Any:

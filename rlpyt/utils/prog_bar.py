@@ -23,7 +23,7 @@ class Progress:
 
         51% of 200,704 steps, 1,020 steps/s, 1 min 36 s left, return 410.2
 
-    A terminal and a notebook show it below what is logged, and it changes as the run goes on. Elsewhere it is a line of the log after each
+    A terminal and a notebook show it below what is logged, and it changes during the run. Elsewhere it is a line of the log after each
     row, so that a file gets no control characters. Speed is that since the row before the last one, evaluations included.
 
     Args:
@@ -113,7 +113,7 @@ class Progress:
 class ProgBarCounter:
     """A bar on the terminal for one log interval; nothing where its control characters would go to a file.
 
-    Runners show `Progress`, and take no bar. This is for those with a loop of their own. Shown only if stdout and stderr are terminals, and
+    Runners show `Progress`, and take no bar. This is for training loops of users. Shown only if stdout and stderr are terminals, and
     not while the logger shows its table only. It disappears when stopped, so that the log is not littered with finished bars.
     """
 
@@ -133,7 +133,7 @@ class ProgBarCounter:
 
 
 class NoBar:
-    """In the place of a `ProgBarCounter`, where there is none."""
+    """Stands in for a `ProgBarCounter` where no bar is shown."""
 
     def update(self, current_count: int) -> None:
         """Do nothing."""
@@ -142,14 +142,14 @@ class NoBar:
         """Do nothing."""
 
 
-def _new_bar(total: int, text: str):
+def _new_bar(total: int, text: str) -> Any:
     """A bar with a text beside it, in a notebook or on a terminal; None where there is neither."""
     if _is_in_notebook():
         return _bar_class("tqdm.auto")(total=total, desc=text, bar_format="{bar} {desc}", leave=False)
     return _new_terminal_bar(total, _width(text), desc=text, bar_format="|{bar}| {desc}") if _has_terminal() else None
 
 
-def _new_terminal_bar(total: int, ncols: int | None = None, **settings):
+def _new_terminal_bar(total: int, ncols: int | None = None, **settings: Any) -> Any:
     columns, lines = shutil.get_terminal_size()  # tqdm itself trusts a terminal of size 0
     return _bar_class("tqdm")(total=total, ncols=ncols or columns, nrows=lines, leave=False, unit="itr", **settings)
 

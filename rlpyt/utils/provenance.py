@@ -23,7 +23,7 @@ _SECONDS = 60  # that git may take
 
 
 def launcher() -> str:
-    """Return the path of the script that is running, absolute; "<stdin>" where there is none, as in a notebook."""
+    """Return the path of the script that is running, absolute; "<stdin>" without a file, as in a notebook."""
     path = getattr(sys.modules["__main__"], "__file__", None)
     return "<stdin>" if path is None else os.path.abspath(path)
 

@@ -38,10 +38,11 @@ def _has(self: object, attribute: str) -> bool:
 
 
 def _init_argument_names(cls: type) -> list[str]:
-    if not inspect.isfunction(cls.__init__):  # inherited from a class written in C: no arguments to know of
+    init = inspect.getattr_static(cls, "__init__")
+    if not inspect.isfunction(init):  # inherited from a class written in C: no arguments to know of
         return []
     collected = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # without self
+    parameters = list(inspect.signature(init).parameters.values())[1:]  # without self
     return [parameter.name for parameter in parameters if parameter.kind not in collected]
 
 

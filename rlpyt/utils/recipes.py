@@ -69,8 +69,10 @@ class Recorded:
         return {name: value for name, value in vars(self).items() if name != "_made_with"}
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        make, *rest = super().__reduce_ex__(protocol)
-        return (_new_without_arguments if make is copyreg.__newobj__ else make, *rest)
+        reduced = super().__reduce_ex__(protocol)
+        if isinstance(reduced, str) or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
+            return reduced
+        return (_new_without_arguments, *reduced[1:])
 
 
 def _as_given(value: Any) -> Any:
@@ -259,9 +261,10 @@ def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
 def _by_name(classes: tuple[type, ...], args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """Arguments of which those given by position get their names, if constructors of this library pass ``*args`` on to their bases."""
     for cls in classes:
-        if not inspect.isfunction(vars(cls).get("__init__")):
+        init = vars(cls).get("__init__")
+        if not inspect.isfunction(init):
             continue
-        _, *parameters = inspect.signature(cls.__init__).parameters.values()  # without self
+        _, *parameters = inspect.signature(init).parameters.values()  # without self
         if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
             break
         names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]

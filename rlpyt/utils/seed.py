@@ -1,4 +1,4 @@
-"""Seeds: of this process's generators, and of everything in a run which needs a stream of its own.
+"""Seeds: of this process's generators, and of everything in a run that needs a separate stream.
 
 `rng` and `env_seed` derive all streams of a run from its one seed, keyed by purpose and global index. So no
 two environments share a stream, and environment 7 gets the same one however many workers the environments are
@@ -12,7 +12,7 @@ import os
 import random
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from types import BuiltinMethodType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -76,10 +76,10 @@ def make_seed() -> int:
     return int(np.random.SeedSequence(int.from_bytes(os.urandom(16), "little")).generate_state(1)[0] % 10000)
 
 
-def set_envs_seeds(envs, seed: int | None) -> None:
+def set_envs_seeds(envs: Iterable, seed: int | None) -> None:
     """Seed environment i of `envs` with seed + i (modulo 2**32), or none of them if seed is None.
 
-    `env.seed` seeds an environment and its spaces. Where there is none, the spaces which can be seeded are.
+    `env.seed` seeds an environment and its spaces. Without that method, the spaces that can be seeded are seeded.
     """
     if seed is None:
         return
@@ -91,7 +91,7 @@ def set_envs_seeds(envs, seed: int | None) -> None:
 
 
 def seed_env(env: Any, seed: int | None) -> None:
-    """Give an environment of any kind random numbers of its own, which follow from `seed`; those of the system, if it is None.
+    """Give an environment of any kind a separate random stream, derived from `seed`, or from the system if it is None.
 
     Those are of the random generators in its attributes (see `generators_in`), so that copies of one environment do not repeat each other.
     Then its own ``seed`` is called, if it has one, which has the last word; not without a seed.

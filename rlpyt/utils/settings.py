@@ -53,11 +53,12 @@ class Number(NamedTuple):
         value = _item(value)
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
             return False
+        number: Any = value
         if (self.whole or self.finite) and abs(value) == math.inf:
             return False
-        if self.whole and (value != math.floor(value) or abs(value) > _LARGEST_WHOLE):
+        if self.whole and (number != math.floor(number) or abs(number) > _LARGEST_WHOLE):
             return False
-        return _has_float(value) and (self.low < value if self.above else self.low <= value) and value <= self.high
+        return _has_float(number) and (self.low < number if self.above else self.low <= number) and number <= self.high
 
     def stored(self, value: Any) -> Any:
         """Return the form in which an allowed value is stored: whole numbers as int."""
@@ -581,9 +582,10 @@ def check_attributes(owner: Any, kinds: Mapping[str, Any]) -> None:
 @contextmanager
 def naming(owner: Any, name: str, *errors: type[Exception]) -> Iterator[None]:
     """Inside this context, ValueError, TypeError and errors of these classes name an argument of that object."""
+    named: tuple[type[Exception], ...] = (ValueError, TypeError, *errors)
     try:
         yield
-    except (ValueError, TypeError, *errors) as error:
+    except named as error:
         cls = TypeError if isinstance(error, TypeError) else ValueError
         raise cls(f"{type(owner).__name__}: {name} is not possible: {error}") from error
 

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from itertools import chain
 from multiprocessing import context, reduction
 
+import numpy as np
 import torch
 import torch.multiprocessing.reductions as torch_reductions
 from torch.nn.parameter import is_lazy
@@ -61,7 +62,7 @@ def _shared_copy(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     """Return shared memory with the same content, as torch knows it: `is_shared()` says so, and any start method hands it on."""
     fd = new_memory_fd(storage.nbytes())
     try:
-        shared = torch.UntypedStorage._new_shared_fd_cpu(fd, storage.nbytes())  # Keeps a duplicate of the descriptor.
+        shared = torch.UntypedStorage._new_shared_fd_cpu(fd, storage.nbytes())  # type: ignore[attr-defined]  # Keeps a duplicate of the descriptor.
     finally:
         os.close(fd)
     return shared.copy_(storage)
@@ -91,7 +92,7 @@ def _storage_in_map(shared: SharedMap, offset: int, n_bytes: int) -> torch.Untyp
     return torch.frombuffer(shared, dtype=torch.uint8, count=n_bytes, offset=offset).untyped_storage()
 
 
-def _storage_with(content) -> torch.UntypedStorage:
+def _storage_with(content: np.ndarray) -> torch.UntypedStorage:
     return torch.tensor(content).untyped_storage()
 
 

@@ -128,7 +128,7 @@ def structure(tree: Tree) -> Any:
 def cat(parts: list[Tree]) -> Tree:
     """Concatenate trees of one structure along their first dimension."""
 
-    def cat_leaves(*arrays):
+    def cat_leaves(*arrays: Any) -> Any:
         if len(arrays) == 1:
             return arrays[0]
         return sys.modules["torch"].cat(arrays) if is_tensor(arrays[0]) else np.concatenate(arrays)

@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable
 from multiprocessing import context
+from typing import Any
 
 from rlpyt.utils.buffer import SharedMap
 
@@ -28,7 +29,7 @@ class RWLock:
     ctx: the multiprocessing context of the processes which share the lock (default: the default context).
     """
 
-    def __init__(self, ctx=None):
+    def __init__(self, ctx: Any = None) -> None:
         ctx = ctx or mp.get_context()
         self.write_lock = ctx.Lock()
         self._count_lock = ctx.Lock()  # guards the count, and the write lock's change of hands with it
@@ -38,7 +39,7 @@ class RWLock:
         self.acquire_read()
         return self
 
-    def __exit__(self, *args) -> None:
+    def __exit__(self, *args: object) -> None:
         self.release_read()
 
     def acquire_write(self) -> None:
@@ -88,7 +89,7 @@ class ProcessLock:
     parent held, and need not open anything anew. In exchange, closing any descriptor of the file would release
     the lock (only this object has one, and it cannot be copied within a process); threads of one process do
     not exclude each other (a second lock does that, new in every process); and the kernel sees cycles of
-    waiting processes where there is none of threads (see `acquire`).
+    waiting processes where no threads wait (see `acquire`).
 
     A byte of that memory tells whether the lock is held, so that whoever takes it after its holder has died can first
     set right what it protects (`call_on_takeover`).
@@ -96,7 +97,7 @@ class ProcessLock:
 
     def __init__(self, reentrant: bool = False, _memory: SharedMap | None = None) -> None:
         self._memory = SharedMap(1) if _memory is None else _memory
-        self._repair = None
+        self._repair: weakref.WeakMethod | None = None
         self._fd = self._memory.fd
         self._reentrant = reentrant
         self._forget_threads()
@@ -166,7 +167,7 @@ class ProcessLock:
 
     __enter__ = acquire
 
-    def __exit__(self, *args) -> None:
+    def __exit__(self, *args: object) -> None:
         self.release()
 
     def __reduce__(self) -> tuple:
@@ -186,7 +187,7 @@ def _forget_threads() -> None:
 os.register_at_fork(after_in_child=_forget_threads)
 
 
-def drain_queue(queue_obj, n_sentinel: int = 0, guard_sentinel: bool = False) -> list:
+def drain_queue(queue_obj: Any, n_sentinel: int = 0, guard_sentinel: bool = False) -> list:
     """Take everything out of a multiprocessing queue; returns it in order, without the sentinels (None).
 
     n_sentinel: 0 takes what is there without waiting, which may miss what another process has put a moment

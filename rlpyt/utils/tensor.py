@@ -1,5 +1,7 @@
 """Helpers for torch tensors, on any device; the same names for numpy arrays are in `rlpyt.utils.array`."""
 
+from typing import Any
+
 import torch
 
 from rlpyt.utils.array import _check_same_lead
@@ -31,7 +33,7 @@ def from_onehot(onehot: torch.Tensor, dim: int = -1, dtype: torch.dtype | None =
     return indexes if dtype is None else indexes.to(dtype)
 
 
-def valid_mean(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim=None) -> torch.Tensor:
+def valid_mean(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim: int | tuple[int, ...] | None = None) -> torch.Tensor:
     """Mean of `tensor` weighted by the mask `valid` (broadcast to tensor), along `dim` or over everything.
 
     sum(tensor * valid) / sum(valid); NaN where nothing is valid; the plain mean if valid is None.
@@ -44,7 +46,7 @@ def valid_mean(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim=None
     return (tensor * valid).sum(dim=dim) / valid.sum(dim=dim)
 
 
-def mean_of_valid(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim=None) -> torch.Tensor:
+def mean_of_valid(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim: int | tuple[int, ...] | None = None) -> torch.Tensor:
     """As `valid_mean` for a mask of zeros and ones of the same shape, but 0 where nothing is valid."""
     if valid is None:
         return tensor.mean() if dim is None else tensor.mean(dim=dim)
@@ -68,7 +70,7 @@ def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, t
     return lead_dim, T, B, tensor.shape[lead_dim:]
 
 
-def restore_leading_dims(tensors, lead_dim: int, T: int = 1, B: int = 1):
+def restore_leading_dims(tensors: Any, lead_dim: int, T: int = 1, B: int = 1) -> Any:
     """Give [T*B,...] outputs of a model the leading dimensions of its inputs: [], [B] or [T,B].
 
     tensors: one tensor, or a tuple, list or namedtuple of them (a list comes back as a tuple).

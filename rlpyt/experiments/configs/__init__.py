@@ -26,7 +26,7 @@ from rlpyt.utils.misc import did_you_mean
 SECTIONS = ("agent", "algo", "accelerate", "affinity", "env", "eval_env", "model", "optim", "runner", "sampler")
 
 
-def variant(base: Mapping[str, Mapping], **sections: Mapping) -> dict[str, dict]:
+def variant(base: Mapping[str, Any], **sections: Mapping) -> dict[str, dict]:
     """Return the configuration that differs from `base` in the given settings of some sections, and shares nothing with it.
 
         double = variant(dqn, algo=dict(double_dqn=True))
@@ -55,7 +55,7 @@ def config_modules() -> dict[str, str]:
 
 
 def load(name: str) -> ModuleType:
-    """Import the configuration module of that last name, e.g. "atari_ff_ppo"; ValueError if there is none."""
+    """Import the configuration module of that last name, e.g. "atari_ff_ppo"; ValueError if no module has it."""
     modules = config_modules()
     return importlib.import_module(modules[look_up(name, modules, "configuration module")])
 

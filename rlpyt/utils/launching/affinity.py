@@ -331,7 +331,7 @@ def auto_affinity(
         n_parallel: worker processes of each sampler; None for one per core, less what an asynchronous run optimizes with: one core,
             or half of them if there is no GPU.
         use_gpu: use a GPU, if there are any: the first one, and if sampling is asynchronous the second one for it, if there is one.
-        n_process: for `SyncRl`, the number of processes, each with a GPU of its own if there are GPUs; 0 for one per GPU. The result is
+        n_process: for `SyncRl`, the number of processes, each with a separate GPU if there are GPUs; 0 for one per GPU. The result is
             then a list. None for one process.
         async_sample: for `AsyncRl`.
         set_affinity: bind processes to processors. Two runs that did so would be bound to the same ones.
@@ -359,7 +359,7 @@ def auto_affinity(
         optim_sample_share_gpu=bool(async_sample and n_gpu and not sample_gpus),
         set_affinity=set_affinity,
     )
-    affinities = [resources.affinity(machine, slot) for slot in range(n_runs)]
+    affinities: list[Any] = [resources.affinity(machine, slot) for slot in range(n_runs)]
     for affinity in affinities:
         if not machine.is_limited:  # torch and samplers know better, unless they would count processors for which there is no time.
             affinity.pop("master_torch_threads", None)
@@ -404,7 +404,7 @@ def build_cpu_affinity(
     """Return the affinity of a run without GPU."""
     if gpu:
         raise ValueError(f"gpu={gpu}: build_cpu_affinity() is for runs without GPU.")
-    return _build(slt, cpu=cpu, cpr=cpr, cpw=cpw, hto=hto, res=res, skt=skt, alt=alt, saf=saf)
+    return _build(**locals())
 
 
 def build_gpu_affinity(
@@ -420,7 +420,7 @@ def build_gpu_affinity(
     saf: int = 1,
 ) -> AttrDict:
     """Return the affinity of a run with one GPU."""
-    return _build(slt, gpu=gpu, cpu=cpu, cxg=cxg, cpw=cpw, hto=hto, res=res, skt=skt, alt=alt, saf=saf)
+    return _build(**locals())
 
 
 def build_multigpu_affinity(
@@ -436,8 +436,7 @@ def build_multigpu_affinity(
     saf: int = 1,
 ) -> list[AttrDict]:
     """Return the affinities of a run that optimizes on several GPUs, one for each."""
-    affinity = _build(run_slot, gpu=gpu, cpu=cpu, gpr=gpr, cpw=cpw, hto=hto, res=res, skt=skt, alt=alt, saf=saf)
-    return affinity if isinstance(affinity, list) else [affinity]
+    return _as_list(_build(**locals()))
 
 
 def build_async_affinity(
@@ -455,21 +454,27 @@ def build_async_affinity(
     saf: int = 1,
 ) -> AttrDict:
     """Return the affinity of an asynchronous run; without GPUs it is the only one, on all cores."""
-    kwargs = dict(gpu=gpu, gpr=gpr, sgr=sgr, oss=oss) if gpu else dict(cpr=cpu)
-    return _build(run_slot, cpu=cpu, ass=1, cpw=cpw, hto=hto, res=res, skt=skt, alt=alt, saf=saf, **kwargs)
+    letters = locals()
+    if not gpu:
+        letters.update(cpr=cpu, gpu=0, gpr=1, sgr=0, oss=0)
+    return _build(**letters, ass=1)
 
 
 def build_affinities_gpu_1cpu_drive(
     slt: int, gpu: int, cpu: int, cxg: int = 1, gpr: int = 1, cpw: int = 1, hto: int | None = None, skt: int | None = 1
 ) -> list[AttrDict]:
-    """Return one affinity for each GPU of a run; one core for each GPU has no worker, but drives it."""
-    affinity = _build(slt, gpu=gpu, cpu=cpu, cxg=cxg, gpr=gpr, cpw=cpw, hto=hto, res=1, skt=skt)
-    return affinity if isinstance(affinity, list) else [affinity]
+    """Return one affinity for each GPU of a run; one core for each GPU drives it instead of a worker."""
+    return _as_list(_build(**locals(), res=1))
 
 
-def _build(slot: int, **letters: int | None) -> AttrDict | list[AttrDict]:
+def _build(slt: int = 0, run_slot: int = 0, **letters: Any) -> Any:
+    """Return the affinity of a run in a slot, or a list of them if it optimizes on several GPUs."""
     resources = Resources(**{_FIELDS[name]: value for name, value in letters.items()})
-    return resources.affinity(read_machine(n_gpu=None if resources.n_gpu else 0), slot)
+    return resources.affinity(read_machine(n_gpu=None if resources.n_gpu else 0), slt or run_slot)
+
+
+def _as_list(affinity: AttrDict | list[AttrDict]) -> list[AttrDict]:
+    return affinity if isinstance(affinity, list) else [affinity]
 
 
 def get_n_socket() -> int:

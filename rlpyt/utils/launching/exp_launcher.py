@@ -3,8 +3,8 @@
     variants, log_dirs = make_variants(VariantLevel(...), VariantLevel(...))
     run_experiments("train.py", encode_affinity(n_cpu_core=8, cpu_per_run=2), "my_experiment", 2, variants, log_dirs)
 
-Each run is ``python train.py <slot_affinity_code> <log_dir> <run_ID> ...``, a program of its own, which finds its settings with
-``load_variant(log_dir)``, its hardware with ``affinity_from_code(slot_affinity_code)``, and with `resume_from` whether it is to go on with
+Each run is ``python train.py <slot_affinity_code> <log_dir> <run_ID> ...``, a separate program. It finds its settings with
+``load_variant(log_dir)``, its hardware with ``affinity_from_code(slot_affinity_code)``, and with `resume_from` whether it resumes
 what an earlier launch left. `rlpyt.utils.launching.status` shows what is written, `rlpyt.utils.launching.sweep` how runs are watched.
 """
 
@@ -71,7 +71,7 @@ def run_experiments(
 
     Its directory, which has everything that it writes, is data/local/YYYYMMDD/HHMMSS/<experiment_title>; see `status` for what is in
     there. An experiment_title that is an absolute path is that directory itself: launched again with the same one, runs that have
-    finished are skipped, and the others go on from their last snapshot if the script uses `resume_from`, or else begin anew. Variants and
+    finished are skipped, and the others resume from their last snapshot if the script uses `resume_from`, or else restart. Variants and
     runs of them may be added; those that were asked for before and are not any more are not launched, but stay part of the experiment.
     `rerun_experiments` launches all of it, in any directory.
 
@@ -150,7 +150,7 @@ def launch_experiment(
     python_executable: str | None = None,
     set_egl_device: bool = False,
 ) -> subprocess.Popen:
-    """Start one run in a process of its own, and return that.
+    """Start one run in a new process, and return the process.
 
         python {script} {slot_affinity_code} {log_dir} {run_ID} {*args}
 
@@ -174,7 +174,7 @@ def launch_experiment(
 
 
 def resume_from() -> str | None:
-    """Return the directory of the run that this script is to go on with, for a runner's argument of that name; None for a new run.
+    """Return the directory of the run that this script resumes, for a runner's argument of that name; None for a new run.
 
     It was launched by `run_experiments`, and an earlier launch has left a snapshot.
     """
@@ -256,10 +256,14 @@ class Experiment:
             for i, part in enumerate(parts):
                 above = places.get(os.path.join(*parts[:i]) if i else ".")
                 if above is not None and re.fullmatch(r"run_\d+", part):
-                    raise ValueError(f"The log_dir {log_dir!r} is in that of a run of {above!r}: give it a place of its own.")
+                    raise ValueError(f"The log_dir {log_dir!r} is inside a run of {above!r}: choose another directory.")
         for arg in [*self.common_args, *(arg for args in self.runs_args for arg in args)]:
             if "\0" in arg:
                 raise ValueError(f"The argument {arg!r} has a zero character, which no program can be given.")
+
+    def script_path(self) -> str:
+        """Return the path of the script, from the root or from where `cwd` is given from."""
+        return os.path.normpath(os.path.join(self.cwd, self.script))
 
     def runs(self, exp_dir: Path) -> list[tuple[int, int, Path]]:
         """The number of the setting, the run_ID and the directory of each run, in the order they are launched."""
@@ -285,7 +289,7 @@ class Experiment:
             is_asked = os.path.normpath(log_dir) in asked
             if state == "finished" or (not is_asked and state != "pending"):
                 args = asked[os.path.normpath(log_dir)] if is_asked else before.runs_args[i]
-                found["script"] = tuple(os.path.normpath(os.path.join(each.cwd, each.script)) for each in (before, self))
+                found["script"] = before.script_path(), self.script_path()
                 found["common_args"] = (before.common_args, self.common_args)
                 found[f"runs_args of {log_dir!r}"] = (before.runs_args[i], args)
         return [f"{name}: {old!r} before, {new!r} now" for name, (old, new) in found.items() if old != new]
@@ -326,7 +330,11 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
         ]
         say(f"Experiment {printable(exp_dir)}: {plural(len(runs), 'run')}, {min(n_slots, len(runs))} at a time.\n", sys.stdout)
         progress = exp_dir / "num_launched.txt"
-        sweep = Sweep(runs, n_slots, lambda n: try_to_write(str(progress), lambda: log_num_launched(exp_dir, n, len(runs))))
+
+        def on_launch(n: int) -> None:
+            try_to_write(str(progress), lambda: log_num_launched(exp_dir, n, len(runs)))
+
+        sweep = Sweep(runs, n_slots, on_launch)
         number = sweep.run()
     states = [run_status(run.run_dir, exp_dir) for run in runs]
     say(f"\n{format_status(states)}\n", sys.stdout)

@@ -161,7 +161,7 @@ def _count(n: int, noun: str) -> str:
 # Readers
 # ---------------------------------------------------------------------------------------------------------------------
 def _read(path: Path) -> str | None:
-    """The text of a system file; None if there is none."""
+    """Return the text of a system file, or None without the file."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -191,10 +191,11 @@ def _counted_cores() -> list[Core]:
 def _gpu_sockets(root: Path, n_gpu: int, cores: list[Core], env: Mapping[str, str]) -> list[int | None]:
     """The socket next to each of `n_gpu` visible GPUs, in the order of torch's numbers."""
     folder = root / "proc/driver/nvidia/gpus"
-    addresses = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []  # In the order of the PCI bus, as CUDA's numbers.
+    known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []  # In the order of the PCI bus, as CUDA's numbers.
+    addresses: list[str | None] = [*known]
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        uuids = {address: _uuid(_read(folder / address / "information") or "") for address in addresses}
+        uuids = {address: _uuid(_read(folder / address / "information") or "") for address in known}
         addresses = [_named_gpu(name.strip(), uuids) for name in visible.split(",")]
     if len(addresses) != n_gpu:
         return [None] * n_gpu
@@ -238,7 +239,7 @@ def _cgroup_values(root: Path, controller: str, v2: str, v1: tuple[str, ...]) ->
                 folder = root.joinpath("sys/fs/cgroup", mount, *parts[:depth])
                 texts = [_read(folder / name) for name in (v1 if controllers else (v2,))]
                 if all(texts):
-                    yield " ".join(texts).split()
+                    yield " ".join(text or "" for text in texts).split()
 
 
 def _cpu_quota(root: Path) -> float | None:

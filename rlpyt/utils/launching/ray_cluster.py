@@ -1,7 +1,7 @@
 """Runs of an experiment on a Ray cluster: each on whichever machine has room for it.
 
 An actor holds the processors and GPUs of a run, and starts its process on the machine where it was placed; the launcher watches and ends
-the run through it, as it does with processes of its own machine. What a run logs is written by itself, into the directory of the
+the run through it, as it does with processes of this machine. What a run logs is written by itself, into the directory of the
 experiment, which all machines must see under the same path.
 """
 
@@ -102,7 +102,7 @@ class RayRunProcess(RunProcess):
         return False
 
     def finish(self) -> tuple[int | None, str | None]:
-        """Return the exit code of the process, which has ended; if there is none, None and the reason."""
+        """Return the exit code of the process, which has ended, and None; or None and the reason why there is no code."""
         try:
             self._ray.get(self._started)
             return self._ray.get(self._ended)
@@ -119,7 +119,7 @@ class RayRunProcess(RunProcess):
 
 
 def count_places(cluster: Cluster, n_cpus: int, n_gpus: float) -> int:
-    """Return how many runs with so many CPUs and GPUs a cluster has room for.
+    """Return how many runs with `n_cpus` and `n_gpus` each a cluster has room for.
 
     Raises:
         ValueError: for none.

@@ -1,6 +1,6 @@
 """Sharing out processors and GPUs among equal runs at the same time, and inside each run among its processes.
 
-A run has a *slot*, numbered from 0. Each process of a run that wants processor cores of its own is a `Part`; the parts of all slots are
+A run has a *slot*, numbered from 0. Each process of a run that needs separate processor cores is a `Part`; the parts of all slots are
 placed at once, so that slots cannot overlap::
 
     slot 0                        slot 1
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, cycle, islice
+from typing import Any
 
 from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine
@@ -26,7 +27,7 @@ _LOWEST = dict(n_gpu=0, cpu_reserved=0, hyperthread_offset=0, sample_gpu_per_run
 
 @dataclass(frozen=True)
 class Part:
-    """A process of a run, or several, with processor cores of their own."""
+    """One or more processes of a run that share no processor core with other parts."""
 
     n_cores: int
     gpu: int | None = None  # The one it uses.
@@ -95,7 +96,7 @@ class Resources:
 
     @property
     def n_samplers(self) -> int:
-        """Processes of each run that sample, with workers of their own."""
+        """Processes of each run that sample, each with its workers."""
         if not self.async_sample:
             return self.n_optimizers
         return self.gpu_per_run if self.optim_sample_share_gpu else self.sample_gpu_per_run or 1
@@ -143,7 +144,7 @@ class Resources:
 
     def parts(self, slot: int) -> list[Part]:
         """Return the parts of a slot: in an asynchronous run those which optimize, then those which sample; else one per optimizer."""
-        gpus = self.gpus(slot) or [None]
+        gpus: list[int | None] = [*self.gpus(slot)] or [None]
         if not self.async_sample:
             return [Part(self.sampler_cores, gpu) for gpu in gpus]
         sampling = gpus if self.optim_sample_share_gpu else gpus[self.n_optimizers :] or [None]
@@ -284,7 +285,7 @@ def processors(cores: Iterable[Core]) -> tuple[int, ...]:
 
 
 def workers_processors(cores: Sequence[Core], cpu_per_worker: int, alternating: bool) -> tuple[tuple[int, ...], ...]:
-    """Return the processors of each worker: so many cores with all their hyperthreads.
+    """Return the processors of each worker: `cpu_per_worker` cores with all their hyperthreads.
 
     With `alternating`, there are two lists in one, those of the first group of workers, which have the first hyperthread of their cores,
     and those of the second group, which have the other ones, or the same if there are none.
@@ -298,7 +299,7 @@ def workers_processors(cores: Sequence[Core], cpu_per_worker: int, alternating: 
     return tuple(tuple(dict.fromkeys(group)) for group in first + second)
 
 
-def checked_field(name: str, value: object, default: object) -> int | bool | None:
+def checked_field(name: str, value: Any, default: Any) -> Any:
     """The value of a field, which is whole; a flag where the default is one."""
     if value is None and default is None:
         return None

@@ -67,7 +67,7 @@ class RunStatus:
         steps: environment steps in the last row of its log, or None.
         n_steps: environment steps that it is to have in the end, or None if it does not say.
         return_: average return (for Atari, game score) in the last row of its log that has one, or None.
-        seconds: how long it has run, or None: as its log counts, which goes on where a run is resumed; or its last attempt, if that took
+        seconds: how long it has run, or None: as its log counts, which continues where a run is resumed; or its last attempt, if that took
             longer.
         age: seconds since the last row of its log, or None.
         error: last line of what it said when it failed, or None.
@@ -97,7 +97,7 @@ def mark(run_dir: str | os.PathLike, state: str, **facts: Any) -> None:
 
 
 def read_mark(run_dir: str | os.PathLike) -> tuple[str, dict]:
-    """Return the state that is written in the directory of a run, with its facts; "pending", if there is none.
+    """Return the state that is written in the directory of a run, with its facts; "pending" without one.
 
     A run is "interrupted" if it is marked as running, but its process does not exist any more, or is on another host and its mark has not
     been touched for a minute.
@@ -122,7 +122,7 @@ def touch(run_dir: str | os.PathLike) -> None:
 
 @contextmanager
 def marked(run_dir: str | os.PathLike) -> Iterator[None]:
-    """Keep the mark of a run true, if it has one, while this process goes on with it: as a launcher would, from start to end."""
+    """Keep the mark of a run true, if it has one, while this process resumes the run, as a launcher would."""
     if read_mark(run_dir)[0] == "pending":
         yield
         return

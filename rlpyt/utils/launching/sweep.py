@@ -7,7 +7,7 @@
 One process and one thread: the launcher waits until a run ends, or a second has passed, in which case it looks what the runs have logged.
 Nothing that it says or meets in doing so kills runs: after an error that nobody expected, they end in order as after Ctrl-C.
 
-Each run is the leader of a session of its own. What the terminal sends to all (Ctrl-C) therefore reaches only the launcher, which passes it
+Each run leads a new session. What the terminal sends to all (Ctrl-C) therefore reaches only the launcher, which passes it
 on, once; and when a run has ended, whatever it left behind is ended as well, before its slot is used again. If the launcher is killed, the
 system sends its runs SIGTERM (on Linux).
 """
@@ -53,7 +53,7 @@ from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.logging.store import snapshot_files
 from rlpyt.utils.text import printable
 
-RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to go on with.
+RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to resume.
 SAVE_GRACE = 60.0  # seconds that a run has to save, after SIGINT
 END_GRACE = 10.0  # seconds that it has to end, after SIGTERM; then it is killed
 LEFTOVER_GRACE = 1.5  # seconds that processes have which a run has left behind; sampler workers look for their master each second
@@ -71,7 +71,7 @@ class Run:
     Attributes:
         name: of it among those of its experiment.
         run_dir: directory for what it logs.
-        start: starts it, given its slot, environment variables that it is to have besides, and the files that its output is appended to.
+        start: starts it, given its slot, additional environment variables, and the files that its output is appended to.
     """
 
     name: str
@@ -91,7 +91,7 @@ def start_process(
     Args:
         command: program and arguments, each as it is.
         cpus: processors to which it is bound, with everything that it starts; none where it is not, or systems cannot do that.
-        environment: variables that it is to have besides those of this process.
+        environment: variables in addition to those of this process.
         ends_with_parent: whether it gets SIGTERM when the thread that started it has ended (on Linux).
         popen: for `subprocess.Popen`.
     """
@@ -116,7 +116,7 @@ class RunProcess:
     """A run that has been started, from its launcher's point of view: a process of this machine.
 
     Args:
-        popen: it, the leader of a session of its own.
+        popen: its process, which leads a session.
     """
 
     def __init__(self, popen: subprocess.Popen) -> None:
@@ -148,11 +148,11 @@ class RunProcess:
                 os.kill(pid, number)
 
     def has_leftovers(self) -> bool:
-        """Whether there are processes of its session, besides itself, that have not ended."""
+        """Whether other processes of its session are still running."""
         return next(self._others(), None) is not None
 
     def _others(self) -> Iterator[int]:
-        """Workers lead groups of their own in its session."""
+        """Yield the other processes of its session: workers lead separate groups in it."""
         for pid in psutil.pids():
             with suppress(OSError, psutil.Error):
                 is_of_it = pid != self._popen.pid and os.getsid(pid) == self._popen.pid
@@ -160,7 +160,7 @@ class RunProcess:
                     yield pid
 
     def finish(self) -> tuple[int | None, str | None]:
-        """Return the exit code of the process, which has ended, as a shell gives it; if there is none, None and the reason."""
+        """Return the exit code of the process, which has ended, as a shell gives it, and None; or None and why there is none."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -171,12 +171,12 @@ class RunProcess:
 def start_run(command: Sequence[str], stdout: Path, stderr: Path, **options: Any) -> RunProcess:
     """Start the program of a run, whose output is appended to files; `options` are those of `start_process`."""
     with open(stdout, "ab") as out, open(stderr, "ab") as err:
-        session = dict(ends_with_parent=True, start_new_session=True, stdin=subprocess.DEVNULL)
-        return RunProcess(start_process(command, stdout=out, stderr=err, **session, **options))
+        options.update(ends_with_parent=True, start_new_session=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        return RunProcess(start_process(command, **options))
 
 
 class _Attempt:
-    """A run in a slot: its process, from start to end, and what that leaves behind."""
+    """A run in a slot: its process from start to end, and the processes that it leaves behind."""
 
     def __init__(self, run: Run, slot: int) -> None:
         self.run, self.slot = run, slot
@@ -211,7 +211,7 @@ class _Attempt:
 
     def is_over(self) -> bool:
         """Whether the process has ended, and what it left behind as well; that is killed when its time is up."""
-        if not self.has_ended() or self.process is None or not self.process.has_leftovers():
+        if not self.has_ended() or self.ended is None or self.process is None or not self.process.has_leftovers():
             return self.has_ended()
         late = time.time() - self.ended - LEFTOVER_GRACE
         if late > 0:
@@ -261,7 +261,7 @@ class _Attempt:
 
     @property
     def failed_immediately(self) -> bool:
-        """Whether it has not logged a row, besides those that it took over from an earlier attempt. For a run that failed."""
+        """Whether it has logged no row after those of an earlier attempt. For a run that failed."""
         return self._rows() <= self.rows_before
 
     def _rows(self) -> set[bytes]:
@@ -363,13 +363,15 @@ class Sweep:
         if len(going_on) < len(self._running):
             seconds = min(seconds, _LEFTOVER_POLL)
         deadline = time.monotonic() + max(seconds, 0.0)
-        if any(attempt.process.fd is None for attempt in going_on):
+        processes = [attempt.process for attempt in going_on if attempt.process is not None]
+        descriptors = [process.fd for process in processes if process.fd is not None]
+        if len(descriptors) < len(going_on):
             while time.monotonic() < deadline and not any(attempt.has_ended() for attempt in going_on):
                 time.sleep(min(_POLL, seconds))
         else:
             poller = select.poll()
-            for attempt in going_on:
-                poller.register(attempt.process.fd, select.POLLIN)
+            for descriptor in descriptors:
+                poller.register(descriptor, select.POLLIN)
             poller.poll(max(seconds, 0.0) * 1000)  # Without end if it were negative.
 
     def _finish(self, attempt: _Attempt) -> None:
@@ -394,7 +396,7 @@ class Sweep:
             self._display.line(f"{self.stopped_because}{' The runs that go on are waited for.' if self._running else ''}")
 
     def _end(self, grace: float, number: int) -> None:
-        """Send a signal to all running runs, and give them so many seconds to end."""
+        """Send a signal to all active runs, and set the seconds in which they have to end."""
         for attempt in self._running:
             attempt.is_stopped = attempt.is_stopped or not attempt.has_ended()
             attempt.send(number)

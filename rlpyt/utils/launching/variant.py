@@ -71,7 +71,8 @@ def _cross_variants(
     if not isinstance(variant_level, (tuple, list)) or len(variant_level) != len(VariantLevel._fields):
         raise TypeError(f"variant_levels={shown(variant_level)} is not possible; give one VariantLevel or several.")
     check_values("VariantLevel", dict(zip(VariantLevel._fields, variant_level)), _OF_LEVELS)
-    keys, values, dir_names = (list(part) for part in variant_level)
+    keys, values = list(variant_level[0]), list(variant_level[1])
+    dir_names: list[Any] = list(variant_level[2])
     check_values("VariantLevel", dict(dir_names=dir_names), dict(dir_names=list_of("names", PATH.test)))
     for key in keys:
         if not isinstance(key, (tuple, list)) or not key:

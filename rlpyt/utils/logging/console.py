@@ -20,12 +20,12 @@ def colorize(string: str, color: str, bold: bool = False, highlight: bool = Fals
     return f"\x1b[{';'.join(codes)}m{string}\x1b[0m"
 
 
-def mkdir_p(path) -> None:
+def mkdir_p(path: str | os.PathLike) -> None:
     """Make the directory `path` with its parents, unless it exists."""
     os.makedirs(path, exist_ok=True)
 
 
-def log(s) -> None:
+def log(s: object) -> None:
     """Print a line at once. On a terminal it replaces a progress bar, which will be drawn anew below it."""
     line = f"{_CLEAR_LINE}{s}" if sys.stdout.isatty() else str(s)
     print(encodable(line, getattr(sys.stdout, "encoding", None)), flush=True)
@@ -43,7 +43,7 @@ class SimpleMessage:
         self.logger(f"{self.msg} ...")
         return self
 
-    def __exit__(self, etype, *args) -> None:
+    def __exit__(self, etype: type[BaseException] | None, *args: object) -> None:
         outcome = "done" if etype is None else f"failed ({etype.__name__})"
         self.logger(f"{self.msg}: {outcome} after {time.perf_counter() - self._start:.3g} s")
 
@@ -61,7 +61,7 @@ class Message(SimpleMessage):
         Message._depth += 1
         return self
 
-    def __exit__(self, etype, *args) -> None:
+    def __exit__(self, etype: type[BaseException] | None, *args: object) -> None:
         Message._depth -= 1
         super().__exit__(etype, *args)
 
@@ -71,10 +71,10 @@ def prefix_log(prefix: str, logger: Callable[[str], None] = log) -> Callable[[st
     return lambda s: logger(f"{prefix}{s}")
 
 
-def tee_log(file_name) -> Callable[[str], None]:
+def tee_log(file_name: str | os.PathLike) -> Callable[[str], None]:
     """A logging function which prints every line and appends it to a file."""
 
-    def tee(s) -> None:
+    def tee(s: object) -> None:
         log(s)
         with open(file_name, "a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{s}\n")

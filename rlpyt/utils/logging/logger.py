@@ -18,11 +18,12 @@ import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class _State:
     keep: ByIteration = field(default_factory=ByIteration)  # which snapshots
     snapshot_dir: str | None = None
     tf_summary_dir: str | None = None
-    tf_summary_writer: object = None
+    tf_summary_writer: Any = None
     tf_step: str = "itr"
     tf_columns: tuple[str, ...] = STEPS_COLUMNS
     env_steps: float | None = None  # the last value of one of these columns
@@ -97,7 +98,7 @@ _state = _State()
 
 @contextmanager
 def new_run() -> Iterator[None]:
-    """Give the block a log of its own, with the present settings; then the log is as it was before."""
+    """Give the block a new log with the present settings; afterwards, restore the log from before."""
     global _state
     outer, _state = _state, _state.for_new_run()
     try:
@@ -120,7 +121,7 @@ _OF_PRESENT_RUN = {
 }
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in _OF_PRESENT_RUN:
         return _OF_PRESENT_RUN[name]()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -210,7 +211,7 @@ def set_iteration(iteration: int) -> None:
 # ---------------------------------------------------------------- text
 
 
-def log(s, with_prefix: bool = True, with_timestamp: bool = True, color: str | None = None, level: int = 1) -> None:
+def log(s: object, with_prefix: bool = True, with_timestamp: bool = True, color: str | None = None, level: int = 1) -> None:
     """Print the line 'timestamp | prefixes s' and append it to the text outputs.
 
     color: of the line on a terminal, a key of `console.color2num`.
@@ -229,18 +230,18 @@ def log(s, with_prefix: bool = True, with_timestamp: bool = True, color: str | N
     write_text(line)
 
 
-def show(s) -> None:
+def show(s: object) -> None:
     """Print a line as it is, without writing it to the text outputs: for what is of use at the screen only."""
     if shows(1):
         try_to_write("stdout", lambda: console.log(s))
 
 
-def warn(s) -> None:
+def warn(s: object) -> None:
     """Log a line which should not be overlooked."""
     log(f"WARNING: {s}", color="yellow", level=0)
 
 
-def _warn_once(trouble: str, s) -> None:
+def _warn_once(trouble: str, s: object) -> None:
     if trouble not in _state.warned:
         _state.warned[trouble] = str(s)  # before the warning, which may meet the same trouble
         warn(s)
@@ -257,7 +258,7 @@ def _append_line(path: str, text: str) -> None:
         file.write(f"{text}\n")
 
 
-def add_text_output(file_name) -> None:
+def add_text_output(file_name: str | os.PathLike) -> None:
     """Append text lines to this file too; it is made with its directory if need be."""
     path = os.path.abspath(file_name)
     console.mkdir_p(os.path.dirname(path))
@@ -266,7 +267,7 @@ def add_text_output(file_name) -> None:
         _state.text_outputs.append(path)
 
 
-def remove_text_output(file_name) -> None:
+def remove_text_output(file_name: str | os.PathLike) -> None:
     """Stop appending text lines to this file."""
     path = os.path.abspath(file_name)
     if path not in _state.text_outputs:
@@ -298,7 +299,7 @@ def prefix(key: str) -> Iterator[None]:
 # ---------------------------------------------------------------- tables
 
 
-def record_tabular(key: str, val, *args, detail: bool = False, **kwargs) -> None:
+def record_tabular(key: str, val: Any, *args: object, detail: bool = False, **kwargs: object) -> None:
     """Set one value of the next row, under the tabular prefixes + key; a later value replaces an earlier one.
 
     val: a number (of Python, numpy or torch), a string, or None for "not available". Other arguments are
@@ -310,7 +311,7 @@ def record_tabular(key: str, val, *args, detail: bool = False, **kwargs) -> None
     (_state.details.add if detail else _state.details.discard)(key)
 
 
-def record_tabular_misc_stat(key: str, values, placement: str = "back", detail: bool = False) -> None:
+def record_tabular_misc_stat(key: str, values: Any, placement: str = "back", detail: bool = False) -> None:
     """Record average, standard deviation, median, minimum and maximum of `values`; all NaN if it is empty.
 
     Columns are called ReturnAverage, ... (or AverageReturn, ... with placement="front"), and while a
@@ -326,7 +327,7 @@ def record_tabular_misc_stat(key: str, values, placement: str = "back", detail: 
         record_tabular(f"{key}{slash}{stat}" if placement == "back" else f"{stat}{slash}{key}", value, detail=detail)
 
 
-def _statistics(values) -> tuple[float, ...]:
+def _statistics(values: Any) -> tuple[float, ...]:
     if isinstance(values, (list, tuple)):
         values = [np.ravel(value) for value in values if value is not None]
         values = np.concatenate(values) if values else ()
@@ -337,7 +338,7 @@ def _statistics(values) -> tuple[float, ...]:
         return tuple(float(stat(values)) for stat in (np.mean, np.std, np.median, np.min, np.max))
 
 
-def _plain(key: str, value):
+def _plain(key: str, value: Any) -> object:
     if hasattr(value, "item"):  # numpy and torch
         if np.prod(value.shape) != 1:
             raise ValueError(
@@ -368,7 +369,7 @@ def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color:
     return row
 
 
-def add_tabular_output(file_name) -> None:
+def add_tabular_output(file_name: str | os.PathLike) -> None:
     """Write rows to this CSV file too. What is there already is kept under another name (see `move_aside`).
 
     A file put on hold is continued.
@@ -383,14 +384,14 @@ def add_tabular_output(file_name) -> None:
     _state.tabular_outputs[path] = CsvTable(path)
 
 
-def remove_tabular_output(file_name) -> None:
+def remove_tabular_output(file_name: str | os.PathLike) -> None:
     """Stop writing rows to this file, for good."""
     table = _tabular_output(file_name)
     try_to_write(table.path, table.write_pending)
     del _state.tabular_outputs[table.path]
 
 
-def hold_tabular_output(file_name) -> None:
+def hold_tabular_output(file_name: str | os.PathLike) -> None:
     """Stop writing rows to this file until `add_tabular_output` continues it."""
     table = _tabular_output(file_name)
     _state.held_outputs[table.path] = _state.tabular_outputs.pop(table.path)
@@ -401,7 +402,7 @@ def n_rows() -> int:
     return max((table.n_rows for table in _state.tabular_outputs.values()), default=0)
 
 
-def continue_rows(path, n: int) -> None:
+def continue_rows(path: str | os.PathLike, n: int) -> None:
     """Begin the tables of this run, which have no rows yet, with the first `n` rows of the CSV file of the run it continues."""
     if n and not os.path.exists(path):
         warn(f"{path} is missing: the table of this run begins with the resumed part.")
@@ -410,14 +411,14 @@ def continue_rows(path, n: int) -> None:
         try_to_write(table.path, lambda table=table: table.continue_from(path, n))
 
 
-def _tabular_output(file_name) -> CsvTable:
+def _tabular_output(file_name: str | os.PathLike) -> CsvTable:
     path = os.path.abspath(file_name)
     if path not in _state.tabular_outputs:
         raise ValueError(f"{path} is not a tabular output: there are {list(_state.tabular_outputs)}.")
     return _state.tabular_outputs[path]
 
 
-def move_aside(paths) -> None:
+def move_aside(paths: Iterable[str | os.PathLike]) -> None:
     """Rename files which exist, `progress.csv` to `progress.1.csv`, with the first number free for all."""
     paths = [path for path in paths if os.path.exists(path)]
     if not paths:
@@ -431,7 +432,7 @@ def move_aside(paths) -> None:
     log(f"Kept the earlier files in {printable(os.path.dirname(paths[0]))} as {names}")
 
 
-def _numbered(path: str, number: int) -> str:
+def _numbered(path: str | os.PathLike, number: int) -> str:
     stem, extension = os.path.splitext(path)
     return f"{stem}.{number}{extension}"
 
@@ -466,7 +467,7 @@ def _pop(stack: list[str], push: str) -> None:
 # ---------------------------------------------------------------- TensorBoard
 
 
-def set_tf_summary_dir(dir_name) -> None:
+def set_tf_summary_dir(dir_name: str | os.PathLike | None) -> None:
     """Name the directory of TensorBoard's files; what writes there is set by `set_tf_summary_writer`."""
     _state.tf_summary_dir = None if dir_name is None else os.path.abspath(dir_name)
 
@@ -475,12 +476,12 @@ def get_tf_summary_dir() -> str | None:
     return _state.tf_summary_dir
 
 
-def set_tf_summary_writer(writer_name) -> None:
+def set_tf_summary_writer(writer_name: Any) -> None:
     """Send the numbers of every row to this writer: a SummaryWriter, what has its add_scalar, or None."""
     _state.tf_summary_writer = writer_name
 
 
-def get_tf_summary_writer():
+def get_tf_summary_writer() -> Any:
     return _state.tf_summary_writer
 
 
@@ -513,7 +514,7 @@ def _write_tf_summary(row: Mapping) -> None:
             _state.env_steps = value
     if _state.tf_summary_writer is None:
         return
-    step = _state.iteration
+    step: float = _state.iteration
     if _state.tf_step == "env_steps":
         if _state.env_steps is None:
             column = " or ".join(_state.tf_columns)
@@ -527,7 +528,7 @@ def _write_tf_summary(row: Mapping) -> None:
     try_to_write("TensorBoard's files", lambda: _add_scalars(_state.tf_summary_writer, row, step))
 
 
-def _add_scalars(writer, row: Mapping, step: int) -> None:
+def _add_scalars(writer: Any, row: Mapping, step: float) -> None:
     for key, value in row.items():
         if isinstance(value, (int, float)):
             writer.add_scalar(encodable(key), value, step)
@@ -614,7 +615,7 @@ def set_best_score(score: float) -> None:
     _state.keep.best_score = score
 
 
-def try_to_write(path: str, write) -> bool:
+def try_to_write(path: str, write: Callable[..., object]) -> bool:
     """Call `write`; if the disk or terminal refuses, say so (once until it succeeds). Returns success."""
     try:
         write()
@@ -626,7 +627,7 @@ def try_to_write(path: str, write) -> bool:
     return True
 
 
-def why_not_written(directory) -> str:
+def why_not_written(directory: str | os.PathLike) -> str:
     """What in a directory could not be written when that was last tried, each with the reason."""
     return "; ".join(f"{path}: {reason}" for path, reason in _state.warned.items() if path.startswith(os.fspath(directory)))
 
@@ -634,7 +635,7 @@ def why_not_written(directory) -> str:
 # ---------------------------------------------------------------- parameters
 
 
-def stub_to_json(stub_sth):
+def stub_to_json(stub_sth: Any) -> Any:
     """Convert anything to what JSON can hold, for reading.
 
     Numbers stay numbers, containers are converted element by element (arrays if they are small); classes and
@@ -660,28 +661,28 @@ def stub_to_json(stub_sth):
     return _type_name(value if hasattr(value, "__qualname__") else type(value))
 
 
-def _type_name(cls) -> str:
+def _type_name(cls: Any) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 class MyEncoder(json.JSONEncoder):
     """For json.dump(..., cls=MyEncoder): what JSON cannot hold is written as `stub_to_json` says."""
 
-    def default(self, o):
+    def default(self, o: Any) -> Any:
         return stub_to_json(o)
 
 
-def log_parameters_lite(log_file, args) -> None:
+def log_parameters_lite(log_file: str | os.PathLike, args: Mapping | Namespace) -> None:
     """Write `args`, a mapping or an argparse.Namespace, to a JSON file (see `stub_to_json`)."""
     log_variant(log_file, vars(args) if isinstance(args, Namespace) else args)
 
 
-def log_parameters(log_file, args, classes: Mapping[str, type]) -> None:
+def log_parameters(log_file: str | os.PathLike, args: Mapping | Namespace, classes: Mapping[str, type]) -> None:
     """Write `args`, as `log_parameters_lite` does, with the names of the `classes` used under their keys."""
     log_variant(log_file, {**(vars(args) if isinstance(args, Namespace) else args), **classes})
 
 
-def log_variant(log_file, variant_data) -> None:
+def log_variant(log_file: str | os.PathLike, variant_data: object) -> None:
     """Write the configuration of a run to a JSON file (see `stub_to_json`)."""
     path = os.path.abspath(log_file)
     console.mkdir_p(os.path.dirname(path))

@@ -49,7 +49,7 @@ def _walk(path: Path) -> Iterator[tuple[Path, set[str]]]:
     """A directory and those below, each with the names of its files."""
     for directory, subdirectories, names in os.walk(path):
         if "wandb" in subdirectories:
-            subdirectories.remove("wandb")  # Weights & Biases has a debug.log of its own.
+            subdirectories.remove("wandb")  # Weights & Biases writes a debug.log, too.
         yield Path(directory), set(names)
 
 
@@ -68,7 +68,7 @@ def read_params(params_file: Any) -> dict[str, Any]:
     """Return the contents of a run's params.json.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: it does not exist.
         ValueError: it is damaged.
     """
     path = Path(params_file)
@@ -167,7 +167,7 @@ def find_column(columns: Iterable[str], *names: str) -> str:
             if name in (column, last, last.partition(" (")[0]) or name.replace("/", "") == column.replace("/", ""):
                 return column
     columns = list(columns)
-    # Mean, median and so on of what was logged together have columns of their own.
+    # Mean, median and so on of what was logged together have separate columns.
     statistics = [column for column in columns if column.replace("/", "") == f"{names[0]}Average"]
     hint = f"choose among {', '.join(columns) or '(it is empty)'}."
     if len(names) == 1:

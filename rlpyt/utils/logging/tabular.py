@@ -6,14 +6,17 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from rlpyt.utils.logging.console import mkdir_p
 from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.text import encodable
 
 STATS = ("Average", "Std", "Median", "Min", "Max")
-_ENCODING = dict(encoding="utf-8", errors="backslashreplace")  # Names of columns may have characters that cannot be encoded.
+_ENCODING: dict[str, Any] = dict(
+    encoding="utf-8", errors="backslashreplace"
+)  # Names of columns may have characters that cannot be encoded.
 
 
 class CsvTable:
@@ -87,7 +90,7 @@ class CsvTable:
                 raise
 
 
-def _csv_value(value):
+def _csv_value(value: object) -> object:
     return "nan" if value is None else value
 
 
@@ -156,7 +159,7 @@ def format_tabular(row: Mapping) -> list[str]:
     return [rule, *lines, rule]
 
 
-def format_value(value) -> str:
+def format_value(value: object) -> str:
     """A number with about five digits; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
@@ -181,7 +184,7 @@ def _split_stats(row: Mapping) -> tuple[set[str], dict[str, list[str]]]:
     return taken, stats
 
 
-def _stat_patterns(key: str):
+def _stat_patterns(key: str) -> Iterator[tuple[Callable[[str], str], str]]:
     """Ways in which `key` may be the average of something: (how its other statistics are called, of what)."""
     if key.endswith("Average"):
         base = key.removesuffix("Average")

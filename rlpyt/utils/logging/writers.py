@@ -1,4 +1,4 @@
-"""Where the numbers of a run go besides its own files: Weights & Biases, and several such places at once.
+"""Where the numbers of a run go in addition to its files: Weights & Biases, and several such places at once.
 
 A writer is what the logger takes instead of TensorBoard's SummaryWriter: it has ``add_scalar(name, value, step)``, ``flush()``, called at
 the end of every row, and ``close()``.
@@ -16,7 +16,7 @@ STEP = "global_step"  # what TensorBoard's export calls it
 
 
 def import_wandb() -> ModuleType:
-    """Return the module of Weights & Biases; ImportError, which says what to install, if there is none."""
+    """Return the module of Weights & Biases; ImportError, which says what to install, without it."""
     try:
         import wandb
     except ImportError as error:

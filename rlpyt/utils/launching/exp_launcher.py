@@ -16,7 +16,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -256,7 +256,7 @@ class Experiment:
             for i, part in enumerate(parts):
                 above = places.get(os.path.join(*parts[:i]) if i else ".")
                 if above is not None and re.fullmatch(r"run_\d+", part):
-                    raise ValueError(f"The log_dir {log_dir!r} is inside a run of {above!r}: choose another directory.")
+                    raise ValueError(f"The log_dir {log_dir!r} is in that of a run of {above!r}: choose another directory.")
         for arg in [*self.common_args, *(arg for args in self.runs_args for arg in args)]:
             if "\0" in arg:
                 raise ValueError(f"The argument {arg!r} has a zero character, which no program can be given.")
@@ -308,7 +308,7 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
     """Run what has not finished yet of an experiment, print its table, and return its runs; SystemExit unless all have finished."""
     experiment.check()
     with ExitStack() as stack:
-        n_slots, start = _places(experiment, stack)
+        n_slots = _n_places(experiment, stack)
         exp_dir.mkdir(parents=True, exist_ok=True)
         try:
             stack.enter_context(sole_writer(exp_dir, f"The experiment in {exp_dir} is running already, by another launcher."))
@@ -319,12 +319,7 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
             Run(
                 name=os.path.relpath(run_dir, exp_dir),
                 run_dir=run_dir,
-                start=partial(
-                    start,
-                    run_dir.parent,
-                    run_ID,
-                    [*experiment.common_args, *experiment.runs_args[i]],
-                ),
+                start=partial(_start, experiment, run_dir.parent, run_ID, [*experiment.common_args, *experiment.runs_args[i]]),
             )
             for i, run_ID, run_dir in experiment.runs(exp_dir)
         ]
@@ -398,24 +393,24 @@ def _write(experiment: Experiment, exp_dir: Path) -> None:
         file.write("\n")
 
 
-def _places(experiment: Experiment, stack: ExitStack) -> tuple[int, Callable[..., RunProcess]]:
-    """Return how many runs there can be at a time, and what starts one, given its log_dir, run_ID and arguments, and what a `Run` gives.
+def _n_places(experiment: Experiment, stack: ExitStack) -> int:
+    """Return how many runs there can be at a time.
 
     Raises:
         ValueError: there is room for none.
     """
     if not experiment.ray_address:
-        return experiment.n_slots(), partial(_start_here, experiment)
+        return experiment.n_slots()
     from rlpyt.utils.cluster import Cluster
     from rlpyt.utils.launching.ray_cluster import count_places
 
     _, n_cpus, n_gpus = one_run(experiment.affinity_code)
     cluster = Cluster(experiment.ray_address)
     stack.callback(cluster.close)
-    return count_places(cluster, n_cpus, n_gpus), partial(_start_on_ray, experiment)
+    return count_places(cluster, n_cpus, n_gpus)
 
 
-def _start_here(
+def _start(
     experiment: Experiment,
     log_dir: Path,
     run_ID: int,
@@ -425,28 +420,17 @@ def _start_here(
     stdout: Path,
     stderr: Path,
 ) -> RunProcess:
-    code, set_egl_device = experiment.affinity_code, experiment.set_egl_device
-    command, options = _command(experiment.script, code, log_dir, run_ID, args, None, set_egl_device, slot)
-    options["environment"] = {**options["environment"], **environment}
-    return start_run(command, stdout, stderr, cwd=experiment.cwd, **options)
-
-
-def _start_on_ray(
-    experiment: Experiment,
-    log_dir: Path,
-    run_ID: int,
-    args: Sequence,
-    slot: int,
-    environment: Mapping[str, str],
-    stdout: Path,
-    stderr: Path,
-) -> RunProcess:
-    """Start a run on the cluster: it has what it is given for itself, so that it is in slot 0 of that."""
+    """Start a run on this machine, or on the cluster. There, the run has all that it is given, and therefore slot 0 of it."""
+    if not experiment.ray_address:
+        code, set_egl_device = experiment.affinity_code, experiment.set_egl_device
+        command, options = _command(experiment.script, code, log_dir, run_ID, args, None, set_egl_device, slot)
+        options["environment"] = {**options["environment"], **environment}
+        return start_run(command, stdout, stderr, cwd=experiment.cwd, **options)
     from rlpyt.utils.launching.ray_cluster import RayRunProcess
 
     code, n_cpus, n_gpus = one_run(experiment.affinity_code)
-    command = [sys.executable, experiment.script, prepend_run_slot(0, code), log_dir, run_ID, *args]
-    return RayRunProcess([str(part) for part in command], stdout, stderr, environment, experiment.cwd, n_cpus, n_gpus, LEFTOVER_GRACE)
+    command = [str(part) for part in (sys.executable, experiment.script, prepend_run_slot(0, code), log_dir, run_ID, *args)]
+    return RayRunProcess(command, stdout, stderr, environment, experiment.cwd, n_cpus, n_gpus, LEFTOVER_GRACE)
 
 
 def _command(

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from envs import CountingEnv
 
-from rlpyt.envs.base import Env, EnvSpaces, EnvStep, fast_reset, fast_step, write_observation
+from rlpyt.envs.base import Env, EnvSpaces, EnvStep, close_env, fast_reset, fast_step, has_state, write_observation
+from rlpyt.envs.environment import CountingEnvironment
+from rlpyt.envs.gym import Wrapper
+from rlpyt.envs.specs import StepType
 from rlpyt.utils.collections import dynamic_namedtuple, namedarraytuple_like
 
 
@@ -126,3 +129,68 @@ def test_a_safe_cast_warns_and_numbers_of_python_do_not():
         write_observation(5, batch[1, 2, ...])
         write_observation([0.25, 0.5], out)
     assert batch[1, 2] == 5 and out.tolist() == [0.25, 0.5]
+
+
+class SavedEnv(CountingEnv):
+    closed = False
+
+    def get_state(self):
+        return 5
+
+    def set_state(self, state):
+        pass
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_state_may_be_forwarded_by_a_wrapper_and_needs_both_methods():
+    assert has_state(SavedEnv()) and has_state(Wrapper(Wrapper(SavedEnv())))
+    assert not has_state(CountingEnv()) and not has_state(Wrapper(CountingEnv()))
+
+
+def test_an_environment_is_closed_if_it_can_be():
+    env = SavedEnv()
+    close_env(env)
+    assert env.closed
+    close_env(object())
+    close_env(None)
+
+
+def test_forwarding_looks_for_a_public_attribute_in_all_wrapped_environments():
+    env = SavedEnv()
+    env.only_inside, env._private = 3, 4
+    assert Wrapper(Wrapper(env)).only_inside == 3
+    with pytest.raises(AttributeError, match="private attribute"):
+        Wrapper(env)._private  # noqa: B018
+    with pytest.raises(AttributeError, match="not found"):
+        Wrapper(env).nothing  # noqa: B018
+    with pytest.raises(AttributeError, match="'env'"):
+        object.__new__(Wrapper).env  # noqa: B018
+
+
+class Counting(CountingEnvironment):
+    render_modes = ()
+    reset = step = render = visualize = close = None
+
+
+@pytest.mark.parametrize(
+    "flags, limit, step_types",
+    [
+        ([(False, False)] * 3, 3, [StepType.FIRST, StepType.MID, StepType.TIMEOUT]),
+        ([(False, False), (False, True)], None, [StepType.FIRST, StepType.TIMEOUT]),
+        ([(False, False), (True, True)], 2, [StepType.FIRST, StepType.TERMINAL]),
+        ([(True, False)], 1, [StepType.TERMINAL]),
+        ([(False, False)], 1, [StepType.TIMEOUT]),
+    ],
+)
+def test_counted_steps_end_an_episode_by_flags_or_limit(flags, limit, step_types):
+    env = Counting(None, None, limit)
+    with pytest.raises(RuntimeError, match="reset"):
+        env._require_reset()
+    for _ in range(2):
+        env._n_steps = 0
+        env._require_reset()
+        assert [env._count_step(*each, limit) for each in flags] == step_types
+        with pytest.raises(RuntimeError, match="reset"):
+            env._require_reset()

@@ -398,8 +398,8 @@ MUTANTS = [
     ),
     Mutant(
         "samplers/ray/batch_sampler.py",
-        "self._keep_begun_anew(sorted(call.begun_anew))",
-        "self._keep_begun_anew([])",
+        "self._add_restarted(sorted(call.restarted))",
+        "self._add_restarted([])",
         "samplers/test_ray_batch_sampler.py::test_columns_of_a_lost_actor_begin_anew_with_the_first_batch_that_it_has_not_collected",
         "replay does not know which environments were lost with an actor",
     ),

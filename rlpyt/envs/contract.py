@@ -25,7 +25,7 @@ from rlpyt.utils.structures import map_structure, named_leaves
 
 SENTINEL_BYTE = 0xA5  # Fills memory to detect missing and forbidden writes.
 SEED_ADVICE = (
-    "Draw all random numbers from a generator that seed() makes anew; in an environment of Gymnasium from self.np_random, which "
+    "Draw all random numbers from a generator that seed() makes; in an environment of Gymnasium from self.np_random, which "
     "super().reset(seed=seed) makes. np.random, random and sample() of a space of the environment do not follow the seed."
 )
 
@@ -127,7 +127,7 @@ def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool) -> None:
         if timeout and getattr(env, "truncates_only_at_horizon", False):
             assert t_episode == horizon, f"timeout after {t_episode} steps, though truncates_only_at_horizon ({horizon}) is set."
         if horizon is not None and t_episode == horizon:
-            assert traj_done, f"The episode goes on after its horizon of {horizon} steps."
+            assert traj_done, f"The episode continues after its horizon of {horizon} steps."
         assert _equal(action, action_before), f"step() changed the action it was given {before}."
 
         out, around = _rows_like(observation)

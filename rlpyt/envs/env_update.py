@@ -209,7 +209,7 @@ def warn_of_copies(updates: Iterable[Any]) -> None:
         if parts:
             name = type(env).__name__
             warnings.warn(
-                f"Copies of this {name} may all draw the same random numbers: it has no seed(seed) of its own, and {', '.join(parts)} "
+                f"Copies of this {name} may all draw the same random numbers: it defines no seed(seed), and {', '.join(parts)} "
                 f"cannot be seeded from outside. Define {name}.seed, or give a function that makes the environment in its place.",
                 stacklevel=3,
             )

@@ -112,7 +112,7 @@ class SetTaskSampler(TaskSampler):
 
 
 class EnvPoolSampler(TaskSampler):
-    """Each task is an environment of a pool, which is handed out as it is; each one at most once at a time.
+    """Each task is an environment of a pool, and is used at most once at a time.
 
     Args:
         envs: the pool.

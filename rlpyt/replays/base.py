@@ -8,8 +8,8 @@ import numpy as np
 
 from rlpyt.utils.settings import has
 
-# Fields of what an algorithm stores of a batch, besides those that every buffer stores: some are [T,B], the others have leading
-# dimensions of their own. A buffer that takes the latter has a method `append_batch`.
+# Optional fields of what an algorithm stores of a batch. Some are [T,B], the others have other leading dimensions. A buffer that takes
+# the latter has a method `append_batch`.
 OPTIONAL_STEPS = ("timeout", "valid")
 BESIDE_STEPS = ("final_observation", "observation_after")
 
@@ -18,7 +18,7 @@ EXAMPLE = has("an example of what is stored, a namedarraytuple", "_replace", "ob
 
 
 class BaseReplayBuffer:
-    """Keeps the latest samples and hands out random batches of them.
+    """Keeps the latest samples and returns random batches of them.
 
     Attributes:
         async_: whether several processes use the buffer; its memory is then shared between them.

@@ -39,7 +39,7 @@ class PrefetchedReplay:
     def __init__(self, buffer: Any, batch_B: int, batch_T: int | None = None) -> None:
         if not is_ours(buffer, "sample_batch"):
             raise ValueError(
-                f"Batches of {type(buffer).__name__} cannot be prefetched, because it has a sample_batch of its own: leave "
+                f"Batches of {type(buffer).__name__} cannot be prefetched, because it defines sample_batch: leave "
                 "prefetch_batches False, or override draw_batch and gather_batch instead."
             )
         self.buffer, self.batch_B, self.batch_T = buffer, batch_B, batch_T
@@ -141,7 +141,7 @@ class PrefetchedReplay:
     # The thread
     # -----------------------------------------------------------------------------------------------------------------
     def _take_next(self) -> tuple[Any, Draw | None]:
-        """Return the batch that was gathered ahead, and its draw; None if there is none, or another process wrote over it meanwhile."""
+        """Return the batch that was gathered ahead, and its draw; None without one, or if another process has overwritten its rows."""
         self._wait()
         if self._next_batch is None:
             return None, None

@@ -156,7 +156,7 @@ class Ring(Rows):
         self.claim(0)
 
     def move_to(self, written: int, claimed: int = 0) -> None:
-        """Set the cursor to where it was after so many rows, with the rows up to number `claimed` claimed."""
+        """Set the cursor to row number `written`, with the rows up to number `claimed` claimed."""
         self._counts[:] = written, max(written, claimed)
 
 

@@ -43,7 +43,7 @@ class SumTree(OwnRandomNumbers):
         priorities: the leaves, as a view [T,B].
         input_priorities: [T,B], the priorities that rows have or will have when they are turned on; None if not enabled.
         blank: [T,B], bool, steps that are never turned on; None if not enabled.
-        drawn_ids: int64 [n], the steps that `sample` returned last in this process; None if there are none.
+        drawn_ids: int64 [n], the steps that `sample` returned last in this process; None before the first.
         rng: seeded from numpy's global generator, so that seeding that one makes a run repeatable.
 
     Raises:
@@ -101,7 +101,7 @@ class SumTree(OwnRandomNumbers):
 
     def __getstate__(self) -> dict:
         state = self.__dict__.copy()
-        del state["priorities"]  # Pickled, it would be an array of its own.
+        del state["priorities"]  # Pickled, it would be a separate array.
         return state
 
     def __setstate__(self, state: dict) -> None:

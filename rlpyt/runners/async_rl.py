@@ -427,7 +427,7 @@ class _Lines:
     Attributes:
         filled: for each of the two buffers, from the sampling processes to the copier: "my columns are in place".
         free: for each of the two buffers, one for each sampling process, from the copier: "you may write into it".
-        begun_anew: [2,B], for each of the two buffers, from the sampling processes to the copier: the columns that do not follow the batch
+        restarted: [2,B], for each of the two buffers, from the sampling processes to the copier: the columns that do not follow the batch
             before.
         in_replay: from the copier to the optimizer: "one more batch is in the replay buffer".
         stop: [1], set by the optimizer: sampling processes finish the batches that one of them has begun, and begin no others.
@@ -438,7 +438,7 @@ class _Lines:
     def __init__(self, n_parts: int, B: int) -> None:
         self.filled = [Semaphore() for _ in range(2)]
         self.free = [[Semaphore() for _ in range(n_parts)] for _ in range(2)]
-        self.begun_anew = np_mp_array((2, B), bool)
+        self.restarted = np_mp_array((2, B), bool)
         self.in_replay = Semaphore()
         self.stop = np_mp_array(1, bool)
         self.n_batches = np_mp_array(1, np.int64)
@@ -507,8 +507,8 @@ def _sample(
             traj_infos = sampler.obtain_samples(itr, half)
             seconds = time.perf_counter() - start
             version = sampler.agent.parameters_version
-            for b in sampler.take_begun_anew():
-                lines.begun_anew[half, first_column + b] = True
+            for b in sampler.take_restarted():
+                lines.restarted[half, first_column + b] = True
             lines.filled[half].release()
             evaluation = None
             if eval_interval and (itr + 1) % eval_interval == 0 and itr >= min_itr_learn - 1:
@@ -543,9 +543,9 @@ def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -
                 lines.filled[half].acquire()
             if itr >= lines.n_batches[0]:
                 break
-            if lines.begun_anew[half].any():
-                end_replayed_episodes(algo, np.flatnonzero(lines.begun_anew[half]).tolist())
-                lines.begun_anew[half] = False
+            if lines.restarted[half].any():
+                end_replayed_episodes(algo, np.flatnonzero(lines.restarted[half]).tolist())
+                lines.restarted[half] = False
             algo.append(batches[half])
             for semaphore in lines.free[half]:
                 semaphore.release()

@@ -221,7 +221,7 @@ def _restore_replay(run: Run, file: Path, replay: dict | None, first_itr: int) -
     if missing:
         raise ValueError(
             f"The replay of {file} is not complete: {', '.join(map(str, missing))} are missing (it is kept for the last two snapshots). "
-            "With save_replay=False, a run goes on from it with an empty buffer."
+            "With save_replay=False, a run continues from it with an empty buffer."
         )
     for i, path in enumerate(paths):
         state = read_snapshot(path)

@@ -372,7 +372,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.agent.sample_mode(itr)
         with self.diagnostics.sampling:
             samples, traj_infos = self._sample(itr)
-        end_replayed_episodes(self.algo, self.sampler.take_begun_anew())
+        end_replayed_episodes(self.algo, self.sampler.take_restarted())
         self.agent.train_mode(itr)
         with self.diagnostics.optimization:
             opt_info = self.algo.optimize_agent(itr, samples)
@@ -695,7 +695,7 @@ def snapshot_is_missing(directory: Any) -> RuntimeError:
     reasons = logger.why_not_written(directory or "")
     return RuntimeError(
         f"The last snapshot could not be saved, also when that was tried once more at the end of the run{': ' * bool(reasons)}{reasons}. "
-        "Make room for it, and resume the run: it goes on from the snapshot before, if there is one."
+        "Make room for it, and resume the run: it continues from the snapshot before, if any."
     )
 
 

@@ -79,7 +79,7 @@ class Sampler(Protocol):
     def evaluate_agent(self, itr: int) -> list:
         """Return the TrajInfos of complete evaluation episodes."""
 
-    def take_begun_anew(self) -> list[int]:
+    def take_restarted(self) -> list[int]:
         """Return the columns of the last batch that do not follow the batch before it."""
 
     def state_dict(self) -> Any:

@@ -490,7 +490,7 @@ class Trainer:
         file, snapshot = find_snapshot(from_dir, from_epoch)
         trainer = snapshot.get("trainer") if isinstance(snapshot, dict) else None
         if trainer is None:
-            raise ValueError(f"{file} has not been saved by a Trainer. A runner goes on from those of runners, by its resume_from.")
+            raise ValueError(f"{file} has not been saved by a Trainer. If a runner saved it, resume that runner, by its resume_from.")
         is_of_runner = "run" in snapshot
         with reading(file):
             check_form(trainer, dict(format=NATURAL, train_args=dict), "trainer")

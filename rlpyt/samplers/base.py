@@ -59,7 +59,7 @@ class BaseSampler(Recorded):
     itr = -1  # Number of the newest batch.
     _db_idx = 0  # Which of the batches is being filled.
     agent_in_workers = False  # Whether worker processes use the agent's parameters.
-    _begun_anew: frozenset | set = frozenset()  # Columns whose environments were changed since the last batch.
+    _restarted: frozenset | set = frozenset()  # Columns whose environments were changed since the last batch.
     _has_said_so = False  # Whether the log says that a resumed run begins new episodes.
     stop: Any = None  # Array [1] bool, written by `stop_evaluation`, read by evaluation collectors.
 
@@ -288,13 +288,13 @@ class BaseSampler(Recorded):
 
         return env_updates(updates, self.batch_spec.B, "columns of the batch")
 
-    def _keep_begun_anew(self, columns: list[int]) -> list[int]:
-        self._begun_anew = {*self._begun_anew, *columns}
+    def _add_restarted(self, columns: list[int]) -> list[int]:
+        self._restarted = {*self._restarted, *columns}
         return columns
 
-    def take_begun_anew(self) -> list[int]:
+    def take_restarted(self) -> list[int]:
         """Return the columns whose environments have changed since the last call: their next step does not follow the previous one."""
-        columns, self._begun_anew = sorted(self._begun_anew), set()
+        columns, self._restarted = sorted(self._restarted), set()
         return columns
 
     def stop_evaluation(self) -> None:
@@ -307,7 +307,7 @@ class BaseSampler(Recorded):
 
         A sampler that does not define it begins new episodes when a run is resumed, and logs so once.
         """
-        self._say_that_episodes_begin_anew(type(self).__name__)
+        self._warn_of_new_episodes(type(self).__name__)
         return None
 
     def load_state_dict(self, state: dict | None) -> list[int]:
@@ -317,7 +317,7 @@ class BaseSampler(Recorded):
         """
         return list(range(self.batch_spec.B))
 
-    def _say_that_episodes_begin_anew(self, who: str) -> None:
+    def _warn_of_new_episodes(self, who: str) -> None:
         """Log, at the first call only, that `who` has no state of its environments to save."""
         if not self._has_said_so:
             logger.log(f"{who} has no state_dict, so snapshots do not hold its environments: a resumed run begins new episodes.")

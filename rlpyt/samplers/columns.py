@@ -100,7 +100,7 @@ class BaseCollector:
         return list(range(len(self.envs)))
 
     def update_envs(self, updates: list, all_envs: list, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
-        """Change environments after batch `itr`; NotImplementedError for a collector with a loop of its own."""
+        """Change environments after batch `itr`; NotImplementedError for a collector with another loop."""
         raise NotImplementedError(
             f"{type(self).__name__} has its own loop, so its environments cannot be changed: derive it from CpuResetCollector, or from "
             "another collector of rlpyt, and extend collect_batch."

@@ -12,12 +12,12 @@ from rlpyt.utils.collections import AttrDict
 
 
 def has_own_step(TrajInfoCls: Any) -> bool:
-    """Return whether `TrajInfoCls` has a `step` of its own, which must be called for every step of an environment."""
+    """Return whether `TrajInfoCls` overrides `step`, which must be called for every step of an environment."""
     return not (isinstance(TrajInfoCls, type) and issubclass(TrajInfoCls, TrajInfo) and TrajInfoCls.step is TrajInfo.step)
 
 
 def episode_tracker(TrajInfoCls: Any, traj_infos: list) -> _BatchTracker | _StepTracker:
-    """Return a tracker of running episodes: from the batch, unless `TrajInfoCls` has a `step` of its own that must be called.
+    """Return a tracker of running episodes: from the batch, unless `TrajInfoCls` overrides `step`, which must be called.
 
     Args:
         TrajInfoCls: makes the statistics of an episode.

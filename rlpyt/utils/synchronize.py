@@ -86,7 +86,7 @@ class ProcessLock:
 
     It is a POSIX record lock on anonymous memory. The kernel keeps those for the process and not for the open
     file (as it does with `flock` and open file description locks), so a child cannot keep alive what its dead
-    parent held, and need not open anything anew. In exchange, closing any descriptor of the file would release
+    parent held, and need not open anything again. In exchange, closing any descriptor of the file would release
     the lock (only this object has one, and it cannot be copied within a process); threads of one process do
     not exclude each other (a second lock does that, new in every process); and the kernel sees cycles of
     waiting processes where no threads wait (see `acquire`).

@@ -515,7 +515,7 @@ def test_a_buffer_may_lock_pull_and_push_as_in_the_original():
 
 
 def test_prefetching_is_refused_where_a_class_behind_the_mixin_draws_by_itself():
-    with pytest.raises(ValueError, match="AsyncLocksByItself cannot be prefetched, because it has a sample_batch of its own"):
+    with pytest.raises(ValueError, match="AsyncLocksByItself cannot be prefetched, because it defines sample_batch"):
         PrefetchedReplay(AsyncLocksByItself(example=example_of_steps(), size=20 * B, B=B), 4)
 
 

@@ -189,7 +189,7 @@ class ActionOutsideItsSpace(CountingEnv):
         (WritesTooMuch, "wrote beyond the row"),
         (WritesTooLittle, "the plain one returned"),
         (ChangesTheAction, "changed the action"),
-        (OutlivesItsHorizon, "goes on after its horizon of 3 steps"),
+        (OutlivesItsHorizon, "continues after its horizon of 3 steps"),
         (ActionOutsideItsSpace, "must be True for its own sample"),
     ],
 )

@@ -319,7 +319,7 @@ def test_a_buffer_that_samples_in_a_way_of_its_own_is_refused():
             return batch_B
 
     for buffer in (Own(), build(Mine)):
-        with pytest.raises(ValueError, match="cannot be prefetched, because it has a sample_batch of its own"):
+        with pytest.raises(ValueError, match="cannot be prefetched, because it defines sample_batch"):
             PrefetchedReplay(buffer, 4)
 
 

@@ -345,7 +345,7 @@ def test_a_full_disk_costs_a_warning_and_what_could_not_be_written_is_written_ne
 
     monkeypatch.setattr(checkpoint, "atomic_write", full)
     directory = run_dir(tmp_path / "a")
-    assert n_calls[0] == 4 and capsys.readouterr().out.count("could not be written, training goes on without: [Errno 28]") == 1
+    assert n_calls[0] == 4 and capsys.readouterr().out.count("could not be written, training continues without it: [Errno 28]") == 1
     assert len(list((directory / "replay").iterdir())) == 2
     monkeypatch.undo()
     longer = run("dqn", tmp_path / "b", False, resume_from=directory, n_steps=30 * 16)

@@ -244,7 +244,7 @@ def run_with_update(kind, updates, agent="recording", n_before=2, n_after=2, **k
         for itr in range(n_before + n_after):
             if itr == n_before:
                 columns = sampler.update_envs(updates() if callable(updates) else updates)
-                assert sampler.take_begun_anew() == columns and sampler.take_begun_anew() == []
+                assert sampler.take_restarted() == columns and sampler.take_restarted() == []
             samples, completed = sampler.obtain_samples(itr)
             batches.append(buffer_func(numpify_buffer(samples), np.copy))
             infos.append(copy.deepcopy(completed))

@@ -110,7 +110,7 @@ def test_columns_have_environments_of_their_own_which_can_be_changed(ray_address
     def played(sampler):
         start(sampler)
         batches = [copied(sampler.obtain_samples(0)[0])]
-        assert sampler.update_envs(changes) == sampler.take_begun_anew() == [1, 4]
+        assert sampler.update_envs(changes) == sampler.take_restarted() == [1, 4]
         batches.append(copied(sampler.obtain_samples(1)[0]))
         sampler.shutdown()
         return batches
@@ -287,7 +287,7 @@ def test_a_lost_actor_is_replaced_and_its_environments_begin_anew_while_the_othe
     expected = with_offsets(make(ray_address, max_decorrelation_steps=0, in_flight=in_flight), [0] * 8)
     sampler = start(failing(ray_address, tmp_path, in_flight=in_flight))
     try:
-        batches, begun_anew = zip(*[(copied(sampler.obtain_samples(itr)[0]), sampler.take_begun_anew()) for itr in range(8)])
+        batches, begun_anew = zip(*[(copied(sampler.obtain_samples(itr)[0]), sampler.take_restarted()) for itr in range(8)])
         assert sampler.n_restarts == 1
         assert [itr for itr in range(8) if begun_anew[itr]] == [25 // T] and begun_anew[25 // T] in ([0, 1, 2], [3, 4, 5])
         assert sampler.evaluate_agent(7)
@@ -349,7 +349,7 @@ class EndlessEnv(CountingEnv):
 def begun_anew(sampler, itr):
     """The columns that begin this batch with a reset; which the sampler tells, but for the first batch."""
     step_in_episode = numpify_buffer(sampler.obtain_samples(itr)[0]).env.observation[0, :, 2]
-    columns, told = np.flatnonzero(step_in_episode == 0).tolist(), sampler.take_begun_anew()
+    columns, told = np.flatnonzero(step_in_episode == 0).tolist(), sampler.take_restarted()
     assert told == (columns if itr else [])
     return columns
 

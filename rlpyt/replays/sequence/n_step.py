@@ -126,14 +126,14 @@ class Sequences:
 
 
 class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
-    """Buffer of sequences; stores the recurrent state of the agent, all of them or one in so many steps.
+    """Buffer of sequences; stores the recurrent state of the agent, of every step or of every `rnn_state_interval`-th.
 
     What is replayed starts at steps whose number, counted from the first one ever, is a multiple of `rnn_state_interval`. If
     that is more than 1, the zones around the cursor that cannot be replayed are rounded up to whole intervals. All steps of
     a sequence, and the `n_step_return` steps after it, lie in memory.
 
     Samples bring a field `prev_rnn_state` [T,B,...], the state before each step, unless none is stored. `final_observation` is
-    not used: the value of an observation outside the sequence would need a recurrent state of its own, so that
+    not used: the value of an observation outside the sequence would need another recurrent state, so that
     steps before a truncation are marked as not `valid`.
 
     Args:

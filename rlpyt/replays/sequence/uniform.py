@@ -27,7 +27,7 @@ class UniformSequenceReplay(UniformReplay):
         """Return (T_idxs [batch_B], B_idxs [batch_B]) of random steps at which a sequence of `batch_T` steps can start now.
 
         Raises:
-            ValueError: there is none yet.
+            ValueError: nothing can be replayed yet.
         """
         return self.draws.select(batch_B, self.start_zones(self._checked(batch_T))[0])
 

@@ -105,7 +105,7 @@ class ParallelSamplerBase(BaseSampler):
         """Return the state of sampling between two batches; see `BaseSampler.state_dict`."""
         workers = self._ask("save", None, "saving where environments are")
         if any(worker["collector"] is None for worker in workers):
-            self._say_that_episodes_begin_anew(self.CollectorCls.__name__)
+            self._warn_of_new_episodes(self.CollectorCls.__name__)
         return dict(
             agent=self.agent.sampling_state() if self.gpu else None,
             columns=self._all_columns(),
@@ -128,7 +128,7 @@ class ParallelSamplerBase(BaseSampler):
             raise ValueError(f"sampler['workers'] has {len(state['workers'])} entries, and not {len(self._columns)}.")
         workers = state["workers"] if fits else [None] * len(self._columns)
         replies = self._ask("load", (state["itr"], workers), "restoring environments")
-        return self._columns_begun_anew(replies)
+        return self._restarted_columns(replies)
 
     def update_envs(self, updates: Any) -> list[int]:
         """Change environments, between two batches, while the workers run; see `BaseSampler.update_envs`."""
@@ -136,9 +136,9 @@ class ParallelSamplerBase(BaseSampler):
         each = self._env_updates(updates)
         shares = [cloudpickle.dumps([each[b] for b in columns]) for columns in self._columns]
         replies = self._ask("update", (self.itr, shares), "changing environments")
-        return self._keep_begun_anew(self._columns_begun_anew(replies))
+        return self._add_restarted(self._restarted_columns(replies))
 
-    def _columns_begun_anew(self, replies: list) -> list[int]:
+    def _restarted_columns(self, replies: list) -> list[int]:
         """Reset the agent's state for restarted environments (env ranks, one list per worker); return their columns."""
         columns = [int(env_rank) - int(self._env_ranks[0]) for env_ranks in replies for env_rank in env_ranks]
         for b in columns if self.gpu else ():

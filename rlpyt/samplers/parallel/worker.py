@@ -175,8 +175,8 @@ class SamplingWorker:
         if state["agent"] is not None:
             self._common.agent.set_sampling_state(state["agent"], self.batches_np[0].agent.agent_info)
         set_states(self._eval_envs, state["eval_envs"], "worker['eval_envs']")
-        begun_anew = self._collector.load_state_dict(state["collector"], self._agent_inputs, self._traj_infos, itr)
-        return [int(self._own.env_ranks[b]) for b in begun_anew]
+        restarted = self._collector.load_state_dict(state["collector"], self._agent_inputs, self._traj_infos, itr)
+        return [int(self._own.env_ranks[b]) for b in restarted]
 
     def reset_if_needed(self) -> None:
         """Between two commands: reset idle environments."""

@@ -3,7 +3,7 @@
 The master submits commands, any number of them ahead of the replies, which every actor carries out in order::
 
     master                                         actor
-      | -- start -------------------------------->  |   environments, collectors, a batch of its own
+      | -- start -------------------------------->  |   environments, collectors, a private batch
       | -- do(name, argument, parameters) ------->  |
       | <- ("ok", reply, arrays) ------------------ |   or ("error", report, None), also to all further commands
       | -- stop_evaluation ---------------------->  |   beside the command it is in
@@ -217,7 +217,7 @@ class Call:
         refs: for each actor, the reference to its reply.
         replies: for each actor whose reply is here, the reply and what was sampled.
         version: of the parameters.
-        begun_anew: columns that begin new episodes with this batch, since their actor was lost.
+        restarted: columns that begin new episodes with this batch, since their actor was lost.
     """
 
     name: str
@@ -227,7 +227,7 @@ class Call:
     refs: list = field(default_factory=list)
     replies: dict[int, tuple[Any, list | None]] = field(default_factory=dict)
     version: int = 0
-    begun_anew: set[int] = field(default_factory=set)
+    restarted: set[int] = field(default_factory=set)
 
 
 class ActorPool:

@@ -77,7 +77,7 @@ class RayBatchSampler(ParallelSamplerBase):
         self._affinity = affinity = affinity or {}
         self._changed: set[int] = set()  # Columns whose environments are not those of EnvCls any more.
         self._pending: deque[Call] = deque()  # Batches that are being collected, or have been.
-        self._begin_anew_next: set[int] = set()  # Columns that begin new episodes with the batch that will be submitted next.
+        self._restart_next: set[int] = set()  # Columns that begin new episodes with the batch that will be submitted next.
         self._cluster = Cluster(self.address, self.init_kwargs)
         try:
             workers_kwargs = self._workers_kwargs([None] * self._count_actors(affinity))
@@ -124,7 +124,7 @@ class RayBatchSampler(ParallelSamplerBase):
         """
         columns = self._columns[rank]
         first_batch = next((call for call in calls if call.name == "collect"), None)
-        (self._begin_anew_next if first_batch is None else first_batch.begun_anew).update(columns)
+        (self._restart_next if first_batch is None else first_batch.restarted).update(columns)
         if changed := sorted(self._changed.intersection(columns)):
             logger.warn(
                 f"Environments are those of EnvCls again in columns {changed} of the batch, where update_envs had changed them: "
@@ -157,12 +157,12 @@ class RayBatchSampler(ParallelSamplerBase):
                 return pool.request((name, argument), doing, parameters)
             for itr in range(self.itr + len(self._pending), self.itr + self.in_flight + 1):
                 call = pool.submit(name, (itr, 0), f"collecting batch {itr}", parameters)
-                call.version, call.begun_anew, self._begin_anew_next = self.parameters_version, self._begin_anew_next, set()
+                call.version, call.restarted, self._restart_next = self.parameters_version, self._restart_next, set()
                 self._pending.append(call)
             call = self._pending.popleft()
             replies = pool.receive(call)
         self.batch_parameters_version = call.version
-        self._keep_begun_anew(sorted(call.begun_anew))
+        self._add_restarted(sorted(call.restarted))
         for columns, (_, arrays) in zip(self._columns, replies):
             copy_arrays(batch_arrays(self.samples_np[:, columns.start : columns.stop]), arrays)
         return [reply for reply, _ in replies]
@@ -198,29 +198,29 @@ class RayBatchSampler(ParallelSamplerBase):
             replies = [pool.receive(call) for call in self._pending]
         state = super().state_dict()  # After that, so that it follows them, whatever is lost.
         pending = [_plain(call, each) for call, each in zip(self._pending, replies)]
-        return dict(state, parameters_version=self.parameters_version, pending=pending, begin_anew_next=sorted(self._begin_anew_next))
+        return dict(state, parameters_version=self.parameters_version, pending=pending, begin_anew_next=sorted(self._restart_next))
 
     def load_state_dict(self, state: dict) -> list[int]:
         """After `initialize`: continue from what `state_dict` returned; return the columns whose environments begin a new episode."""
-        begun_anew = super().load_state_dict(state)
+        restarted = super().load_state_dict(state)
         self.parameters_version = state.get("parameters_version", self.parameters_version)
         self._pending.clear()
-        self._begin_anew_next = set()
-        if len(begun_anew) < self.batch_spec.B:
+        self._restart_next = set()
+        if len(restarted) < self.batch_spec.B:
             self._pending.extend(self._call_from_plain(saved) for saved in state["pending"])
-            self._begin_anew_next.update(begun_anew, state["begin_anew_next"])
-        return begun_anew
+            self._restart_next.update(restarted, state["begin_anew_next"])
+        return restarted
 
     def _call_from_plain(self, saved: dict) -> Call:
         replies = [
             ((infos_from_plain(infos, self.TrajInfoCls), completed_at), [tensor.numpy() for tensor in tensors])
             for infos, completed_at, tensors in saved["replies"]
         ]
-        return Call("collect", replies=dict(enumerate(replies)), version=saved["version"], begun_anew=set(saved["begun_anew"]))
+        return Call("collect", replies=dict(enumerate(replies)), version=saved["version"], restarted=set(saved["begun_anew"]))
 
 
 def _plain(call: Call, replies: list) -> dict:
     plain = []
     for (infos, completed_at), arrays in replies:
         plain.append((plain_infos(infos), completed_at, [torch.from_numpy(array.copy()) for array in arrays]))
-    return dict(version=call.version, replies=plain, begun_anew=sorted(call.begun_anew))
+    return dict(version=call.version, replies=plain, begun_anew=sorted(call.restarted))

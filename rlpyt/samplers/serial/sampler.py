@@ -124,7 +124,7 @@ class SerialSampler(BaseSampler):
         """Return the state of sampling between two batches; see `BaseSampler.state_dict`."""
         collector = self.collector.state_dict(self.agent_inputs, self.traj_infos)
         if collector is None:
-            self._say_that_episodes_begin_anew(type(self.collector).__name__)
+            self._warn_of_new_episodes(type(self.collector).__name__)
         return dict(
             agent=self.agent.sampling_state(),
             itr=self.itr,
@@ -156,7 +156,7 @@ class SerialSampler(BaseSampler):
         except BaseException:  # Some are closed by now, others not yet made.
             self.shutdown()
             raise
-        return self._keep_begun_anew(columns)
+        return self._add_restarted(columns)
 
     def shutdown(self) -> None:
         """Close the environments. May be called twice."""

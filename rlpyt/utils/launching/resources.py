@@ -288,7 +288,7 @@ def workers_processors(cores: Sequence[Core], cpu_per_worker: int, alternating: 
     """Return the processors of each worker: `cpu_per_worker` cores with all their hyperthreads.
 
     With `alternating`, there are two lists in one, those of the first group of workers, which have the first hyperthread of their cores,
-    and those of the second group, which have the other ones, or the same if there are none.
+    and those of the second group, which have the other ones, or the same.
     """
     groups = [cores[i : i + cpu_per_worker] for i in range(0, len(cores) - cpu_per_worker + 1, cpu_per_worker)]
     if not alternating:

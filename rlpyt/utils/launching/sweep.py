@@ -160,7 +160,7 @@ class RunProcess:
                     yield pid
 
     def finish(self) -> tuple[int | None, str | None]:
-        """Return the exit code of the process, which has ended, as a shell gives it, and None; or None and why there is none."""
+        """Return the exit code of the process, which has ended, as a shell gives it, and None; or None and the reason."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -393,7 +393,7 @@ class Sweep:
                 f"The last one, {attempt.run.name}: {status.error}"
             )
             self._waiting.clear()
-            self._display.line(f"{self.stopped_because}{' The runs that go on are waited for.' if self._running else ''}")
+            self._display.line(f"{self.stopped_because}{' The launcher waits for the others.' if self._running else ''}")
 
     def _end(self, grace: float, number: int) -> None:
         """Send a signal to all active runs, and set the seconds in which they have to end."""
@@ -430,7 +430,7 @@ def _bar(status: RunStatus, width: int = 20) -> str:
 
 
 class _Display:
-    """Lines that stay; and on a terminal, lines below them that are drawn anew each time."""
+    """Lines that stay; and on a terminal, lines below them that are redrawn each time."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream

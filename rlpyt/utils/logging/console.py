@@ -26,7 +26,7 @@ def mkdir_p(path: str | os.PathLike) -> None:
 
 
 def log(s: object) -> None:
-    """Print a line at once. On a terminal it replaces a progress bar, which will be drawn anew below it."""
+    """Print a line at once. On a terminal it replaces a progress bar, which is redrawn below it."""
     line = f"{_CLEAR_LINE}{s}" if sys.stdout.isatty() else str(s)
     print(encodable(line, getattr(sys.stdout, "encoding", None)), flush=True)
 

@@ -620,7 +620,7 @@ def try_to_write(path: str, write: Callable[..., object]) -> bool:
     try:
         write()
     except OSError as error:
-        _warn_once(path, f"{path} could not be written, training goes on without: {error}")
+        _warn_once(path, f"{path} could not be written, training continues without it: {error}")
         _state.warned[path] = str(error)
         return False
     _state.warned.pop(path, None)

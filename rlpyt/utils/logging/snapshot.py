@@ -61,7 +61,7 @@ def loadable(value: Any, name: str = "params") -> Any:
 
 
 def _compact(tensor: torch.Tensor) -> torch.Tensor:
-    is_strided = tensor.layout is torch.strided  # a sparse tensor has no storage of its own
+    is_strided = tensor.layout is torch.strided  # A sparse tensor has no storage.
     if is_strided and tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size():
         tensor = tensor.detach().clone()
     return tensor.cpu()

@@ -23,7 +23,7 @@ class CsvTable:
     """A CSV file which gets one row at a time, whose header grows when new columns appear.
 
     A row is in the file, complete, when `write` returns, and nothing stays open in between. A new column
-    makes the file be written anew, beside the old one and then in its place, with "nan" in the older rows.
+    rewrites the file, first beside the old one and then in its place, with "nan" in the older rows.
     What the disk refuses is kept and written with the next row.
     """
 

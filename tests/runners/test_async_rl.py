@@ -337,6 +337,17 @@ with logger_context({log_dir!r}, 0, "test", snapshot_mode="last"):
 """
 
 
+def stop_between_snapshots(pid, run_dir):
+    """Stop a process while it writes no file. What it has half written when it is killed, nobody can remove but the next run."""
+    deadline = time.monotonic() + 30
+    os.kill(pid, signal.SIGSTOP)
+    while list(run_dir.rglob("*.atomic_tmp*")):
+        assert time.monotonic() < deadline
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.01)
+        os.kill(pid, signal.SIGSTOP)
+
+
 @pytest.mark.parametrize(
     "sampler, number",
     [
@@ -354,6 +365,8 @@ def test_a_run_that_is_told_to_end_saves_and_leaves_nothing_behind(sampler, numb
         time.sleep(0.1)
     family = psutil.Process(process.pid).children(recursive=True)
     assert len(family) >= 3
+    if number == signal.SIGKILL:
+        stop_between_snapshots(process.pid, tmp_path)
     os.kill(process.pid, number)
     output = process.communicate(timeout=60)[0].decode()
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), output

@@ -25,7 +25,7 @@ from rlpyt.runners.checkpoint import (
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
-from rlpyt.runners.protocols import Algorithm, Part, Sampler, Snapshots
+from rlpyt.runners.protocols import Algorithm, BatchSampler, Part, Snapshots
 from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_next, tell_settings
 from rlpyt.types import infos_from_plain, plain_infos
@@ -122,7 +122,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self,
         algo: Algorithm,
         agent: Any,
-        sampler: Sampler,
+        sampler: BatchSampler,
         n_steps: int | float,
         seed: int | None = None,
         affinity: dict | str | None = None,

@@ -47,7 +47,7 @@ class Algorithm(Protocol):
         """Invert `training_state`."""
 
 
-class Sampler(Protocol):
+class BatchSampler(Protocol):
     """What a runner asks of a sampler. `rlpyt.samplers.base.BaseSampler` implements it.
 
     The runner calls `initialize` first and `shutdown` last, and in between, in its own thread, `obtain_samples` or `evaluate_agent`.

@@ -70,8 +70,13 @@ def full_version(path: str) -> tuple[int, ...]:
 def commands(python: str, extras: str, tests: Sequence[str]) -> dict[str, list[list[str]]]:
     """Return the command lines of each step, to run in a copy of the tree. The environment is the directory venv in it."""
     in_venv = os.path.join("venv", "bin", "python")
+    pip = [in_venv, "-m", "pip", "install", "-q"]
     return dict(
-        install=[[python, "-m", "venv", "venv"], [in_venv, "-m", "pip", "install", "-q", "-c", "constraints.txt", "-e", f".[{extras}]"]],
+        install=[
+            [python, "-m", "venv", "venv"],
+            [*pip, "--upgrade", "pip"],  # The one of Python 3.10 had not chosen versions of all extras after eight minutes.
+            [*pip, "-c", "constraints.txt", "-e", f".[{extras}]"],
+        ],
         check=[[in_venv, "-m", "rlpyt", "info", "--check"]],
         example_0=[[in_venv, "examples/example_0.py", "--smoke"]],
         tests=[[in_venv, "-m", "pytest", *tests]],

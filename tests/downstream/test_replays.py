@@ -32,6 +32,7 @@ from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.collections import AgentSamples, EnvSamples, Samples
 from rlpyt.utils.buffer import buffer_from_example, get_leading_dims, numpify_buffer, torchify_buffer
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.seed import set_seed
 
 T, B = 4, 2
 EXAMPLES = dict(
@@ -553,8 +554,9 @@ def test_of_two_priorities_for_one_sample_of_a_batch_the_first_one_counts():
 
 
 def test_importance_weights_of_sequences_are_those_of_their_very_priorities():
+    set_seed(0)
     replay = sequence_replay(4, beta=1.0)
-    replay.append_samples(sequence_samples(20, torch.rand(20, B) * 1e-5 + 1e-7))
+    replay.append_samples(sequence_samples(20, torch.linspace(1e-7, 1e-5, 20)[:, None].repeat(1, B)))
     drawn = replay.sample_batch(40)
     p = replay.priority_tree.priorities.reshape(-1)[drawn.ids]
     np.testing.assert_allclose(drawn.is_weights, p.min() / p, rtol=1e-6)

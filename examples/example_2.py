@@ -2,7 +2,7 @@
 
 What it teaches, compared with example 1: continuous actions, a policy besides Q-functions, and an update after every step. Episodes of
 HalfCheetah only ever end because time runs out; what would have followed is estimated from the last observation, not counted as zero
-(``bootstrap_timelimit``). Networks as small as these learn fastest with one or two threads.
+(``bootstrap_timelimit``). Networks as small as these are best off with one thread.
 
     pip install -c constraints.txt -e ".[mujoco]"
     python examples/example_2.py --env_id HalfCheetah-v5
@@ -45,7 +45,7 @@ def build(env_id: str = "HalfCheetah-v5", cuda_idx: int | None = None, seed: int
         sampler=sampler,
         n_steps=1_000_000,
         log_interval_steps=10_000,
-        affinity=dict(cuda_idx=cuda_idx, master_torch_threads=2),
+        affinity=dict(cuda_idx=cuda_idx, master_torch_threads=1),
         seed=seed,
     )
 

@@ -8,7 +8,8 @@ __version__ = "1.0.0.dev0"
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, {"rlpyt.experiments.opening": ["load_agent", "load_policy"]})
 
-# Threads of the OpenMP library that comes with PyTorch wait for more work by spinning, for milliseconds by default. Between optimizing and
-# sampling that takes processors away from the environments' processes; with much shorter spinning neither loses. The library reads this
-# when it is loaded, so it takes effect if rlpyt is imported before torch, or if it is in the environment already.
-os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+# Threads of the OpenMP library that comes with PyTorch wait for more work by spinning, for milliseconds by default. That takes processors
+# from the environments' processes between optimizing and sampling, and from other programs always. This many turns of the loop take about
+# 0.1 ms, which is the time from one operation of an update to the next. The library reads the number when it is loaded, so it takes effect
+# if rlpyt is imported before torch, or if it is in the environment already.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")

@@ -12,8 +12,9 @@ import pytest
 hypothesis.settings.register_profile("tests", deadline=None)  # Tests are right or wrong, not slow: other programs run as well.
 hypothesis.settings.load_profile("tests")
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # Threads of several tests at a time would wait for each other on the same processors.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+if "PYTEST_XDIST_WORKER" in os.environ:  # Several tests at a time share the processors:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process has one thread of torch,
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")  # and where a test asks for more, none of them keeps a processor busy while it waits.
 
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]

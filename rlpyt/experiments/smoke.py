@@ -11,11 +11,11 @@ from rlpyt.utils.recipes import arguments_given, made_again
 
 SMOKE = dict(  # No setting is larger than this in a tiny run.
     algo=dict(
-        **dict(batch_size=32, replay_ratio=8, min_steps_learn=256, replay_size=2048),
+        **dict(batch_size=32, replay_ratio=8, min_steps_learn=128, replay_size=2048),
         **dict(batch_T=8, warmup_T=4, store_rnn_state_interval=4, epochs=2, minibatches=4),
     ),
-    runner=dict(n_steps=512, log_interval_steps=256),
-    sampler=dict(batch_T=32, batch_B=4, max_decorrelation_steps=10, eval_n_envs=2, eval_max_steps=100),
+    runner=dict(n_steps=256, log_interval_steps=128),
+    sampler=dict(batch_T=32, batch_B=4, max_decorrelation_steps=10, eval_n_envs=2, eval_max_steps=60),
 )
 
 

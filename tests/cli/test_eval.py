@@ -51,7 +51,7 @@ def test_the_episodes_are_those_that_the_agent_plays(trained, tmp_path, rlpyt):
     statistics = result["statistics"]["Return"]
     expected = dict(mean=np.mean(returns), std=np.std(returns), min=min(returns), median=np.median(returns), max=max(returns))
     assert statistics == pytest.approx(expected)
-    assert "512 environment steps of training" in out and f"{np.mean(returns):.3f}"[:4] in out
+    assert "256 environment steps of training" in out and f"{np.mean(returns):.3f}"[:4] in out
     header, first, *_ = out.splitlines()[1:]
     assert header.split() == ["5", "episodes", "mean", "std", "min", "median", "max"] and first.startswith("Return ")
 

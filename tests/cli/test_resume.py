@@ -21,7 +21,7 @@ from rlpyt.utils.logging.context import sole_writer
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
 # Without schedules, which depend on how long a run is to be.
-SHORT, LONG = (("algo.linear_lr_schedule=False", f"runner.n_steps={n_steps}") for n_steps in (256, 512))
+SHORT, LONG = (("algo.linear_lr_schedule=False", f"runner.n_steps={n_steps}") for n_steps in (128, 256))
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def parameters(run_dir):
 
 
 def test_a_resumed_run_ends_as_one_that_never_stopped(run_dir, trained, rlpyt):
-    code, out, _ = rlpyt("resume", run_dir, "--n_steps", "512")
+    code, out, _ = rlpyt("resume", run_dir, "--n_steps", "256")
     assert code == 0 and "Resumed after iteration" in out and "Training complete" in out
     whole = trained("cartpole", "ppo", *LONG)
     torch.testing.assert_close(parameters(run_dir), parameters(whole), rtol=0, atol=0)
@@ -51,12 +51,12 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(run_dir, trained, rlpyt):
         params["rlpyt"]["runner"]["arguments"].pop("n_steps")  # What the run was given at first; the record has the new number, too.
         for name in ("started", "command", "resumed"):
             params["rlpyt"].pop(name, None)
-    assert ours == theirs and ours["rlpyt"]["n_steps"] == 512, "so that it can be resumed again"
+    assert ours == theirs and ours["rlpyt"]["n_steps"] == 256, "so that it can be resumed again"
 
 
 def test_nothing_of_the_run_is_lost(run_dir, rlpyt):
     before = {path.name: path.read_bytes() for path in run_dir.iterdir()}
-    assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0
+    assert rlpyt("resume", run_dir, "--n_steps", "256")[0] == 0
     after = [path.read_bytes() for path in run_dir.iterdir()]
     assert all(contents in after for contents in before.values())
     assert rlpyt("resume", run_dir, "--n_steps", "768")[0] == 0, "and it goes on from the second part"
@@ -65,7 +65,7 @@ def test_nothing_of_the_run_is_lost(run_dir, rlpyt):
 def test_a_complete_run_is_left_alone(run_dir, rlpyt):
     before = sorted(run_dir.iterdir())
     code, out, _ = rlpyt("resume", run_dir)
-    assert code == 0 and "is complete, with 256 of 256 environment steps: --n_steps makes it longer" in out
+    assert code == 0 and "is complete, with 128 of 128 environment steps: --n_steps makes it longer" in out
     assert sorted(run_dir.iterdir()) == before
 
 
@@ -76,7 +76,7 @@ def test_a_solved_run_is_left_alone_unless_stop_return_is_another_one(trained, t
     code, out, _ = rlpyt("resume", run_dir)
     assert code == 0 and "is complete. Solved: mean return" in out and "(stop_return=1)" in out
     assert sorted(run_dir.iterdir()) == before
-    assert rlpyt("resume", run_dir, "--n_steps", "512", "--stop_return", "none")[0] == 0
+    assert rlpyt("resume", run_dir, "--n_steps", "256", "--stop_return", "none")[0] == 0
     assert len(rows(run_dir)) > n_rows
     assert json.loads((run_dir / "params.json").read_text())["rlpyt"]["stop_return"] is None
 
@@ -90,9 +90,9 @@ def test_a_solved_run_is_left_alone_unless_stop_return_is_another_one(trained, t
         (["run_1"], "There is no directory"),
         (["run_0", "--n_steps", "nan"], "--n_steps nan must be a finite number"),
         (["run_0", "--n_steps", "inf"], "--n_steps inf must be a finite number"),
-        (["run_0", "--n_steps", "512", "--snapshot_mode", "lats"], "snapshot_mode='lats' is unknown"),
+        (["run_0", "--n_steps", "256", "--snapshot_mode", "lats"], "snapshot_mode='lats' is unknown"),
         (["run_0", "--n_parallel", "0"], "must be an integer of at least 1"),
-        (["run_0", "--n_steps", "512", "--script", "s.py:f", "--n_parallel", "2"], "go without --script"),
+        (["run_0", "--n_steps", "256", "--script", "s.py:f", "--n_parallel", "2"], "go without --script"),
     ],
 )
 def test_what_cannot_be_resumed_is_refused_and_stays_as_it_is(run_dir, tmp_path, rlpyt, args, message):
@@ -118,7 +118,7 @@ def test_other_settings_are_refused_before_anything_is_renamed(run_dir, rlpyt):
     params["rlpyt"]["algo"]["arguments"]["learning_rate"] = 0.5
     (run_dir / "params.json").write_text(json.dumps(params))
     before = sorted(run_dir.iterdir())
-    code, _, err = rlpyt("resume", run_dir, "--n_steps", "512")
+    code, _, err = rlpyt("resume", run_dir, "--n_steps", "256")
     assert code == 2 and "algo.learning_rate: 0.001 in the snapshot, 0.5 now" in err
     assert sorted(run_dir.iterdir()) == before
 
@@ -128,7 +128,7 @@ def test_a_snapshot_of_an_agent_alone_is_refused(run_dir, rlpyt):
         snapshot = torch.load(file, weights_only=True)
         del snapshot["run"]
         torch.save(snapshot, file)
-    assert "not the state of a run" in rlpyt("resume", run_dir, "--n_steps", "512")[2]
+    assert "not the state of a run" in rlpyt("resume", run_dir, "--n_steps", "256")[2]
 
 
 def test_an_error_of_training_comes_with_its_traceback(run_dir, monkeypatch, rlpyt):
@@ -138,11 +138,11 @@ def test_an_error_of_training_comes_with_its_traceback(run_dir, monkeypatch, rlp
         raise FloatingPointError("loss became nan")
 
     monkeypatch.setattr(PPO, "optimize_agent", fail)
-    code, _, err = rlpyt("resume", run_dir, "--n_steps", "512")
+    code, _, err = rlpyt("resume", run_dir, "--n_steps", "256")
     assert code == 1 and "Traceback" in err and "loss became nan" in err
     assert "loss became nan" in (run_dir / "debug.log").read_text()
     monkeypatch.undo()
-    assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0, "from the last snapshot there is"
+    assert rlpyt("resume", run_dir, "--n_steps", "256")[0] == 0, "from the last snapshot there is"
 
 
 def test_a_function_of_the_script_builds_the_runner(run_dir, tmp_path, rlpyt):
@@ -156,7 +156,7 @@ def again(params):
     return build(config, classes_of(load(module), key), dict(set_affinity=False), 0)
 """
     (tmp_path / "script.py").write_text(script)
-    code, out, err = rlpyt("resume", run_dir, "--n_steps", "512", "--script", f"{tmp_path / 'script.py'}:again")
+    code, out, err = rlpyt("resume", run_dir, "--n_steps", "256", "--script", f"{tmp_path / 'script.py'}:again")
     assert code == 0 and "Training complete" in out, err
 
 
@@ -244,7 +244,7 @@ def test_the_mark_of_a_run_of_an_experiment_follows(run_dir, monkeypatch, rlpyt,
 
     monkeypatch.setattr(PPO, "optimize_agent", optimize_agent)
     mark(run_dir, "failed", error="of an earlier attempt", exit_code=1)
-    rlpyt("resume", run_dir, "--n_steps", "512")
+    rlpyt("resume", run_dir, "--n_steps", "256")
     assert marks[0][0] == "running" and marks[0][1]["pid"] == os.getpid()
     now, said = read_mark(run_dir)
     assert now == state and said.items() >= facts.items() and 0 <= said["seconds"] <= time.time() - said["started"] + 1
@@ -252,7 +252,7 @@ def test_the_mark_of_a_run_of_an_experiment_follows(run_dir, monkeypatch, rlpyt,
 
 
 def test_a_run_without_a_mark_gets_none(run_dir, rlpyt):
-    assert rlpyt("resume", run_dir, "--n_steps", "512")[0] == 0 and read_mark(run_dir) == ("pending", {})
+    assert rlpyt("resume", run_dir, "--n_steps", "256")[0] == 0 and read_mark(run_dir) == ("pending", {})
 
 
 @full

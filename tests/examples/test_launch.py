@@ -90,7 +90,7 @@ def test_a_sweep_of_variants(tmp_path):
     assert code == 0, out + err
     runs = experiment_status(tmp_path)
     assert [run.name for run in runs] == ["slow/B8/run_0", "slow/B16/run_0", "fast/B8/run_0", "fast/B16/run_0"]
-    assert all(run.state == "finished" and run.steps == 512 and run.return_ > 5 for run in runs)
+    assert all(run.state == "finished" and run.steps == 256 and run.return_ > 5 for run in runs)
     assert "4 runs: 4 finished." in out and str(tmp_path / "fast" / "B16" / "run_0") in out
 
 

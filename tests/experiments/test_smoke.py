@@ -23,10 +23,10 @@ def test_no_setting_is_larger_than_in_smoke_and_all_others_are_the_same():
     runner = MinibatchRlEval(algo, agent, sampler, n_steps=1e6, seed=3, affinity=dict(master_torch_threads=1))
     small = tiny(runner)
     assert type(small) is MinibatchRlEval and small.agent is agent and (small.seed, small.affinity) == (3, dict(master_torch_threads=1))
-    assert (small.n_steps, small.log_interval_steps) == (512, 256)
+    assert (small.n_steps, small.log_interval_steps) == (256, 128)
     assert (small.algo.learning_rate, small.algo.replay_size, small.algo.min_steps_learn) == (0.0125, 2048, 50)
     assert (small.sampler.batch_spec.T, small.sampler.batch_spec.B) == (2, 4)
-    assert (small.sampler.eval_n_envs, small.sampler.eval_max_steps) == (2, 100)
+    assert (small.sampler.eval_n_envs, small.sampler.eval_max_steps) == (2, 60)
     assert runner.n_steps == 1e6 and algo.replay_size == 1_000_000 and sampler.batch_spec.B == 32, "these are as they were"
 
 
@@ -42,4 +42,4 @@ def test_a_column_for_each_environment_stays(n_steps):
     sampler = SerialSampler(EnvCls=envs, env_kwargs={}, batch_T=64, batch_B=8, eval_n_envs=8, eval_max_steps=1000)
     small = tiny(MinibatchRlEval(PPO(), MlpFfAgent(), sampler, n_steps=n_steps))
     assert (small.sampler.batch_spec.T, small.sampler.batch_spec.B, small.sampler.eval_n_envs) == (SMOKE["sampler"]["batch_T"], 8, 8)
-    assert small.n_steps == min(n_steps, 512)
+    assert small.n_steps == min(n_steps, 256)

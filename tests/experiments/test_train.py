@@ -43,10 +43,10 @@ def test_configurations_run_in_smoke_size_and_leave_a_run_directory(args, tmp_pa
     assert out.returncode == 0 and "Training complete" in out.stdout, out.stderr
     run_dir = tmp_path / "run_3"
     params = json.loads((run_dir / "params.json").read_text())
-    assert params["name"] == f"{args[0]}_{args[1]}" and params["seed"] == 0 and params["runner"]["n_steps"] == 512
-    assert params["runner"]["log_interval_steps"] == 256, "also where the configuration leaves it to the runner"
+    assert params["name"] == f"{args[0]}_{args[1]}" and params["seed"] == 0 and params["runner"]["n_steps"] == 256
+    assert params["runner"]["log_interval_steps"] == 128, "also where the configuration leaves it to the runner"
     snapshot = torch.load(run_dir / "params.pkl", weights_only=True)
-    assert snapshot["cum_steps"] >= 512 and len((run_dir / "progress.csv").read_text().splitlines()) >= 3
+    assert snapshot["cum_steps"] >= 256 and len((run_dir / "progress.csv").read_text().splitlines()) >= 3
 
 
 @full
@@ -120,8 +120,8 @@ def test_settings_of_base_classes_are_taken():
 def test_tiny_runs_limit_the_defaults_of_base_classes_too():
     classes = dict(algo=train.load_class("rlpyt.algos.dqn.cat_dqn.CategoricalDQN"), runner=MinibatchRl, sampler=SerialSampler)
     tiny = train.limited(dict(algo={}, runner=dict(n_steps=1e6), sampler=dict(batch_T=5, batch_B=9)), classes)
-    assert tiny["algo"] == dict(batch_size=32, replay_ratio=8, min_steps_learn=256, replay_size=2048)
-    assert tiny["runner"] == dict(n_steps=512, log_interval_steps=256)
+    assert tiny["algo"] == dict(batch_size=32, replay_ratio=8, min_steps_learn=128, replay_size=2048)
+    assert tiny["runner"] == dict(n_steps=256, log_interval_steps=128)
     assert tiny["sampler"] == dict(batch_T=5, batch_B=4, max_decorrelation_steps=10)
 
 

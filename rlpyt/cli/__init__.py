@@ -19,7 +19,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rlpyt.utils.text import notes_of, said, show
 
@@ -105,9 +105,24 @@ def _sentence(who: str, error: Exception) -> str:
     return "\n".join([f"{who}: {said(error)}", *notes_of(error)])
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser of a command line that answers an unknown option with the nearest one."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse a command line, of which nothing may be unknown: the parser of each command sees its own words only."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            from rlpyt.utils.misc import did_you_mean
+
+            options = [name for action in self._actions for name in action.option_strings]
+            hint = did_you_mean(unknown[0].partition("=")[0], options, otherwise=f"{self.prog} --help lists all options.")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}. {hint}")
+        return known, unknown
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="rlpyt",
         description="Train, look at runs, play what they have learned, and resume them.",
         epilog="Each command explains itself: rlpyt plot --help",

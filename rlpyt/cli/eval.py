@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     opened = playing.open_run(args)
     n_envs = min(args.n_envs or MOST_ENVS, args.episodes)
     env_kwargs = playing.env_settings(args.env, opened.sampler.eval_EnvCls)
-    infos = playing.play(opened, args.episodes, n_envs, args.seed, args.cuda_idx, args.max_steps, env_kwargs)
-    episodes = [{name: value for name, value in info.items() if not name.startswith("_")} for info in infos]
+    played = playing.play(opened, args.episodes, n_envs, args.seed, args.cuda_idx, args.max_steps, env_kwargs)
+    episodes = [{name: value for name, value in info.items() if not name.startswith("_")} for info in played.traj_infos]
     statistics = statistics_of(episodes)
     steps = opened.snapshot.get("cum_steps", 0)
     show(f"{printable(opened.file)}, after {steps:,} environment steps of training")
@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         write(Path(args.out), dict(snapshot=str(opened.file), cum_steps=steps, seed=args.seed, statistics=statistics, episodes=episodes))
     if len(episodes) < args.episodes:
-        show(f"Only {len(episodes)} of {args.episodes} episodes came to an end; --max_steps allows longer ones.")
+        why = "Ctrl-C stopped the others" if played.is_interrupted else "--max_steps allows longer ones"
+        show(f"Only {len(episodes)} of {args.episodes} episodes came to an end; {why}.")
     return int(len(episodes) < args.episodes)
 
 

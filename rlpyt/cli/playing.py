@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rlpyt.experiments.opening import OpenedRun
@@ -69,6 +69,18 @@ def open_run(args: argparse.Namespace) -> OpenedRun:
     return OpenedRun(args.path, args.snapshot, args.trust, args.script)
 
 
+class Played(NamedTuple):
+    """What `play` returns.
+
+    Attributes:
+        traj_infos: the TrajInfo of each episode that came to an end.
+        is_interrupted: whether Ctrl-C ended the playing.
+    """
+
+    traj_infos: list
+    is_interrupted: bool
+
+
 def play(
     opened: OpenedRun,
     n_episodes: int,
@@ -78,8 +90,8 @@ def play(
     max_steps: int | None = None,
     env_kwargs: dict | None = None,
     wrap: Callable[[Any], Any] = lambda env: env,
-) -> list:
-    """Play episodes in evaluation environments, the agent in evaluation mode; return the TrajInfo of each one completed.
+) -> Played:
+    """Play episodes in evaluation environments, the agent in evaluation mode. A terminal shows how many have ended; Ctrl-C stops.
 
     Args:
         opened: from `open_run`.
@@ -97,12 +109,22 @@ def play(
     from rlpyt.envs.base import horizon_of
     from rlpyt.samplers.base import close_envs, make_envs, set_traj_info_attributes
     from rlpyt.samplers.buffer import get_example_outputs
+    from rlpyt.samplers.collectors import TrajInfoList
     from rlpyt.samplers.serial.collectors import SerialEvalCollector
+    from rlpyt.utils.prog_bar import ProgBarCounter
     from rlpyt.utils.seed import set_seed
+
+    class Ended(TrajInfoList):
+        """The episodes that have ended, counted on the screen."""
+
+        def put(self, traj_info: Any) -> None:
+            self.append(traj_info)
+            bar.update(len(self))
 
     sampler = opened.sampler
     set_seed(seed)
     envs: list = []
+    ended, bar, is_interrupted = Ended(), ProgBarCounter(n_episodes), False
     try:
         kwargs = sampler.eval_env_kwargs
         each = [{**one, **(env_kwargs or {})} for one in (kwargs if isinstance(kwargs, (list, tuple)) else [kwargs])]
@@ -119,8 +141,14 @@ def play(
             TrajInfoCls=sampler.TrajInfoCls,
             max_T=limit * math.ceil(n_episodes / n_envs),
             max_trajectories=n_episodes,
+            traj_infos=ended,
         )
         collector.examples = examples
-        return collector.collect_evaluation(opened.itr)
+        try:
+            collector.collect_evaluation(opened.itr)
+        except KeyboardInterrupt:
+            is_interrupted = True
+        return Played(list(ended), is_interrupted)
     finally:
+        bar.stop()
         close_envs(envs)

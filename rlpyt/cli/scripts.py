@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from rlpyt.cli import TRACEBACK, Result, main_of_script
+from rlpyt.cli import TRACEBACK, Parser, Result, main_of_script
 
 COMMON = dict(  # What arguments are for that most scripts have, where no docstring says it.
     run_ID="number of the run, part of its directory",
@@ -51,7 +51,7 @@ def command_line(function: Callable[..., Result], description: str, *others: Cal
     Returns:
         What the function returns.
     """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.epilog = f"With {TRACEBACK}, errors show where they were raised."
     functions = (function, *others)
     helps = {name: text for each in reversed(functions) for name, text in _helps(each).items()}

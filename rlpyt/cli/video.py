@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame complains without one, although it needs none.
     video = Video(path, Writer, args.fps, args.scale)
     try:
-        infos = playing.play(
+        played = playing.play(
             opened,
             args.episodes,
             seed=args.seed,
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         video.finish()
     finally:
         video.discard()
-    returns = ", ".join(f"{info['Return']:g}" for info in infos) or "no episode came to an end"
+    returns = ", ".join(f"{info['Return']:g}" for info in played.traj_infos) or "no episode came to an end"
     show(f"{printable(path)}: {video.n_frames} frames, {video.seconds:.1f} s; returns: {returns}")
     return 0
 

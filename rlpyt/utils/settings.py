@@ -349,10 +349,11 @@ NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL.
     "num_workers": _WORKERS,
     "tensorboard_log": Ours("use_summary_writer", "logger_context"),
 }
+OWNERS = {ours.name: ours.of for ours in NAMES_ELSEWHERE.values()}  # Who has a setting of that name.
 
 
 def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str:
-    """Return the last sentence of the error about an unknown setting: its name here, or settings with similar names.
+    """Return the last sentence of the error about an unknown setting: its name here, who has it, or settings with similar names.
 
     Args:
         name: the unknown one.
@@ -361,7 +362,7 @@ def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str
     """
     names, ours = list(names), NAMES_ELSEWHERE.get(name)
     if ours is None:
-        return did_you_mean(name, names)
+        return f"It belongs to {OWNERS[name]}." if anywhere and name in OWNERS else did_you_mean(name, names)
     called = next((each for each in (ours.name, ours.or_else) if each in names), None)
     if called is None and not anywhere:
         return did_you_mean(name, names)

@@ -12,7 +12,7 @@ import torch
 from tiers import full, processes
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
-from rlpyt.envs.gym import make
+from rlpyt.envs.gym import GymEnvWrapper, make
 from rlpyt.runners.snapshots import load_snapshot
 from rlpyt.utils.seed import env_seed, set_seed
 
@@ -54,6 +54,24 @@ def test_the_episodes_are_those_that_the_agent_plays(trained, tmp_path, rlpyt):
     assert "256 environment steps of training" in out and f"{np.mean(returns):.3f}"[:4] in out
     header, first, *_ = out.splitlines()[1:]
     assert header.split() == ["5", "episodes", "mean", "std", "min", "median", "max"] and first.startswith("Return ")
+
+
+def test_ctrl_c_keeps_the_episodes_that_have_ended(trained, monkeypatch, tmp_path, rlpyt):
+    run_dir, n_done = trained("cartpole", "ppo"), 0
+
+    def step(env, *args, played=GymEnvWrapper.step):
+        nonlocal n_done
+        if n_done == 3:
+            raise KeyboardInterrupt
+        outcome = played(env, *args)
+        n_done += outcome.done
+        return outcome
+
+    monkeypatch.setattr(GymEnvWrapper, "step", step)
+    monkeypatch.delattr(GymEnvWrapper, "step_into")
+    code, out, _ = rlpyt("eval", run_dir, "--episodes", "50", "--n_envs", "1", "--out", tmp_path / "a.csv")
+    assert code == 1 and "Only 3 of 50 episodes came to an end; Ctrl-C stopped the others." in out
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 1 + 3
 
 
 def test_a_greedy_agent_plays_what_it_plays_by_hand(trained, monkeypatch, tmp_path, rlpyt):

@@ -125,3 +125,9 @@ def test_a_command_shows_the_traceback_of_an_error_if_asked(rlpyt, tmp_path):
 def test_a_misspelt_setting_of_a_command_is_a_sentence(rlpyt, tmp_path):
     code, _, err = rlpyt("train", "cartpole", "ppo", "--log_dir", tmp_path, "--set", "algo.learning_rat=1")
     assert code == 2 and err.startswith("rlpyt train: ") and "Did you mean 'learning_rate'?" in err and err.count("\n") == 1
+
+
+def test_a_misspelt_option_of_a_command_is_answered_with_the_nearest(rlpyt, tmp_path):
+    code, _, err = rlpyt("eval", tmp_path, "--episode=3")
+    assert code == 2 and err.endswith("unrecognized arguments: --episode=3. Did you mean '--episodes'?\n")
+    assert rlpyt("eval", tmp_path, "--qqq")[2].endswith("rlpyt eval --help lists all options.\n")

@@ -70,6 +70,8 @@ def runner(**kwargs):
         (encode_affinity, dict(n_cpu_cores=1), "encode_affinity() has no argument 'n_cpu_cores'. Did you mean 'n_cpu_core'"),
         (logger_context, dict(snapshot_made="last"), "logger_context() has no argument 'snapshot_made'. Did you mean 'snapshot_mode'"),
         (WorkerFactory, dict(n_worker=1), "WorkerFactory has no setting 'n_worker'. Did you mean 'n_workers'"),
+        (DQN, dict(eps_final=0.1), "DQN has no setting 'eps_final'. It belongs to the agent."),
+        (MlpDqnAgent, dict(hidden_sizes=[64]), "MlpDqnAgent has no setting 'hidden_sizes'. It belongs to model_kwargs of the agent."),
     ],
 )
 def test_an_unknown_setting_is_an_error_with_the_nearest_one(make, wrong, says):

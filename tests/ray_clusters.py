@@ -17,12 +17,14 @@ import os, sys
 if os.fork():
     os._exit(0)
 import ray
+from ray_preloaded import forking_workers
 
-context = ray.init(address="local", num_cpus={n_cpus}, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False,
-    logging_level="ERROR", resources={{"slot": 2}})
-print("address", context.address_info["gcs_address"], os.getpid(), flush=True)
-sys.stdin.read()
-ray.shutdown()
+with forking_workers():
+    context = ray.init(address="local", num_cpus={n_cpus}, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False,
+        logging_level="ERROR", resources={{"slot": 2}})
+    print("address", context.address_info["gcs_address"], os.getpid(), flush=True)
+    sys.stdin.read()
+    ray.shutdown()
 """
 
 

@@ -231,3 +231,22 @@ class Agent(Protocol):
 
     def set_sampling_state(self, state: Any, example: Any) -> None:
         """Continue from what `sampling_state` returned; `example` is a structure like agent_info."""
+
+
+class AsyncAgent(Agent, Protocol):
+    """What an asynchronous sampler asks of an agent besides. One process trains it, others act with copies of its parameters."""
+
+    def async_initialize(self) -> None:
+        """In the process that trains, after `initialize`: prepare to send parameters."""
+
+    def async_cpu(self, share_memory: bool = True) -> None:
+        """In a process that samples: act with a copy of the model; with `share_memory`, worker processes see its parameters change."""
+
+    def to_device(self, cuda_idx: int | None = None) -> None:
+        """Act on this GPU, or on the CPU if it is None."""
+
+    def send_shared_memory(self) -> None:
+        """In the process that trains: publish the trained parameters."""
+
+    def recv_shared_memory(self) -> None:
+        """In a process that samples: load the parameters that were sent last, if they are new."""

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from rlpyt.replays.draws import is_ours
-from rlpyt.replays.n_step import BaseNStepReturnBuffer
+from rlpyt.replays.n_step import BaseNStepReturnBuffer, BufferMixin
 from rlpyt.utils.buffer import buffer_from_example, cloned
 from rlpyt.utils.synchronize import ExclusiveRWLock, ProcessLock
 
 
-class AsyncReplayBufferMixin:
+class AsyncReplayBufferMixin(BufferMixin):
     """Makes a buffer one that several processes append to and sample from at once; to put in front of a complete buffer class.
 
     Its memory is shared by all processes that it is passed on to: forked ones, and ones that have it as an argument. Writers
@@ -37,6 +37,8 @@ class AsyncReplayBufferMixin:
     """
 
     async_ = True
+    lock: ProcessLock
+    writer_lock: ProcessLock
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.lock, self.writer_lock = ProcessLock(), ProcessLock(reentrant=True)
@@ -51,7 +53,7 @@ class AsyncReplayBufferMixin:
 
     def __setstate__(self, state: dict) -> None:
         if hasattr(super(), "__setstate__"):
-            super().__setstate__(state)
+            super().__setstate__(state)  # type: ignore[misc]
         else:
             self.__dict__.update(state)
         self._have_lock_repaired()
@@ -96,7 +98,7 @@ class AsyncReplayBufferMixin:
         """Update priorities as the buffer does, if it has any (see `has_priorities`)."""
         args = (priorities,) if ids is None else (priorities, ids)
         with nullcontext() if self._tells_what_was_overwritten else self.writer_lock:
-            return super().update_batch_priorities(*args)
+            return super().update_batch_priorities(*args)  # type: ignore[misc]
 
     def state_dict(self, since: int = 0) -> dict[str, Any]:
         """Return a copy of the contents, between two appends; see that of the buffer."""

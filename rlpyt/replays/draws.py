@@ -132,7 +132,7 @@ class UniformDraws(Draws, OwnRandomNumbers):
 
 
 @cache
-def takes_ids(ReplayCls: type) -> bool:
+def takes_ids(ReplayCls: Any) -> bool:
     """Whether `update_batch_priorities` of buffers of a class takes `ids`; the documented one takes priorities alone."""
     own = [vars(cls)["update_batch_priorities"] for cls in ReplayCls.__mro__ if "update_batch_priorities" in vars(cls)]
     return all("ids" in signature(function).parameters for function in own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -159,13 +160,13 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
         is_last = slots != _NOT_LAST
         following = self._ring.wrap(numbers + ~is_last)
 
-        def after(memory, store):
+        def after(memory: np.ndarray, store: Any) -> np.ndarray:
             out = memory[following]
             out[is_last] = store[slots[is_last]]
             return out
 
         steps = tree_map(lambda memory: memory[rows], self._steps)
-        next_observations = tree_map(after, self._steps["observations"], self._last)
+        next_observations = tree_map(after, self._steps["observations"], self._last)  # type: ignore[index]
         starts = np.array([start for start, _ in self._episodes])
         infos = self._infos(np.searchsorted(starts, numbers, side="right") - 1)
         return TimeStepBatch(env_spec=self.env_spec, **steps, next_observations=next_observations, episode_infos=infos, validate=False)

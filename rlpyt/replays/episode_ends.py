@@ -79,7 +79,7 @@ class EpisodeEnds:
             self.store.forget(outdated)
         if ended is not None:
             new = np.full((n, self.B), _NO_OBSERVATION, np.int32)
-            new[ended] = self.store.append(observations, np.count_nonzero(ended))
+            new[ended] = self.store.append(observations, int(np.count_nonzero(ended)))
             slots[rows] = new
 
     def write_after(self, observation: Any) -> None:
@@ -109,14 +109,14 @@ class EpisodeEnds:
     def check_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
         """Raise ValueError unless such a part returned this for such rows."""
         check_saved(chunk, "has_final_observation", (n, self.B), np.dtype(bool))
-        n_final = np.count_nonzero(numpify_buffer(chunk["has_final_observation"]))
+        n_final = int(np.count_nonzero(numpify_buffer(chunk["has_final_observation"])))
         for name, leaf in named_leaves(self.store.example, "observation"):
             check_saved(chunk, f"final_{name}", (n_final, *np.shape(leaf)), leaf.dtype)
 
     def load_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
         """Restore what `chunk` returned, for the rows at the cursor."""
         ended = numpify_buffer(chunk["has_final_observation"])
-        observations = buffer_from_example(self.store.example, np.count_nonzero(ended))
+        observations = buffer_from_example(self.store.example, int(np.count_nonzero(ended)))
         for name, leaf in named_leaves(observations, "observation"):
             leaf[:] = numpify_buffer(chunk[f"final_{name}"])
         self.write(n, ended, observations)
@@ -129,11 +129,15 @@ class EpisodeEnds:
 
     def check_after_state(self, state: dict[str, Any] | None) -> None:
         """Raise ValueError unless `after_state` of such a buffer returned this."""
-        for name, leaf in named_leaves(self._after, "observation") if state is not None else ():
+        if state is None:
+            return
+        for name, leaf in named_leaves(self._after, "observation"):
             check_saved(state, name, leaf.shape, leaf.dtype)
 
     def load_after_state(self, state: dict[str, Any] | None) -> None:
         """Restore what `after_state` returned."""
         self._knows_after[0] = state is not None
-        for name, leaf in named_leaves(self._after, "observation") if state is not None else ():
+        if state is None:
+            return
+        for name, leaf in named_leaves(self._after, "observation"):
             leaf[:] = numpify_buffer(state[name])

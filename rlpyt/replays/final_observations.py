@@ -73,7 +73,7 @@ class FinalObservations:
         self._freed[n_freed : n_freed + len(slots)] = slots
         self._counts[_FREED] = n_freed + len(slots)
 
-    def __getitem__(self, slots: np.ndarray) -> Any:
+    def __getitem__(self, slots: np.ndarray | slice) -> Any:
         """Return copies [n,...] of the observations in these slots [n]."""
         return buffer_func(self._memory, lambda leaf: leaf[slots])
 
@@ -93,7 +93,7 @@ class FinalObservations:
             self.__dict__.update(state)
             return
         *args, observations, freed, end = state
-        self.__init__(*args)
+        self.__init__(*args)  # type: ignore[misc]
         self._memory[:end] = observations
         self._freed[: len(freed)] = freed
         self._counts[:] = len(freed), end

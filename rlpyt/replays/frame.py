@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.replays.batches import rows_like
+from rlpyt.replays.n_step import BufferMixin
 from rlpyt.replays.ring import Ring
 from rlpyt.replays.storage import Storage
 from rlpyt.utils.collections import namedarraytuple
@@ -137,7 +138,7 @@ class FrameStorage(Storage):
             kernels.gather_frames_of_transitions(*self._frames, T_idxs, n_steps, B_idxs, frames[:n], frames[n:], 0, n)
 
 
-class FrameBufferMixin:
+class FrameBufferMixin(BufferMixin):
     """Stores every frame once; to put in front of an n-step buffer.
 
     Its observations are stacks of frames [C,H,W], see `FrameStorage`. ``samples.observation`` holds the frames [T,B,H,W]. Rows up to
@@ -149,6 +150,7 @@ class FrameBufferMixin:
     """
 
     StorageCls = FrameStorage
+    storage: FrameStorage
 
     @property
     def n_frames(self) -> int:

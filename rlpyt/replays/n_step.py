@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -72,7 +72,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     off_forward = 1
     keeps_final_observations = True
     requires_final_observations = True
-    lock = writer_lock = nullcontext()  # An asynchronous buffer has locks among processes.
+    lock: AbstractContextManager = nullcontext()  # An asynchronous buffer has locks among processes.
+    writer_lock: AbstractContextManager = nullcontext()
 
     @checked(example=EXAMPLE, size=COUNT, B=COUNT, discount=FRACTION, n_step_return=COUNT)
     def __init__(
@@ -168,7 +169,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         """Rows from one at which what is replayed may start to the next."""
         return 1
 
-    def start_zones(self) -> tuple[int, int]:
+    def start_zones(self, *size: Any) -> tuple[int, int]:
         """Return how many starts before the cursor, and after it, cannot be replayed."""
         return self.off_backward, self.off_forward
 
@@ -323,7 +324,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         if not len(self.storage.timeout) or not len(b):
             return
         knows_after = self.ends is not None and self.ends.knows_after
-        if knows_after:
+        if self.ends is not None and knows_after:
             self.ends.end_episodes(b)
         needed = self.ends is not None and self.requires_final_observations
         self.samples.timeout[newest, b] = knows_after or not needed  # Else it counts as a termination.
@@ -342,7 +343,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         """
         self._batches.reuse(n_slots, pin)
 
-    def draw_and_gather(self, *size: int) -> tuple[Any, Draw]:
+    def draw_and_gather(self, *size: int | None) -> tuple[Any, Draw]:
         """Return a random batch, nothing of which was overwritten while it was read, and its draw; arguments as of `draw_batch`.
 
         Raises:
@@ -357,7 +358,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             draw = self.draw_batch(*size)
             return self.gather_batch(draw), draw
 
-    def draw_batch(self, *size: int) -> Draw:
+    def draw_batch(self, *size: int | None) -> Draw:
         """Choose the samples of a batch.
 
         Args:
@@ -367,7 +368,11 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             draw = self._draw(*size)
             return draw._replace(oldest=int(self.ring.numbers(draw.where[0]).min())) if self.async_ else draw
 
-    def _draw(self, *size: int) -> Draw:
+    def _draw(self, *size: Any, **kwargs: Any) -> Draw:
+        raise NotImplementedError
+
+    def extract_batch(self, *where: Any, **kwargs: Any) -> Any:
+        """Return what is stored at the places that were drawn."""
         raise NotImplementedError
 
     def gather_batch(self, draw: Draw) -> Any:
@@ -375,7 +380,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         batch = self.extract_batch(*draw.where)
         if draw.ids is None:
             return batch
-        return weighted(type(batch))._make((*batch, torch.from_numpy(draw.is_weights), torch.from_numpy(draw.ids)))
+        return weighted(batch.__class__)._make((*batch, torch.from_numpy(draw.is_weights), torch.from_numpy(draw.ids)))
 
     def draw_is_intact(self, draw: Draw) -> bool:
         """Whether everything that was drawn is still in memory, and no other process has begun to overwrite it."""
@@ -469,6 +474,13 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     def _state_settings(self) -> dict[str, Any]:
         """Return the settings which a saved state must share."""
         return dict(T=self.T, B=self.B, start_interval=self.start_interval, n_step_return=self.n_step_return)
+
+
+# The base of mixins, classes that are put in front of a buffer: for type checkers only, so that they know what a buffer has.
+if TYPE_CHECKING:
+    BufferMixin = BaseNStepReturnBuffer
+else:
+    BufferMixin = object
 
 
 def _as_indexes(idxs: Any) -> np.ndarray:

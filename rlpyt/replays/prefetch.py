@@ -43,10 +43,10 @@ class PrefetchedReplay:
                 "prefetch_batches False, or override draw_batch and gather_batch instead."
             )
         self.buffer, self.batch_B, self.batch_T = buffer, batch_B, batch_T
-        self._ids = None  # Of the batch returned last.
-        self._next_draw = None
-        self._next_batch = None  # (batch, whether it is intact, error), once it has been gathered.
-        self._thread = None
+        self._ids: np.ndarray | None = None  # Of the batch returned last.
+        self._next_draw: Draw | None = None
+        self._next_batch: tuple[Any, bool, BaseException | None] | None = None  # Batch, whether it is intact, error; once it is gathered.
+        self._thread: threading.Thread | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name == "buffer":  # Not yet there, while this is being copied.
@@ -89,7 +89,7 @@ class PrefetchedReplay:
     def update_batch_priorities(self, priorities: Any, ids: Any = None) -> None:
         """Update priorities as the buffer does; of the batch returned last if there are no `ids`."""
         ids = self._ids if ids is None else ids
-        if takes_ids(type(self.buffer)):
+        if takes_ids(self.buffer.__class__):
             self.buffer.update_batch_priorities(priorities, ids)
         else:
             self.buffer.priority_tree.drawn_ids = ids
@@ -99,8 +99,8 @@ class PrefetchedReplay:
         """Extend that of the buffer by the next batch, which may have been gathered before the latest append."""
         self._wait()
         state = {**self.buffer.state_dict(since), "next_draw": None}
-        if self._next_draw is not None:
-            batch, is_intact, error = self._next_batch
+        if self._next_draw is not None and self._next_batch is not None:
+            batch, _, _ = self._next_batch
             state["next_draw"] = [_to_torch(part) for part in self._next_draw]
             state["next_batch"] = None if batch is None else [leaf.clone() for leaf in buffer_leaves(batch)]
         return state
@@ -155,7 +155,7 @@ class PrefetchedReplay:
         """Wait for the batch that is being gathered, if there is one."""
         if self._next_draw is None or self._next_batch is not None:
             return
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             self._next_batch = self._results.get()
         else:  # It has stayed behind in the process that this one was forked from.
             self._next_batch = _gather(self.buffer, self._next_draw)
@@ -163,7 +163,8 @@ class PrefetchedReplay:
     def _start_thread(self) -> None:
         if self._thread is not None and self._thread.is_alive():
             return
-        self._requests, self._results = queue.SimpleQueue(), queue.SimpleQueue()
+        self._requests: queue.SimpleQueue = queue.SimpleQueue()
+        self._results: queue.SimpleQueue = queue.SimpleQueue()
         self._thread = threading.Thread(target=_gather_all, args=(self.buffer, self._requests, self._results), name="prefetch", daemon=True)
         self._thread.start()
         self._end_thread = weakref.finalize(self, self._requests.put, None)
@@ -189,6 +190,8 @@ def _to_numpy(part: Any) -> Any:
 def _checked(draw: Any, n: int, *T: int) -> list:
     """Return a draw of `n` samples that was saved; ValueError if it is something else. Whether there are such rows is not looked at."""
     check_form(draw, list, "next_draw")
+    where: Any
+    of_samples: Any
     where, oldest, *of_samples = draw if len(draw) == len(Draw._fields) else ((), None)
     check_form(where, list, "next_draw['where']")
     idxs, weights = [*where[:2], *of_samples[:1]], of_samples[1:]

@@ -120,15 +120,15 @@ def with_priorities(samples: Any) -> Any:
     samples, priorities = samples.samples, samples.priorities
     if "priorities" in samples._fields:
         return samples._replace(priorities=priorities)
-    return _with_priorities(type(samples))(*samples, priorities)
+    return _with_priorities(samples.__class__)(*samples, priorities)
 
 
 @cache
-def _with_priorities(SamplesCls: type) -> type:
+def _with_priorities(SamplesCls: Any) -> type:
     return namedarraytuple(SamplesCls.__name__, SamplesCls._fields + ("priorities",))
 
 
 @cache
-def weighted(BatchCls: type) -> type:
+def weighted(BatchCls: Any) -> Any:
     """Return the type of a prioritized batch: the fields of `BatchCls`, `is_weights` and `ids`."""
     return namedarraytuple(f"{BatchCls.__name__}Pri", BatchCls._fields + ("is_weights", "ids"), defaults=(None,))

@@ -40,10 +40,19 @@ class Rows:
     """
 
     T: int
-    ring: Ring
     interval: int
-    written: int
-    claimed: int
+
+    @property
+    def ring(self) -> Ring:
+        raise NotImplementedError
+
+    @property
+    def written(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def claimed(self) -> int:
+        raise NotImplementedError
 
     @property
     def t(self) -> int:
@@ -162,7 +171,11 @@ class Ring(Rows):
 
 class _Every(Rows):
     def __init__(self, ring: Ring, interval: int) -> None:
-        self.T, self.ring, self.interval = ring.T // interval, ring, interval
+        self.T, self._ring, self.interval = ring.T // interval, ring, interval
+
+    @property
+    def ring(self) -> Ring:
+        return self._ring
 
     @property
     def written(self) -> int:

@@ -76,22 +76,23 @@ class SumTree(OwnRandomNumbers):
 
         self._levels, length = _tree_levels(self.size)
         self.tree = self._allocate(length, np.float64)
-        self.input_priorities = None
+        self.input_priorities: np.ndarray | None = None
         if enable_input_priorities:
             self.input_priorities = self._allocate(self.size, np.float64).reshape(T, B)
         self.blank = buffer_from_example(np.bool_(False), (T, B), self.async_) if enable_blanks else None
-        self.rows, self._ring = rows, None
+        self._ring: Ring | None = None
         if rows is None:
-            self.rows = self._ring = Ring(T, share_memory=self.async_)
+            rows = self._ring = Ring(T, share_memory=self.async_)
+        self.rows = rows
         self._view_leaves()
         self.rng = rng_from_global_seed()
         self.reset()
 
     @staticmethod
-    def _allocate(n: int, dtype: type) -> np.ndarray:
+    def _allocate(n: int, dtype: Any) -> np.ndarray:
         """Return an array [n] of zeros that begins where a line of cache begins."""
         check_memory(n * 8, f"A sum tree with an array of {n} numbers")
-        array = np.zeros(n + 7, dtype)
+        array: np.ndarray = np.zeros(n + 7, dtype)
         start = -(array.ctypes.data // 8) % 8
         return array[start : start + n]
 
@@ -138,7 +139,7 @@ class SumTree(OwnRandomNumbers):
         self.tree[:] = 0
         if self.input_priorities is not None:
             self.input_priorities[:] = self.default_value
-        self.drawn_ids = None
+        self.drawn_ids: np.ndarray | None = None
 
     def detach(self) -> None:
         """Continue with a separate cursor, for a class that moves the cursor of its buffer and calls `advance` by itself."""
@@ -197,7 +198,7 @@ class SumTree(OwnRandomNumbers):
         if self.input_priorities is not None:
             for _, rows in self.rows.pieces(written, written + T):  # Not what they were a lap ago.
                 self.input_priorities[rows] = self.default_value
-        if priorities is not None:
+        if priorities is not None and self.input_priorities is not None:
             start = written - self.input_priority_shift
             for number, rows in self.rows.pieces(max(start, oldest), start + T):
                 n = rows.stop - rows.start
@@ -463,4 +464,4 @@ class AsyncSumTree(SumTree):
 
     async_ = True
 
-    _allocate = staticmethod(np_mp_array)
+    _allocate = staticmethod(np_mp_array)  # type: ignore[assignment]

@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import end_replayed_episodes, find_snapshot, restore, restore_training
-from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, set_torch_threads
+from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, RunnerMixin, set_torch_threads
 from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value
@@ -48,7 +48,7 @@ from rlpyt.utils.synchronize import ProcessLock
 NICENESS = 15  # of sampling processes that share processors with training: while both are busy, they get a thirtieth of one
 
 
-class AsyncRlMixin:
+class AsyncRlMixin(RunnerMixin):
     """In front of a runner: ``class AsyncRl(AsyncRlMixin, MinibatchRl)``.
 
     The algorithm must learn from replay, and the sampler must be asynchronous (`rlpyt.samplers.async_`). The interval of the log is in

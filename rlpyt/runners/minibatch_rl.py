@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -575,6 +575,13 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.diagnostics.record_infos(traj_infos or [])
 
 
+# The base of mixins, classes that are put in front of a runner: for type checkers only, so that they know what a runner has.
+if TYPE_CHECKING:
+    RunnerMixin = MinibatchRlBase
+else:
+    RunnerMixin = object
+
+
 class MinibatchRl(MinibatchRlBase):
     """Measures performance by the trajectories it trains on.
 
@@ -621,7 +628,7 @@ class MinibatchRl(MinibatchRlBase):
         self._traj_infos.extend(traj_infos)
         super().store_batch(itr, traj_infos)
 
-    def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:
+    def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:  # type: ignore[override]
         """Write a row of the log."""
         with logger.tabular_prefix(prefix):
             logger.record_tabular("NewCompletedTrajs", self.diagnostics.new_completed_trajs, detail=True)
@@ -673,7 +680,9 @@ class MinibatchRlEval(MinibatchRlBase):
         """Write a row of the log in the middle of an interval, without evaluation."""
         self.log_diagnostics(itr, [], 0.0)
 
-    def log_diagnostics(self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/") -> None:
+    def log_diagnostics(  # type: ignore[override]
+        self, itr: int, eval_traj_infos: list, eval_time: float, prefix: str = "Diagnostics/"
+    ) -> None:
         """Write a row of the log."""
         if eval_time > 0 and not eval_traj_infos:
             logger.warn("no evaluation episode was completed within eval_max_steps; raise it.")

@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import process_state
-from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
+from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, RunnerMixin
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool, check_forked_torch_threads, default_start_method
 from rlpyt.utils.interrupt import PATIENCE, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
@@ -42,7 +42,7 @@ _GRACE = 5.0  # seconds for the report of a rank that failed, and for a wait for
 SEED_STEP = 100  # Between the seeds of the processes' generators. Environments have separate streams.
 
 
-class SyncRlMixin:
+class SyncRlMixin(RunnerMixin):
     """In front of a runner: ``class SyncRl(SyncRlMixin, MinibatchRl)``.
 
     Batch dimensions of sampler and algorithm are those of each process: n processes sample n times as much, and train on n times as much.
@@ -246,10 +246,10 @@ class SyncRlMixin:
 
     def log_diagnostics(self, itr: int, *args: Any, **kwargs: Any) -> None:
         """Gather the trajectories of all ranks and log a row; then all ranks continue together, or stop if rank 0 has decided so."""
-        gathered = [None] * self.world_size if self.rank == 0 else None
+        gathered: list | None = [None] * self.world_size if self.rank == 0 else None
         own, self._own_infos = self._own_infos, []
         dist.gather_object(own, gathered, dst=0, group=self._control)
-        if self.rank == 0:
+        if gathered is not None:
             self.take_in([info for infos in gathered for info in infos])
             super().log_diagnostics(itr, *args, **kwargs)
         elif itr >= self.min_itr_learn - 1:

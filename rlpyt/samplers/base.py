@@ -150,7 +150,7 @@ class BaseSampler(Recorded):
         self.worker_timeout = worker_timeout
         self.keep_terminal_observations = bool(keep_terminal_observations)
         self.batch_spec = BatchSpec(batch_T, batch_B)
-        self.mid_batch_reset: bool = self.CollectorCls.mid_batch_reset
+        self.mid_batch_reset: bool = self.CollectorCls.mid_batch_reset  # type: ignore[attr-defined]
 
     def initialize(self, *args: Any, **kwargs: Any) -> dict:
         """Make everything the sampler needs, worker processes included, and return examples of what it samples."""

@@ -60,8 +60,7 @@ class Semaphore:
         return not poller.poll(0)
 
     def __del__(self) -> None:
-        fds, self._fds = getattr(self, "_fds", ()), ()
-        for fd in fds:
+        for fd in self.__dict__.pop("_fds", ()):
             os.close(fd)
 
     def __reduce__(self) -> tuple:

@@ -188,8 +188,8 @@ def _signals_held() -> Iterator[None]:
         for number, handler in handlers.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for number in came:
-            signal.raise_signal(number)
+        for each in came:
+            signal.raise_signal(each)
 
 
 class _Undertaker:
@@ -219,13 +219,15 @@ class _Undertaker:
         if self._process is not None:
             self._process.kill()  # Before its input ends.
             self._process.wait()
-            self._process.stdin.close()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
             self._process = None
 
 
 def _temporary_directory() -> str | None:
     """Return the directory of multiprocessing's files of this process, such as the socket of a fork server; None without such files."""
-    return multiprocessing.current_process()._config.get("tempdir")
+    process: Any = multiprocessing.current_process()
+    return process._config.get("tempdir")
 
 
 def _kill_group(leader: int) -> None:
@@ -287,7 +289,7 @@ class WorkerPool:
         # At exit, before multiprocessing waits for its children. The pool may be gone by then.
         self._at_exit = _kill_at_exit(weakref.ref(self))
         atexit.register(self._at_exit)
-        context = multiprocessing.get_context(start_method or default_start_method())
+        context: Any = multiprocessing.get_context(start_method or default_start_method())
         forks = context.get_start_method() == "fork"
         is_child = context.get_start_method() != "forkserver"
         # The system takes the end of the thread that starts a process for that of its parent.
@@ -318,7 +320,7 @@ class WorkerPool:
                 # That of multiprocessing may be that of the parent, if there is one, which will delete it.
                 own = _temporary_directory() if multiprocessing.parent_process() is None else None
                 directories = [each for each in (self.directory, own) if each]
-                self._undertaker = _Undertaker([process.pid for process in self.processes], directories)
+                self._undertaker = _Undertaker([process.pid for process in self.processes if process.pid is not None], directories)
         except BaseException:
             self.kill(grace=0)
             raise
@@ -403,6 +405,7 @@ class WorkerPool:
 
     def _poller(self, fds: tuple[int, ...]) -> select.poll:
         poller = self._pollers[fds] = select.poll()
+        watched: Any
         for watched in (*fds, *self.pipes):
             poller.register(watched, select.POLLIN)
         return poller
@@ -487,7 +490,8 @@ class WorkerPool:
             process.kill()
         for process in started:
             process.join()
-            _kill_group(process.pid)
+            if process.pid is not None:
+                _kill_group(process.pid)
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
         if self._undertaker is not None:
@@ -552,8 +556,9 @@ class WorkerPool:
     def _give_up(self, ranks: list[int], seconds: float) -> None:
         """Raise for workers that do not answer; the message has their stacks."""
         if hasattr(faulthandler, "register"):
-            for rank in ranks:
-                os.kill(self.processes[rank].pid, signal.SIGUSR1)
+            for pid in (self.processes[rank].pid for rank in ranks):
+                if pid is not None:
+                    os.kill(pid, signal.SIGUSR1)
             time.sleep(0.5)
         lines = [f"No reply for {seconds:.0f} s (worker_timeout={self.timeout}) while {self.doing}:"]
         for rank in ranks:
@@ -607,9 +612,9 @@ class _Patience:
 
 
 def _kill_at_exit(pool: weakref.ref) -> Callable[[], None]:
-    def at_exit():
-        if pool() is not None:
-            pool().kill(grace=0)
+    def at_exit() -> None:
+        if (alive := pool()) is not None:
+            alive.kill(grace=0)
 
     return at_exit
 

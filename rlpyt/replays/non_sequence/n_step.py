@@ -60,7 +60,7 @@ class Transitions:
     """
 
     def __init__(
-        self, storage: Storage, returns: NStepReturns, ends: EpisodeEnds | None, batches: BatchMemory, BatchCls: type = SamplesFromReplay
+        self, storage: Storage, returns: NStepReturns, ends: EpisodeEnds | None, batches: BatchMemory, BatchCls: Any = SamplesFromReplay
     ) -> None:
         self.storage, self.returns, self.batches, self.BatchCls = storage, returns, batches, BatchCls
         self._tells_timeouts = "timeout" in BatchCls._fields
@@ -163,4 +163,5 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
 
     def extract_final_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the observations [n,...] that ended the episodes truncated at ``[T_idxs, B_idxs]``, as a copy."""
+        assert self.ends is not None, "only asked for where an episode was truncated"
         return self.storage.completed(self.ends.at(T_idxs, B_idxs), lambda: self.extract_observation(T_idxs, B_idxs))

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
 from rlpyt.replays.draws import Draw
+from rlpyt.replays.n_step import BufferMixin
 from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer, SamplesFromReplay
 from rlpyt.replays.prioritized import PrioritizedDraws, weighted
 from rlpyt.replays.sum_tree import AsyncSumTree, SumTree
@@ -20,7 +21,7 @@ EPS = 1e-6  # Added to priorities of transitions before they are inverted.
 SamplesFromReplayPri = weighted(SamplesFromReplay)
 
 
-class PrioritizedReplay:
+class PrioritizedReplay(BufferMixin):
     """Replays samples in proportion to ``priority ** alpha``; to put in front of an n-step buffer.
 
     What can be replayed is what could be without priorities, too: the tree turns on and off the same starts.
@@ -45,6 +46,7 @@ class PrioritizedReplay:
     """
 
     weights_eps = EPS
+    draws: PrioritizedDraws
 
     @checked(alpha=RATE, beta=RATE, default_priority=RATE, input_priority_shift=STEPS)
     def __init__(
@@ -89,7 +91,7 @@ class PrioritizedReplay:
         check_values(type(self).__name__, dict(beta=beta), dict(beta=RATE))
         self.beta = self.draws.beta = beta
 
-    def sample_batch(self, batch_B: int) -> Any:
+    def sample_batch(self, batch_B: int) -> Any:  # type: ignore[override]
         """Return a batch of `batch_B` samples; see `extract_batch`. It has two more fields, the last ones:
 
         * is_weights [n], float32: ``(1 / (p + weights_eps)) ** beta``, p the priority to the power of alpha, divided by the largest

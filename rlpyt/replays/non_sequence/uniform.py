@@ -8,11 +8,14 @@ import numpy as np
 
 from rlpyt.replays.async_ import AsyncReplayBufferMixin
 from rlpyt.replays.draws import Draw, UniformDraws
+from rlpyt.replays.n_step import BufferMixin
 from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer
 
 
-class UniformReplay:
+class UniformReplay(BufferMixin):
     """Replays single steps, all valid ones with the same probability; to put in front of an n-step buffer."""
+
+    draws: UniformDraws
 
     def _make_draws(self) -> UniformDraws:
         return UniformDraws(self.starts, self.B, *self.start_zones(), self.storage.valid)
@@ -20,7 +23,7 @@ class UniformReplay:
     def _draw(self, batch_B: int) -> Draw:
         return Draw(tuple(self.sample_idxs(batch_B)))
 
-    def sample_batch(self, batch_B: int) -> Any:
+    def sample_batch(self, batch_B: int) -> Any:  # type: ignore[override]
         """Return a batch of `batch_B` random samples; see `extract_batch`."""
         return self.draw_and_gather(batch_B)[0]
 

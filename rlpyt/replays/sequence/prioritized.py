@@ -24,6 +24,7 @@ class PrioritizedSequenceReplay(PrioritizedReplay):
     """
 
     weights_eps = 0.0
+    batch_T: int | None
 
     def _make_draws(self) -> PrioritizedDraws:
         if self.batch_T is None:

@@ -15,6 +15,8 @@ from rlpyt.replays.sequence.n_step import SequenceNStepReturnBuffer
 class UniformSequenceReplay(UniformReplay):
     """Replays sequences, all valid starts with the same probability; to put in front of a sequence buffer."""
 
+    batch_T: int | None
+
     def set_batch_T(self, batch_T: int) -> None:
         """Set the number of steps in a sequence, where `sample_batch` is not told another."""
         self.batch_T = batch_T

@@ -7,13 +7,13 @@ from rlpyt.samplers.async_.gpu_sampler import AsyncGpuSamplerBase
 from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSamplerBase
 
 
-class AsyncAlternatingSamplerBase(AsyncGpuSamplerBase, AlternatingSamplerBase):
+class AsyncAlternatingSamplerBase(AsyncGpuSamplerBase, AlternatingSamplerBase):  # type: ignore[misc]
     """Combined with an action server for two groups; see `AsyncGpuSamplerBase`."""
 
 
-class AsyncAlternatingSampler(AsyncAlternatingActionServer, AsyncAlternatingSamplerBase):
+class AsyncAlternatingSampler(AsyncAlternatingActionServer, AsyncAlternatingSamplerBase):  # type: ignore[misc]
     """An `AlternatingSampler` in one or several separate processes."""
 
 
-class AsyncNoOverlapAlternatingSampler(AsyncNoOverlapAlternatingActionServer, AsyncAlternatingSamplerBase):
+class AsyncNoOverlapAlternatingSampler(AsyncNoOverlapAlternatingActionServer, AsyncAlternatingSamplerBase):  # type: ignore[misc]
     """A `NoOverlapAlternatingSampler` in one or several separate processes."""

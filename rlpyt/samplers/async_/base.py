@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rlpyt.samplers.base import set_traj_info_attributes
 from rlpyt.samplers.collectors import episodes_per_env
-from rlpyt.types import Agent, BatchSpec, Samples
+from rlpyt.types import AsyncAgent, BatchSpec, Samples
 from rlpyt.utils.buffer import torchify_buffer
 from rlpyt.utils.misc import split_evenly
 from rlpyt.utils.processors import bind_master, check_affinity
 
+# The base of mixins, classes that are put in front of a sampler: for type checkers only, so that they know what a sampler has.
+if TYPE_CHECKING:
+    from rlpyt.samplers.parallel.base import ParallelSamplerBase as SamplerMixin
+else:
+    SamplerMixin = object
 
-class AsyncSamplerMixin:
+
+class AsyncSamplerMixin(SamplerMixin):
     """In front of a sampler: ``class AsyncCpuSampler(AsyncSamplerMixin, CpuSampler)``.
 
     The process that trains calls `async_initialize`; it may then split the sampler into `parts`. Each part runs in a separate process,
@@ -24,10 +30,11 @@ class AsyncSamplerMixin:
     """
 
     async_ = True
+    agent: AsyncAgent
 
     def async_initialize(
         self,
-        agent: Agent,
+        agent: AsyncAgent,
         bootstrap_value: bool = False,
         traj_info_kwargs: dict | None = None,
         seed: int | None = None,
@@ -48,9 +55,10 @@ class AsyncSamplerMixin:
     @property
     def double_buffer(self) -> tuple[Samples, Samples]:
         """The two batches, torch tensors in shared memory."""
-        return tuple(samples_pyt for samples_pyt, _ in self._batches)
+        (one, _), (other, _) = self._batches
+        return one, other
 
-    def parts(self, n: int) -> list[AsyncSamplerMixin]:
+    def parts(self, n: int) -> list[Any]:
         """After `async_initialize`: return `n` samplers, each with an even share of environments and columns, for separate processes.
 
         Raises:
@@ -68,7 +76,7 @@ class AsyncSamplerMixin:
         shares = [range(each * share.start, each * share.stop) for share in split_evenly(B // each, n)]
         return [self._part(*share) for share in zip(shares, split_evenly(self.eval_n_envs, n))]
 
-    def _part(self, columns: range, eval_envs: range) -> AsyncSamplerMixin:
+    def _part(self, columns: range, eval_envs: range) -> Any:
         part = copy.copy(self)
         part.shutdown()  # Nothing has been started; what will be is its own.
         part.batch_spec = BatchSpec(self.batch_spec.T, len(columns))
@@ -79,13 +87,13 @@ class AsyncSamplerMixin:
         part.eval_n_envs = len(eval_envs)
         if eval_envs:
             part.eval_max_steps = self.eval_max_T * len(eval_envs)
-            if self.eval_max_trajectories is not None:
-                shares = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs)
+            shares = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs)
+            if shares is not None:
                 part.eval_max_trajectories = sum(shares[eval_envs.start : eval_envs.stop])
         part._first_eval_env = self._first_eval_env + eval_envs.start
         return part
 
-    def initialize(self, affinity: dict | None = None) -> None:
+    def initialize(self, affinity: dict | None = None) -> None:  # type: ignore[override]
         """In the sampling process: bind it to processors, copy the agent's parameters, start environments and workers.
 
         Args:
@@ -104,7 +112,7 @@ class AsyncSamplerMixin:
         self._start(affinity)
         bind_master(affinity)
 
-    def obtain_samples(self, itr: int, db_idx: int) -> list:
+    def obtain_samples(self, itr: int, db_idx: int) -> list:  # type: ignore[override]
         """Copy the latest parameters, and fill batch `db_idx` (0 or 1); return the TrajInfos of the episodes that ended in it."""
         self.agent.recv_shared_memory()
         self._use_batch(db_idx)

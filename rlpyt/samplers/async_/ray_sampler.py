@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlpyt.samplers.async_.base import AsyncParallelSamplerMixin
 from rlpyt.samplers.ray.batch_sampler import RayBatchSampler
 
@@ -11,7 +13,7 @@ class AsyncRayBatchSampler(AsyncParallelSamplerMixin, RayBatchSampler):
 
     _n_samplers = 1
 
-    def parts(self, n: int) -> list[AsyncRayBatchSampler]:
+    def parts(self, n: int) -> list[Any]:
         """Extend the base class: the parts know how many they are, since they share the cluster."""
         parts = super().parts(n)
         for part in parts:

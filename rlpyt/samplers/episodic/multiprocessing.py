@@ -167,7 +167,8 @@ def _worker_process(
     try:
         worker.update_agent(agent)
         worker.update_env(env)
-        reply, played, maps = None, Episodes(), {}
+        reply: Any = None
+        played, maps = Episodes(), dict[int, SharedMap]()
         while True:
             send_by_value(pipe, ("ok", reply))
             command = pipe.recv()
@@ -206,8 +207,10 @@ def _play(
     """Update the worker and let it play."""
     agent_update, env_update = (updates[number] for updates in (agent_updates, env_updates))
     if agent_update is not None:
-        is_version = isinstance(agent_update, int)
-        worker.update_agent(parameters.receive(agent_update) if is_version else cloudpickle.loads(agent_update))
+        if parameters is not None and isinstance(agent_update, int):  # A version of them.
+            worker.update_agent(parameters.receive(agent_update))
+        else:
+            worker.update_agent(cloudpickle.loads(agent_update))
     if env_update is not None:
         worker.update_env(cloudpickle.loads(env_update))
     return play(worker, itr, what, amounts[number], unbiased)

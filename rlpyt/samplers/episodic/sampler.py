@@ -269,7 +269,7 @@ class Sampler(Recorded, ABC):
 
     def _prepare(self, policies: list) -> None:
         """Let policies that need to know the environment make their models here, so that all workers start with the same parameters."""
-        policies = {id(policy): policy for policy in policies if hasattr(policy, "prepare")}.values()
+        policies = list({id(policy): policy for policy in policies if hasattr(policy, "prepare")}.values())
         if not policies:
             return
         update = self._envs[0]
@@ -291,7 +291,7 @@ class Sampler(Recorded, ABC):
 
     def __setstate__(self, state: dict) -> None:
         given, options = cloudpickle.loads(state["pickled"])
-        self.__init__(*given, **options)
+        self.__init__(*given, **options)  # type: ignore[misc]
         self.total_env_steps = state["total_env_steps"]
 
     def _options(self) -> dict:
@@ -354,7 +354,7 @@ def play(worker: Worker, itr: int, what: str, amount: int, unbiased: bool) -> Ep
     if amount == 0:
         return Episodes()
     agent = getattr(worker, "agent", None)
-    if hasattr(agent, "sample_mode"):
+    if agent is not None and hasattr(agent, "sample_mode"):
         agent.sample_mode(itr)
     return worker.play_steps(amount, unbiased) if what == "steps" else worker.play_episodes(amount)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -173,7 +173,7 @@ class DefaultWorker(Worker):
         self._envs: list = [None] * self._n_envs
         self._drivers: list = [None] * self._n_envs
         self._recorder = Recorder(self._n_envs)
-        self._columns = range(self._n_envs)  # Those to play in at present.
+        self._columns: Sequence[int] = range(self._n_envs)  # Those to play in at present.
         self._needs_reset = [True] * self._n_envs
         self._is_new = True  # Environment or policy, which may have other observations and infos than the last.
         self.worker_init()
@@ -428,7 +428,7 @@ class DefaultWorker(Worker):
         for b in self._recorder.running:
             self._recorder.cut(b)
 
-    def _explain(self, error: Exception, b: int, where: str) -> None:
+    def _explain(self, error: BaseException, b: int, where: str) -> None:
         self._abandon()
         describe_failure(error, f"This was in environment {b} of worker {self._worker_number}, {where}.")
 
@@ -440,7 +440,7 @@ class DefaultWorker(Worker):
         """
         if self._overrides("rollout", "collect_episode"):
             return super().play_episodes(n)
-        played, remaining = Episodes(), episodes_per_env(n, self._n_envs)
+        played, remaining = Episodes(), episodes_per_env(n, self._n_envs) or []
         with self._playing():
             while any(remaining):
                 self._columns = [b for b, more in enumerate(remaining) if more]

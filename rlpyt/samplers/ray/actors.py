@@ -33,7 +33,7 @@ from rlpyt.models.utils import unwrap_ddp
 from rlpyt.samplers.buffer import build_samples_buffer
 from rlpyt.samplers.parallel.worker import SamplingWorker
 from rlpyt.samplers.workers import HANG_WARNING, STOP_GRACE, WATCH_INTERVAL, WorkerError, failure_report, failure_text
-from rlpyt.types import Agent, BatchSpec, Samples
+from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.cluster import extend_path, import_ray
 from rlpyt.utils.logging import logger
@@ -46,7 +46,7 @@ _ANSWER_SECONDS, _LAST_ANSWER_SECONDS = 0.2, 5.0  # that an actor has to say whe
 # ---------------------------------------------------------------------------------------------------------------------
 # What travels
 # ---------------------------------------------------------------------------------------------------------------------
-def model_arrays(agent: Agent) -> list[np.ndarray]:
+def model_arrays(agent: Any) -> list[np.ndarray]:
     """Return parameters and buffers of an agent's model as numpy arrays, in the same memory where they are on the CPU.
 
     There are none where the agent has no model.
@@ -150,12 +150,12 @@ class WorkerActor:
 
     def reset_if_needed(self) -> None:
         """Between two batches: reset idle environments. The next command reports errors."""
-        self._reporting(lambda: (self._reset_if_needed(), None))
+        self._reporting(lambda: (self._reset_if_needed(), None))  # type: ignore[func-returns-value]
 
     def close(self) -> tuple[str, Any, None]:
         """Close the environments."""
         self._failure = None
-        return self._reporting(lambda: (self._close(), None))
+        return self._reporting(lambda: (self._close(), None))  # type: ignore[func-returns-value]
 
     def stop_evaluation(self) -> None:
         """End an evaluation, also one that is running."""
@@ -271,7 +271,7 @@ class ActorPool:
         self._options, self._recovery, self._stop, self._stop_told = options, recovery, stop, False
         self._common, self._worker_kwargs = ray.put(pickled(common_kwargs)), worker_kwargs
         self._Actor = ray.remote(concurrency_groups={"control": 1})(ActorCls)
-        self._where = ["not placed yet"] * len(names)
+        self._where: list[str | tuple[str, int]] = ["not placed yet"] * len(names)
         self._underway: list[Call] = []  # Those of which not all replies are here, in order.
         self.actors = [self._make(kwargs) for kwargs in worker_kwargs]
         with self.ending_on_failure():
@@ -353,7 +353,8 @@ class ActorPool:
             self._replace(call, rank, error)
             return
         if kind == "error":
-            host, pid = self._where[rank] if isinstance(self._where[rank], tuple) else ("unknown", None)
+            where = self._where[rank]
+            host, pid = where if isinstance(where, tuple) else ("unknown", None)
             self.kill()
             raise WorkerError(failure_text(reply, f"{self.names[rank]} on {host}", pid, call.doing))
         if call.name == START:

@@ -54,8 +54,8 @@ class RaySampler(Sampler):
         **kwargs: Any,
     ) -> None:
         import_ray()
-        self._ray_options = dict(address=address, actor_options=actor_options, init_kwargs=init_kwargs, max_restarts=max_restarts)
-        self._ray_options["worker_timeout"] = worker_timeout
+        given: dict[str, Any] = dict(address=address, actor_options=actor_options, init_kwargs=init_kwargs)
+        self._ray_options = dict(given, max_restarts=max_restarts, worker_timeout=worker_timeout)
         super().__init__(*args, **kwargs)
 
     def _options(self) -> dict:
@@ -189,7 +189,8 @@ class EpisodeActor(WorkerActor):
 
     def _do(self, name: str, argument: Any, parameters: Any) -> tuple[Any, dict | None]:
         if name == "renew":
-            return self._renew(*argument), None
+            self._renew(*argument)
+            return None, None
         if name == "state":
             return self._worker.state_dict(), None
         if name == "restore":

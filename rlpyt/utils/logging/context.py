@@ -12,7 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from itertools import chain, count
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from rlpyt.utils.extras import clone_directory
 from rlpyt.utils.logging import logger
@@ -39,7 +41,7 @@ OF_LOGS = dict(
 )
 
 
-def get_log_dir(experiment_name: str, root_log_dir=None, date: bool = True) -> str:
+def get_log_dir(experiment_name: str, root_log_dir: PathLike | str | None = None, date: bool = True) -> str:
     """Return <root_log_dir>/local/YYYYMMDD/HHMMSS/<experiment_name>, without the time if `date` is False.
 
     root_log_dir: default LOG_DIR, which is data/ in the clone, or in the current directory without one.
@@ -50,12 +52,12 @@ def get_log_dir(experiment_name: str, root_log_dir=None, date: bool = True) -> s
     return _log_dir_at(datetime.now() if date else None, experiment_name, root_log_dir)
 
 
-def _log_dir_at(time: datetime | None, experiment_name, root_log_dir=None) -> str:
+def _log_dir_at(time: datetime | None, experiment_name: str, root_log_dir: PathLike | str | None = None) -> str:
     root = os.path.join(LOG_DIR if root_log_dir is None else root_log_dir, "local")
     return inside(os.path.join(root, "" if time is None else time.strftime("%Y%m%d/%H%M%S")), experiment_name, "log_dir")
 
 
-def inside(directory: str, name, what: str) -> str:
+def inside(directory: str, name: PathLike | str, what: str) -> str:
     """Return the path of `name` in a directory, or `name` itself if it is absolute.
 
     Raises:
@@ -73,8 +75,8 @@ def inside(directory: str, name, what: str) -> str:
 @checked(OF_LOGS, log_dir=PATH, name=ANYTHING)
 @contextmanager
 def logger_context(
-    log_dir,
-    run_ID,
+    log_dir: PathLike | str,
+    run_ID: Any,
     name: str,
     log_params: dict | None = None,
     snapshot_mode: str = "last",
@@ -166,7 +168,7 @@ def run_context(
         logger.set_snapshot_mode(snapshot_mode)
         logger.set_snapshot_dir(run_dir)
         writers = []
-        if use_summary_writer:
+        if SummaryWriter is not None:
             writers.append(SummaryWriter(run_dir))
             stack.callback(_close, writers[0])
             logger.set_tf_summary_dir(run_dir)
@@ -225,12 +227,12 @@ def torchrun_rank() -> int:
     return int(os.environ.get("RANK", 0)) if "LOCAL_WORLD_SIZE" in os.environ else 0
 
 
-def _close(writer) -> None:
+def _close(writer: Any) -> None:
     with suppress(OSError):  # a full disk has been reported already
         writer.close()
 
 
-def _run_dirs(log_dir, run_ID, override_prefix: bool) -> tuple[str, Iterator[str]]:
+def _run_dirs(log_dir: PathLike | str, run_ID: int | str, override_prefix: bool) -> tuple[str, Iterator[str]]:
     """Return the directory for a run, and those of the following seconds, or none where it has no time in it."""
     name = f"run_{run_ID}"
     if not is_file_name(name) or str(run_ID) in ("", os.pardir):
@@ -266,7 +268,7 @@ def _files_of_run(run_dir: str) -> list[str]:
 
 
 @contextmanager
-def sole_writer(directory, message: str) -> Iterator[None]:
+def sole_writer(directory: PathLike | str, message: str) -> Iterator[None]:
     """RuntimeError with that message, if another process does the same to the directory. The lock ends with the processes that hold it."""
     try:
         import fcntl
@@ -288,7 +290,7 @@ def sole_writer(directory, message: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def add_exp_param(param_name: str, param_val, exp_dir=None, overwrite: bool = False) -> None:
+def add_exp_param(param_name: str, param_val: Any, exp_dir: PathLike | str | None = None, overwrite: bool = False) -> None:
     """Write a parameter into params.json of every experiment in the immediate subdirectories of exp_dir.
 
     For telling experiments apart after the fact, e.g. by a combination of settings.
@@ -307,7 +309,7 @@ def add_exp_param(param_name: str, param_val, exp_dir=None, overwrite: bool = Fa
             json.dump(params, file, indent=2)
 
 
-def check_progress(exp_dir=None) -> None:
+def check_progress(exp_dir: PathLike | str | None = None) -> None:
     """Print the number of lines of every progress.csv in exp_dir (default: the current directory) and below.
 
     python -c "from rlpyt.utils.logging.context import check_progress; check_progress('data/local')"

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -539,7 +540,7 @@ def _add_scalars(writer: Any, row: Mapping, step: float) -> None:
 # ---------------------------------------------------------------- snapshots
 
 
-def set_snapshot_dir(dir_name) -> None:
+def set_snapshot_dir(dir_name: PathLike | str | None) -> None:
     """Save snapshots in this directory (None: nowhere), and remove unfinished files of killed processes."""
     if dir_name is not None:
         dir_name = os.path.abspath(dir_name)
@@ -591,7 +592,7 @@ def _store() -> SnapshotStore:
     return SnapshotStore(_state.keep, _state.snapshot_dir)
 
 
-def save_itr_params(itr: int, params, force: bool = False, score: float | None = None) -> bool:
+def save_itr_params(itr: int, params: Any, force: bool = False, score: float | None = None) -> bool:
     """Save `params` as the snapshot of iteration itr, if and as the snapshot mode says; return whether it is safe.
 
     A file is complete at every moment: a new one replaces the old one when it is safely on the disk. The old `params.pkl` stays as

@@ -13,6 +13,7 @@ from rlpyt.envs.adapters import gymnasium_space
 from rlpyt.envs.specs import EnvSpec, StepType
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.utils.extras import import_error
+from rlpyt.utils.quick_args import takes
 from rlpyt.utils.structures import Tree, field_names, leaves, numeric, tree_map
 
 # Key of the agent_infos in Minari's infos.
@@ -114,7 +115,8 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
     spaces = dict(observation_space=batch.env_spec.observation_space, action_space=batch.env_spec.action_space)
     spaces = {name: space if isinstance(space, gymnasium.Space) else gymnasium_space(space) for name, space in spaces.items()}
     buffers = [_buffer(minari, episode, i, **spaces) for i, episode in enumerate(batch.numpy().split())]
-    return minari.create_dataset_from_buffers(dataset_id, buffers, **{"jpeg_encoding": False, **spaces, **metadata})
+    lossless = dict(jpeg_encoding=False) if takes(minari.create_dataset_from_buffers, "jpeg_encoding") else {}  # Minari 0.5.3 always is.
+    return minari.create_dataset_from_buffers(dataset_id, buffers, **{**lossless, **spaces, **metadata})
 
 
 def _buffer(minari: ModuleType, episode: EpisodeBatch, i: int, observation_space: Any, action_space: Any) -> Any:

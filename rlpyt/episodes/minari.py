@@ -105,7 +105,7 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
 
     Raises:
         ImportError: Minari is not installed.
-        ValueError: the batch has no `env_spec` or no episodes, or Minari rejects the id.
+        ValueError: the batch has no `env_spec` or no episodes, Minari rejects the id, or this version of it has no exact images.
     """
     minari = _import_minari()
     if batch.env_spec is None:
@@ -115,8 +115,18 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
     spaces = dict(observation_space=batch.env_spec.observation_space, action_space=batch.env_spec.action_space)
     spaces = {name: space if isinstance(space, gymnasium.Space) else gymnasium_space(space) for name, space in spaces.items()}
     buffers = [_buffer(minari, episode, i, **spaces) for i, episode in enumerate(batch.numpy().split())]
-    lossless = dict(jpeg_encoding=False) if takes(minari.create_dataset_from_buffers, "jpeg_encoding") else {}  # Minari 0.5.3 always is.
-    return minari.create_dataset_from_buffers(dataset_id, buffers, **{**lossless, **spaces, **metadata})
+    arguments = {"jpeg_encoding": False, **spaces, **metadata}
+    if not takes(minari.create_dataset_from_buffers, "jpeg_encoding") and not arguments.pop("jpeg_encoding") and _has_images(batch):
+        raise ValueError(
+            f"Minari {minari.__version__} stores images as JPEG, which changes them: install Minari 0.5.4 or later (it needs Python 3.11), "
+            "or give jpeg_encoding=True if that is all right."
+        )
+    return minari.create_dataset_from_buffers(dataset_id, buffers, **arguments)
+
+
+def _has_images(batch: EpisodeBatch) -> bool:
+    """Whether observations have parts that Minari takes for images: uint8 [H,W,C]."""
+    return any(leaf.ndim == 4 and leaf.dtype == np.uint8 for _, leaf in leaves(batch.observations))
 
 
 def _buffer(minari: ModuleType, episode: EpisodeBatch, i: int, observation_space: Any, action_space: Any) -> Any:

@@ -62,8 +62,8 @@ def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception as Python shows it, also if it cannot be shown, and not all of a very long one."""
     try:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        if sys.version_info < (3, 11):  # It knows nothing of notes.
-            text += "".join(f"{note}\n" for note in notes_of(error))
+        if sys.version_info < (3, 11):  # It shows notes only if the package exceptiongroup has been imported.
+            text += "".join(f"{note}\n" for note in notes_of(error) if f"\n{note}\n" not in text)
     except Exception:
         cause = [] if error.__cause__ is None else ["The cause was:", traceback_of(error.__cause__)]
         lines = [f"{type(error).__name__}: {said(error)}", *notes_of(error), *cause]

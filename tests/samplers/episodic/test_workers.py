@@ -294,6 +294,14 @@ def test_any_number_of_environments_plays_what_each_would_play_alone(lengths, en
             assert episode.env_infos["t"].tolist() == list(range(1, len(episode) + 1))
 
 
+def test_an_episode_that_was_too_long_is_followed_by_a_reset_also_if_the_one_before_it_was_not():
+    env = CountingEnv([2, 9], ["life", "terminated"])
+    batch = worker(VecWorker, ConstantPolicy(), [env], n_envs=1, max_episode_length=4).play_episodes(3).to_batch()
+    assert batch.lengths.tolist()[:2] == [2, 4]
+    first_steps = batch.observations[[0, 2, 6], 2].tolist()  # After the loss of a life, steps are counted on.
+    assert first_steps == [0, 2, 0]
+
+
 class ConstantPolicy(RandomPolicy):
     def get_action(self, observation):
         return 1, {}

@@ -19,10 +19,11 @@ from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
 from rlpyt.spaces.base import Space
 from rlpyt.types import AgentInputs
-from rlpyt.utils.buffer import buffer_to
+from rlpyt.utils import accelerator
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.packing import PackedCopies, to_cpu
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.settings import ArgumentsFor, checked
@@ -112,6 +113,7 @@ class BaseAgent(Recorded):
         self.shared_model: torch.nn.Module | None = None
         self.distribution = None
         self.device = torch.device("cpu")
+        self._copies = PackedCopies(self.device)
         self.env_spaces = None
         self.env_model_kwargs: dict[str, Any] = {}
         self._mode: str | None = None
@@ -166,14 +168,15 @@ class BaseAgent(Recorded):
     # --- devices and processes ----------------------------------------------------------------------------------------
 
     def to_device(self, cuda_idx: int | None = None) -> None:
-        """Train on this CUDA device, or on the CPU if it is None. Called by the runner, before the optimizer is made.
+        """Train on the accelerator of this index, or on the CPU if it is None. Called by the runner, before the optimizer is made.
 
         If `model` is shared, the shared one stays on the CPU, and a copy is trained.
         """
         if cuda_idx is None:
             keep_large_blocks()
             return
-        self.device = torch.device("cuda", cuda_idx)
+        self.device = accelerator.device_of(cuda_idx)
+        self._copies = PackedCopies(self.device)
         if self.shared_model is not None:
             self.model = copy.deepcopy(self.shared_model)
         for model in self.named_models().values():
@@ -304,11 +307,11 @@ class BaseAgent(Recorded):
 
     def _to_device(self, inputs: Any) -> Any:
         """Return a structure of tensors on the training device."""
-        return inputs if self.device.type == "cpu" else buffer_to(inputs, device=self.device)
+        return inputs if self.device.type == "cpu" else self._copies.to_device(inputs)
 
     def _to_cpu(self, outputs: Any) -> Any:
         """Return a structure of tensors on the CPU, unless `acts_on_device`."""
-        return outputs if self.device.type == "cpu" or self.acts_on_device else buffer_to(outputs, device="cpu")
+        return outputs if self.device.type == "cpu" or self.acts_on_device else to_cpu(outputs)
 
     # --- parameters ---------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,14 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state
+from rlpyt.algos.cuda_graph import GraphedUpdate
+from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state, optimizer_state
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.types import BatchSpec
+from rlpyt.utils import accelerator
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
+from rlpyt.utils.packing import PackedCopies
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.settings import check_attributes, checked, declared_by
@@ -43,6 +46,7 @@ class RlAlgorithm(Recorded):
     cuda_graphs = False
     can_be_graphed = False
     world_size = 1
+    _copies: PackedCopies | None = None
     _graphed_update: Any = None  # Refers to the memory of optimizer and models.
 
     def check_settings(self) -> None:
@@ -64,16 +68,22 @@ class RlAlgorithm(Recorded):
                 device has no instructions for it, since emulation is many times slower.
             compile_models: compile the agent's models by `torch.compile`, which takes up to a minute at their first use, and needs a C++
                 compiler.
-            cuda_graphs: on a GPU, launch all operations of an update at once. For algorithms that learn from replay, in one process;
-                learning rates stay as they are at first. Ignored, with a message, on the CPU.
+            cuda_graphs: on a GPU, launch all operations of an update at once. For training in one process. Ignored, with a message, where
+                the training device has no graphs.
 
         Raises:
             ValueError: a choice is not True or False, or this algorithm's updates cannot be CUDA graphs.
         """
         self.bf16, self.compile_models, self.cuda_graphs = bf16, compile_models, cuda_graphs
         if cuda_graphs and not self.can_be_graphed:
-            raise ValueError(f"{type(self).__name__} does not train with CUDA graphs, only algorithms that learn from replay do.")
+            raise ValueError(f"{type(self).__name__} does not train with CUDA graphs: its updates are not made for them.")
         return self
+
+    def to_device(self, structure: Any) -> Any:
+        """Return a structure of tensors on the training device, copied in one piece; what is there already stays as it is."""
+        if self._copies is None or self._copies.device != self.agent.device:
+            self._copies = PackedCopies(self.agent.device)
+        return self._copies.to_device(structure)
 
     def autocast(self) -> Any:
         """Return the context in which losses are computed."""
@@ -86,14 +96,31 @@ class RlAlgorithm(Recorded):
         if self.bf16 and not has_bf16(self.agent.device):
             logger.log(f"The device ({self.agent.device}) has no instructions for bfloat16: training in float32.")
             self.bf16 = False
-        if self.cuda_graphs and self.agent.device.type != "cuda":
-            logger.log("There are no CUDA graphs on the CPU: training without.")
+        if self.cuda_graphs and not accelerator.has_graphs(self.agent.device):
+            logger.log(f"The device ({self.agent.device}) has no CUDA graphs: training without.")
             self.cuda_graphs = False
         if self.cuda_graphs and self.world_size > 1:
             raise ValueError("cuda_graphs=True is for training in one process: leave it False where several processes train together.")
         if self.compile_models:
             for model in self.agent.named_models().values():
                 unwrap_ddp(model).compile()
+
+    @property
+    def update_branch(self) -> Hashable:
+        """What the next update does, for an algorithm whose updates differ."""
+        return None
+
+    def update(self, batch: Any) -> Any:
+        """Do one gradient update on a batch on the training device; return a structure of tensors."""
+        raise NotImplementedError
+
+    def _update(self, batch: Any) -> Any:
+        """Do `update`, as a graph if `accelerate` chose that."""
+        if not self.cuda_graphs:
+            return self.update(batch)
+        if self._graphed_update is None:
+            self._graphed_update = GraphedUpdate(self.update, self.agent.device)
+        return self._graphed_update(batch, self.update_branch)
 
     def trains_by(self, *names: str) -> bool:
         """Return whether methods with these names are ours: only then must the agent have what they need."""
@@ -162,7 +189,7 @@ class RlAlgorithm(Recorded):
 
     def optim_state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state; algorithms with several optimizers override this and its inverse."""
-        return self.optimizer.state_dict()
+        return optimizer_state(self.optimizer)
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `optim_state_dict` returned."""
@@ -196,7 +223,7 @@ class RlAlgorithm(Recorded):
 def has_bf16(device: torch.device) -> bool:
     """Return whether a device has instructions for bfloat16."""
     if device.type != "cpu":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return accelerator.has_bf16(device)
     try:
         flags = Path("/proc/cpuinfo").read_text().partition("\nflags")[2].partition("\n")[0].split()
     except OSError:

@@ -22,10 +22,11 @@ class GraphedUpdate:
     Args:
         update: function of a batch, a structure of tensors on the device, which returns a structure of tensors. Where it behaves in
             several ways, the caller names them by `branch`.
+        device: one that has graphs, see `rlpyt.utils.accelerator.has_graphs`.
     """
 
-    def __init__(self, update: Callable[[Any], Any]) -> None:
-        self._update = update
+    def __init__(self, update: Callable[[Any], Any], device: torch.device) -> None:
+        self._update, self._device = update, device
         self._n_calls: dict[Hashable, int] = {}
         self._captured: dict[Hashable, tuple[Any, Callable[[], Any]]] = {}
 
@@ -34,29 +35,31 @@ class GraphedUpdate:
         key = branch, *((leaf.shape, leaf.dtype) for leaf in buffer_leaves(batch))
         self._n_calls[key] = self._n_calls.get(key, 0) + 1
         if self._n_calls[key] <= N_WARM_UP:
-            return warm_up(lambda: self._update(batch))
+            return warm_up(lambda: self._update(batch), self._device)
         if key not in self._captured:
             memory = buffer_func(batch, torch.clone)
-            self._captured[key] = memory, capture(lambda: self._update(memory))
+            self._captured[key] = memory, capture(lambda: self._update(memory), self._device)
         memory, replay = self._captured[key]
         torch._foreach_copy_(buffer_leaves(memory), buffer_leaves(batch))
         return buffer_func(replay(), torch.clone)  # The next replay writes into the same memory.
 
 
-def warm_up(func: Callable[[], Any]) -> Any:
+def warm_up(func: Callable[[], Any], device: torch.device) -> Any:
     """Call `func` in a separate stream, as is required before it is captured."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    module = torch.get_device_module(device)
+    stream = module.Stream()
+    stream.wait_stream(module.current_stream())
+    with module.stream(stream):
         result = func()
-    torch.cuda.current_stream().wait_stream(stream)
+    module.current_stream().wait_stream(stream)
     return result
 
 
-def capture(func: Callable[[], Any]) -> Callable[[], Any]:
+def capture(func: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
     """Return a function that repeats `func`, and returns its results, always in the same memory."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    module = torch.get_device_module(device)
+    graph = module.CUDAGraph()
+    with module.graph(graph):
         results = func()
 
     def replay() -> Any:

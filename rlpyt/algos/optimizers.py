@@ -23,21 +23,40 @@ def make_optimizer(OptimCls: type, params: Iterable, lr: float, optim_kwargs: di
         params: parameters, or groups of them.
         lr: learning rate.
         optim_kwargs: further arguments of `OptimCls`.
-        capturable: steps become part of a CUDA graph.
+        capturable: steps become part of a CUDA graph. The learning rate is then a tensor, which `set_learning_rate` changes.
     """
     groups = list(params)
     kwargs = dict(optim_kwargs or {})
     if not _IMPLEMENTATION_SETTINGS & set(kwargs) and _is_of_torch_with(OptimCls, "fused"):
         tensors = _flat(groups)
-        kwargs["fused"] = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in tensors)
-    if capturable and _is_of_torch_with(OptimCls, "capturable"):
-        kwargs.setdefault("capturable", True)
-    return OptimCls(groups, lr=lr, **kwargs)
+        kwargs["fused"] = all(p.is_floating_point() for p in tensors) and _can_be_fused(OptimCls, {p.device for p in tensors})
+    if not capturable or not _is_of_torch_with(OptimCls, "capturable"):
+        return OptimCls(groups, lr=lr, **kwargs)
+    rate = torch.full((), lr, device=_flat(groups)[0].device)
+    return OptimCls(groups, lr=rate, **{"capturable": True, **kwargs})
+
+
+def set_learning_rate(optimizer: Any, lr: float) -> None:
+    """Set the learning rate of all parameters; where it is a tensor, in place, so that CUDA graphs see it."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(lr)
+        else:
+            group["lr"] = lr
 
 
 def _is_of_torch_with(OptimCls: type, argument: str) -> bool:
     of_torch = getattr(OptimCls, "__module__", "").startswith("torch.optim")
     return of_torch and argument in inspect.signature(OptimCls).parameters
+
+
+def _can_be_fused(OptimCls: type, devices: Iterable[torch.device]) -> bool:
+    """Return whether the optimizer has a fused implementation for parameters on these devices."""
+    try:
+        OptimCls([torch.zeros(1, device=device) for device in devices], fused=True)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _flat(groups: Sequence) -> list[torch.Tensor]:
@@ -52,6 +71,12 @@ def _flat(groups: Sequence) -> list[torch.Tensor]:
     return flat
 
 
+def optimizer_state(optimizer: Any) -> dict[str, Any]:
+    """Return the state of an optimizer, with the learning rates as numbers."""
+    state = optimizer.state_dict()
+    return {**state, "param_groups": [{**group, "lr": float(group["lr"])} for group in state["param_groups"]]}
+
+
 def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
     """Load a state, saved by any implementation of the optimizer. The implementation of `optimizer` stays.
 
@@ -59,6 +84,9 @@ def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
     """
     check_form(state_dict, dict(param_groups=[dict], state=dict), "The state of the optimizer")
     groups = state_dict["param_groups"]
+    if any(isinstance(group["lr"], torch.Tensor) for group in optimizer.param_groups):
+        rates = [group["lr"] for group in optimizer.param_groups]
+        groups = [{**saved, "lr": torch.full_like(rate, saved["lr"])} for saved, rate in zip(groups, rates)]
     if len(groups) == len(optimizer.param_groups):  # Else it says so.
         own = [{name: group[name] for name in _IMPLEMENTATION_SETTINGS & set(group)} for group in optimizer.param_groups]
         groups = [{**saved, **settings} for saved, settings in zip(groups, own)]
@@ -94,7 +122,7 @@ def clip_grad_norms(optimizers: Sequence[Any], max_norm: float) -> list[torch.Te
     norms = iter(torch._foreach_norm(list(chain(*grads))))
     total_norms = [torch.linalg.vector_norm(torch.stack([next(norms) for _ in of_one])) for of_one in grads]
     for of_one, norm in zip(grads, total_norms):
-        if norm.is_cuda or norm > max_norm:  # Reading the norm is free on the CPU.
+        if norm.device.type != "cpu" or norm > max_norm:  # Reading the norm is free on the CPU.
             torch._foreach_mul_(of_one, (max_norm / (norm + 1e-6)).clamp(max=1))
     return total_norms
 

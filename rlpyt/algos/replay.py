@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import torch
 
 from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.base import RlAlgorithm, read_opt_info
-from rlpyt.algos.cuda_graph import GraphedUpdate
 from rlpyt.algos.hyperparameters import OF_REPLAY
 from rlpyt.replays.async_ import has_priorities
 from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, unknown_fields
@@ -28,7 +26,8 @@ from rlpyt.replays.non_sequence.uniform import AsyncUniformReplayBuffer, Uniform
 from rlpyt.replays.prefetch import PrefetchedReplay
 from rlpyt.returns import valid_from_done
 from rlpyt.types import BatchSpec, as_recorded
-from rlpyt.utils.buffer import buffer_leaves, buffer_to
+from rlpyt.utils import accelerator
+from rlpyt.utils.buffer import buffer_leaves
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
@@ -136,7 +135,7 @@ class ReplayAlgorithm(RlAlgorithm):
         A batch then stays valid until two more of its size have been sampled.
         """
         if hasattr(self.replay_buffer, "reuse_batches"):
-            self.replay_buffer.reuse_batches(2 + self.prefetch_batches, pin=self.agent.device.type == "cuda")
+            self.replay_buffer.reuse_batches(2 + self.prefetch_batches, pin=accelerator.has_page_locking(self.agent.device))
         if self.prefetch_batches:
             self.replay_buffer = PrefetchedReplay(self.replay_buffer, self.replay_batch_B)
 
@@ -176,7 +175,7 @@ class ReplayAlgorithm(RlAlgorithm):
         self.update_counter = 0
         self._graphed_update = None
         self._replay_watch = Stopwatch()
-        self._copies: deque = deque(maxlen=2)  # Events, after the copies of the last batches to a GPU.
+        self._copied: deque = deque(maxlen=2)  # Events, after the copies of the last batches to an accelerator.
         self.initialize_replay_buffer(examples, batch_spec, async_)
         min_itr = self.min_steps_learn // self.sampler_bs
         self.min_itr_learn = max(min_itr, self._first_replayable_itr(batch_spec.T))
@@ -324,37 +323,24 @@ class ReplayAlgorithm(RlAlgorithm):
 
         These are its ids, if the batch has them and the buffer takes them.
 
-        Copies to a GPU are asynchronous, except that the copy of the last batch but one must be complete: the buffer reuses its memory.
+        Copies to an accelerator are asynchronous, except that the copy of the last batch but one must be complete: the buffer reuses its
+        memory.
         """
-        if len(self._copies) == 2:
-            self._copies[0].synchronize()
+        if len(self._copied) == 2:
+            self._copied[0].synchronize()
         sampled = self.replay_buffer.sample_batch(self.replay_batch_B)
         ids = getattr(sampled, "ids", None)
         ids = () if ids is None or not takes_ids(type(self.replay_buffer)) else (ids,)
         if self.agent.device.type == "cpu":
             return sampled, ids
-        batch = buffer_to(sampled, self.agent.device, non_blocking=True)
-        copied = torch.cuda.Event()
-        copied.record()
-        self._copies.append(copied)
+        batch = self.to_device(sampled._replace(ids=None) if ids else sampled)
+        self._copied.append(accelerator.recorded_event(self.agent.device))
         return batch, ids
-
-    @property
-    def update_branch(self) -> Hashable:
-        """What the next update does, for an algorithm whose updates differ."""
-        return None
 
     def _update(self, batch: Any) -> tuple[Any, Any]:
         """Do `update` with what `accelerate` chose."""
-        if not self.cuda_graphs:
-            return self._update_in_autocast(batch)
-        if self._graphed_update is None:
-            self._graphed_update = GraphedUpdate(self._update_in_autocast)
-        return self._graphed_update(batch, self.update_branch)
-
-    def _update_in_autocast(self, batch: Any) -> tuple[Any, Any]:
         with self.autocast():
-            return self.update(batch)
+            return super()._update(batch)
 
     def append(self, samples: Any) -> None:
         """Append what `samples_to_buffer` makes of a batch [T,B] of the sampler to the replay buffer."""

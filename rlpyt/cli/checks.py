@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlpyt.utils import accelerator
 from rlpyt.utils.extras import clone_directory, install_command, missing_modules
 from rlpyt.utils.text import said, traceback_of
 
@@ -301,19 +302,19 @@ def gpu(directory: Path) -> str:
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        n = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        n = accelerator.count() if torch.accelerator.is_available() else 0
     if n == 0:
-        if not torch.backends.cuda.is_built():
-            raise NotHere(f"torch {torch.__version__} is built without CUDA")
+        if torch.accelerator.current_accelerator() is None:
+            raise NotHere(f"torch {torch.__version__} is built for the CPU alone")
         if caught and Path("/dev/nvidiactl").exists():  # Such as of a driver that is too old.
             raise RuntimeError(str(caught[0].message))
         raise NotHere("torch sees none")
     for i in range(n):
-        ones = torch.ones(64, 64, device=f"cuda:{i}")
+        ones = torch.ones(64, 64, device=accelerator.device_of(i))
         if (ones @ ones).sum().item() != 64**3:
-            raise RuntimeError(f"GPU {i}, {torch.cuda.get_device_name(i)}, computes something wrong.")
+            raise RuntimeError(f"GPU {i}, {accelerator.name(i)}, computes something wrong.")
     _train(directory, affinity=dict(cuda_idx=0))
-    return f"{', '.join(torch.cuda.get_device_name(i) for i in range(n))}; a training run on the first"
+    return f"{', '.join(accelerator.name(i) for i in range(n))}; a training run on the first"
 
 
 def atari(directory: Path) -> str:

@@ -33,6 +33,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rlpyt.utils import accelerator
 from rlpyt.utils.text import printable, show
 
 PACKAGES = ("rlpyt", "torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba", "matplotlib", "tensorboard", "wandb")
@@ -112,7 +113,7 @@ def facts_of_this_machine() -> dict[str, Any]:
         system=platform.platform(),
         processor=processor_name(),
         machine=machine.describe().splitlines(),
-        GPUs=[gpu_name(torch, i) for i in range(torch.cuda.device_count())],
+        GPUs=[f"{i}: {accelerator.description(i)}" for i in range(accelerator.count())],
         **{
             "torch threads": f"{torch.get_num_threads()} for operations, {torch.get_num_interop_threads()} between them",
             "affinity code": quick_affinity_code(machine=machine),
@@ -181,9 +182,3 @@ def processor_name() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def gpu_name(torch: Any, index: int) -> str:
-    """Return the name and memory of a GPU."""
-    properties = torch.cuda.get_device_properties(index)
-    return f"{index}: {properties.name}, {properties.total_memory / 2**30:.0f} GiB"

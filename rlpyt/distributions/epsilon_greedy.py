@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from rlpyt.distributions.discrete import DiscreteMixin
+from rlpyt.utils.tensor import OnDevices
 
 
 class EpsilonGreedy(DiscreteMixin):
@@ -17,12 +18,12 @@ class EpsilonGreedy(DiscreteMixin):
 
     def __init__(self, epsilon: float | torch.Tensor = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._epsilon = epsilon
+        self.set_epsilon(epsilon)
 
     def sample(self, q: torch.Tensor) -> torch.Tensor:
         """Q-values [T,B,dim], [B,dim] or [dim] -> actions [T,B], [B] or []."""
         greedy = q.argmax(dim=-1)
-        epsilon = self._epsilon.to(q.device) if isinstance(self._epsilon, torch.Tensor) else self._epsilon
+        epsilon = self._on_devices.on(q.device)
         explore = torch.rand(greedy.shape, device=q.device) < epsilon
         uniform = torch.randint_like(greedy, self.dim)
         return torch.where(explore, uniform, greedy).to(self.dtype)
@@ -34,7 +35,7 @@ class EpsilonGreedy(DiscreteMixin):
 
     def set_epsilon(self, epsilon: float | torch.Tensor) -> None:
         """Assign epsilon: a number, or a tensor [B]."""
-        self._epsilon = epsilon
+        self._epsilon, self._on_devices = epsilon, OnDevices(epsilon)
 
 
 class CategoricalEpsilonGreedy(EpsilonGreedy):
@@ -47,7 +48,7 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
 
     def __init__(self, z: torch.Tensor | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.z = z
+        self.set_z(z)
 
     def sample(self, p: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
         """Probabilities [T,B,dim,P], [B,dim,P] or [dim,P] of atoms -> actions [T,B], [B] or [].
@@ -58,11 +59,16 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
         Raises:
             ValueError: the atoms have no values.
         """
-        z = self.z if z is None else z
+        z = self._z.on(p.device) if z is None else z
         if z is None:
             raise ValueError("What are the atoms worth? Give z [P] to sample, to set_z or to the constructor.")
         return super().sample(p @ z.to(p))
 
-    def set_z(self, z: torch.Tensor) -> None:
+    def set_z(self, z: torch.Tensor | None) -> None:
         """Assign the values [P] of the atoms."""
-        self.z = z
+        self._z = OnDevices(z)
+
+    @property
+    def z(self) -> torch.Tensor | None:
+        """Values [P] of the atoms."""
+        return self._z.value

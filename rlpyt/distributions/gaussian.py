@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from rlpyt.distributions.base import Distribution
 from rlpyt.utils.collections import namedarraytuple
+from rlpyt.utils.tensor import OnDevices
 
 DistInfo = namedarraytuple("DistInfo", ["mean"])
 DistInfoStd = namedarraytuple("DistInfoStd", ["mean", "log_std"])
@@ -126,14 +127,23 @@ class Gaussian(Distribution):
                 raise ValueError(f"std has {std.numel()} values, it must be one number, or one for each of {self.dim} components.")
             if std.dim() and std.shape[-1] != std.numel():
                 raise ValueError(f"std has shape {tuple(std.shape)}, it must be ({self.dim},) or a number.")
-        self.std = std
+        self._std = OnDevices(std)
+
+    @property
+    def std(self) -> torch.Tensor | None:
+        """The fixed standard deviation [dim] or [], if there is one."""
+        return self._std.value
 
     def _sample_unlimited(self, dist_info: DistInfoStd) -> torch.Tensor:
-        std = torch.exp(self._log_std(dist_info)) if self.std is None else self.std.to(dist_info.mean.device)
-        noise = std * torch.randn_like(dist_info.mean)
+        mean = dist_info.mean
+        if self.std is None:
+            std = torch.exp(self._log_std(dist_info))
+        else:
+            std = self._std.on(mean.device) if self.std.dim() else self.std  # A single number need not be copied.
+        noise = std * torch.randn_like(mean)
         if self.noise_clip is not None:
             noise = noise.clamp(-self.noise_clip, self.noise_clip)
-        return dist_info.mean + noise
+        return mean + noise
 
     def _limit(self, x: torch.Tensor) -> torch.Tensor:
         if self.clip is not None:
@@ -145,7 +155,7 @@ class Gaussian(Distribution):
     def _log_std(self, dist_info: DistInfoStd) -> torch.Tensor:
         """Return the log of the present standard deviation, [*lead,dim]."""
         if self.std is not None:
-            return torch.log(self.std + EPS).to(dist_info.mean.device).expand_as(dist_info.mean)
+            return torch.log(self._std.on(dist_info.mean.device) + EPS).expand_as(dist_info.mean)
         if self.min_log_std is None and self.max_log_std is None:
             return dist_info.log_std
         return dist_info.log_std.clamp(self.min_log_std, self.max_log_std)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from rlpyt.utils.packing import to_cpu
 from rlpyt.utils.settings import complete_signature
 
 
@@ -152,8 +153,12 @@ def update_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.Ten
             f"and has in excess {sorted(new.keys() - old.keys())}."
         )
     mixed = [name for name, value in old.items() if tau != 1 and value.is_floating_point()]
-    for name in old.keys() - set(mixed):
-        old[name].copy_(new[name])
+    copied = [name for name in old if name not in mixed]
+    if copied:
+        values = tuple(new[name] for name in copied)
+        if all(old[name].device.type == "cpu" for name in copied):
+            values = to_cpu(values)
+        torch._foreach_copy_([old[name] for name in copied], list(values))
     if mixed:
         torch._foreach_lerp_([old[name] for name in mixed], [new[name] for name in mixed], float(tau))
 

@@ -6,8 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.packing import Ruler, Slab
+
+New = Callable[[tuple[int, ...], Any], np.ndarray]  # Like `numpy.empty`.
 
 # Memory is kept for batches of this many shapes, the latest ones.
 _MAX_SHAPES = 8
@@ -19,48 +23,54 @@ class BatchMemory:
     def __init__(self) -> None:
         self._n_slots, self._pin = 0, False
         self._slots: dict[tuple, list] = {}
+        self._weights: torch.Tensor | None = None
 
     def reuse(self, n_slots: int, pin: bool = False) -> None:
-        """From now on give `n_slots` pieces of memory per shape in turn, in page-locked memory if `pin`."""
+        """From now on give `n_slots` pieces of memory per shape in turn; if `pin`, each in one piece of page-locked memory."""
         self._n_slots, self._pin, self._slots = n_slots, pin, {}
 
     def next(self, allocate: Callable[..., Any], *shape: int) -> Any:
         """Return memory for a batch, which is reused only after the next ``n_slots - 1`` of that shape, or never.
 
         Args:
-            allocate: function ``allocate(*shape, pin=...)`` that makes memory for one batch.
+            allocate: function ``allocate(*shape, new=...)`` that makes memory for a batch, a namedtuple with the tensors of the `batch`.
+                They lie in arrays that ``new(shape, dtype)`` returns.
+            shape: its arguments, the last of which is the number of samples.
         """
         if not self._n_slots:
-            return allocate(*shape, pin=False)
-        slots = self._slots.pop(shape, None) or [allocate(*shape, pin=self._pin) for _ in range(self._n_slots)]
+            return allocate(*shape, new=np.empty)
+        slots = self._slots.pop(shape, None) or [self._slot(allocate, shape) for _ in range(self._n_slots)]
         slots.append(slots.pop(0))
         self._slots[shape] = slots
         if len(self._slots) > _MAX_SHAPES:
             del self._slots[next(iter(self._slots))]
-        return slots[-1]
+        memory, self._weights = slots[-1]
+        return memory
+
+    def _slot(self, allocate: Callable[..., Any], shape: tuple[int, ...]) -> tuple[Any, torch.Tensor | None]:
+        """Return memory for a batch and, if it is in one piece, for weights float32 [n] beside it."""
+        if not self._pin:
+            return allocate(*shape, new=np.empty), None
+        ruler = Ruler()
+        allocate(*shape, new=ruler.empty)
+        ruler.empty(shape[-1:], np.float32)
+        slab = Slab(ruler.n_bytes)
+        memory = allocate(*shape, new=slab.empty)
+        return memory._replace(batch=slab.tensors(memory.batch)), slab.tensor(shape[-1:], torch.float32)
+
+    def beside(self, is_weights: np.ndarray) -> torch.Tensor:
+        """Return importance-sampling weights float32 [n] as a tensor, beside the batch that was put together last if that is in a slab."""
+        if self._weights is None or self._weights.shape != is_weights.shape:
+            return torch.from_numpy(is_weights)
+        return self._weights.copy_(torch.from_numpy(is_weights))
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_slots": {}}  # Another process allocates other memory.
+        return {**self.__dict__, "_slots": {}, "_weights": None}  # Another process allocates other memory.
 
 
-def rows_like(source: Any, *leading_dims: int, pin: bool = False) -> Any:
-    """Allocate arrays with rows like those of `source` [N,...] and other leading dimensions, not initialized.
-
-    Args:
-        source: structure of arrays.
-        pin: in page-locked memory, from which a GPU copies directly.
-    """
-
-    def allocate(leaf: np.ndarray) -> np.ndarray:
-        shape = (*leading_dims, *leaf.shape[1:])
-        if not pin:
-            return np.empty(shape, leaf.dtype)
-        import torch
-
-        dtype = torch.from_numpy(np.empty(0, leaf.dtype)).dtype
-        return torch.empty(shape, dtype=dtype, pin_memory=True).numpy()
-
-    return buffer_func(source, allocate)
+def rows_like(source: Any, *leading_dims: int, new: New = np.empty) -> Any:
+    """Return arrays with rows like those of a structure of arrays [N,...] and other leading dimensions, which `new` allocates."""
+    return buffer_func(source, lambda leaf: new((*leading_dims, *leaf.shape[1:]), leaf.dtype))
 
 
 def pairs_of_leaves(stored: Any, which: np.ndarray, out: Any) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -68,19 +78,19 @@ def pairs_of_leaves(stored: Any, which: np.ndarray, out: Any) -> list[tuple[np.n
     return [(source, which, to) for source, to in zip(buffer_leaves(stored), buffer_leaves(out), strict=True)]
 
 
-def gathers_of(sources: dict[str, tuple[Any, np.ndarray]], pin: bool) -> tuple[dict[str, Any], list]:
-    """Allocate memory for fields of a batch, each given as stored rows and which of them it holds.
+def gathers_of(sources: dict[str, tuple[Any, np.ndarray]], new: New) -> tuple[dict[str, Any], list]:
+    """Allocate memory by `new` for fields of a batch, each given as stored rows and which of them it holds.
 
     Returns:
         the memory of each field, and what `take_rows` needs to fill it.
     """
     fields, gathers = {}, []
     for name, (stored, which) in sources.items():
-        if type(stored) is np.ndarray and not pin:  # Nearly always, and much faster than a search for leaves.
-            fields[name] = np.empty(which.shape + stored.shape[1:], stored.dtype)
+        if type(stored) is np.ndarray:  # Nearly always, and much faster than a search for leaves.
+            fields[name] = new(which.shape + stored.shape[1:], stored.dtype)
             gathers.append((stored, which, fields[name]))
         else:
-            fields[name] = rows_like(stored, *which.shape, pin=pin)
+            fields[name] = rows_like(stored, *which.shape, new=new)
             gathers += pairs_of_leaves(stored, which, fields[name])
     return fields, gathers
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.replays.batches import rows_like
+from rlpyt.replays.batches import New, rows_like
 from rlpyt.replays.n_step import BufferMixin
 from rlpyt.replays.ring import Ring
 from rlpyt.replays.storage import Storage
@@ -116,8 +116,8 @@ class FrameStorage(Storage):
         n = self.size
         return _as_bytes(self.memory.observation[:n], n), self.memory.done[:n], self.T, self.B, self.n_frames
 
-    def observation_memory(self, *leading_dims: int, pin: bool = False) -> np.ndarray:
-        return rows_like(self.memory.observation, *leading_dims, self.n_frames, pin=pin)
+    def observation_memory(self, *leading_dims: int, new: New = np.empty) -> np.ndarray:
+        return rows_like(self.memory.observation, *leading_dims, self.n_frames, new=new)
 
     def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int | None = None) -> np.ndarray:
         n = len(T_idxs)

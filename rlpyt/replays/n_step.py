@@ -339,7 +339,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
 
         Args:
             n_slots: how many batches last at the same time.
-            pin: use page-locked memory, from which a GPU copies directly.
+            pin: use page-locked memory, from which an accelerator copies each batch in one piece.
         """
         self._batches.reuse(n_slots, pin)
 
@@ -378,9 +378,9 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     def gather_batch(self, draw: Draw) -> Any:
         """Return the batch that was drawn, read from memory as it is now; changes nothing of the buffer."""
         batch = self.extract_batch(*draw.where)
-        if draw.ids is None:
+        if draw.ids is None or draw.is_weights is None:
             return batch
-        return weighted(batch.__class__)._make((*batch, torch.from_numpy(draw.is_weights), torch.from_numpy(draw.ids)))
+        return weighted(batch.__class__)._make((*batch, self._batches.beside(draw.is_weights), torch.from_numpy(draw.ids)))
 
     def draw_is_intact(self, draw: Draw) -> bool:
         """Whether everything that was drawn is still in memory, and no other process has begun to overwrite it."""

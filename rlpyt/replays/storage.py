@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.replays.base import BESIDE_STEPS
-from rlpyt.replays.batches import pairs_of_leaves, rows_like, take_rows
+from rlpyt.replays.batches import New, pairs_of_leaves, rows_like, take_rows
 from rlpyt.replays.ring import Ring, Rows
 from rlpyt.returns import discount_return_n_step
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
@@ -162,9 +162,9 @@ class Storage(RowArrays):
     # -----------------------------------------------------------------------------------------------------------------
     # Reading
     # -----------------------------------------------------------------------------------------------------------------
-    def observation_memory(self, *leading_dims: int, pin: bool = False) -> Any:
-        """Allocate memory for observations [*leading_dims,...], page-locked if `pin`."""
-        return rows_like(self.memory.observation, *leading_dims, pin=pin)
+    def observation_memory(self, *leading_dims: int, new: New = np.empty) -> Any:
+        """Allocate memory for observations [*leading_dims,...] by `new`."""
+        return rows_like(self.memory.observation, *leading_dims, new=new)
 
     def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int | None = None) -> Any:
         """Return copies of the observations [n,...] at ``[T_idxs, B_idxs]``; [T,n,...] of the `T` steps from there on, if given."""

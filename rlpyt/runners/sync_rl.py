@@ -30,6 +30,7 @@ import torch.distributed as dist
 from rlpyt.runners.checkpoint import process_state
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, RunnerMixin
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool, check_forked_torch_threads, default_start_method
+from rlpyt.utils import accelerator
 from rlpyt.utils.interrupt import PATIENCE, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
@@ -399,11 +400,14 @@ def process_group(runner: Any, store: Any):
     if store is not None:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(name, _loopback())  # All ranks are on this machine.
+    backend = "gloo"
     if cuda_idx is not None:
-        torch.cuda.set_device(cuda_idx)
+        device = accelerator.device_of(cuda_idx)
+        accelerator.use(device)
+        backend = dist.get_default_backend_for_device(device)
     where = dict(init_method="env://") if store is None else dict(store=store, rank=runner.rank, world_size=runner.world_size)
-    dist.init_process_group("gloo" if cuda_idx is None else "nccl", timeout=_PATIENCE, **where)
-    runner._control = dist.group.WORLD if cuda_idx is None else dist.new_group(backend="gloo", timeout=_PATIENCE)
+    dist.init_process_group(backend, timeout=_PATIENCE, **where)
+    runner._control = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo", timeout=_PATIENCE)
     try:
         yield
         _interruptibly(dist.barrier, group=runner._control)  # No rank leaves while another still talks to it.

@@ -162,11 +162,13 @@ class LocalActor:
             raise
         leaves = _checked_leaves("action", action, row.action_leaves)
         self._leaves = () if row.agent_info_leaves is None else _checked_leaves("agent_info", agent_info, row.agent_info_leaves)
+        if leaves[0].device.type != "cpu":
+            from rlpyt.utils.packing import to_cpu  # Here, because environment workers use this module without torch.
+
+            leaves, self._leaves = to_cpu((tuple(leaves), tuple(self._leaves)))
         self._write(t, row.action_leaves, leaves)
         if agent_info_too:
             self.record(t)
-        if leaves[0].is_cuda:
-            _synchronize(leaves[0].device)
 
     def record(self, t: int) -> None:
         """Write the agent_info of step `t` into its row."""
@@ -194,7 +196,7 @@ class LocalActor:
 
     def _write(self, t: int, destinations: Sequence, leaves: Sequence) -> None:
         for destination, leaf in zip(destinations, leaves):
-            destination.copy_(leaf, non_blocking=True)
+            destination.copy_(leaf)
 
     def _end_episodes(self, t: int, row: ActorRow) -> None:
         """After step `t`: reset what the agent sees and remembers of the environments that are done."""
@@ -246,16 +248,13 @@ class BatchActor(LocalActor):
     def request(self, t: int) -> None:
         """Read what the actions of step ``t - 1`` led to; after the last step, record the value to bootstrap from."""
         super().request(t)
-        if t == self.batch_T:
-            if self.has_value:
-                self.batch.agent.bootstrap_value[0] = self.value(self.rows[t].observation)
-            elif self.agent.device.type == "cuda":
-                _synchronize(self.agent.device)  # What was recorded has arrived, too.
+        if t == self.batch_T and self.has_value:
+            self.batch.agent.bootstrap_value[0] = self.value(self.rows[t].observation)
 
     def _write(self, t: int, destinations: Sequence, leaves: Sequence) -> None:
         if not self.mid_batch_reset and t > 0 and self.rows[t - 1].done.any():
             idle = torchify_buffer(self.rows[t - 1].done)
-            leaves = [_without(leaf, idle.to(leaf.device)) for leaf in leaves]
+            leaves = [_without(leaf, idle) for leaf in leaves]
         super()._write(t, destinations, leaves)
 
     def _end_episodes(self, t: int, row: ActorRow) -> None:
@@ -374,10 +373,3 @@ def _without(leaf: Any, idle: Any) -> Any:
     leaf = leaf.clone()
     leaf[idle] = 0
     return leaf
-
-
-def _synchronize(device: Any) -> None:
-    """Wait until what was to be copied from this GPU has arrived."""
-    import torch
-
-    torch.cuda.current_stream(device).synchronize()

@@ -254,10 +254,11 @@ class PinnedMemory:
     def __init__(self, buffer_: Any, device: Any) -> None:
         import torch
 
-        self._cudart = torch.cuda.cudart()
+        module = torch.get_device_module(device)
+        self._cudart = module.cudart()
         self._maps = {id(shared): shared for shared in map(_shared_map_of, buffer_leaves(buffer_)) if shared is not None}
         self.addresses = []
-        with torch.cuda.device(device):
+        with module.device(device):
             for shared in self._maps.values():
                 address = shared.address
                 if int(self._cudart.cudaHostRegister(address, shared.n_bytes, 0)) == 0:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.utils import accelerator
 from rlpyt.utils.logging.context import runs_may_start
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.settings import is_integer
@@ -68,11 +69,9 @@ def check_gpus(affinities: Iterable[dict | None]) -> None:
     wanted = [each["cuda_idx"] for each in affinities if each and each.get("cuda_idx") is not None]
     if not wanted or not runs_may_start():
         return
-    import torch  # Here, because environment workers use this module without torch.
-
-    n = torch.cuda.device_count()
+    n = accelerator.count()
     if max(wanted) >= n:
-        why = "CUDA_VISIBLE_DEVICES may hide some" if torch.backends.cuda.is_built() else "this torch was installed without CUDA"
+        why = accelerator.why_not_more()
         seen = {0: "no GPU is", 1: "only GPU 0 is"}.get(n, f"only GPUs 0 to {n - 1} are")
         raise ValueError(f"cuda_idx={max(wanted)} is not possible: {seen} visible to this process ({why}). None is for the CPU.")
 

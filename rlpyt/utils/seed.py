@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.utils import accelerator
 from rlpyt.utils.misc import attributes
 from rlpyt.utils.plain import check_form, from_plain, set_legacy_state, set_python_state, shown, to_plain
 
@@ -250,9 +251,7 @@ def rng_states() -> dict:
     if "torch" in sys.modules:
         import torch
 
-        states["torch"] = torch.get_rng_state()
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            states["cuda"] = torch.cuda.get_rng_state_all()
+        states |= dict(torch=torch.get_rng_state(), **accelerator.rng_states())
     return states
 
 
@@ -269,8 +268,7 @@ def set_rng_states(states: dict, name: str = "rng") -> None:
             raise ValueError(f"{name}['torch'] is {shown(saved)}, and not the {len(own)} bytes of the state of torch's random numbers.")
         try:
             torch.set_rng_state(saved)
-            if "cuda" in states and torch.cuda.is_available():
-                torch.cuda.set_rng_state_all(states["cuda"][: torch.cuda.device_count()])
+            accelerator.set_rng_states(states)
         except (RuntimeError, TypeError, AttributeError) as error:
             raise ValueError(f"{name} does not have the states of torch's random numbers: {error}") from error
 

@@ -53,6 +53,32 @@ def mean_of_valid(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim: 
     return (tensor * valid).sum(dim=dim) / valid.sum(dim=dim).clamp(min=1)
 
 
+class OnDevices:
+    """A tensor that is wanted on several devices: copied to each but once. A number is the same everywhere.
+
+    Args:
+        value: tensor or number. If it is changed in place, it is copied again.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._copies: dict[torch.device, tuple[int, torch.Tensor]] = {}
+
+    def on(self, device: torch.device) -> Any:
+        """Return the value on a device."""
+        value = self.value
+        if not isinstance(value, torch.Tensor) or value.device == device:
+            return value
+        version, copy = self._copies.get(device, (None, None))
+        if version != value._version:
+            version, copy = value._version, value.to(device)
+            self._copies[device] = version, copy
+        return copy
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_copies": {}}  # Another process may have other devices.
+
+
 def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, torch.Size]:
     """Find out whether data of `dim` dimensions comes with leading dimensions [], [B] or [T,B].
 

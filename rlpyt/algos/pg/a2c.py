@@ -8,8 +8,10 @@ import torch
 
 from rlpyt.algos.base import read_opt_info
 from rlpyt.algos.pg.base import OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
-from rlpyt.utils.buffer import buffer_to
+from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.tensor import valid_mean
+
+LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "init_rnn_state", "action", "return_", "advantage", "valid"])
 
 
 class A2C(OnPolicyAlgorithm):
@@ -18,33 +20,49 @@ class A2C(OnPolicyAlgorithm):
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Take one gradient step on `samples` [T,B]; return floats."""
         self.set_schedules(itr)
-        with self.autocast():
-            loss, entropy, perplexity = self.loss(samples)
-        grad_norm = self.descend(loss)
+        opt_info = self._update(self.loss_inputs(samples) if self.cuda_graphs else samples)
         self.update_counter += 1
         self.update_obs_rms(samples)
-        opt_info = read_opt_info(OptInfo, [OptInfo(loss, grad_norm, entropy, perplexity)])
-        return OptInfo(*(value for (value,) in opt_info))
+        return OptInfo(*(value for (value,) in read_opt_info(OptInfo, [opt_info])))
+
+    def update(self, batch: Any) -> OptInfo:
+        """Take one gradient step on the loss of `batch`, which is what `loss` takes."""
+        with self.autocast():
+            loss, entropy, perplexity = self.loss(batch)
+        grad_norm = self.descend(loss)
+        return OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity)
+
+    def loss_inputs(self, samples: Any) -> LossInputs:
+        """Return what `loss` computes with, on the training device."""
+        return_, advantage, valid = self.process_returns(samples)
+        inputs = LossInputs(
+            agent_inputs=self.agent_inputs(samples),
+            init_rnn_state=samples.agent.agent_info.prev_rnn_state[0] if self.agent.recurrent else None,  # [B,N,H]
+            action=samples.agent.action,
+            return_=return_,
+            advantage=advantage,
+            valid=valid,
+        )
+        return self.to_device(inputs)
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return policy loss + value loss + entropy loss, the mean entropy, and the mean perplexity.
 
         Policy loss: -log π(a|s) A. Value loss: ½ (V(s) - G)². Entropy loss: -H(π(·|s)). Means over the
         valid steps.
-        """
-        device = self.agent.device
-        inputs = buffer_to(self.agent_inputs(samples), device)
-        if self.agent.recurrent:
-            init_rnn_state = batch_first_to_layer_first(samples.agent.agent_info.prev_rnn_state[0])
-            dist_info, value, _ = self.agent(*inputs, buffer_to(init_rnn_state, device))
-        else:
-            dist_info, value = self.agent(*inputs)
-        targets = (*self.process_returns(samples), samples.agent.action)
-        return_, advantage, valid, action = buffer_to(targets, device)
-        dist = self.agent.distribution
 
-        pi_loss = -valid_mean(dist.log_likelihood(action, dist_info) * advantage, valid)
-        value_loss = self.value_loss_coeff * valid_mean(0.5 * (value - return_) ** 2, valid)
+        Args:
+            samples: a batch [T,B] of the sampler, or its `loss_inputs`.
+        """
+        inputs = samples if isinstance(samples, LossInputs) else self.loss_inputs(samples)
+        if self.agent.recurrent:
+            dist_info, value, _ = self.agent(*inputs.agent_inputs, batch_first_to_layer_first(inputs.init_rnn_state))
+        else:
+            dist_info, value = self.agent(*inputs.agent_inputs)
+        dist, valid = self.agent.distribution, inputs.valid
+
+        pi_loss = -valid_mean(dist.log_likelihood(inputs.action, dist_info) * inputs.advantage, valid)
+        value_loss = self.value_loss_coeff * valid_mean(0.5 * (value - inputs.return_) ** 2, valid)
         entropy = dist.mean_entropy(dist_info, valid)
         loss = pi_loss + value_loss - self.entropy_loss_coeff * entropy
         with torch.no_grad():

@@ -10,7 +10,7 @@ import torch
 from rlpyt.agents.base import AgentInputs, BaseAgent, null_after_done, uses_prev_action
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.hyperparameters import OF_OPTIMIZERS
-from rlpyt.algos.optimizers import make_optimizer
+from rlpyt.algos.optimizers import make_optimizer, set_learning_rate
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.returns import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
@@ -34,6 +34,7 @@ class PolicyGradientAlgo(RlAlgorithm):
     """
 
     bootstrap_value = True
+    can_be_graphed = True
     opt_info_fields = OptInfo._fields
 
     def initialize(
@@ -67,7 +68,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         self._batch_size = batch_spec.size
         self.prepare_models()
         parameters = agent.parameters()
-        self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs)
+        self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
@@ -78,8 +79,7 @@ class PolicyGradientAlgo(RlAlgorithm):
     def set_schedules(self, itr: int) -> None:
         """Set the learning rate to its value at iteration `itr`, if it follows a schedule."""
         if self.linear_lr_schedule:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.learning_rate * self.remaining(itr)
+            set_learning_rate(self.optimizer, self.learning_rate * self.remaining(itr))
 
     def process_returns(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Compute returns and advantages from the values recorded while sampling.

@@ -9,7 +9,7 @@ import torch
 
 from rlpyt.algos.base import read_opt_info
 from rlpyt.algos.pg.base import OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
-from rlpyt.utils.buffer import buffer_method, buffer_to
+from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args
@@ -84,41 +84,42 @@ class PPO(OnPolicyAlgorithm):
                 stacklevel=2,
             )
         self._batch_size = self.batch_spec.size // self.minibatches
+        self._clip_of_graph = torch.full((), self.ratio_clip, device=self.agent.device)  # Always in the same memory.
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Train for `epochs` passes over `samples` [T,B], which move to the device once, before the first."""
         self.set_schedules(itr)
-        recurrent, device = self.agent.recurrent, self.agent.device
+        recurrent = self.agent.recurrent
         return_, advantage, valid = self.process_returns(samples)
-        batch = buffer_to(
-            LossInputs(
-                agent_inputs=self.agent_inputs(samples),
-                action=samples.agent.action,
-                return_=return_,
-                advantage=advantage,
-                valid=valid,
-                old_dist_info=samples.agent.agent_info.dist_info,
-            ),
-            device,
+        inputs = LossInputs(
+            agent_inputs=self.agent_inputs(samples),
+            action=samples.agent.action,
+            return_=return_,
+            advantage=advantage,
+            valid=valid,
+            old_dist_info=samples.agent.agent_info.dist_info,
         )
-        if recurrent:
-            init_rnn_state = buffer_to(samples.agent.agent_info.prev_rnn_state[0], device)  # [B,N,H]
-        else:
-            batch = buffer_method(batch, "flatten", 0, 1)  # [T*B,...]
+        init_rnn_state = samples.agent.agent_info.prev_rnn_state[0] if recurrent else None  # [B,N,H]
+        inputs, init_rnn_state = self.to_device((inputs, init_rnn_state))
+        if not recurrent:
+            inputs = buffer_method(inputs, "flatten", 0, 1)  # [T*B,...]
 
         updates = []
-        for idxs in self.minibatch_idxs(samples.env.reward.shape, device, valid):
-            with self.autocast():
-                if recurrent:
-                    rnn_state = batch_first_to_layer_first(init_rnn_state[idxs])
-                    loss, entropy, perplexity = self.loss(*batch[:, idxs], rnn_state)
-                else:
-                    loss, entropy, perplexity = self.loss(*batch[idxs])
-            grad_norm = self.descend(loss)
+        for idxs in self.minibatch_idxs(samples.env.reward.shape, self.agent.device, valid):
+            minibatch = (*inputs[:, idxs], init_rnn_state[idxs]) if recurrent else tuple(inputs[idxs])
+            updates.append(self._update(minibatch))
             self.update_counter += 1
-            updates.append(OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity))
         self.update_obs_rms(samples)
         return read_opt_info(OptInfo, updates)
+
+    def update(self, batch: tuple) -> OptInfo:
+        """Take one gradient step on a minibatch: `LossInputs` and, if the agent is recurrent, the states [n,N,H] before its sequences."""
+        if self.agent.recurrent:
+            batch = (*batch[:-1], batch_first_to_layer_first(batch[-1]))
+        with self.autocast():
+            loss, entropy, perplexity = self.loss(*batch)
+        grad_norm = self.descend(loss)
+        return OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity)
 
     def minibatch_idxs(self, leading_dims: tuple[int, int], device: Any, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Return the indexes of all minibatches in order, [epochs * minibatches per epoch, minibatch size], on `device`.
@@ -129,18 +130,22 @@ class PPO(OnPolicyAlgorithm):
         """
         T, B = leading_dims
         is_masked = valid is not None and not self.agent.recurrent
-        choices = valid.flatten().nonzero()[:, 0] if is_masked else torch.arange(B if self.agent.recurrent else T * B)
+        if is_masked:
+            choices = self.to_device(valid.flatten().nonzero()[:, 0])
+        else:
+            choices = torch.arange(B if self.agent.recurrent else T * B, device=device)
         n = len(choices)
         size = max(n // self.minibatches, 1)
         n_minibatches = self.minibatches if is_masked else n // size
-        shuffled = choices.to(device)[torch.rand(self.epochs, n, device=device).argsort(dim=1)]
+        shuffled = choices[torch.rand(self.epochs, n, device=device).argsort(dim=1)]
         return shuffled[:, torch.arange(n_minibatches * size, device=device) % n].reshape(-1, size)
 
     def set_schedules(self, itr: int) -> None:
         """Extend the base class by ratio_clip."""
         super().set_schedules(itr)
         if self.linear_lr_schedule:
-            self.ratio_clip = self._ratio_clip * self.remaining(max(itr - 1, 0))  # Always one iteration late, as in the original.
+            ratio_clip = self._ratio_clip * self.remaining(max(itr - 1, 0))  # Always one iteration late, as in the original.
+            self.ratio_clip = self._clip_of_graph.fill_(ratio_clip) if self.cuda_graphs else ratio_clip
 
     def training_state(self) -> dict[str, Any]:
         """Extend the base class by the position of `lr_scheduler`."""

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.algos.optimizers import clip_grad_norms, load_optimizer_state, make_optimizer, parameters_of, step_all, zero_grads
+from rlpyt.algos.optimizers import (
+    clip_grad_norms,
+    load_optimizer_state,
+    make_optimizer,
+    optimizer_state,
+    parameters_of,
+    step_all,
+    zero_grads,
+)
 from rlpyt.algos.replay import OffPolicyAlgorithm, is_frame_stack
 from rlpyt.models.utils import frozen
 from rlpyt.replays.non_sequence.time_limit import (
@@ -117,7 +125,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     def optim_state_dict(self) -> dict[str, Any]:
         """Return the state of each optimizer by its name; None for an optimizer that these settings do not need."""
         optimizers = {name: getattr(self, name) for name in self.optimizer_names}
-        return {name: None if optimizer is None else optimizer.state_dict() for name, optimizer in optimizers.items()}
+        return {name: None if optimizer is None else optimizer_state(optimizer) for name, optimizer in optimizers.items()}
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `optim_state_dict` returned, here or in the original rlpyt.

@@ -20,7 +20,7 @@ Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (weight [out,in], bias [
 def perceptrons(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor, ...]:
     """Return outputs [B,out], one per net, for an input [B,in]: linear layers with ReLU between them.
 
-    Nets have the same shapes. On a GPU, nets whose parameters are adjacent in memory (`stack_parameters`) are computed together.
+    Nets have the same shapes. On an accelerator, nets whose parameters are adjacent in memory (`stack_parameters`) are computed together.
     """
     if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
         return _by_autograd(x, nets)
@@ -123,7 +123,7 @@ def stack_parameters(modules: Sequence[torch.nn.Module]) -> None:
 
 
 def _groups(params: Sequence[torch.Tensor], n_nets: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
-    """Return the layers of each net; or on a GPU, where launching kernels takes most time, of all nets in one, with weights [n,out,in]."""
+    """Return the layers of each net; or on an accelerator, where launching kernels takes most time, of all nets at once: [n,out,in]."""
     n = len(params) // n_nets
     nets = [params[i * n : (i + 1) * n] for i in range(n_nets)]
     if n_nets > 1 and _batched_products_are_faster(params[0]) and all(map(_are_stacked, zip(*nets))):
@@ -132,8 +132,8 @@ def _groups(params: Sequence[torch.Tensor], n_nets: int) -> list[list[tuple[torc
 
 
 def _batched_products_are_faster(tensor: torch.Tensor) -> bool:
-    """Return True on a GPU. On CPUs they are slower, and oneDNN, which is faster than both, has no function for them."""
-    return tensor.is_cuda
+    """Return True on an accelerator. On CPUs they are slower, and oneDNN, which is faster than both, has no function for them."""
+    return tensor.device.type != "cpu"
 
 
 def _are_stacked(tensors: Sequence[torch.Tensor]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.agents.base import AgentInputs
-from rlpyt.replays.batches import BatchMemory, gathers_of, rows_like, take_rows
+from rlpyt.replays.batches import BatchMemory, New, gathers_of, take_rows
 from rlpyt.replays.episode_ends import EpisodeEnds
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.storage import NStepReturns, Storage
@@ -98,7 +98,7 @@ class Transitions:
             target_inputs=batch.target_inputs._replace(observation=observation[n:]),
         )
 
-    def _memory(self, n: int, *, pin: bool) -> _Memory:
+    def _memory(self, n: int, *, new: New) -> _Memory:
         rows, before = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64)
         begin, stored = rows[:n], self.storage.memory
         sources = dict(
@@ -111,10 +111,10 @@ class Transitions:
         )
         if self._tells_timeouts:
             sources["timeout"] = self.storage.timeout, begin
-        out, gathers = gathers_of(sources, pin)
-        observation = self.storage.observation_memory(2 * n, pin=pin)
+        out, gathers = gathers_of(sources, new)
+        observation = self.storage.observation_memory(2 * n, new=new)
         inputs = AgentInputs(observation, out.pop("prev_action"), out.pop("prev_reward"))
-        bootstrap_discount, timeout_n = rows_like(self._discounts, n, pin=pin), np.empty(n, np.bool_)
+        bootstrap_discount, timeout_n = new((n,), np.float32), new((n,), np.bool_)
         out |= dict(agent_inputs=inputs[:n], target_inputs=inputs[n:], bootstrap_discount=bootstrap_discount)
         if self._tells_timeouts:
             out["timeout_n"] = timeout_n

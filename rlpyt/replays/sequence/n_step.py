@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.replays.base import EXAMPLE
-from rlpyt.replays.batches import BatchMemory, gathers_of, take_rows
+from rlpyt.replays.batches import BatchMemory, New, gathers_of, take_rows
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.ring import Rows
 from rlpyt.replays.storage import NStepReturns, RowArrays, Storage, step_bytes
@@ -105,11 +105,11 @@ class Sequences:
             return m.batch
         return m.batch._replace(all_observation=torchify_buffer(observations(T_idxs, B_idxs, len(m.rows))))
 
-    def _memory(self, T: int, n: int, *, pin: bool) -> _Memory:
+    def _memory(self, T: int, n: int, *, new: New) -> _Memory:
         all_T, s = T + self.returns.n_step, self.storage.memory
         rows, before, prev = (np.empty((all_T, n), np.int64) for _ in range(3))
-        valid, rnn_rows = np.empty((T, n), np.bool_), np.empty(n, np.int64)
-        observation = self.storage.observation_memory(all_T, n, pin=pin)
+        valid, rnn_rows = new((T, n), np.bool_), np.empty(n, np.int64)
+        observation = self.storage.observation_memory(all_T, n, new=new)
         sources = dict(
             all_action=(s.action, before),
             all_reward=(s.reward, before),
@@ -120,7 +120,7 @@ class Sequences:
             all_prev_action=(s.action, prev),
             all_prev_reward=(s.reward, prev),
         )
-        out, gathers = gathers_of(sources, pin)
+        out, gathers = gathers_of(sources, new)
         batch = torchify_buffer(SamplesFromReplay(all_observation=observation, valid=valid, **out))
         return _Memory(rows, before, prev, valid, rnn_rows, observation, gathers, batch)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from rlpyt.utils import accelerator
 from rlpyt.utils.processors import allowed_cpus
 
 _GIB = 2**30  # bytes
@@ -148,9 +149,7 @@ def parse_cpu_list(text: str) -> list[int]:
 
 def count_gpus() -> int:
     """Return the number of GPUs that torch can use and CUDA_VISIBLE_DEVICES lets it see. CUDA is not initialized where NVML tells."""
-    import torch
-
-    return torch.cuda.device_count()
+    return accelerator.count()
 
 
 def _count(n: int, noun: str) -> str:

@@ -123,7 +123,7 @@ class NoOverlapAlternatingActionServer(AlternatingActionServer):
 
 @contextmanager
 def outputs_on_device(agent: Agent) -> Iterator[None]:
-    """Inside this context the agent leaves what it returns on its device. Actors copy it from there: actions first."""
+    """Inside this context the agent leaves what it returns on its device. Actors copy it from there, all at once."""
     before, agent.acts_on_device = agent.acts_on_device, True
     try:
         yield

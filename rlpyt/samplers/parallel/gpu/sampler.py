@@ -16,6 +16,7 @@ from rlpyt.samplers.signals import GroupSignals, Semaphore
 from rlpyt.samplers.traj_infos import has_own_step
 from rlpyt.samplers.workers import WorkerError, describe_failure
 from rlpyt.types import StepBuffer
+from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import PinnedMemory
 from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.processors import allowed_cpus
@@ -79,7 +80,7 @@ class GpuSamplerBase(ParallelSamplerBase):
                 )
                 for columns in self._group_columns(self.batch_spec.B)
             ]
-            if self.agent.device.type == "cuda":
+            if accelerator.can_lock_shared_memory(self.agent.device):
                 batch = self.samples_np._replace(final_observation=None, terminal_observation=None)
                 self._pinned.append(PinnedMemory(batch, self.agent.device))
         return self._groups(actors, [signals.n_workers for signals in self._signals])

@@ -1,0 +1,176 @@
+"""Copies between the CPU and an accelerator in one piece: many small copies cost more to launch than their bytes take to travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+
+from rlpyt.utils import accelerator
+from rlpyt.utils.buffer import buffer_func, buffer_leaves
+
+_ALIGNMENT = 64  # bytes
+_LARGE = 2**16  # bytes, of which a copy in the memory of the CPU takes longer than the launch of a copy to the device.
+_MAX_LAYOUTS = 16  # Memory is kept for structures of this many shapes, the latest ones.
+
+
+class Slab:
+    """Page-locked memory for the arrays of one structure, which an accelerator copies in one piece.
+
+    Args:
+        n_bytes: for all arrays, see `bytes_of`.
+    """
+
+    _by_address: WeakValueDictionary[int, Slab] = WeakValueDictionary()
+
+    def __init__(self, n_bytes: int) -> None:
+        self.memory = torch.empty(_aligned(max(n_bytes, 1)), dtype=torch.uint8, pin_memory=True)
+        self._used = 0
+        Slab._by_address[self.memory.data_ptr()] = self
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Slab | None:
+        """Return the slab in which a tensor on the CPU lies, one that `tensor` or `tensors` made."""
+        return cls._by_address.get(tensor.untyped_storage().data_ptr())
+
+    def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return the next piece of this memory as a tensor, not initialized."""
+        start, n = self._used, int(np.prod(shape)) * dtype.itemsize
+        self._used = _aligned(start + n)
+        return self.memory[start : start + n].view(dtype).view(tuple(shape))
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """Return the next piece of this memory as an array, like `numpy.empty`."""
+        return self.tensor(shape, _torch_dtype(np.dtype(dtype))).numpy()
+
+    def tensors(self, structure: Any) -> Any:
+        """Return a structure of tensors with those that lie in arrays of this slab as views of `memory`, as `of` finds them."""
+        first, end = self.memory.data_ptr(), self.memory.data_ptr() + len(self.memory)
+
+        def view(leaf: torch.Tensor) -> torch.Tensor:
+            if not first <= leaf.data_ptr() < end:
+                return leaf
+            return self.memory.view(leaf.dtype).as_strided(leaf.size(), leaf.stride(), (leaf.data_ptr() - first) // leaf.itemsize)
+
+        return buffer_func(structure, view)
+
+
+class Ruler:
+    """Finds out how large a `Slab` must be: give `empty` to what will take the arrays."""
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """Count an array, and return ordinary memory for it."""
+        array = np.empty(shape, dtype)
+        self.n_bytes += _aligned(array.nbytes)
+        return array
+
+
+class PackedCopies:
+    """Copies structures of tensors to one device, and back.
+
+    Args:
+        device: where to; the CPU copies nothing.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._layouts: dict[tuple, list[_Staged]] = {}
+
+    def to_device(self, structure: Any) -> Any:
+        """Return a structure of tensors on the device; this process does not wait for the copy.
+
+        Tensors in a `Slab`, and large ones in page-locked memory, are copied from there: nothing may be written there before the device has
+        copied. Others are first put into one slab, and may be changed at once.
+        """
+        leaves = buffer_leaves(structure)
+        if self.device.type == "cpu" or not leaves:
+            return structure
+        slabs = [Slab.of(leaf) if leaf.device.type == "cpu" else None for leaf in leaves]
+        arrived = self._packed([leaf for leaf, slab in zip(leaves, slabs) if slab is None])
+        copied: dict[int, torch.Tensor] = {}
+        moved = []
+        for leaf, slab in zip(leaves, slabs):
+            if slab is None:
+                moved.append(arrived.pop(0))
+                continue
+            if id(slab) not in copied:
+                copied[id(slab)] = slab.memory.to(self.device, non_blocking=True)
+            moved.append(_same_part(copied[id(slab)], leaf))
+        rest = iter(moved)
+        return buffer_func(structure, lambda _: next(rest))
+
+    def _packed(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return tensors on the device; those on the CPU are put into one slab, unless they are copied by themselves."""
+        packed = [leaf for leaf in leaves if leaf.device.type == "cpu" and not (leaf.nbytes >= _LARGE and leaf.is_pinned())]
+        if not accelerator.has_page_locking(self.device):
+            packed = []
+        moved = {id(leaf): tensor for leaf, tensor in zip(packed, self._staged(packed))}
+        return [moved[id(leaf)] if id(leaf) in moved else leaf.to(self.device, non_blocking=True) for leaf in leaves]
+
+    def _staged(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+        if not leaves:
+            return []
+        key = tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves)
+        slots = self._layouts.pop(key, None) or [_Staged(leaves), _Staged(leaves)]
+        self._layouts[key] = slots[::-1]
+        if len(self._layouts) > _MAX_LAYOUTS:
+            del self._layouts[next(iter(self._layouts))]
+        return slots[0].to(self.device, leaves)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_layouts": {}}  # Another process has memory of its own.
+
+
+class _Staged:
+    """A slab for tensors of certain shapes, filled again and again."""
+
+    def __init__(self, leaves: list[torch.Tensor]) -> None:
+        self._slab = Slab(sum(_aligned(leaf.nbytes) for leaf in leaves))
+        self._places = [self._slab.tensor(leaf.shape, leaf.dtype) for leaf in leaves]
+        self._copied: Any = None
+
+    def to(self, device: torch.device, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+        if self._copied is not None:
+            self._copied.synchronize()  # In general this was long ago.
+        for place, leaf in zip(self._places, leaves):
+            place.copy_(leaf)
+        arrived = self._slab.memory.to(device, non_blocking=True)
+        self._copied = accelerator.recorded_event(device)
+        return [_same_part(arrived, place) for place in self._places]
+
+
+def to_cpu(structure: Any) -> Any:
+    """Return a structure of tensors on the CPU: those on a device are copied in one piece, for which this process waits."""
+    leaves = buffer_leaves(structure)
+    away = [leaf for leaf in leaves if leaf.device.type != "cpu"]
+    if len(away) < 2:
+        return buffer_func(structure, lambda leaf: leaf.cpu())
+    largest_first = sorted(away, key=lambda leaf: -leaf.itemsize)  # So that each begins at a multiple of its item size.
+    pieces = torch.cat([_bytes(leaf) for leaf in largest_first]).cpu().split([leaf.nbytes for leaf in largest_first])
+    arrived = {id(leaf): piece.view(leaf.dtype).view(leaf.shape) for leaf, piece in zip(largest_first, pieces)}
+    return buffer_func(structure, lambda leaf: arrived.get(id(leaf), leaf))
+
+
+def _same_part(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the part of a copy of a slab that is at the place of `tensor` in the slab."""
+    return memory.view(tensor.dtype).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as bytes uint8 [n]; a copy if it is not contiguous."""
+    flat = tensor.reshape(-1).contiguous()
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)  # The stride of a single number may be any.
+
+
+def _aligned(n_bytes: int) -> int:
+    return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _torch_dtype(dtype: np.dtype) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype

@@ -1,0 +1,146 @@
+"""On an accelerator, a pretended one, everything trains as on the CPU, and launches, copies and waits keep to their budgets."""
+
+import json
+from pathlib import Path
+
+import preloaded
+import pytest
+import torch
+from tiers import full, processes
+
+pytestmark = processes
+
+SCRIPT = Path(__file__).with_name("accelerator_run.py")
+FEED_FORWARD = ("cartpole:a2c", "cartpole:ppo", "cartpole:dqn", "cartpole:catdqn", "pendulum:ddpg", "pendulum:td3", "pendulum:sac")
+RECURRENT = ("cartpole_without_velocities:ppo_lstm", "cartpole_without_velocities:r2d1")
+SAMPLERS = ("serial", "cpu", "gpu", "alternating")
+QUICK = {("cartpole:ppo", "gpu"), ("pendulum:sac", "serial"), ("cartpole:dqn", "alternating"), (RECURRENT[1], "gpu"), (RECURRENT[0], "cpu")}
+IMAGES = [
+    ("atari_dqn:ernbw", "gpu"),
+    ("atari_dqn:double_pri_duel", "alternating"),
+    ("atari_ff_ppo:0", "cpu"),
+    ("atari_r2d1:r2d1_test", "gpu"),
+]
+
+
+def run(tmp_path, config, sampler, device, **description):
+    """Do a run in a process of its own; return what `accelerator_run.py` writes."""
+    out = tmp_path / f"{device}.pt"
+    done = preloaded.run(SCRIPT, out, json.dumps(dict(config=config, sampler=sampler, device=device, **description)), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return torch.load(out)
+
+
+def assert_same(run, reference):
+    """That two runs have made as many updates, and have learned the same but for rounding."""
+    assert run["updates"] == reference["updates"] > 0
+    torch.testing.assert_close(run["parameters"], reference["parameters"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config,sampler",
+    [
+        pytest.param(config, sampler, marks=[] if (config, sampler) in QUICK else full)
+        for config in (*FEED_FORWARD, *RECURRENT)
+        for sampler in SAMPLERS
+    ],
+)
+def test_training_gives_the_numbers_of_the_cpu(tmp_path, config, sampler):
+    assert_same(run(tmp_path, config, sampler, 0), run(tmp_path, config, sampler, None))
+
+
+@full
+@pytest.mark.parametrize("config,sampler", [*IMAGES, ("atari_lstm_a2c:0", "alternating"), ("mujoco_sac_v:sac_serial_bstl", "serial")])
+def test_training_on_images_and_with_other_algorithms_gives_the_numbers_of_the_cpu(tmp_path, config, sampler):
+    pytest.importorskip("mujoco" if config.startswith("mujoco") else "ale_py")
+    assert_same(run(tmp_path, config, sampler, 0), run(tmp_path, config, sampler, None))
+
+
+@pytest.mark.parametrize(
+    "config,sampler",
+    [("cartpole:ppo", "serial"), pytest.param("pendulum:sac", "serial", marks=full), pytest.param("cartpole:dqn", "cpu", marks=full)],
+)
+def test_ranks_that_train_together_give_the_numbers_of_the_cpu(tmp_path, config, sampler):
+    description = dict(ranks=2, runner=dict(n_steps=640))
+    assert_same(run(tmp_path, config, sampler, 0, **description), run(tmp_path, config, sampler, None, **description))
+
+
+@pytest.mark.parametrize(
+    "config,sampler",
+    [
+        ("cartpole:dqn", "async_gpu"),
+        *[pytest.param(*case, marks=full) for case in [("pendulum:sac", "async_serial"), (RECURRENT[1], "async_cpu")]],
+        pytest.param("pendulum:td3", "async_alternating", marks=full),
+    ],
+)
+def test_an_optimizer_trains_there_while_others_sample(tmp_path, config, sampler):
+    trained = run(tmp_path, config, sampler, 0, runner=dict(n_steps=2000))  # What is sampled depends on time: no numbers to compare.
+    assert trained["updates"] > 0
+    assert all(parameter.isfinite().all() for parameter in trained["parameters"].values())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Budgets
+# ---------------------------------------------------------------------------------------------------------------------
+def total(counts, what, name):
+    """What was counted as `name` in each call of `what`."""
+    return [sum(each[name].values()) for each in counts if each["what"] == what]
+
+
+LAUNCHES = {"cartpole:ppo": 113, "cartpole:dqn": 67, "pendulum:sac": 187, "pendulum:td3": 113}
+
+
+@pytest.mark.parametrize("config", LAUNCHES)
+def test_updates_from_replay_and_of_minibatches_keep_to_their_budgets(tmp_path, config):
+    counts = run(tmp_path, config, "serial", 0)["counts"]
+    assert max(total(counts, "update", "launches")[2:]) <= LAUNCHES[config]  # In the first ones optimizers allocate their states.
+    for name in ("waits", "synchronized", "to_device", "from_device"):
+        assert set(total(counts, "update", name)[1:]) == {0}, name
+
+
+@pytest.mark.parametrize("config", [config for config in (*FEED_FORWARD, *RECURRENT) if config != "cartpole:a2c"])
+def test_an_iteration_copies_each_batch_at_once_and_reads_diagnostics_once(tmp_path, config):
+    counts = run(tmp_path, config, "serial", 0)["counts"]
+    is_ppo, has_priorities = ":ppo" in config, config.endswith("r2d1")
+    n_updates, is_first = 0, True  # In the first iteration constants are copied, too.
+    for each in counts:
+        if each["what"] == "update":
+            n_updates += 1
+        elif each["what"] == "optimize_agent" and n_updates and is_first:
+            n_updates, is_first = 0, False
+        elif each["what"] == "optimize_agent" and n_updates:
+            made = {name: sum(each[name].values()) for name in ("to_device", "from_device", "waits")}
+            assert made["to_device"] == (1 if is_ppo else n_updates)
+            assert made["from_device"] == n_updates * has_priorities
+            assert made["waits"] == 1 + n_updates * has_priorities
+            n_updates = 0
+    assert not is_first
+
+
+@pytest.mark.parametrize("config", ["cartpole:ppo", "cartpole:dqn", "pendulum:sac", *RECURRENT])
+def test_an_action_server_copies_once_each_way_in_each_step(tmp_path, config):
+    result = run(tmp_path, config, "gpu", 0)
+    n_values = "ppo" in config  # After the last step, its value to bootstrap from.
+    for name in ("to_device", "from_device"):
+        made = total(result["counts"], "obtain_samples", name)
+        assert len(made) > 1
+        constants = "r2d1" in config and name == "to_device"  # An epsilon for each environment, once per batch.
+        assert set(made[1:]) == {result["batch_T"] + n_values + constants}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Graphs
+# ---------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("config", [*FEED_FORWARD, *RECURRENT])
+def test_updates_as_graphs_give_the_same_numbers_and_wait_for_nothing(tmp_path, config):
+    # PPO makes few updates; where many follow each other, differences of rounding grow.
+    description = dict(runner=dict(n_steps=1024)) if config.startswith("cartpole") else {}
+    graphed = run(tmp_path, config, "serial", 0, graphs=True, **description)
+    assert_same(graphed, run(tmp_path, config, "serial", None, **description))
+    counts = [each for each in graphed["counts"] if each["what"] == "update"]
+    repeated = [each for each in counts if each["graphs"]]
+    assert len(repeated) > len(counts) / 2
+    for name in ("waits", "synchronized", "to_device", "from_device"):
+        assert not any(each[name] for each in repeated), name
+    of_copies = [sum(each["launches"].values()) for each in repeated[2:]]  # After two branches, perhaps, have been recorded.
+    assert max(of_copies) <= 20

@@ -87,7 +87,7 @@ def total(counts, what, name):
     return [sum(each[name].values()) for each in counts if each["what"] == what]
 
 
-LAUNCHES = {"cartpole:ppo": 113, "cartpole:dqn": 67, "pendulum:sac": 187, "pendulum:td3": 113}
+LAUNCHES = {"cartpole:ppo": 94, "cartpole:dqn": 51, "pendulum:sac": 148, "pendulum:td3": 106}
 
 
 @pytest.mark.parametrize("config", LAUNCHES)

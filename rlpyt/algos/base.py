@@ -47,6 +47,7 @@ class RlAlgorithm(Recorded):
     can_be_graphed = False
     world_size = 1
     _copies: PackedCopies | None = None
+    _one: torch.Tensor | None = None  # The gradient of a loss for itself.
     _graphed_update: Any = None  # Refers to the memory of optimizer and models.
 
     def check_settings(self) -> None:
@@ -179,10 +180,17 @@ class RlAlgorithm(Recorded):
         """
         raise NotImplementedError
 
+    def backward_from(self, losses: Sequence[torch.Tensor]) -> None:
+        """Compute the gradients of losses, which are single numbers, as `torch.autograd.backward` does."""
+        one = self._one
+        if one is None or any((loss.device, loss.dtype) != (one.device, one.dtype) for loss in losses):
+            self._one = one = torch.ones_like(losses[0]).detach()
+        torch.autograd.backward(losses, [one] * len(losses))
+
     def descend(self, loss: torch.Tensor) -> torch.Tensor:
         """Take a step of `optimizer` on the gradient of `loss`, clipped to `clip_grad_norm`; return its norm before clipping."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        self.backward_from([loss])
         grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
         self.optimizer.step()
         return grad_norm
@@ -267,7 +275,8 @@ def _joined(values: Sequence[torch.Tensor]) -> torch.Tensor:
     first = values[0]
     if not first.is_floating_point() or any(v.device != first.device or v.dtype != first.dtype for v in values):
         device = next((v.device for v in values if v.device.type != "cpu"), first.device)
-        values = [v.to(device, torch.float64) for v in values]
+        widest = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no other.
+        values = [v.to(device, widest) for v in values]
     return torch.cat(values)
 
 

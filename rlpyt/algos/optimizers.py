@@ -119,11 +119,17 @@ def clip_grad_norm(optimizer: Any, max_norm: float) -> torch.Tensor:
 def clip_grad_norms(optimizers: Sequence[Any], max_norm: float) -> list[torch.Tensor]:
     """Do the same for each of several optimizers separately; return one norm per optimizer."""
     grads = [[p.grad for p in parameters_of(optimizer) if p.grad is not None] for optimizer in optimizers]
-    norms = iter(torch._foreach_norm(list(chain(*grads))))
-    total_norms = [torch.linalg.vector_norm(torch.stack([next(norms) for _ in of_one])) for of_one in grads]
-    for of_one, norm in zip(grads, total_norms):
-        if norm.device.type != "cpu" or norm > max_norm:  # Reading the norm is free on the CPU.
-            torch._foreach_mul_(of_one, (max_norm / (norm + 1e-6)).clamp(max=1))
+    norms = torch.stack(torch._foreach_norm(list(chain(*grads))))
+    total_norms = [torch.linalg.vector_norm(of_one) for of_one in norms.split([len(of_one) for of_one in grads])]
+    if norms.device.type == "cpu":  # Where reading norms is free.
+        for of_one, norm in zip(grads, total_norms):
+            if norm > max_norm:
+                torch._foreach_mul_(of_one, (max_norm / (norm + 1e-6)).clamp(max=1))
+        return total_norms
+    all_norms = total_norms[0].reshape(1) if len(grads) == 1 else torch.stack(total_norms)
+    factors = (max_norm / (all_norms + 1e-6)).clamp(max=1)
+    for of_one, factor in zip(grads, factors.unbind()):
+        torch._foreach_mul_(of_one, factor)
     return total_norms
 
 

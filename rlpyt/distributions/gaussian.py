@@ -178,19 +178,19 @@ class _SampleWithLogLikelihood(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         spread = torch.exp(log_std).mul_(noise)  # std * noise
         x = mean + spread
-        log_density = -0.5 * noise.square() - log_std
+        minus_log_density = torch.addcmul(log_std, noise, noise, value=0.5)
         constant = -0.5 * math.log(2 * math.pi)
         if squash is None:
             sample, tanh = x, None
         else:
             tanh = torch.tanh(x)
-            sample = tanh * squash
+            sample = tanh if squash == 1 else tanh * squash
             # log(1 - tanh(x)²) = 2 (log 2 - x - softplus(-2 x)), without cancellation
-            log_density += F.softplus(-2 * x).add_(x).mul_(2)
+            minus_log_density.sub_(F.softplus(-2 * x).add_(x), alpha=2)
             constant -= math.log(squash) + 2 * math.log(2)
         ctx.squash = squash
         ctx.save_for_backward(spread, tanh)
-        return sample, log_density.sum(-1).add_(constant * mean.shape[-1])
+        return sample, constant * mean.shape[-1] - minus_log_density.sum(-1)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -200,5 +200,6 @@ class _SampleWithLogLikelihood(torch.autograd.Function):
         if tanh is None:
             grad_x = grad_sample
         else:  # d log_density / dx = 2 tanh(x)
-            grad_x = torch.addcmul(2 * tanh * grad_log_density, grad_sample, 1 - tanh.square(), value=ctx.squash)
+            of_tanh = grad_sample if ctx.squash == 1 else ctx.squash * grad_sample
+            grad_x = torch.addcmul(torch.ops.aten.tanh_backward(of_tanh, tanh), tanh, grad_log_density, value=2)
         return grad_x, torch.addcmul(-grad_log_density, grad_x, spread), None, None

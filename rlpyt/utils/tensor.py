@@ -53,6 +53,47 @@ def mean_of_valid(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim: 
     return (tensor * valid).sum(dim=dim) / valid.sum(dim=dim).clamp(min=1)
 
 
+def smaller(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The smaller of two tensors, element by element; gradients go to `a` where both are equal. As `torch.minimum`, in fewer operations."""
+    return _Smaller.apply(a, b)
+
+
+class _Smaller(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            ctx.save_for_backward(a <= b)
+        return torch.minimum(a, b)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        (is_a,) = ctx.saved_tensors
+        of_a = grad * is_a
+        return of_a, grad - of_a
+
+
+def huber(x: torch.Tensor, clip: float | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ½ x², linear beyond `clip` unless that is None; and its derivative, x limited to `clip`, without gradient."""
+    derivative = x.detach() if clip is None else x.detach().clamp(-clip, clip)
+    return _Huber.apply(x, derivative), derivative
+
+
+class _Huber(torch.autograd.Function):
+    """One node of the graph, whose derivative is given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, derivative: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(derivative)
+        return torch.add(x, derivative, alpha=-0.5).mul_(derivative)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (derivative,) = ctx.saved_tensors
+        return grad * derivative, None
+
+
 class OnDevices:
     """A tensor that is wanted on several devices: copied to each but once. A number is the same everywhere.
 

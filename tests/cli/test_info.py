@@ -16,6 +16,7 @@ from tiers import full, processes
 
 from rlpyt.cli import checks, info
 from rlpyt.cli.checks import FAILED, MISSING, NONE, OK, Check, results
+from rlpyt.utils import accelerator
 from rlpyt.utils.extras import EXTRAS, install_command, missing_modules
 from rlpyt.utils.launching.affinity import quick_affinity_code
 from rlpyt.utils.launching.machine import read_machine
@@ -30,7 +31,7 @@ def test_it_tells_versions_and_the_machine(rlpyt):
     assert facts["python"].startswith(platform.python_version())
     assert (facts["torch"], facts["numpy"]) == (torch.__version__, numpy.__version__)
     assert facts["machine"] == read_machine().describe().splitlines() and facts["affinity code"] == quick_affinity_code()
-    assert len(facts["GPUs"]) == torch.cuda.device_count()
+    assert len(facts["GPUs"]) == accelerator.count()
     assert facts["torch threads"].startswith(str(torch.get_num_threads()))
     assert lines["torch"] == torch.__version__ and "not installed" not in lines["rlpyt"]
 
@@ -73,7 +74,7 @@ def test_this_installation_works(rlpyt, nothing_is_left_behind):
     assert not {name: result for name, result in ended.items() if result["status"] == FAILED} and code == 0
     for check in checks.CHECKS:
         expected = MISSING if check.extra and missing_modules(check.extra) else OK
-        if check.name == "GPU" and not torch.cuda.is_available():
+        if check.name == "GPU" and not accelerator.count():
             expected = NONE
         assert ended[check.name]["status"] == expected
 

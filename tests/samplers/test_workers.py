@@ -29,6 +29,7 @@ from rlpyt.runners.sync_rl import SyncRl
 from rlpyt.samplers.async_.serial_sampler import AsyncSerialSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.samplers.workers import WorkerError
+from rlpyt.utils import accelerator
 from rlpyt.utils.logging.context import no_new_runs
 
 TESTS = Path(__file__).parents[1]
@@ -716,13 +717,13 @@ def runner(RunnerCls, cuda_idx):
 
 @pytest.mark.parametrize("RunnerCls", [MinibatchRl, SyncRl, AsyncRl])
 def test_a_gpu_that_is_not_there_is_an_error_of_the_runner_before_anything_starts(RunnerCls, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(accelerator, "count", lambda: 2)
     assert runner(RunnerCls, 1)
     with pytest.raises(ValueError, match=r"^cuda_idx=2 is not possible: only GPUs 0 to 1 are visible to this process \("):
         runner(RunnerCls, 2)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
-    says = r"no GPU is visible to this process \(this torch was installed without CUDA\)\. None is for the CPU\.$"
+    monkeypatch.setattr(accelerator, "count", lambda: 0)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: None)
+    says = r"no GPU is visible to this process \(this torch was installed for the CPU alone\)\. None is for the CPU\.$"
     with pytest.raises(ValueError, match=says):
         runner(RunnerCls, 1)
     with no_new_runs("This is only looked at."):

@@ -6,10 +6,13 @@ import torch
 
 from rlpyt.utils import array as numpy_version
 from rlpyt.utils.tensor import (
+    OnDevices,
     from_onehot,
+    huber,
     infer_leading_dims,
     restore_leading_dims,
     select_at_indexes,
+    smaller,
     to_onehot,
     valid_mean,
 )
@@ -104,3 +107,38 @@ def test_restore_takes_several_tensors_and_keeps_namedtuples():
 def test_restore_refuses_to_drop_a_batch():
     with pytest.raises(ValueError, match="must be of size 1"):
         restore_leading_dims(torch.zeros(2, 5), 0)
+
+
+def test_the_smaller_of_two_has_the_gradient_of_the_minimum():
+    a, b = torch.tensor([1.0, 2.0, 3.0], requires_grad=True), torch.tensor([2.0, 2.0, 1.0], requires_grad=True)
+    result = smaller(a, b)
+    assert result.tolist() == [1, 2, 1]
+    result.backward(torch.tensor([1.0, 10.0, 100.0]))
+    assert a.grad.tolist() == [1, 10, 0] and b.grad.tolist() == [0, 0, 100]
+    assert not smaller(a.detach(), b.detach()).requires_grad
+
+
+@pytest.mark.parametrize("clip", [None, 0.5, 2.0])
+def test_huber_losses_and_their_gradients_are_those_of_torch(clip):
+    x = torch.linspace(-3, 3, 25, dtype=torch.float64, requires_grad=True)
+    losses, derivative = huber(x, clip)
+    y = x.detach().clone().requires_grad_()
+    zeros = torch.zeros_like(y)
+    expected = 0.5 * y**2 if clip is None else torch.nn.functional.huber_loss(y, zeros, reduction="none", delta=clip)
+    weights = torch.arange(25.0, dtype=torch.float64)
+    (losses * weights).sum().backward()
+    (expected * weights).sum().backward()
+    torch.testing.assert_close(losses, expected)
+    torch.testing.assert_close(x.grad, y.grad)
+    torch.testing.assert_close(derivative * weights, y.grad)
+    assert not derivative.requires_grad
+
+
+def test_a_constant_is_on_the_device_where_it_is_wanted_and_copied_again_when_it_changes():
+    value = torch.ones(2)
+    constant = OnDevices(value)
+    assert constant.on(torch.device("cpu")) is value and OnDevices(0.5).on(torch.device("meta")) == 0.5
+    there = constant.on(torch.device("meta"))
+    assert there.device.type == "meta" and constant.on(torch.device("meta")) is there
+    value += 1
+    assert constant.on(torch.device("meta")) is not there

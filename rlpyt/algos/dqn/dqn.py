@@ -14,7 +14,7 @@ from rlpyt.types import BatchSpec
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import FRACTION, POSITIVE, RATE, STEPS, Number, checked
-from rlpyt.utils.tensor import select_at_indexes
+from rlpyt.utils.tensor import huber, select_at_indexes
 
 __all__ = ["DQN", "OptInfo", "SamplesToBuffer", "td_losses"]
 
@@ -184,9 +184,5 @@ class DQN(OffPolicyAlgorithm):
 
 def td_losses(delta: torch.Tensor, delta_clip: float | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ½ δ², linear beyond `delta_clip` unless that is None; and ``|δ|``, at most `delta_clip`, without gradient."""
-    abs_delta = delta.abs()
-    losses, abs_errors = 0.5 * abs_delta**2, abs_delta.detach()
-    if delta_clip is None:
-        return losses, abs_errors
-    linear = delta_clip * (abs_delta - delta_clip / 2)
-    return torch.where(abs_delta <= delta_clip, losses, linear), abs_errors.clamp(max=delta_clip)
+    losses, errors = huber(delta, delta_clip)
+    return losses, errors.abs()

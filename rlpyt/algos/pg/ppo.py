@@ -14,7 +14,7 @@ from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, POSITIVE, checked
-from rlpyt.utils.tensor import valid_mean
+from rlpyt.utils.tensor import huber, valid_mean
 
 LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "action", "return_", "advantage", "valid", "old_dist_info"])
 
@@ -189,14 +189,32 @@ class PPO(OnPolicyAlgorithm):
         if valid is not None:  # Records of steps that were not taken are meaningless; the ratio there could overflow.
             old_dist_info = _where(valid.bool(), old_dist_info, dist_info)
         ratio = dist.likelihood_ratio(action, old_dist_info=old_dist_info, new_dist_info=dist_info)
-        clipped_ratio = torch.clamp(ratio, 1 - self.ratio_clip, 1 + self.ratio_clip)
-        pi_loss = -valid_mean(torch.min(ratio * advantage, clipped_ratio * advantage), valid)
-        value_loss = self.value_loss_coeff * valid_mean(0.5 * (value - return_) ** 2, valid)
+        pi_loss = -valid_mean(ClippedSurrogate.apply(ratio, advantage, self.ratio_clip), valid)
+        value_loss = self.value_loss_coeff * valid_mean(huber(value - return_)[0], valid)
         entropy = dist.mean_entropy(dist_info, valid)
         loss = pi_loss + value_loss - self.entropy_loss_coeff * entropy
         with torch.no_grad():
             perplexity = dist.mean_perplexity(dist_info, valid)
         return loss, entropy, perplexity
+
+
+class ClippedSurrogate(torch.autograd.Function):
+    """``min(ρ A, clip(ρ, 1-ε, 1+ε) A)`` of ratios ρ and advantages A; its derivative by ρ is A where ρ is not clipped, or 0.
+
+    One node of the graph, since for small networks each operation costs as much as a layer.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, ratio: torch.Tensor, advantage: torch.Tensor, clip: float | torch.Tensor) -> torch.Tensor:
+        unclipped, clipped = ratio * advantage, ratio.clamp(1 - clip, 1 + clip).mul_(advantage)
+        ctx.save_for_backward(advantage, unclipped <= clipped)
+        return torch.minimum(unclipped, clipped)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
+        advantage, is_free = ctx.saved_tensors
+        return grad * advantage * is_free, None, None
 
 
 def _where(mask: torch.Tensor, x: Any, other: Any) -> Any:

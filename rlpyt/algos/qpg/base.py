@@ -167,7 +167,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         policy's loss has for Q-functions.
         """
         if self.trains_by(*self.loss_methods):
-            torch.autograd.backward(losses)
+            self.backward_from(losses)
             return
         for loss, optimizer in zip(losses, optimizers, strict=True):
             torch.autograd.backward(loss, inputs=parameters_of(optimizer), retain_graph=True)

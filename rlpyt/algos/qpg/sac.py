@@ -15,7 +15,7 @@ from rlpyt.algos.qpg.base import LOGGED_STRIDE, QpgAlgorithm
 from rlpyt.algos.replay import SamplesToBuffer, bootstrap_discount
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FLAG, RATE, Kind, Number, checked, one_of
-from rlpyt.utils.tensor import mean_of_valid
+from rlpyt.utils.tensor import huber, mean_of_valid, smaller
 
 OptInfo = namedtuple("OptInfo", "q1Loss q2Loss piLoss q1GradNorm q2GradNorm piGradNorm q1 q2 piMu piLogStd qMeanDiff alpha")
 
@@ -198,15 +198,18 @@ class SAC(SoftActorCritic):
             target_q = torch.minimum(*agent.target_q(*samples.target_inputs, next_action))
             target_v = torch.addcmul(target_q, alpha, next_log_pi, value=-1)
             factor = bootstrap_discount(samples, self.discount, self.n_step_return)
-            y = self.reward_scale * samples.return_ + factor * target_v
+            return_ = samples.return_ if self.reward_scale == 1 else self.reward_scale * samples.return_
+            y = torch.addcmul(return_, factor, target_v)
         q1, q2 = agent.q(*samples.agent_inputs, samples.action)
-        q1_loss = 0.5 * mean_of_valid((y - q1).square(), valid)
-        q2_loss = 0.5 * mean_of_valid((y - q2).square(), valid)
+        q1_loss, q2_loss = (mean_of_valid(huber(y - q)[0], valid) for q in (q1, q2))
 
         new_action, log_pi, dist_info = agent.pi(*samples.agent_inputs)
         with self.freeze_q():
-            min_q = torch.minimum(*agent.q(*samples.agent_inputs, new_action))
-        pi_loss = mean_of_valid(alpha * log_pi - min_q - self.get_action_prior(new_action), valid)
+            min_q = smaller(*agent.q(*samples.agent_inputs, new_action))
+        pi_losses = alpha * log_pi - min_q
+        if self.action_prior != "uniform":
+            pi_losses = pi_losses - self.get_action_prior(new_action)
+        pi_loss = mean_of_valid(pi_losses, valid)
 
         alpha_loss = None
         if self.alpha_optimizer is not None:

@@ -155,8 +155,10 @@ def _joined(grads: Sequence[torch.Tensor | None], like: torch.Tensor, weight: to
         return None
     if weight.dim() == 2:
         return grads[0]
-    zeros = like.new_zeros(like.shape[-2], weight.shape[1])
-    return torch.stack([zeros if g is None else g for g in grads])
+    if any(g is None for g in grads):
+        zeros = like.new_zeros(like.shape[-2], weight.shape[1])
+        grads = [zeros if g is None else g for g in grads]
+    return torch.stack(grads)
 
 
 def _of_nets(grads: Sequence[torch.Tensor | None], n_nets: int) -> list[torch.Tensor | None]:

@@ -19,6 +19,7 @@ from rlpyt.samplers.async_.cpu_sampler import AsyncCpuSampler
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
 from rlpyt.samplers.serial.sampler import SerialSampler
+from rlpyt.utils import accelerator
 from rlpyt.utils.launching import affinity as affinity_module
 from rlpyt.utils.launching.affinity import make_affinity
 from rlpyt.utils.launching.machine import Core, Machine
@@ -48,7 +49,7 @@ def a_runner(affinity, RunnerCls=MinibatchRl, SamplerCls=SerialSampler, batch_B=
 @pytest.fixture
 def on_eight_cores(monkeypatch):
     monkeypatch.setattr(affinity_module, "read_machine", lambda **kwargs: EIGHT)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: EIGHT.n_gpu)
+    monkeypatch.setattr(accelerator, "count", lambda: EIGHT.n_gpu)
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ class PPO(OnPolicyAlgorithm):
         if valid is not None:  # Records of steps that were not taken are meaningless; the ratio there could overflow.
             old_dist_info = _where(valid.bool(), old_dist_info, dist_info)
         ratio = dist.likelihood_ratio(action, old_dist_info=old_dist_info, new_dist_info=dist_info)
-        pi_loss = -valid_mean(ClippedSurrogate.apply(ratio, advantage, self.ratio_clip), valid)
+        pi_loss = -valid_mean(clipped_surrogate(ratio, advantage, self.ratio_clip), valid)
         value_loss = self.value_loss_coeff * valid_mean(huber(value - return_)[0], valid)
         entropy = dist.mean_entropy(dist_info, valid)
         loss = pi_loss + value_loss - self.entropy_loss_coeff * entropy
@@ -198,11 +198,13 @@ class PPO(OnPolicyAlgorithm):
         return loss, entropy, perplexity
 
 
-class ClippedSurrogate(torch.autograd.Function):
-    """``min(ρ A, clip(ρ, 1-ε, 1+ε) A)`` of ratios ρ and advantages A; its derivative by ρ is A where ρ is not clipped, or 0.
+def clipped_surrogate(ratio: torch.Tensor, advantage: torch.Tensor, clip: float | torch.Tensor) -> torch.Tensor:
+    """Return ``min(ρ A, clip(ρ, 1-ε, 1+ε) A)`` of ratios ρ and advantages A; its derivative by ρ is A where ρ is not clipped, or 0."""
+    return _ClippedSurrogate.apply(ratio, advantage, clip)
 
-    One node of the graph, since for small networks each operation costs as much as a layer.
-    """
+
+class _ClippedSurrogate(torch.autograd.Function):
+    """One node of the graph, since for small networks each operation costs as much as a layer."""
 
     @staticmethod
     def forward(ctx: Any, ratio: torch.Tensor, advantage: torch.Tensor, clip: float | torch.Tensor) -> torch.Tensor:

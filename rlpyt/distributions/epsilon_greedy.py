@@ -66,9 +66,13 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
 
     def set_z(self, z: torch.Tensor | None) -> None:
         """Assign the values [P] of the atoms."""
-        self._z = OnDevices(z)
+        self.z = z
 
     @property
     def z(self) -> torch.Tensor | None:
         """Values [P] of the atoms."""
         return self._z.value
+
+    @z.setter
+    def z(self, z: torch.Tensor | None) -> None:
+        self._z = OnDevices(z)

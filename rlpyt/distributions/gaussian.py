@@ -127,12 +127,16 @@ class Gaussian(Distribution):
                 raise ValueError(f"std has {std.numel()} values, it must be one number, or one for each of {self.dim} components.")
             if std.dim() and std.shape[-1] != std.numel():
                 raise ValueError(f"std has shape {tuple(std.shape)}, it must be ({self.dim},) or a number.")
-        self._std = OnDevices(std)
+        self.std = std
 
     @property
     def std(self) -> torch.Tensor | None:
         """The fixed standard deviation [dim] or [], if there is one."""
         return self._std.value
+
+    @std.setter
+    def std(self, std: torch.Tensor | None) -> None:
+        self._std = OnDevices(std)
 
     def _sample_unlimited(self, dist_info: DistInfoStd) -> torch.Tensor:
         mean = dist_info.mean

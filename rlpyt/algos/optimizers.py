@@ -23,17 +23,23 @@ def make_optimizer(OptimCls: type, params: Iterable, lr: float, optim_kwargs: di
         params: parameters, or groups of them.
         lr: learning rate.
         optim_kwargs: further arguments of `OptimCls`.
-        capturable: steps become part of a CUDA graph. The learning rate is then a tensor, which `set_learning_rate` changes.
+        capturable: steps become part of a CUDA graph. The learning rate is then a tensor, which `set_learning_rate` changes, if the
+            optimizer reads it on the device.
     """
     groups = list(params)
     kwargs = dict(optim_kwargs or {})
     if not _IMPLEMENTATION_SETTINGS & set(kwargs) and _is_of_torch_with(OptimCls, "fused"):
         tensors = _flat(groups)
         kwargs["fused"] = all(p.is_floating_point() for p in tensors) and _can_be_fused(OptimCls, {p.device for p in tensors})
-    if not capturable or not _is_of_torch_with(OptimCls, "capturable"):
-        return OptimCls(groups, lr=lr, **kwargs)
-    rate = torch.full((), lr, device=_flat(groups)[0].device)
-    return OptimCls(groups, lr=rate, **{"capturable": True, **kwargs})
+    if capturable and _is_of_torch_with(OptimCls, "capturable"):
+        kwargs.setdefault("capturable", True)
+    reads_on_device = capturable and (kwargs.get("capturable") or kwargs.get("fused"))
+    return OptimCls(groups, lr=torch.full((), lr, device=_flat(groups)[0].device) if reads_on_device else lr, **kwargs)
+
+
+def rate_may_change(optimizer: Any) -> bool:
+    """Return whether a CUDA graph with steps of `optimizer` sees a change of its learning rate."""
+    return all(isinstance(group["lr"], torch.Tensor) for group in optimizer.param_groups)
 
 
 def set_learning_rate(optimizer: Any, lr: float) -> None:

@@ -10,7 +10,7 @@ import torch
 from rlpyt.agents.base import AgentInputs, BaseAgent, null_after_done, uses_prev_action
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.hyperparameters import OF_OPTIMIZERS
-from rlpyt.algos.optimizers import make_optimizer, set_learning_rate
+from rlpyt.algos.optimizers import make_optimizer, rate_may_change, set_learning_rate
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.returns import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
@@ -50,7 +50,8 @@ class PolicyGradientAlgo(RlAlgorithm):
         """Build the optimizer and store the other arguments. `examples` is not used.
 
         Raises:
-            ValueError: the agent has no distribution with likelihoods and entropies, which our losses need.
+            ValueError: the agent has no distribution with likelihoods and entropies, which our losses need; or the learning rate is to
+                change, which a CUDA graph with this optimizer would not see.
         """
         distribution = agent.distribution
         is_one = all(_defines(distribution, name) for name in ("log_likelihood", "entropy"))
@@ -69,6 +70,11 @@ class PolicyGradientAlgo(RlAlgorithm):
         self.prepare_models()
         parameters = agent.parameters()
         self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
+        if self.cuda_graphs and self.linear_lr_schedule and not rate_may_change(self.optimizer):
+            raise ValueError(
+                f"cuda_graphs=True repeats the learning rate of {type(self.optimizer).__name__} as it is at first: set "
+                "linear_lr_schedule=False, or choose an optimizer of torch that has the argument fused or capturable."
+            )
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 

@@ -304,3 +304,16 @@ def test_the_clipped_surrogate_and_its_gradient_are_the_formula():
     torch.testing.assert_close(result, expected)
     (grad,), (expected_grad,) = (torch.autograd.grad(x.sum(), ratio, retain_graph=True) for x in (result, expected))
     torch.testing.assert_close(grad, expected_grad)
+
+
+def test_a_graph_of_an_optimizer_that_cannot_see_its_learning_rate_change_is_refused(monkeypatch):
+    monkeypatch.setattr(PPO, "prepare_models", lambda self: None)  # Which would see that the CPU has no graphs.
+    algo = PPO(OptimCls=OwnOptimizer).accelerate(cuda_graphs=True)
+    agent = MlpFfAgent()
+    agent.initialize(SPACES)
+    with pytest.raises(ValueError, match="cuda_graphs=True repeats the learning rate of OwnOptimizer"):
+        algo.initialize(agent, 10, BatchSpec(4, 4), mid_batch_reset=True)
+
+
+class OwnOptimizer(torch.optim.SGD):
+    __module__ = "of_a_user"

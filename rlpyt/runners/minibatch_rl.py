@@ -27,7 +27,7 @@ from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.protocols import Algorithm, BatchSampler, Part, Snapshots
 from rlpyt.runners.record import record_run
-from rlpyt.runners.screen import tell_next, tell_settings
+from rlpyt.runners.screen import tell_next, tell_of_busy_processors, tell_settings
 from rlpyt.types import infos_from_plain, plain_infos
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
@@ -694,9 +694,11 @@ class MinibatchRlEval(MinibatchRlBase):
 
 
 def set_torch_threads(affinity: Mapping[str, Any]) -> None:
-    """Use as many torch threads in this process as its affinity says, if it does."""
+    """Use as many torch threads in this process as its affinity says, if it does; else say if other programs will hold them up."""
     if affinity.get("master_torch_threads") is not None:
         torch.set_num_threads(int(affinity["master_torch_threads"]))
+    elif affinity.get("cuda_idx") is None and torch.get_num_threads() > 1:
+        tell_of_busy_processors()
 
 
 def snapshot_is_missing(directory: Any) -> RuntimeError:

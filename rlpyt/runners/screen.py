@@ -15,6 +15,7 @@ from rlpyt.runners.record import may_play
 from rlpyt.utils.extras import missing_modules
 from rlpyt.utils.launching.exp_launcher import resume_from
 from rlpyt.utils.logging import logger
+from rlpyt.utils.processors import allowed_cpus, busy_processors
 from rlpyt.utils.text import plural, printable, shortened
 
 LONG = 50_000  # env steps; a run of at least this length that keeps nothing says so at its start
@@ -49,6 +50,16 @@ def tell_settings(runner: Any) -> None:
         logger.warn(
             "No log is open, so nothing of this run will be kept, neither its agent nor its table: train inside "
             "`with logger_context(log_dir, run_ID, name):`, of rlpyt.utils.logging.context."
+        )
+
+
+def tell_of_busy_processors() -> None:
+    """Log a line if other programs use processors that the torch threads of this process would need."""
+    n, n_threads, busy = len(allowed_cpus()), torch.get_num_threads(), round(busy_processors())
+    if busy and n - busy < n_threads:
+        logger.log(
+            f"Other programs keep {busy} of {plural(n, 'processor')} busy. {n_threads} torch threads wait for each other, and so for those "
+            f"programs: affinity=dict(master_torch_threads={max(n - busy, 1)}) is faster while they run."
         )
 
 

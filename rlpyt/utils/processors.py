@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import numbers
 import os
+import time
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,6 +153,29 @@ def allowed_cpus() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def busy_processors(seconds: float = 0.05) -> float:
+    """Return how many of the allowed processors are busy, while this process waits for some time; 0 where the system does not tell."""
+    try:
+        before = _processor_times()
+        time.sleep(seconds)
+        after = _processor_times()
+    except (OSError, ValueError):
+        return 0.0
+    spans = [np.subtract(after[cpu], before[cpu]) for cpu in allowed_cpus() if cpu in before and cpu in after]
+    return float(sum(1 - idle / total for idle, total in spans if total > 0))
+
+
+def _processor_times() -> dict[int, tuple[int, int]]:
+    """Return the idle time and all time of each processor so far, in clock ticks of Linux."""
+    times = {}
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *values = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            ticks = [int(value) for value in values[:8]]  # user, nice, system, idle, iowait, irq, softirq, steal
+            times[int(name[3:])] = ticks[3] + ticks[4], sum(ticks)
+    return times
 
 
 def set_cpu_affinity(cpus: Any) -> None:

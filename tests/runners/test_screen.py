@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 from envs import CountingEnv
 from tiers import full, processes
 
@@ -15,6 +16,7 @@ from rlpyt.algos.pg.a2c import A2C
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.envs.gym import make
 from rlpyt.experiment import SnapshotConfig
+from rlpyt.runners import screen
 from rlpyt.runners.async_rl import AsyncRl
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval
 from rlpyt.runners.screen import env_name, said_affinity
@@ -269,3 +271,13 @@ def test_commands_that_would_not_work_are_left_out(tmp_path, capsys):
         logger.set_snapshot_dir(tmp_path / "mine")
         build().train()
     assert [command[1] for command in next_commands(capsys.readouterr().out)] == ["plot", "video"], "The directory is no run_<ID>."
+
+
+@pytest.mark.parametrize("n_threads, busy, said", [(4, 0.4, None), (2, 2.1, None), (4, 1.4, "=3)"), (4, 3.6, "=1)")])
+def test_other_programs_that_hold_up_threads_are_said(capsys, monkeypatch, n_threads, busy, said):
+    monkeypatch.setattr(screen, "allowed_cpus", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(screen, "busy_processors", lambda: busy)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
+    screen.tell_of_busy_processors()
+    out = capsys.readouterr().out
+    assert (said is None and not out) or f"affinity=dict(master_torch_threads{said} is faster while they run." in out

@@ -1,11 +1,15 @@
 """Affinities are checked and shared out; processes are bound to processors."""
 
+import multiprocessing
 import os
+import time
 
 import numpy as np
 import pytest
+from tiers import processes
 
-from rlpyt.utils.processors import allowed_cpus, check_affinity, set_cpu_affinity, share_processors
+from rlpyt.utils import processors
+from rlpyt.utils.processors import allowed_cpus, busy_processors, check_affinity, set_cpu_affinity, share_processors
 
 
 @pytest.mark.parametrize(
@@ -46,3 +50,27 @@ def test_processors_are_shared_unless_all_processes_are_bound_to_others():
     if 0 in allowed_cpus():
         assert share_processors([a], [dict(b, set_affinity=False)]) and share_processors([a], [dict(workers_cpus=[4])])
     assert share_processors([{}], [{}])
+
+
+def spin(cpu):
+    os.sched_setaffinity(0, [cpu])
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        pass
+
+
+@processes
+def test_processors_that_others_keep_busy_are_counted(monkeypatch):
+    cpus = allowed_cpus()
+    spinning = [multiprocessing.get_context("fork").Process(target=spin, args=(cpu,), daemon=True) for cpu in cpus]
+    try:
+        for process in spinning:
+            process.start()
+        time.sleep(0.2)
+        assert busy_processors(0.5) > len(cpus) - 0.5
+    finally:
+        for process in spinning:
+            process.kill()
+            process.join(10)
+    monkeypatch.setattr(processors, "_processor_times", lambda: int("no Linux"))
+    assert busy_processors(0) == 0

@@ -44,19 +44,19 @@ class BatchMemory:
         self._slots[shape] = slots
         if len(self._slots) > _MAX_SHAPES:
             del self._slots[next(iter(self._slots))]
-        memory, self._weights = slots[-1]
+        memory, self._weights, _ = slots[-1]
         return memory
 
-    def _slot(self, allocate: Callable[..., Any], shape: tuple[int, ...]) -> tuple[Any, torch.Tensor | None]:
-        """Return memory for a batch and, if it is in one piece, for weights float32 [n] beside it."""
+    def _slot(self, allocate: Callable[..., Any], shape: tuple[int, ...]) -> tuple[Any, torch.Tensor | None, Slab | None]:
+        """Return memory for a batch and, if it is in one piece, for weights float32 [n] beside it, and the slab, which must be kept."""
         if not self._pin:
-            return allocate(*shape, new=np.empty), None
+            return allocate(*shape, new=np.empty), None, None
         ruler = Ruler()
         allocate(*shape, new=ruler.empty)
         ruler.empty(shape[-1:], np.float32)
         slab = Slab(ruler.n_bytes)
         memory = allocate(*shape, new=slab.empty)
-        return memory._replace(batch=slab.tensors(memory.batch)), slab.tensor(shape[-1:], torch.float32)
+        return memory._replace(batch=slab.tensors(memory.batch)), slab.tensor(shape[-1:], torch.float32), slab
 
     def beside(self, is_weights: np.ndarray) -> torch.Tensor:
         """Return importance-sampling weights float32 [n] as a tensor, beside the batch that was put together last if that is in a slab."""

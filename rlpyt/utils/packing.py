@@ -20,6 +20,8 @@ _MAX_LAYOUTS = 16  # Memory is kept for structures of this many shapes, the late
 class Slab:
     """Page-locked memory for the arrays of one structure, which an accelerator copies in one piece.
 
+    It must be kept as long as it is to be known by its tensors, see `of`.
+
     Args:
         n_bytes: for all arrays, see `bytes_of`.
     """
@@ -33,7 +35,7 @@ class Slab:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Slab | None:
-        """Return the slab in which a tensor on the CPU lies, one that `tensor` or `tensors` made."""
+        """Return the slab in which a tensor on the CPU lies, one that `tensor` or `tensors` made; None if there is none any more."""
         return cls._by_address.get(tensor.untyped_storage().data_ptr())
 
     def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -107,9 +109,9 @@ class PackedCopies:
 
     def _packed(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return tensors on the device; those on the CPU are put into one slab, unless they are copied by themselves."""
-        packed = [leaf for leaf in leaves if leaf.device.type == "cpu" and not (leaf.nbytes >= _LARGE and leaf.is_pinned())]
         if not accelerator.has_page_locking(self.device):
-            packed = []
+            return [leaf.to(self.device) for leaf in leaves]
+        packed = [leaf for leaf in leaves if leaf.device.type == "cpu" and not (leaf.nbytes >= _LARGE and leaf.is_pinned())]
         moved = {id(leaf): tensor for leaf, tensor in zip(packed, self._staged(packed))}
         return [moved[id(leaf)] if id(leaf) in moved else leaf.to(self.device, non_blocking=True) for leaf in leaves]
 

@@ -86,6 +86,7 @@ class BaseAgent(Recorded):
     recurrent = False
     alternating = False
     acts_on_device = False
+    _copies: PackedCopies | None = None
     clip_actions = False
 
     # Name in the state dict -> attribute which holds the model.
@@ -113,7 +114,6 @@ class BaseAgent(Recorded):
         self.shared_model: torch.nn.Module | None = None
         self.distribution = None
         self.device = torch.device("cpu")
-        self._copies = PackedCopies(self.device)
         self.env_spaces = None
         self.env_model_kwargs: dict[str, Any] = {}
         self._mode: str | None = None
@@ -176,7 +176,7 @@ class BaseAgent(Recorded):
             keep_large_blocks()
             return
         self.device = accelerator.device_of(cuda_idx)
-        self._copies = PackedCopies(self.device)
+        accelerator.use(self.device)
         if self.shared_model is not None:
             self.model = copy.deepcopy(self.shared_model)
         for model in self.named_models().values():
@@ -307,7 +307,11 @@ class BaseAgent(Recorded):
 
     def _to_device(self, inputs: Any) -> Any:
         """Return a structure of tensors on the training device."""
-        return inputs if self.device.type == "cpu" else self._copies.to_device(inputs)
+        if self.device.type == "cpu":
+            return inputs
+        if self._copies is None or self._copies.device != self.device:
+            self._copies = PackedCopies(self.device)
+        return self._copies.to_device(inputs)
 
     def _to_cpu(self, outputs: Any) -> Any:
         """Return a structure of tensors on the CPU, unless `acts_on_device`."""

@@ -94,6 +94,7 @@ class RlAlgorithm(Recorded):
 
     def prepare_models(self) -> None:
         """Prepare the agent's models for what `accelerate` chose; part of `initialize`, in the process that trains."""
+        self._graphed_update = None  # It would train the models of an earlier initialization.
         if self.bf16 and not has_bf16(self.agent.device):
             logger.log(f"The device ({self.agent.device}) has no instructions for bfloat16: training in float32.")
             self.bf16 = False
@@ -182,10 +183,9 @@ class RlAlgorithm(Recorded):
 
     def backward_from(self, losses: Sequence[torch.Tensor]) -> None:
         """Compute the gradients of losses, which are single numbers, as `torch.autograd.backward` does."""
-        one = self._one
-        if one is None or any((loss.device, loss.dtype) != (one.device, one.dtype) for loss in losses):
-            self._one = one = torch.ones_like(losses[0]).detach()
-        torch.autograd.backward(losses, [one] * len(losses))
+        if self._one is None or not _are_alike(self._one, losses[0]):
+            self._one = torch.ones_like(losses[0]).detach()
+        torch.autograd.backward(losses, [self._one if _are_alike(self._one, loss) else torch.ones_like(loss) for loss in losses])
 
     def descend(self, loss: torch.Tensor) -> torch.Tensor:
         """Take a step of `optimizer` on the gradient of `loss`, clipped to `clip_grad_norm`; return its norm before clipping."""
@@ -226,6 +226,10 @@ class RlAlgorithm(Recorded):
     @batch_size.setter
     def batch_size(self, value: int) -> None:
         self._batch_size = value
+
+
+def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
 
 
 def has_bf16(device: torch.device) -> bool:

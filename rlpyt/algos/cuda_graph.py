@@ -9,6 +9,7 @@ import torch
 
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 
+MAX_GRAPHS = 16  # Each keeps memory. Where batches have more shapes than this, the others are computed operation by operation.
 N_WARM_UP = 3  # Calls before the capture, in which libraries and optimizers allocate what they need.
 
 
@@ -34,7 +35,7 @@ class GraphedUpdate:
         """Return what ``update(batch)`` does. Each branch and each set of shapes has its graph."""
         key = branch, *((leaf.shape, leaf.dtype) for leaf in buffer_leaves(batch))
         self._n_calls[key] = self._n_calls.get(key, 0) + 1
-        if self._n_calls[key] <= N_WARM_UP:
+        if self._n_calls[key] <= N_WARM_UP or (key not in self._captured and len(self._captured) == MAX_GRAPHS):
             return warm_up(lambda: self._update(batch), self._device)
         if key not in self._captured:
             memory = buffer_func(batch, torch.clone)
@@ -47,11 +48,12 @@ class GraphedUpdate:
 def warm_up(func: Callable[[], Any], device: torch.device) -> Any:
     """Call `func` in a separate stream, as is required before it is captured."""
     module = torch.get_device_module(device)
-    stream = module.Stream()
-    stream.wait_stream(module.current_stream())
-    with module.stream(stream):
-        result = func()
-    module.current_stream().wait_stream(stream)
+    with module.device(device):
+        stream = module.Stream()
+        stream.wait_stream(module.current_stream())
+        with module.stream(stream):
+            result = func()
+        module.current_stream().wait_stream(stream)
     return result
 
 
@@ -59,7 +61,7 @@ def capture(func: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
     """Return a function that repeats `func`, and returns its results, always in the same memory."""
     module = torch.get_device_module(device)
     graph = module.CUDAGraph()
-    with module.graph(graph):
+    with module.device(device), module.graph(graph):
         results = func()
 
     def replay() -> Any:

@@ -90,12 +90,12 @@ def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
     """
     check_form(state_dict, dict(param_groups=[dict], state=dict), "The state of the optimizer")
     groups = state_dict["param_groups"]
-    if any(isinstance(group["lr"], torch.Tensor) for group in optimizer.param_groups):
-        rates = [group["lr"] for group in optimizer.param_groups]
-        groups = [{**saved, "lr": torch.full_like(rate, saved["lr"])} for saved, rate in zip(groups, rates)]
     if len(groups) == len(optimizer.param_groups):  # Else it says so.
         own = [{name: group[name] for name in _IMPLEMENTATION_SETTINGS & set(group)} for group in optimizer.param_groups]
         groups = [{**saved, **settings} for saved, settings in zip(groups, own)]
+        for group, rate in zip(groups, [group["lr"] for group in optimizer.param_groups]):
+            if isinstance(rate, torch.Tensor):
+                group["lr"] = torch.full_like(rate, group["lr"])
     optimizer.load_state_dict({**state_dict, "param_groups": groups})
     for saved in [saved for parameter, saved in optimizer.state.items() if parameter.dim() == 0]:
         saved.update({name: value.squeeze() for name, value in saved.items() if isinstance(value, torch.Tensor)})

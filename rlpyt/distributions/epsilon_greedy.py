@@ -18,7 +18,15 @@ class EpsilonGreedy(DiscreteMixin):
 
     def __init__(self, epsilon: float | torch.Tensor = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.set_epsilon(epsilon)
+        self._epsilon = epsilon
+
+    @property
+    def _epsilon(self) -> float | torch.Tensor:
+        return self._on_devices.value
+
+    @_epsilon.setter
+    def _epsilon(self, epsilon: float | torch.Tensor) -> None:
+        self._on_devices = OnDevices(epsilon)
 
     def sample(self, q: torch.Tensor) -> torch.Tensor:
         """Q-values [T,B,dim], [B,dim] or [dim] -> actions [T,B], [B] or []."""
@@ -35,7 +43,7 @@ class EpsilonGreedy(DiscreteMixin):
 
     def set_epsilon(self, epsilon: float | torch.Tensor) -> None:
         """Assign epsilon: a number, or a tensor [B]."""
-        self._epsilon, self._on_devices = epsilon, OnDevices(epsilon)
+        self._epsilon = epsilon
 
 
 class CategoricalEpsilonGreedy(EpsilonGreedy):
@@ -48,7 +56,7 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
 
     def __init__(self, z: torch.Tensor | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.set_z(z)
+        self.z = z
 
     def sample(self, p: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
         """Probabilities [T,B,dim,P], [B,dim,P] or [dim,P] of atoms -> actions [T,B], [B] or [].

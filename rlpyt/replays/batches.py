@@ -24,6 +24,7 @@ class BatchMemory:
         self._n_slots, self._pin = 0, False
         self._slots: dict[tuple, list] = {}
         self._weights: torch.Tensor | None = None
+        self._repeats = False
 
     def reuse(self, n_slots: int, pin: bool = False) -> None:
         """From now on give `n_slots` pieces of memory per shape in turn; if `pin`, each in one piece of page-locked memory."""
@@ -40,12 +41,18 @@ class BatchMemory:
         if not self._n_slots:
             return allocate(*shape, new=np.empty)
         slots = self._slots.pop(shape, None) or [self._slot(allocate, shape) for _ in range(self._n_slots)]
-        slots.append(slots.pop(0))
+        if not self._repeats:
+            slots.append(slots.pop(0))
+        self._repeats = False
         self._slots[shape] = slots
         if len(self._slots) > _MAX_SHAPES:
             del self._slots[next(iter(self._slots))]
         memory, self._weights, _ = slots[-1]
         return memory
+
+    def repeat(self) -> None:
+        """Give the same memory once more: the batch in it is not used."""
+        self._repeats = True
 
     def _slot(self, allocate: Callable[..., Any], shape: tuple[int, ...]) -> tuple[Any, torch.Tensor | None, Slab | None]:
         """Return memory for a batch and, if it is in one piece, for weights float32 [n] beside it, and the slab, which must be kept."""

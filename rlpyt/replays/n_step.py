@@ -354,6 +354,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             batch = self.gather_batch(draw)
             if self.draw_is_intact(draw):
                 return batch, draw
+            self.discard_batch()
         with self.writer_lock:
             draw = self.draw_batch(*size)
             return self.gather_batch(draw), draw
@@ -381,6 +382,10 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         if draw.ids is None or draw.is_weights is None:
             return batch
         return weighted(batch.__class__)._make((*batch, self._batches.beside(draw.is_weights), torch.from_numpy(draw.ids)))
+
+    def discard_batch(self) -> None:
+        """Put the next batch into the memory of the latest one, which nobody uses: the one before may still be on its way to a device."""
+        self._batches.repeat()
 
     def draw_is_intact(self, draw: Draw) -> bool:
         """Whether everything that was drawn is still in memory, and no other process has begun to overwrite it."""

@@ -149,7 +149,10 @@ class PrefetchedReplay:
         self._next_batch = self._next_draw = None
         if error is not None:
             raise error
-        return (batch, draw) if is_intact else (None, None)
+        if is_intact:
+            return batch, draw
+        self.buffer.discard_batch()
+        return None, None
 
     def _wait(self) -> None:
         """Wait for the batch that is being gathered, if there is one."""

@@ -83,8 +83,12 @@ def has_bf16(device: torch.device) -> bool:
 
 def recorded_event(device: torch.device) -> Any:
     """Return an event that is over when everything that has been launched on a device so far is done; `synchronize` waits for it."""
-    event = _module(device).Event()
-    event.record()
+    module = _module(device)
+    event = module.Event()
+    if hasattr(module, "current_stream"):
+        event.record(module.current_stream(device))  # Without it, that of the device in use, which may be another one.
+    else:
+        event.record()
     return event
 
 

@@ -4,6 +4,7 @@ from collections import namedtuple
 import pytest
 import torch
 
+from rlpyt.algos import cuda_graph
 from rlpyt.algos.base import RlAlgorithm, read_opt_info
 
 Info = namedtuple("Info", ["loss", "errors"])
@@ -43,3 +44,24 @@ def test_the_base_class_leaves_everything_to_subclasses():
     assert (algo.opt_info_fields, algo.bootstrap_value, algo.update_counter) == ((), False, 0)
     with pytest.raises(NotImplementedError):
         algo.optimize_agent(0)
+
+
+def test_gradients_of_losses_are_those_of_torch_whatever_the_shapes_of_losses():
+    algo, x = RlAlgorithm(), torch.ones(3, requires_grad=True)
+    for losses in ([x.sum()], [x[:1] * 2], [x.sum() * 3, x[1:2]]):
+        expected = sum(torch.autograd.grad(loss, x, torch.ones_like(loss), retain_graph=True)[0] for loss in losses)
+        x.grad = None
+        algo.backward_from(losses)
+        assert torch.equal(x.grad, expected)
+
+
+def test_graphs_are_made_for_so_many_shapes_only(monkeypatch):
+    captured = []
+    monkeypatch.setattr(cuda_graph, "warm_up", lambda func, device: func())
+    monkeypatch.setattr(cuda_graph, "capture", lambda func, device: captured.append(func) or func)
+    monkeypatch.setattr(cuda_graph, "MAX_GRAPHS", 2)
+    graphed = cuda_graph.GraphedUpdate(lambda batch: batch * 2, torch.device("cpu"))
+    for n in (1, 2, 3, 1, 3):
+        for _ in range(5):
+            assert torch.equal(graphed(torch.arange(n)), 2 * torch.arange(n))
+    assert len(captured) == 2

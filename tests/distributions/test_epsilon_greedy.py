@@ -53,3 +53,15 @@ def test_distributions_are_explored_like_values():
 def test_atoms_without_values_are_refused():
     with pytest.raises(ValueError, match="What are the atoms worth"):
         CategoricalEpsilonGreedy(dim=2).sample(torch.ones(2, 3))
+
+
+class OfAUser(EpsilonGreedy):
+    def set_epsilon(self, epsilon):
+        self._epsilon = epsilon
+
+
+@pytest.mark.parametrize("assign", [lambda d: d.set_epsilon(0.0), lambda d: setattr(d, "_epsilon", 0.0)])
+def test_an_epsilon_that_a_subclass_assigns_is_the_one_that_counts(assign):
+    distribution = OfAUser(dim=3, epsilon=1.0)
+    assign(distribution)
+    assert distribution.epsilon == 0 and distribution.sample(torch.eye(3).repeat(50, 1)).tolist() == [0, 1, 2] * 50

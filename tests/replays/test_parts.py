@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 
+from rlpyt.replays.batches import BatchMemory
 from rlpyt.replays.draws import UniformDraws
 from rlpyt.replays.episode_ends import EpisodeEnds
 from rlpyt.replays.frame import FrameStorage
@@ -170,3 +171,15 @@ def test_a_tree_that_is_detached_moves_by_itself():
     ring.advance(2)
     tree.advance(4)
     assert tree.written == 7 and ring.written == 5 and tree.window() == (1, 6) and tree.total == 5 * B
+
+
+def test_memory_of_a_batch_that_is_not_used_is_given_once_more():
+    memory = BatchMemory()
+    memory.reuse(2)
+    first, second = (memory.next(rows, 3) for _ in range(2))
+    memory.repeat()
+    assert memory.next(rows, 3) is second and memory.next(rows, 3) is first
+
+
+def rows(n, new):
+    return new((n,), np.float32)

@@ -56,6 +56,9 @@ class SlowBuffer(BaseNStepReturnBuffer):
     def draw_is_intact(self, draw):
         return draw.ids not in self.torn
 
+    def discard_batch(self):
+        pass
+
     def append_samples(self, samples):
         self.record("append", samples)
 

@@ -207,8 +207,9 @@ class SAC(SoftActorCritic):
         with self.freeze_q():
             min_q = smaller(*agent.q(*samples.agent_inputs, new_action))
         pi_losses = alpha * log_pi - min_q
-        if self.action_prior != "uniform":
-            pi_losses = pi_losses - self.get_action_prior(new_action)
+        log_prior = self.get_action_prior(new_action)
+        if isinstance(log_prior, torch.Tensor) or log_prior != 0:
+            pi_losses = pi_losses - log_prior
         pi_loss = mean_of_valid(pi_losses, valid)
 
         alpha_loss = None

@@ -224,6 +224,18 @@ def test_losses_of_sac_and_their_gradients_are_the_formulas(prior, fixed_alpha):
     check(losses, expected, parameters)
 
 
+@pytest.mark.parametrize("name", ["sac", "sac_v"])
+def test_a_prior_of_a_subclass_counts_whatever_the_setting(name, monkeypatch):
+    algo, _ = make(name)
+    i, samples = algo.optimizer_names.index("pi_optimizer"), replayed()
+    losses = []
+    for prior in (0.0, 0.5):
+        monkeypatch.setattr(type(algo), "get_action_prior", lambda self, action, prior=prior: torch.full(action.shape[:1], prior))
+        torch.manual_seed(5)
+        losses.append(algo.loss(samples)[0][i].item())
+    assert losses[0] - losses[1] == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize("prior", ["uniform", "gaussian"])
 def test_losses_of_sac_v_and_their_gradients_are_the_formulas(prior):
     networks = dict(v_model_kwargs=dict(hidden_sizes=[5]))

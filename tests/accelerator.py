@@ -9,7 +9,7 @@ numbers and the branches of the call that was recorded. Random numbers are those
         ...                       # cuda_idx=0 is this device; forked processes have it, too
     with accelerator.counted() as counts:
         ...
-    counts.launches, counts.copies, counts.waits
+    counts.launches, counts.to_device, counts.waits
 
 torch cannot forget a device: a process that imports this module keeps it. Speed is not pretended at all.
 """

@@ -114,9 +114,7 @@ def test_an_iteration_copies_each_batch_at_once_and_reads_diagnostics_once(tmp_p
         elif each["what"] == "optimize_agent" and n_updates:
             made = {name: sum(each[name].values()) for name in ("to_device", "from_device", "waits")}
             assert made["to_device"] == (1 if is_ppo else n_updates)
-            if (
-                not is_ppo
-            ):  # Batches from replay are copied from where they are put together; other copies wait before memory is used again.
+            if not is_ppo:  # Batches are copied from where they are put together. Copies of other memory wait until it is free again.
                 assert {line.split(":")[0] for line in each["synchronized"]} <= {"algos/replay.py"}
             assert made["from_device"] == n_updates * has_priorities
             assert made["waits"] == 1 + n_updates * has_priorities

@@ -307,10 +307,7 @@ class BaseAgent(Recorded):
 
     def _to_device(self, inputs: Any) -> Any:
         """Return a structure of tensors on the training device."""
-        if self.device.type == "cpu":
-            return inputs
-        if self._copies is None or self._copies.device != self.device:
-            self._copies = PackedCopies(self.device)
+        self._copies = PackedCopies.to(self.device, self._copies)
         return self._copies.to_device(inputs)
 
     def _to_cpu(self, outputs: Any) -> Any:

@@ -82,8 +82,7 @@ class RlAlgorithm(Recorded):
 
     def to_device(self, structure: Any) -> Any:
         """Return a structure of tensors on the training device, copied in one piece; what is there already stays as it is."""
-        if self._copies is None or self._copies.device != self.agent.device:
-            self._copies = PackedCopies(self.agent.device)
+        self._copies = PackedCopies.to(self.agent.device, self._copies)
         return self._copies.to_device(structure)
 
     def autocast(self) -> Any:

@@ -19,19 +19,12 @@ class EpsilonGreedy(DiscreteMixin):
     def __init__(self, epsilon: float | torch.Tensor = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._epsilon = epsilon
-
-    @property
-    def _epsilon(self) -> float | torch.Tensor:
-        return self._on_devices.value
-
-    @_epsilon.setter
-    def _epsilon(self, epsilon: float | torch.Tensor) -> None:
-        self._on_devices = OnDevices(epsilon)
+        self._epsilons = OnDevices()
 
     def sample(self, q: torch.Tensor) -> torch.Tensor:
         """Q-values [T,B,dim], [B,dim] or [dim] -> actions [T,B], [B] or []."""
         greedy = q.argmax(dim=-1)
-        epsilon = self._on_devices.on(q.device)
+        epsilon = self._epsilons.on(q.device, self._epsilon)
         explore = torch.rand(greedy.shape, device=q.device) < epsilon
         uniform = torch.randint_like(greedy, self.dim)
         return torch.where(explore, uniform, greedy).to(self.dtype)
@@ -57,6 +50,7 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
     def __init__(self, z: torch.Tensor | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.z = z
+        self._zs = OnDevices()
 
     def sample(self, p: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
         """Probabilities [T,B,dim,P], [B,dim,P] or [dim,P] of atoms -> actions [T,B], [B] or [].
@@ -67,7 +61,7 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
         Raises:
             ValueError: the atoms have no values.
         """
-        z = self._z.on(p.device) if z is None else z
+        z = self._zs.on(p.device, self.z) if z is None else z
         if z is None:
             raise ValueError("What are the atoms worth? Give z [P] to sample, to set_z or to the constructor.")
         return super().sample(p @ z.to(p))
@@ -75,12 +69,3 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
     def set_z(self, z: torch.Tensor | None) -> None:
         """Assign the values [P] of the atoms."""
         self.z = z
-
-    @property
-    def z(self) -> torch.Tensor | None:
-        """Values [P] of the atoms."""
-        return self._z.value
-
-    @z.setter
-    def z(self, z: torch.Tensor | None) -> None:
-        self._z = OnDevices(z)

@@ -53,6 +53,7 @@ class Gaussian(Distribution):
         self.set_clip(clip)
         self.set_squash(squash)
         self.set_noise_clip(noise_clip)
+        self._stds = OnDevices()
         self.set_std(std)
 
     @property
@@ -129,21 +130,12 @@ class Gaussian(Distribution):
                 raise ValueError(f"std has shape {tuple(std.shape)}, it must be ({self.dim},) or a number.")
         self.std = std
 
-    @property
-    def std(self) -> torch.Tensor | None:
-        """The fixed standard deviation [dim] or [], if there is one."""
-        return self._std.value
-
-    @std.setter
-    def std(self, std: torch.Tensor | None) -> None:
-        self._std = OnDevices(std)
-
     def _sample_unlimited(self, dist_info: DistInfoStd) -> torch.Tensor:
         mean = dist_info.mean
         if self.std is None:
             std = torch.exp(self._log_std(dist_info))
         else:
-            std = self._std.on(mean.device) if self.std.dim() else self.std  # A single number need not be copied.
+            std = self._stds.on(mean.device, self.std) if self.std.dim() else self.std  # A single number need not be copied.
         noise = std * torch.randn_like(mean)
         if self.noise_clip is not None:
             noise = noise.clamp(-self.noise_clip, self.noise_clip)
@@ -159,7 +151,7 @@ class Gaussian(Distribution):
     def _log_std(self, dist_info: DistInfoStd) -> torch.Tensor:
         """Return the log of the present standard deviation, [*lead,dim]."""
         if self.std is not None:
-            return torch.log(self._std.on(dist_info.mean.device) + EPS).expand_as(dist_info.mean)
+            return torch.log(self._stds.on(dist_info.mean.device, self.std) + EPS).expand_as(dist_info.mean)
         if self.min_log_std is None and self.max_log_std is None:
             return dist_info.log_std
         return dist_info.log_std.clamp(self.min_log_std, self.max_log_std)

@@ -40,8 +40,9 @@ class BatchMemory:
         """
         if not self._n_slots:
             return allocate(*shape, new=np.empty)
+        is_latest = next(reversed(self._slots), None) == shape
         slots = self._slots.pop(shape, None) or [self._slot(allocate, shape) for _ in range(self._n_slots)]
-        if not self._repeats:
+        if not (self._repeats and is_latest):
             slots.append(slots.pop(0))
         self._repeats = False
         self._slots[shape] = slots

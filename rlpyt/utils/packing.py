@@ -23,7 +23,7 @@ class Slab:
     It must be kept as long as it is to be known by its tensors, see `of`.
 
     Args:
-        n_bytes: for all arrays, see `bytes_of`.
+        n_bytes: for all arrays; a `Ruler` counts them.
     """
 
     _by_address: WeakValueDictionary[int, Slab] = WeakValueDictionary()
@@ -35,8 +35,8 @@ class Slab:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Slab | None:
-        """Return the slab in which a tensor on the CPU lies, one that `tensor` or `tensors` made; None if there is none any more."""
-        return cls._by_address.get(tensor.untyped_storage().data_ptr())
+        """Return the slab in which a tensor lies, one that `tensor` or `tensors` made; None if there is none, or none any more."""
+        return cls._by_address.get(tensor.untyped_storage().data_ptr()) if tensor.device.type == "cpu" else None
 
     def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return the next piece of this memory as a tensor, not initialized."""
@@ -74,7 +74,7 @@ class Ruler:
 
 
 class PackedCopies:
-    """Copies structures of tensors to one device, and back.
+    """Copies structures of tensors to one device.
 
     Args:
         device: where to; the CPU copies nothing.
@@ -84,36 +84,35 @@ class PackedCopies:
         self.device = device
         self._layouts: dict[tuple, list[_Staged]] = {}
 
+    @classmethod
+    def to(cls, device: torch.device, present: PackedCopies | None) -> PackedCopies:
+        """Return what copies to a device: `present` if it does, otherwise a new one."""
+        return present if present is not None and present.device == device else cls(device)
+
     def to_device(self, structure: Any) -> Any:
         """Return a structure of tensors on the device; this process does not wait for the copy.
 
         Tensors in a `Slab`, and large ones in page-locked memory, are copied from there: nothing may be written there before the device has
         copied. Others are first put into one slab, and may be changed at once.
         """
-        leaves = buffer_leaves(structure)
-        if self.device.type == "cpu" or not leaves:
+        if self.device.type == "cpu":
             return structure
-        slabs = [Slab.of(leaf) if leaf.device.type == "cpu" else None for leaf in leaves]
-        arrived = self._packed([leaf for leaf, slab in zip(leaves, slabs) if slab is None])
-        copied: dict[int, torch.Tensor] = {}
-        moved = []
-        for leaf, slab in zip(leaves, slabs):
-            if slab is None:
-                moved.append(arrived.pop(0))
-                continue
-            if id(slab) not in copied:
-                copied[id(slab)] = slab.memory.to(self.device, non_blocking=True)
-            moved.append(_same_part(copied[id(slab)], leaf))
-        rest = iter(moved)
-        return buffer_func(structure, lambda _: next(rest))
+        non_blocking = accelerator.has_page_locking(self.device)
+        staged = [leaf for leaf in buffer_leaves(structure) if _is_pageable(leaf)] if non_blocking else []
+        moved = dict(zip(map(id, staged), self._staged(staged)))
+        slabs: dict[Slab, torch.Tensor] = {}
 
-    def _packed(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return tensors on the device; those on the CPU are put into one slab, unless they are copied by themselves."""
-        if not accelerator.has_page_locking(self.device):
-            return [leaf.to(self.device) for leaf in leaves]
-        packed = [leaf for leaf in leaves if leaf.device.type == "cpu" and not (leaf.nbytes >= _LARGE and leaf.is_pinned())]
-        moved = {id(leaf): tensor for leaf, tensor in zip(packed, self._staged(packed))}
-        return [moved[id(leaf)] if id(leaf) in moved else leaf.to(self.device, non_blocking=True) for leaf in leaves]
+        def move(leaf: torch.Tensor) -> torch.Tensor:
+            if id(leaf) in moved:
+                return moved[id(leaf)]
+            slab = Slab.of(leaf)
+            if slab is None:
+                return leaf.to(self.device, non_blocking=non_blocking)
+            if slab not in slabs:
+                slabs[slab] = slab.memory.to(self.device, non_blocking=True)
+            return _same_part(slabs[slab], leaf)
+
+        return buffer_func(structure, move)
 
     def _staged(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
         if not leaves:
@@ -157,6 +156,11 @@ def to_cpu(structure: Any) -> Any:
     pieces = torch.cat([_bytes(leaf) for leaf in largest_first]).cpu().split([leaf.nbytes for leaf in largest_first])
     arrived = {id(leaf): piece.view(leaf.dtype).view(leaf.shape) for leaf, piece in zip(largest_first, pieces)}
     return buffer_func(structure, lambda leaf: arrived.get(id(leaf), leaf))
+
+
+def _is_pageable(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor on the CPU is to be put into a slab: unless it is in one, or is large and page-locked already."""
+    return tensor.device.type == "cpu" and Slab.of(tensor) is None and not (tensor.nbytes >= _LARGE and tensor.is_pinned())
 
 
 def _same_part(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

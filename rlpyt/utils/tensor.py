@@ -95,29 +95,23 @@ class _Huber(torch.autograd.Function):
 
 
 class OnDevices:
-    """A tensor that is wanted on several devices: copied to each but once. A number is the same everywhere.
+    """Copies a tensor that is wanted on several devices to each but once."""
 
-    Args:
-        value: tensor or number. If it is changed in place, it is copied again.
-    """
+    def __init__(self) -> None:
+        self._copies: dict[torch.device, tuple[torch.Tensor, int, torch.Tensor]] = {}  # What was copied, in which version, and the copy.
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self._copies: dict[torch.device, tuple[int, torch.Tensor]] = {}
-
-    def on(self, device: torch.device) -> Any:
-        """Return the value on a device."""
-        value = self.value
+    def on(self, device: torch.device, value: Any) -> Any:
+        """Return a tensor on a device: the last copy, unless this is another tensor or has been changed. Anything else stays as it is."""
         if not isinstance(value, torch.Tensor) or value.device == device:
             return value
-        version, copy = self._copies.get(device, (None, None))
-        if version != value._version:
-            version, copy = value._version, value.to(device)
-            self._copies[device] = version, copy
+        copied, version, copy = self._copies.get(device, (None, None, None))
+        if copied is not value or version != value._version:
+            copy = value.to(device)
+            self._copies[device] = value, value._version, copy
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_copies": {}}  # Another process may have other devices.
+        return {"_copies": {}}  # Another process may have other devices.
 
 
 def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, torch.Size]:

@@ -32,18 +32,15 @@ from rlpyt.utils import accelerator
 from rlpyt.utils.logging.context import logger_context
 
 CONFIGS = ("pendulum:sac", "pendulum:td3", "cartpole:ppo", "atari_dqn:dqn", "atari_ff_ppo:0")
+OF_ALGO = dict(pendulum=dict(min_steps_learn=300), atari_dqn=dict(min_steps_learn=2000, replay_size=20_000))  # Updates begin early.
 LEFT_OUT = 6  # iterations with updates, of each run
 
 
 def milliseconds_per_update(name: str, cuda_idx: int | None, graphs: bool, n_iterations: int = 40) -> float:
     """Train for some iterations; return the time of an update."""
     module, _, key = name.partition(":")
-    changes = dict(accelerate=dict(cuda_graphs=graphs))
-    if not module.startswith("atari"):
-        changes["algo"] = dict(min_steps_learn=300) if module == "pendulum" else {}
-    else:
-        changes["algo"] = dict(min_steps_learn=2000, replay_size=20_000) if "dqn" in module else {}
-    settings, classes = configuration(module, key, "serial", [], changes)
+    changes = dict(accelerate=dict(cuda_graphs=graphs), algo=OF_ALGO.get(module, {}))
+    settings, classes = configuration(module, key, "serial", sections=changes)
     runner = build(settings, classes, dict(cuda_idx=cuda_idx, set_affinity=False), seed=0)
     algo, optimize_agent, times = runner.algo, runner.algo.optimize_agent, []
 

@@ -179,6 +179,9 @@ def test_memory_of_a_batch_that_is_not_used_is_given_once_more():
     first, second = (memory.next(rows, 3) for _ in range(2))
     memory.repeat()
     assert memory.next(rows, 3) is second and memory.next(rows, 3) is first
+    memory.next(rows, 2)
+    memory.repeat()
+    assert memory.next(rows, 3) is second  # The latest batch was another one.
 
 
 def rows(n, new):

@@ -135,10 +135,12 @@ def test_huber_losses_and_their_gradients_are_those_of_torch(clip):
 
 
 def test_a_constant_is_on_the_device_where_it_is_wanted_and_copied_again_when_it_changes():
-    value = torch.ones(2)
-    constant = OnDevices(value)
-    assert constant.on(torch.device("cpu")) is value and OnDevices(0.5).on(torch.device("meta")) == 0.5
-    there = constant.on(torch.device("meta"))
-    assert there.device.type == "meta" and constant.on(torch.device("meta")) is there
+    value, meta = torch.ones(2), torch.device("meta")
+    constant = OnDevices()
+    assert constant.on(torch.device("cpu"), value) is value and OnDevices().on(meta, 0.5) == 0.5
+    there = constant.on(meta, value)
+    assert there.device.type == "meta" and constant.on(meta, value) is there
     value += 1
-    assert constant.on(torch.device("meta")) is not there
+    again = constant.on(meta, value)
+    assert again is not there
+    assert constant.on(meta, torch.ones(2)) is not again

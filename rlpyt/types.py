@@ -217,6 +217,9 @@ class Agent(Protocol):
     def eval_mode(self, itr: int) -> None:
         """Act for an evaluation at iteration `itr` from now on."""
 
+    def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
+        """Parameters stay as they are for `n_steps` calls of `step` (None: for many) with `B` environments each, or until the next mode."""
+
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
         """Return ``(action, agent_info)`` for tensors ``[B,...]``: tensors too, without gradient."""
 

@@ -16,10 +16,12 @@ from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgen
 from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_space, check_flattened
 from rlpyt.distributions.composite import encode
 from rlpyt.envs.base import EnvSpaces
+from rlpyt.models.linear import Linear, pack_layers
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
 from rlpyt.spaces.base import Space
 from rlpyt.types import AgentInputs
 from rlpyt.utils import accelerator
+from rlpyt.utils.accelerator import has_bf16
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
@@ -81,12 +83,15 @@ class BaseAgent(Recorded):
         clip_actions: environments get actions clipped to the bounds of their space, for agents whose distribution exceeds them.
         acts_on_device: outputs of `step` and `value` stay on the agent's device, which also draws the random numbers. Samplers that
             copy the outputs themselves set it.
+        bf16: as given to `accelerate`.
     """
 
     recurrent = False
     alternating = False
     acts_on_device = False
+    bf16 = False
     _copies: PackedCopies | None = None
+    _packed_layers: Sequence[Linear] = ()
     clip_actions = False
 
     # Name in the state dict -> attribute which holds the model.
@@ -121,6 +126,20 @@ class BaseAgent(Recorded):
         self.parameters_version = 0
 
     # --- construction -------------------------------------------------------------------------------------------------
+
+    @checked()
+    def accelerate(self, bf16: bool = False) -> BaseAgent:
+        """Choose faster arithmetic for acting on a CPU, to be called before `initialize`; return this agent.
+
+        Args:
+            bf16: large linear layers of `rlpyt.models` compute in bfloat16 in the batches and evaluations of samplers. Training does not
+                change. Ignored, with a message, if the processor has no instructions for it.
+        """
+        if bf16 and not has_bf16(torch.device("cpu")):
+            logger.log("The processor has no instructions for bfloat16: acting in float32.")
+            bf16 = False
+        self.bf16 = bf16
+        return self
 
     def initialize(self, env_spaces: EnvSpaces, share_memory: bool = False, **kwargs: Any) -> None:
         """Build the models for the environment's spaces. Called by the sampler.
@@ -357,9 +376,22 @@ class BaseAgent(Recorded):
         self._set_mode("eval", training=False)
 
     def _set_mode(self, mode: str, training: bool) -> None:
+        for layer in self._packed_layers:
+            layer.unpack()
+        self._packed_layers = ()
         for model in self.named_models().values():
             set_training(model, training)
         self._mode = mode
+
+    def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
+        """Prepare to act on the CPU with the present parameters, until the mode is set again. Call it after `sample_mode` or `eval_mode`.
+
+        Args:
+            B: number of environments in every call of `step`.
+            n_steps: number of calls to come; None for many.
+        """
+        if self.bf16 and self.device.type == "cpu":
+            self._packed_layers = pack_layers(unwrap_ddp(self.model), B, n_steps)
 
 
 def _constructor_with_model(cls: type[BaseAgent]) -> Callable[..., None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state, optimiz
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.types import BatchSpec
 from rlpyt.utils import accelerator
+from rlpyt.utils.accelerator import has_bf16
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.packing import PackedCopies
@@ -229,17 +229,6 @@ class RlAlgorithm(Recorded):
 
 def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
-
-
-def has_bf16(device: torch.device) -> bool:
-    """Return whether a device has instructions for bfloat16."""
-    if device.type != "cpu":
-        return accelerator.has_bf16(device)
-    try:
-        flags = Path("/proc/cpuinfo").read_text().partition("\nflags")[2].partition("\n")[0].split()
-    except OSError:
-        return False
-    return bool({"avx512_bf16", "amx_bf16"} & set(flags))
 
 
 def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:

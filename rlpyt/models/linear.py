@@ -2,13 +2,22 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
+from rlpyt.models.utils import keep_large_blocks
+
 # Multiplications above which oneDNN's start-up cost (some 20 us) is made up for.
 MIN_SIZE = 2**20
+
+
+class PackedWeight(NamedTuple):
+    """The weight of a layer in bfloat16, in the order in which oneDNN reads it."""
+
+    weight: torch.Tensor  # opaque
+    version: int  # of the parameter when it was packed
 
 
 class Linear(torch.nn.Linear):
@@ -17,15 +26,52 @@ class Linear(torch.nn.Linear):
     PyTorch computes them by MKL, which uses only part of what other makers' CPUs can do. On an AMD CPU with AVX-512, oneDNN took less
     than half of the time (512 x 3456 weights, batches from 32 to 256, forward and backward). PyTorch's function for it is internal,
     hence the checks; where it is missing, this class is torch.nn.Linear.
+
+    A process that acts many times with the same parameters may use a packed copy of the weight (`pack`): at small batches the time of a
+    large layer is that of reading its weight, and the copy has half the bytes.
     """
+
+    _packed: PackedWeight | None = None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[*,in_features] -> [*,out_features]."""
-        if input.numel() * self.out_features < MIN_SIZE or not onednn_helps() or not self._fits(input):
+        if input.numel() * self.out_features < MIN_SIZE or not self._fits(input):
             return F.linear(input, self.weight, self.bias)
         if not torch.is_grad_enabled():
-            return onednn_linear(input, self.weight, self.bias)
-        return _OneDnnLinear.apply(input, self.weight, self.bias)
+            packed = self._packed
+            if packed is not None and packed.version == self.weight._version:
+                return _packed_linear(input, packed, self.bias)
+            if onednn_helps():
+                return onednn_linear(input, self.weight, self.bias)
+        elif onednn_helps():
+            return _OneDnnLinear.apply(input, self.weight, self.bias)
+        return F.linear(input, self.weight, self.bias)
+
+    @torch.no_grad()
+    def pack(self, rows: int) -> bool:
+        """Keep a copy of the weight in bfloat16 for calls without gradient, until `unpack`; return False for a small layer, which does not.
+
+        Another process may change the parameters in shared memory only between `unpack` and `pack`: this process does not see it. A change
+        by this process ends the use of the copy.
+
+        Args:
+            rows: rows of the inputs to come.
+        """
+        self._packed = None  # Its memory is free for the new one.
+        weight = self.weight.detach()
+        is_large = rows * weight.numel() >= MIN_SIZE
+        if not is_large or weight.dtype != torch.float32 or weight.device.type != "cpu" or not packs():
+            return False
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(torch.bfloat16), None)
+        self._packed = PackedWeight(packed, self.weight._version)
+        return True
+
+    def unpack(self) -> None:
+        """Forget the packed weight: the parameters may change from now on."""
+        self._packed = None
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in vars(self).items() if name != "_packed"}
 
     def _fits(self, input: torch.Tensor) -> bool:
         return (
@@ -57,6 +103,10 @@ def in_float32(forward: Callable[[torch.nn.Module, torch.Tensor], torch.Tensor])
 class OutputLinear(Linear):
     """Last layer of a model."""
 
+    def pack(self, rows: int) -> bool:
+        """Return False: the last layer computes in float32."""
+        return False
+
     forward = in_float32(Linear.forward)
 
 
@@ -82,6 +132,12 @@ class _OneDnnLinear(torch.autograd.Function):
             product(grad.t(), x) if ctx.needs_input_grad[1] else None,
             grad.sum(0) if ctx.has_bias else None,
         )
+
+
+def _packed_linear(x: torch.Tensor, packed: PackedWeight, bias: torch.Tensor | None) -> torch.Tensor:
+    """``x W^T + b``, float32."""
+    y = onednn_linear(x.to(torch.bfloat16), packed.weight, None)
+    return y.float() if bias is None else y + bias
 
 
 def onednn_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, then: str = "none") -> torch.Tensor:
@@ -110,3 +166,25 @@ def onednn_helps() -> bool:
 def onednn_is_available() -> bool:
     """Whether torch has oneDNN and the function used here."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+@functools.cache
+def packs() -> bool:
+    """Whether torch has the functions of oneDNN that pack a weight and multiply with it."""
+    return onednn_is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+
+
+# From this many calls on, packing saves more than it costs: it takes as long as two to four calls.
+MIN_CALLS = 8
+
+
+def pack_layers(model: torch.nn.Module, rows: int, n_calls: int | None = None) -> list[Linear]:
+    """Pack the weights of all large layers of a model, see `Linear.pack`; return these layers.
+
+    Args:
+        n_calls: number of calls until `Linear.unpack`, None for many. For a few calls no layer is packed.
+    """
+    if n_calls is not None and n_calls < MIN_CALLS:
+        return []
+    keep_large_blocks()  # Otherwise the system would clear and map the same memory at every packing.
+    return [layer for layer in model.modules() if isinstance(layer, Linear) and layer.pack(rows)]

@@ -237,6 +237,7 @@ class BatchActor(LocalActor):
     def set_mode(self, itr: int) -> None:
         """Set the agent to sampling."""
         self.agent.sample_mode(itr)
+        self.agent.prepare_acting(len(self.prev_reward), self.batch_T)
 
     def prepare(self) -> None:
         """Put what the agent sees first into the batch."""
@@ -289,6 +290,7 @@ class EvalActor(LocalActor):
     def set_mode(self, itr: int) -> None:
         """Set the agent to evaluation, and reset it."""
         self.agent.eval_mode(itr)
+        self.agent.prepare_acting(len(self.prev_reward))
         self.agent.reset()
 
     def prepare(self) -> None:

@@ -6,6 +6,8 @@ inside functions, since environment workers use modules that import this one wit
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,11 +76,22 @@ def has_graphs(device: torch.device) -> bool:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether an accelerator has instructions for bfloat16, and need not emulate them."""
+    """Whether a device, which may be the CPU, has instructions for bfloat16, and need not emulate them."""
+    if device.type == "cpu":
+        return _cpu_has_bf16()
     asked = getattr(_module(device), "is_bf16_supported", None)
     if asked is None:
         return False
     return asked(including_emulation=False) if device.type == "cuda" else asked()
+
+
+@functools.cache
+def _cpu_has_bf16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text().partition("\nflags")[2].partition("\n")[0].split()
+    except OSError:
+        return False
+    return bool({"avx512_bf16", "amx_bf16"} & set(flags))
 
 
 def recorded_event(device: torch.device) -> Any:

@@ -1,8 +1,11 @@
+import copy
+import pickle
+
 import pytest
 import torch
 
 from rlpyt.models import linear
-from rlpyt.models.linear import Linear, onednn_is_available
+from rlpyt.models.linear import Linear, OutputLinear, onednn_is_available
 
 
 @pytest.fixture(params=[True, False])
@@ -58,3 +61,52 @@ def test_other_dtypes_and_autocast_are_left_to_torch(onednn):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert ours(x).dtype == torch.bfloat16
     torch.testing.assert_close(ours.double()(x.double()), plain.double()(x.double()))
+
+
+@pytest.mark.skipif(not linear.packs(), reason="this torch has no oneDNN")
+class TestPackedInBfloat16:
+    @pytest.fixture
+    def layer(self, monkeypatch):
+        monkeypatch.setattr(linear, "MIN_SIZE", 0)
+        torch.manual_seed(0)
+        return Linear(70, 30)
+
+    def test_results_are_those_of_weights_and_inputs_rounded_to_bfloat16(self, layer):
+        x = torch.randn(9, 70)
+        exact = torch.nn.functional.linear(x.bfloat16().double(), layer.weight.bfloat16().double(), layer.bias.double())
+        assert layer.pack(rows=9)
+        with torch.no_grad():
+            y = layer(x)
+        assert y.dtype == torch.float32
+        torch.testing.assert_close(y.double(), exact, rtol=2**-7, atol=2**-7)
+        assert not torch.equal(y, torch.nn.functional.linear(x, layer.weight, layer.bias))
+
+    def test_gradients_are_of_the_float32_weight(self, layer):
+        x = torch.randn(9, 70)
+        expected = layer(x)
+        layer.pack(rows=9)
+        assert torch.equal(layer(x), expected)
+
+    @pytest.mark.parametrize("end", ["unpack", "change"])
+    def test_the_copy_is_used_until_it_is_dropped_or_the_weight_changes(self, layer, end):
+        x = torch.randn(9, 70)
+        layer.pack(rows=9)
+        with torch.no_grad():
+            if end == "unpack":
+                layer.unpack()
+            else:
+                layer.weight.mul_(2)
+            torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias), rtol=1e-6, atol=1e-6)
+
+    def test_copies_of_the_layer_are_not_packed(self, layer):
+        layer.pack(rows=9)
+        for copied in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+            assert copied._packed is None and torch.equal(copied.weight, layer.weight)
+        assert layer._packed is not None
+
+    def test_few_calls_and_small_layers_are_not_worth_it(self, layer, monkeypatch):
+        assert linear.pack_layers(layer, rows=9, n_calls=linear.MIN_CALLS - 1) == []
+        assert linear.pack_layers(layer, rows=9, n_calls=linear.MIN_CALLS) == [layer]
+        assert linear.pack_layers(OutputLinear(70, 30), rows=9) == []
+        monkeypatch.setattr(linear, "MIN_SIZE", 9 * 70 * 30 + 1)
+        assert linear.pack_layers(layer, rows=9) == []

@@ -1,15 +1,19 @@
-"""Nothing that samplers and their workers share is in /dev/shm, of which a container has little."""
+"""Parameters that workers act with, and shared memory: nothing is in /dev/shm, of which a container has little."""
 
 import copy
 
 import numpy as np
 import pytest
+import torch
 from agents_for_tests import RnnAgent
 from collecting import ANY_KIND, ASYNC_KINDS, make_sampler
 from mapped import torch_files, unnamed_memory
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent
+from rlpyt.models import linear
 from rlpyt.samplers.workers import WorkerPool
+from rlpyt.utils.accelerator import has_bf16
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
@@ -54,3 +58,27 @@ def test_the_batches_of_a_sampler_that_is_spawned_are_those_of_the_process_that_
         assert not torch_files() - known
     finally:
         pool.stop()
+
+
+@pytest.mark.skipif(not (linear.packs() and has_bf16(torch.device("cpu"))), reason="no bfloat16 here")
+@pytest.mark.parametrize("kind", ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 2 workers"])
+def test_agents_that_act_in_bfloat16_follow_the_parameters_from_batch_to_batch(kind, monkeypatch):
+    monkeypatch.setattr(linear, "MIN_SIZE", 0)  # Pack small layers, too.
+    agent, sampler = MlpFfAgent().accelerate(bf16=True), make_sampler(kind, T=8, B=4, eval_n_envs=0, eval_max_steps=0)
+    try:
+        sampler.initialize(agent, ANY_KIND[kind].affinity, seed=0)
+        for itr in range(3):
+            agent.sample_mode(itr)
+            samples, _ = sampler.obtain_samples(itr)
+            agent.train_mode(itr)
+            value, recorded = (
+                agent(samples.env.observation, samples.agent.prev_action, samples.env.prev_reward)[1],
+                samples.agent.agent_info.value,
+            )
+            torch.testing.assert_close(recorded, value, rtol=0.02, atol=0.02)
+            assert not torch.equal(recorded, value)
+            with torch.no_grad():
+                for parameter in agent.parameters():
+                    parameter.mul_(-1.5)
+    finally:
+        sampler.shutdown()

@@ -1,8 +1,8 @@
 """Allocate structures of arrays, in private or shared memory, and apply functions to all their leaves.
 
-Shared memory has no name anywhere: every array maps a `memfd` (an unlinked temporary file on systems without), so nothing can leak into
-the file system, whatever dies. Workers inherit the mapping under fork; under spawn and forkserver an array, or any slice of it, that is
-an argument of a starting process arrives there as the same memory.
+Shared memory has no name: every array maps a `memfd` (or an unlinked temporary file, on systems without `memfd`). So nothing can leak into
+the file system, whichever process dies. Under fork, workers inherit the mapping. Under spawn and forkserver, an array or a slice given to a
+process as an argument at its start arrives there as the same memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHECKED_BYTES = 64 * 1024**2
 # Shared memory
 # ---------------------------------------------------------------------------------------------------------------------
 class SharedMap(mmap.mmap):
-    """A shared, anonymous mapping of zeros that can be handed to a starting process.
+    """A shared, anonymous mapping of zeros that can be passed to a process at its start.
 
     Args:
         n_bytes: size.
@@ -70,7 +70,7 @@ class SharedMap(mmap.mmap):
 
     @property
     def address(self) -> int:
-        """Where this process sees the first byte."""
+        """Address of the first byte in this process."""
         return np.frombuffer(self, np.uint8, 1).ctypes.data
 
 
@@ -87,7 +87,7 @@ def _attach(n_bytes: int, duplicate: Any) -> SharedMap:
 
 
 def new_memory_fd(n_bytes: int) -> int:
-    """Return an open descriptor of new memory without a name, `n_bytes` of zeros, for processes to share."""
+    """Return an open descriptor of `n_bytes` of new, nameless memory, filled with zeros, that processes can share."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("rlpyt", os.MFD_CLOEXEC)
     else:
@@ -102,7 +102,7 @@ def new_memory_fd(n_bytes: int) -> int:
 
 
 def available_bytes() -> int:
-    """Return the bytes of memory this process may still use: what the machine has free, or its control group if that is less."""
+    """Return the bytes of memory this process may still use: free memory of the machine, or of its control group if that is less."""
     import psutil
 
     available = psutil.virtual_memory().available
@@ -110,14 +110,14 @@ def available_bytes() -> int:
         group = Path("/sys/fs/cgroup")
         limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
         files = dict(line.split() for line in (group / "memory.stat").read_text().splitlines()).get("inactive_file", 0)
-        available = min(available, limit - used + int(files))  # What was read of files is given up when memory is needed.
+        available = min(available, limit - used + int(files))  # The kernel frees cached file pages when memory is needed.
     except (OSError, ValueError):  # No control group, or one without a limit ("max").
         pass
     return available
 
 
 def check_memory(n_bytes: int, purpose: str, remedy: str = "Make it smaller (fewer time steps, environments, or replayed steps)") -> None:
-    """Raise MemoryError, before anything is allocated, if `n_bytes` for `purpose` do not fit into memory."""
+    """Raise MemoryError if `n_bytes` for `purpose` do not fit into memory; call it before allocating."""
     if n_bytes < _CHECKED_BYTES:
         return
     available = available_bytes()
@@ -129,7 +129,7 @@ def check_memory(n_bytes: int, purpose: str, remedy: str = "Make it smaller (few
 
 
 def np_mp_array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Allocate a numpy array of zeros on OS shared memory, seen by all processes started with it, by any start method."""
+    """Allocate a numpy array of zeros on OS shared memory, which all processes started with it share, by any start method."""
     shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     dtype = np.dtype(dtype)
     n_bytes = math.prod(shape) * dtype.itemsize
@@ -138,7 +138,7 @@ def np_mp_array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 class np_mp_array_spawn(np.ndarray):
-    """An array class on shared memory; `np_mp_array` gives plain arrays that do the same and index faster."""
+    """An array class on shared memory; `np_mp_array` returns plain arrays that do the same and index faster."""
 
     _shmem: SharedMap | None = None
 
@@ -159,7 +159,7 @@ class np_mp_array_spawn(np.ndarray):
 
 
 def _shared_map_of(array: np.ndarray) -> SharedMap | None:
-    """Return the shared memory that `array` is (a view of), or None."""
+    """Return the shared memory under `array`, or None."""
     base = array.base
     while isinstance(base, np.ndarray):
         base = base.base
@@ -171,25 +171,25 @@ def _view_of_map(cls: type, shape: tuple, dtype: np.dtype, shared: SharedMap, of
 
 
 def _reduce_array(array: np.ndarray) -> Any:
-    """Pickle an array for another process: by handle if it is shared memory and the process is being started, else by value."""
+    """Pickle an array for another process: by handle if it is in shared memory and the process is being started, else by value."""
     shared = _shared_map_of(array)
     if shared is None or context.get_spawning_popen() is None:
         return np.ndarray.__reduce__(array)
     return _view_of_map, (type(array), array.shape, array.dtype, shared, array.ctypes.data - shared.address, array.strides)
 
 
-# Only multiprocessing's pickler learns this, and it changes nothing for arrays in private memory.
+# Registered only with multiprocessing's pickler; arrays in private memory are still pickled by value.
 reduction.ForkingPickler.register(np.ndarray, _reduce_array)
 
-# Whether a process that is being started gets copies of tensors in private memory; see `rlpyt.utils.shared_tensors`.
+# Whether a starting process gets copies of tensors in private memory; see `rlpyt.utils.shared_tensors`.
 private_tensors_are_copied: ContextVar[bool] = ContextVar("private_tensors_are_copied", default=False)
 
 
 @contextmanager
 def copying_private_tensors() -> Iterator[None]:
-    """Let a process that is started in this context have copies of tensors in private memory, as a forked one has.
+    """Give processes started in this context copies of tensors in private memory, as under fork.
 
-    Where it is spawned, torch would move them into memory in `/dev/shm`, and both processes would write to it.
+    Under spawn, torch would otherwise move these tensors to `/dev/shm`, and both processes would write to the same memory.
     """
     token = private_tensors_are_copied.set(True)
     try:
@@ -220,31 +220,31 @@ def buffer_method(buffer_: Any, method_name: str, *args: Any, **kwargs: Any) -> 
 
 
 def buffer_leaves(buffer_: Any) -> list:
-    """Return the leaves of a structure but None as a flat list, depth first."""
+    """Return the leaves of a structure, except None, as a flat list, depth first."""
     return leaves_of(buffer_)
 
 
 def element(name: str, index: Iterable[int]) -> str:
-    """Return the name of an element of an array, such as "name[2, 3]"; that of a single number is its own."""
+    """Return the name of an element of an array, such as "name[2, 3]", or `name` if `index` is empty."""
     where = ", ".join(map(str, index))
     return f"{name}[{where}]" if where else name
 
 
 def float_leaves(buffer_: Any, name: str) -> list[tuple[str, np.ndarray]]:
-    """Return those leaves of a structure of numpy arrays that hold floating point numbers, with their paths."""
+    """Return the floating point leaves of a structure of numpy arrays, with their paths."""
     return [(path, leaf) for path, leaf in named_leaves(buffer_, name) if leaf.dtype.kind in "fc"]
 
 
 def first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
-    """Return the index of the first number that is NaN or infinite, or None if all are finite. This costs less than a sum."""
+    """Return the index of the first number that is NaN or infinite, or None if all are finite. Costs less than a sum."""
     is_finite = np.isfinite(array)
     return None if is_finite.all() else tuple(np.argwhere(~is_finite)[0].tolist())
 
 
 class PinnedMemory:
-    """Locks the shared memory of a structure's arrays into physical memory, for as long as this object lives.
+    """Locks the shared memory of a structure's arrays into physical memory while this object lives.
 
-    GPUs then copy from and to it directly. Where the system allows no more memory to be locked, copies just take longer.
+    GPUs then copy from and to it directly. If the system refuses to lock more memory, copies only take longer.
 
     Args:
         buffer_: structure of numpy arrays.
@@ -264,7 +264,7 @@ class PinnedMemory:
                 if int(self._cudart.cudaHostRegister(address, shared.n_bytes, 0)) == 0:
                     self.addresses.append(address)
                 else:
-                    with suppress(RuntimeError):  # The next operation would raise what was refused here.
+                    with suppress(RuntimeError):  # Clear the pending error, which the next operation would raise.
                         torch.zeros(1, device=device)
 
     def __del__(self) -> None:
@@ -273,7 +273,7 @@ class PinnedMemory:
 
 
 def torchify_buffer(buffer_: Any) -> Any:
-    """Return the structure with numpy arrays as torch tensors over the same memory; tensors and None are left alone."""
+    """Return the structure with numpy arrays as torch tensors over the same memory; tensors and None stay as they are."""
     import torch
 
     def torchify(leaf: Any) -> torch.Tensor:
@@ -313,7 +313,7 @@ def buffer_to(buffer_: Any, device: Any = None, non_blocking: bool = False) -> A
 
 
 def get_leading_dims(buffer_: Any, n_dim: int = 1) -> tuple[int, ...] | None:
-    """Return the first `n_dim` dimensions, which all leaves must share; None if there is no leaf."""
+    """Return the first `n_dim` dimensions, which all leaves must share; None without leaves."""
     dims = {tuple(leaf.shape[:n_dim]) for leaf in buffer_leaves(buffer_)}
     if len(dims) > 1:
         raise ValueError(f"The leading {n_dim} dimensions of the fields differ: {sorted(dims)}.")
@@ -333,7 +333,7 @@ def build_array(example: Any, leading_dims: int | tuple[int, ...], share_memory:
         example: array, tensor or number.
         leading_dims: dimensions to put in front, e.g. ``(T, B)``.
         share_memory: allocate on OS shared memory.
-        name: what to call it in an error.
+        name: name of the array in errors.
 
     Raises:
         TypeError: the example is a string or another object; only numbers can be stored.
@@ -362,7 +362,7 @@ def buffer_from_example(
         leading_dims: e.g. ``(T, B)``.
         share_memory: allocate on OS shared memory.
         use_NatSchema: make `NamedArrayTuple` instances; None infers it from the type of the example.
-        name: what to call it in an error.
+        name: name of the structure in errors.
     """
     if example is None:
         return None

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a training run in good order, and soon."""
+"""Ctrl-C and SIGTERM end a training run cleanly and soon."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from typing import Any
 from rlpyt.utils.logging import logger
 
 PATIENCE = 4.0  # seconds after a signal until sampling is abandoned
-CLOSING = 3.0  # seconds that environments then have to be closed
+CLOSING = 3.0  # seconds that environments then have to close
 HURRY = 1.5  # seconds after a second signal until a run's process ends, whatever it does
-_LOOK = 0.1  # seconds between two looks at whether something is to be abandoned
+_LOOK = 0.1  # seconds between two checks of the deadline
 _SAME = 0.2  # seconds in which the same signal may come twice, from the terminal and from a launcher
-_AGAIN = 2.0  # seconds until `Overdue` is raised once more: Python drops what a handler raises inside some hooks, such as those of fork
+_AGAIN = 2.0  # seconds until `Overdue` is raised again: Python drops exceptions that a handler raises inside some hooks, such as fork's
 
 
 _STARTING = "the run ends while it starts. Nothing has been trained yet, and nothing is saved."
 
 
 class Overdue(BaseException):
-    """Raised in what is abandoned, since it has not come to its end soon after a signal."""
+    """Raised in work that is abandoned because it did not end soon after a signal."""
 
 
 class Interrupt:
     """Context in which the first SIGINT or SIGTERM only sets a flag, and the second one raises KeyboardInterrupt.
 
-    A training loop looks at the flag between iterations, so that what it saves is consistent. What may take long, or for ever, is done in a
-    block of `abandonable`. On leaving the context the signals do again what they did before, and what the signal has ended becomes the
-    exception of `ended`. Outside the main thread, where signals cannot be handled, it does nothing with them. It may be entered
-    again inside itself, which changes nothing.
+    A training loop checks the flag between iterations, so that it saves a consistent state. Work that may take long, or for ever, runs in
+    an `abandonable` block. Leaving the context restores the previous signal handlers; a run that the signal ended then raises the exception
+    of `ended`. Outside the main thread, where signals cannot be handled, the context installs no handlers. Entering the context
+    again inside itself changes nothing.
 
-    SystemExit that has not the code of a signal leaves the context as a RuntimeError: what calls sys.exit() while a run trains, such as a
-    hook, must not make it look like one that came to its end.
+    A SystemExit without a signal's exit code leaves the context as a RuntimeError: code that calls sys.exit() during training, such as a
+    hook, must not make the run look finished.
 
     Args:
         on_first: called at the first signal, to cut short what takes long.
         says: what will happen, logged at the first signal; None logs nothing.
         signals: numbers of the signals.
-        hurry: seconds after the second signal until this process ends without further ado; None for no such limit.
-        may_repeat: whether a second signal is obeyed; if not, it is ignored, as by a process whose parent decides.
+        hurry: seconds after the second signal until this process ends at once; None for no such limit.
+        may_repeat: whether a second signal is obeyed; False ignores it, for a process whose parent decides.
 
     Attributes:
         signal: number of the signal received, or None.
@@ -70,9 +70,9 @@ class Interrupt:
         self._depth = 0
         self._pid = os.getpid()
         self._since = 0.0  # When the first signal came.
-        self._deadline: float | None = None  # When to abandon what is being done; None if it is not to be.
+        self._deadline: float | None = None  # When to abandon the current work; None outside `abandonable` blocks.
         self._is_due, self._is_second, self._is_adopted = False, False, False
-        self._restoring = threading.Lock()  # Held while handlers are put back, and while the watching thread sends a signal.
+        self._restoring = threading.Lock()  # Held while handlers are restored, and while the watching thread sends a signal.
 
     def __enter__(self) -> Interrupt:
         self._depth += 1
@@ -92,7 +92,7 @@ class Interrupt:
             self._previous = {}
         if self.signal is not None and self.hurry is not None and isinstance(error, (Overdue, KeyboardInterrupt)):
             if isinstance(error, KeyboardInterrupt):
-                with suppress(Exception):  # Whoever reads may be gone by the same signal.
+                with suppress(Exception):  # The same signal may have ended the reader of a pipe.
                     traceback.print_exception(error)
             raise self.ended() from None
         if isinstance(error, SystemExit) and self.signal is not None and error.code == self.exit_code:
@@ -103,18 +103,18 @@ class Interrupt:
 
     @property
     def is_active(self) -> bool:
-        """Whether the context has been entered, and not been left."""
+        """Whether the context has been entered and not yet left."""
         return self._depth > 0
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a process that ended because of the signal."""
+        """The exit code that a shell expects of a process ended by the signal."""
         return 128 + (self.signal or 0)
 
     def ended(self) -> BaseException:
-        """Return what to raise when the run has ended by the signal.
+        """Return the exception to raise when the signal has ended the run.
 
-        That is SystemExit with `exit_code`. After Ctrl-C in an interactive session or a notebook it is KeyboardInterrupt, since SystemExit
+        This is SystemExit with `exit_code`, or KeyboardInterrupt after Ctrl-C in an interactive session or a notebook, because SystemExit
         would end the session, too.
         """
         if self.signal == signal.SIGINT and _is_interactive():
@@ -128,13 +128,13 @@ class Interrupt:
 
     @contextmanager
     def abandonable(self, patience: float | None = None, at_least: float = 1.0) -> Iterator[None]:
-        """Raise `Overdue` in this block when it has not ended in time, once there was a signal.
+        """After a signal, raise `Overdue` in this block if it does not end in time.
 
         Args:
-            patience: seconds after the signal, `PATIENCE` by default; 0 for what need not come to an end at all.
-            at_least: seconds after the beginning of the block.
+            patience: seconds the block has after the signal, `PATIENCE` by default; 0 abandons the block at once.
+            at_least: seconds the block has from its beginning, unless `patience` is 0.
         """
-        if self._deadline is not None:  # The block around this one says for how long.
+        if self._deadline is not None:  # The enclosing block sets the deadline.
             yield
             return
         patience = PATIENCE if patience is None else patience
@@ -158,7 +158,7 @@ class Interrupt:
         elif self.signal is None:
             self._begin(number)
         elif self._is_adopted:
-            self._is_adopted = False  # This is what the other process has had before.
+            self._is_adopted = False  # The signal that the other process received first.
         elif self.may_repeat and time.monotonic() > self._since + _SAME and not (self._is_second and self._ends_soon):
             self._is_second = True
             if self._ends_soon:
@@ -170,7 +170,7 @@ class Interrupt:
         return self.hurry is not None and not _is_interactive()
 
     def adopt(self, number: int) -> None:
-        """Take a signal that another process of the run has received for one that this one has."""
+        """Treat a signal that another process of the run has received as received here."""
         if self.signal is None:
             self.signal, self._since, self._is_adopted = number, time.monotonic(), True
             _thread.start_new_thread(self._watch, ())
@@ -182,7 +182,7 @@ class Interrupt:
         if self.says is not None:
             is_starting = self._deadline is not None and self._patience == 0
             message = f"{signal.Signals(number).name}: {_STARTING if is_starting else self.says}"
-            # Not here: what was interrupted may be writing, and hold what that needs.
+            # In a thread: the interrupted code may be writing to the log and hold its lock.
             _thread.start_new_thread(logger.log, (message,), dict(level=0))
         _thread.start_new_thread(self._watch, ())
         self.on_first()
@@ -194,7 +194,7 @@ class Interrupt:
         raise Overdue
 
     def _watch(self) -> None:
-        """Have the main thread abandon what takes too long: by a signal, which also ends its waits."""
+        """Make the main thread abandon overdue work, by a signal, which also interrupts its waits."""
         while self._depth > 0:
             time.sleep(_LOOK)
             deadline = self._deadline
@@ -207,7 +207,7 @@ class Interrupt:
     def _end_soon(self) -> None:
         time.sleep(self.hurry or 0)
         if self._depth > 0:
-            flushing = threading.Thread(target=_flush, daemon=True)  # Which may wait, as for somebody who does not read.
+            flushing = threading.Thread(target=_flush, daemon=True)  # A flush may block, e.g. if nobody reads the pipe.
             flushing.start()
             flushing.join(0.2)
             os._exit(self.exit_code)
@@ -220,5 +220,5 @@ def _flush() -> None:
 
 
 def _is_interactive() -> bool:
-    """Whether somebody has more in this process than one run, as in a notebook."""
+    """Whether this process is an interactive session or a notebook, which must survive the end of a run."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules

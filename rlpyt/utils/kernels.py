@@ -1,7 +1,7 @@
-"""Inner loops that numpy has no function for, compiled by numba: pure functions of arrays that write to arrays they are given.
+"""Inner loops that numpy has no function for, compiled by numba: functions of arrays that write their results to given arrays.
 
-Importing this takes about half a second; use `rlpyt.utils.lazy.LazyModule`, so that only processes pay that use a kernel. Compiled
-code is kept in `__pycache__` (or where ``NUMBA_CACHE_DIR`` says). No kernel starts threads, and all of them release the GIL.
+Importing this module takes about half a second; import it by `rlpyt.utils.lazy.LazyModule`, so that only processes that use a kernel pay.
+Compiled code is cached in `__pycache__` (or in ``NUMBA_CACHE_DIR``). No kernel starts threads, and all release the GIL.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from numba.core import cgutils
 
 
 def kernel(function: Callable) -> Callable:
-    """Compile a function when it is first called, without the GIL, and keep the machine code for other processes if possible."""
+    """Compile a function at its first call, to run without the GIL, and cache the machine code for other processes if possible."""
     try:
         return numba.njit(cache=True, nogil=True, boundscheck=False)(function)
-    except RuntimeError:  # There is nowhere to write.
+    except RuntimeError:  # No folder for the cache is writable.
         return numba.njit(nogil=True, boundscheck=False)(function)
 
 
 @numba.extending.intrinsic
 def _prefetch(typing_context, source, start):
-    """Ask for the cache line of an element of a one-dimensional array, which is used soon."""
+    """Prefetch the cache line of element `start` of a one-dimensional array, before it is read."""
 
     def build(context, builder, signature, args):
         source, start = args
@@ -32,7 +32,7 @@ def _prefetch(typing_context, source, start):
         i32 = ir.IntType(32)
         function_type = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
         prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], function_type)
-        builder.call(prefetch, [pointer, i32(0), i32(3), i32(1)])  # To be read; into all caches; data.
+        builder.call(prefetch, [pointer, i32(0), i32(3), i32(1)])  # For reading; into all caches; data.
         return context.get_dummy_value()
 
     return numba.types.void(source, numba.types.int64), build
@@ -41,10 +41,10 @@ def _prefetch(typing_context, source, start):
 # ---------------------------------------------------------------------------------------------------------------------
 # Sum tree
 # ---------------------------------------------------------------------------------------------------------------------
-# A tree of sums is one array: the leaves, the sums of every 8 of them, the sums of every 8 of those, and so on up to the total. Zeros in
-# FRONT of each level make it a multiple of 8 long: eight numbers are a line of cache. `levels` [L] holds where the levels begin, behind
-# these zeros; nodes are counted from there. Indexes are used as unsigned: of signed ones, numba would ask every time whether they count
-# from the end.
+# A sum tree is one array: the leaves, the sums of every 8 leaves, the sums of every 8 of these sums, and so on up to the total. Zeros in
+# FRONT of each level pad its length to a multiple of 8: eight numbers are a cache line. `levels` [L] holds the start of each level behind
+# its padding; nodes are counted from there. Indexes are cast to unsigned, because numba checks signed ones for negative values at each
+# access.
 _u = np.uint64
 
 
@@ -65,7 +65,7 @@ def _sum_8(tree, i):
 
 @kernel
 def tree_sum_range(tree, levels, begin, end):
-    """Recompute the sums over leaves `begin` to `end` (exclusive), every node once."""
+    """Recompute the sums over leaves `begin` to `end` (exclusive), each node once."""
     for level in range(1, len(levels)):
         padding, children, nodes = levels[level - 1] & 7, levels[level - 1] & -8, levels[level]
         begin, end = (begin + padding) >> 3, (end + padding + 7) >> 3
@@ -75,12 +75,12 @@ def tree_sum_range(tree, levels, begin, end):
 
 @kernel
 def tree_sum_leaves(tree, levels, leaves):
-    """Recompute the sums over `leaves` [n] int64, an array that is used up."""
+    """Recompute the sums over `leaves` [n] int64; overwrites this array."""
     n = len(leaves)
     for level in range(1, len(levels)):
         padding, children, nodes = levels[level - 1] & 7, levels[level - 1] & -8, levels[level]
         n_children = (nodes & -8) - children - padding
-        if n_children <= 16 * n:  # Up from here it is less work to recompute all than those of each leaf.
+        if n_children <= 16 * n:  # From this level up, recomputing all nodes is less work than following each leaf.
             tree_sum_range(tree, levels[level - 1 :], 0, n_children)
             return
         for i in range(n):
@@ -91,10 +91,10 @@ def tree_sum_leaves(tree, levels, leaves):
 
 @kernel
 def tree_update(tree, levels, ids, priorities, first, end, size, largest):
-    """Set the leaves of those `ids` [n] int64 that are in [first, end) to `priorities` [n]; of equal ids the first one counts.
+    """Set the leaves of the `ids` [n] int64 in [first, end) to `priorities` [n]; the first of equal ids counts.
 
-    The leaf of an id is id % size, and end - first <= size. Returns -1, or the index of a priority that is not in [0, largest], and then
-    nothing has been written.
+    The leaf of an id is id % size, and end - first <= size. Returns -1, or the index of a priority outside [0, largest]; then nothing is
+    written.
     """
     n, n_leaves = len(ids), 0
     for i in range(n):
@@ -115,7 +115,7 @@ def tree_update(tree, levels, ids, priorities, first, end, size, largest):
 
 @kernel
 def _find_leaf(tree, levels, value):
-    """Return the leaf that `value`, from 0 to the total, falls into: a positive one if any is, however sums are rounded."""
+    """Return the leaf that `value`, from 0 to the total, falls into: despite rounding a positive leaf, if any is positive."""
     leaf = 0
     for level in range(len(levels) - 2, -1, -1):
         k = (levels[level] & -8) + 8 * leaf
@@ -134,13 +134,13 @@ def _find_leaf(tree, levels, value):
 
 @kernel
 def tree_find(tree, levels, u, leaves):
-    """Write into `leaves` [n] int64 where random numbers `u` [n] from 0 to 1 fall: positive ones, if any is."""
+    """Write into `leaves` [n] int64 the leaves that random numbers `u` [n] from 0 to 1 fall into: positive leaves, if any is positive."""
     total = tree[levels[-1]]
     values = u * total
     leaves[:] = 0
-    # All go down a level before any goes down the next, so that the node it needs there is in the cache by then. There are no branches,
-    # which would be predicted wrongly half of the time. As no value is negative, none goes left into a sum of 0, and so none gets into
-    # the zeros in front of a level, which have no children.
+    # All values go down one level before any goes down the next, so that the next nodes are in the cache by then. The loop has no
+    # branches, because half of their predictions would be wrong. No value is negative, so none goes left into a sum of 0, and none reaches
+    # the padding in front of a level, which has no children.
     for level in range(len(levels) - 2, -1, -1):
         nodes, children, below = levels[level], levels[level] & -8, levels[max(level - 1, 0)] & -8
         for i in range(len(leaves)):
@@ -159,7 +159,7 @@ def tree_find(tree, levels, u, leaves):
             leaves[i] = k + np.int64(right) - nodes
             if level > 0:
                 _prefetch(tree, below + 8 * leaves[i])
-    # Rounding may take a value past the last positive leaf below a node, and from there on it finds nothing but zeros.
+    # Rounding may take a value past the last positive leaf below a node, where all further leaves are zeros.
     for i in range(len(leaves)):
         if tree[_u(levels[0] + leaves[i])] == 0:
             leaves[i] = _find_leaf(tree, levels, u[i] * total)
@@ -167,13 +167,13 @@ def tree_find(tree, levels, u, leaves):
 
 @kernel
 def tree_find_unique(tree, levels, u, leaves):
-    """Write into `leaves` [n] int64 different ones, each drawn in proportion to those that are left, by random numbers `u` [2n].
+    """Draw leaves without replacement in proportion to their priorities, by random numbers `u` [2n]; write them into `leaves` [n] int64.
 
-    Returns how many were found, less than n only if no other is positive.
+    Returns how many were found, less than n only if no other leaf is positive.
     """
     n, n_found, begin = len(leaves), 0, levels[0]
     priorities = np.empty(n)
-    # Draws with replacement, without those that repeat an earlier one, are draws without replacement.
+    # Draws with replacement become draws without replacement by dropping repeated ones.
     tree_find(tree, levels, u[:n], leaves)
     for i in range(n):
         leaf = leaves[i]
@@ -199,10 +199,10 @@ def tree_find_unique(tree, levels, u, leaves):
 
 @kernel
 def tree_draw(tree, levels, B, size, first, unique, u, ids, T_idxs, B_idxs, priorities):
-    """Draw leaves by random numbers `u` ([n], [2n] if unique), and write what belongs to them into the other arrays, each [n].
+    """Draw leaves by random numbers `u` ([n], or [2n] if unique), and write their ids, indexes and priorities, each [n].
 
-    Ids count from `first`, id % size is the leaf, and leaf = T_idx * B + B_idx. Returns how many were found: n, or less if no other is
-    positive.
+    Ids count from `first`, id % size is the leaf, and leaf = T_idx * B + B_idx. Returns how many were found: n, or less if no other
+    leaf is positive.
     """
     n = len(ids)
     if unique:
@@ -225,15 +225,15 @@ def tree_draw(tree, levels, B, size, first, unique, u, ids, T_idxs, B_idxs, prio
 # ---------------------------------------------------------------------------------------------------------------------
 # Returns
 # ---------------------------------------------------------------------------------------------------------------------
-# Arrays are [T,N] and contiguous, numbers all of one floating dtype, flags bool. Rows are the outer loops, so that the inner ones become
-# vector operations.
+# Arrays are [T,N] and contiguous; numbers share one floating dtype, flags are bool. The outer loops are over rows, so that the compiler
+# vectorizes the inner ones.
 
 
 @kernel
 def discount_return(reward, done, bootstrap, discount, timeout, value, timeout_value, return_):
     """Write the returns of `rlpyt.returns.discount_return_tl`; `bootstrap` is [N].
 
-    One of `value` and `timeout_value` is None, or all three are that have to do with timeouts.
+    One of `value` and `timeout_value` is None; without timeouts, `timeout` and both of them are.
     """
     T, N = reward.shape
     following = bootstrap.copy()  # G_{t+1}
@@ -249,7 +249,7 @@ def discount_return(reward, done, bootstrap, discount, timeout, value, timeout_v
 
 @kernel
 def generalized_advantage_estimation(reward, value, done, bootstrap, discount, gae_lambda, timeout, timeout_value, advantage, return_):
-    """Write what `rlpyt.returns.generalized_advantage_estimation_tl` returns; `bootstrap` is [N], both timeouts may be None."""
+    """Write what `rlpyt.returns.generalized_advantage_estimation_tl` returns; `bootstrap` is [N], `timeout` and its value may be None."""
     T, N = reward.shape
     zero = reward.dtype.type(0)
     following = np.zeros_like(bootstrap)  # A_{t+1}
@@ -270,7 +270,7 @@ def generalized_advantage_estimation(reward, value, done, bootstrap, discount, g
 
 @kernel
 def discount_return_n_step(reward, done, n_step, discount, return_, done_n):
-    """Write the first ``len(return_)`` rows of what `rlpyt.returns.discount_return_n_step` returns, from [T,N] of reward and done."""
+    """Write the first ``len(return_)`` rows of the result of `rlpyt.returns.discount_return_n_step`; reward and done are [T,N]."""
     T, N = reward.shape
     for t in range(len(return_)):
         return_[t], done_n[t] = 0, False
@@ -283,9 +283,9 @@ def discount_return_n_step(reward, done, n_step, discount, return_, done_n):
 # ---------------------------------------------------------------------------------------------------------------------
 # Frames
 # ---------------------------------------------------------------------------------------------------------------------
-# Stored frames are [T*B,F] bytes: row number r of environment b is at r * B + b. An observation is C frames from OLDEST to NEWEST, the
-# rows t-C+1..t of an environment (mod T), and blank (zeros) where a `done` comes before row t: `done` is [T*B], bool or uint8.
-# All arrays are contiguous. Each kernel does the samples start..stop-1, so that several threads can share the work.
+# Stored frames are [T*B,F] bytes: row t of environment b is at t * B + b. An observation at row t is C frames from OLDEST to NEWEST: rows
+# t-C+1..t of its environment (mod T). Frames of earlier episodes, up to the last `done` before row t, are blank (zeros); `done` is [T*B],
+# bool or uint8. All arrays are contiguous. Each kernel gathers samples start..stop-1, so that several threads can share the work.
 
 
 @numba.extending.intrinsic
@@ -306,7 +306,7 @@ def _copy(typing_context, to, to_start, source, source_start, n):
 
 @kernel
 def _prefetch_rows(frames, F, T, B, newest, b, n):
-    """Ask for the beginnings of `n` frames of an environment, up to row `newest`: the processor guesses the rest when it sees them read."""
+    """Prefetch the beginnings of `n` frames of an environment, up to row `newest`: the processor prefetches the rest as it reads them."""
     for age in range(n):
         start = ((newest - age) % T * B + b) * F
         for i in range(start, start + min(F, 2048), 64):
@@ -315,7 +315,7 @@ def _prefetch_rows(frames, F, T, B, newest, b, n):
 
 @kernel
 def _put_frame(frames, F, T, B, t, b, blank, to, place):
-    """Write the frame of row t, or zeros, as frame number `place` of `to`."""
+    """Write the frame of row t, or zeros if blank, as frame number `place` of `to`."""
     if blank:
         to[place * F : (place + 1) * F] = 0
     else:
@@ -324,7 +324,7 @@ def _put_frame(frames, F, T, B, t, b, blank, to, place):
 
 @kernel
 def _n_frames_of_episode(done, T, B, C, t, b):
-    """How many of the C frames of the observation at row t are not blank."""
+    """Number of frames, of the C in the observation at row t, that are not blank."""
     n = 1
     while n < C and not done[(t - n) % T * B + b]:
         n += 1
@@ -350,7 +350,7 @@ def gather_frames(frames, done, T, B, C, T_idxs, B_idxs, out, start, stop):
 def gather_frames_of_transitions(frames, done, T, B, C, T_idxs, n_steps, B_idxs, out, target_out, start, stop):
     """Write the observations at rows `T_idxs` to `out` and those `n_steps` rows later to `target_out`, both [n,C,F].
 
-    `T_idxs`, `n_steps` (at least 0) and `B_idxs` are [n] int64. A frame of both observations is read from memory once.
+    `T_idxs`, `n_steps` (at least 0) and `B_idxs` are [n] int64. A frame that both observations contain is read from memory once.
     """
     F = frames.shape[1]
     frames, out, target_out = frames.reshape(-1), out.reshape(-1), target_out.reshape(-1)
@@ -363,7 +363,7 @@ def gather_frames_of_transitions(frames, done, T, B, C, T_idxs, n_steps, B_idxs,
         n_frames = _n_frames_of_episode(done, T, B, C, t, b)
         n_target_frames = _n_frames_of_episode(done, T, B, C, t + n, b)
         newest = (i + 1) * C - 1  # The place of the newest frame in either output.
-        for age in range(min(n, C)):  # Frames of the target alone.
+        for age in range(min(n, C)):  # Frames of only the target observation.
             _put_frame(frames, F, T, B, t + n - age, b, age >= n_target_frames, target_out, newest - age)
         for age in range(C):
             _put_frame(frames, F, T, B, t - age, b, age >= n_frames, out, newest - age)
@@ -375,7 +375,7 @@ def gather_frames_of_transitions(frames, done, T, B, C, T_idxs, n_steps, B_idxs,
 def gather_frames_of_sequences(frames, done, T, B, C, T_idxs, B_idxs, out, start, stop):
     """Write the observations at L rows from `T_idxs` on, of environments `B_idxs`, both [n] int64, to `out` [L,n,C,F].
 
-    A frame is read from memory once and written to all observations that it belongs to.
+    Each frame is read from memory once and written to all observations that contain it.
     """
     L, n = out.shape[:2]
     F = frames.shape[1]
@@ -385,7 +385,7 @@ def gather_frames_of_sequences(frames, done, T, B, C, T_idxs, B_idxs, out, start
         for k in range(1 - C, L):
             _prefetch_rows(frames, F, T, B, first + k + 1, b, 1)
             blank = False
-            for l in range(k, min(k + C, L)):  # The observations with this frame, from where it is the newest on.
+            for l in range(k, min(k + C, L)):  # The observations with this frame, from the one whose newest frame it is.
                 if l >= 0:
                     newest = (l * n + i + 1) * C - 1  # The place of the newest frame of observation l in `out`.
                     _put_frame(frames, F, T, B, first + k, b, blank, out, newest - (l - k))
@@ -399,7 +399,7 @@ def store_newest_frames(stacks, frames):
     stacks, frames = stacks.reshape(-1), frames.reshape(-1)
     for i in range(n):
         newest = ((i + 1) * C - 1) * F
-        if i + 1 < n:  # Too far away for the processor to guess.
+        if i + 1 < n:  # Too far away for the processor's own prefetching.
             for k in range(newest + C * F, newest + (C + 1) * F, 64):
                 _prefetch(stacks, k)
         _copy(frames, i * F, stacks, newest, F)
@@ -410,7 +410,7 @@ def store_newest_frames(stacks, frames):
 # ---------------------------------------------------------------------------------------------------------------------
 @kernel
 def all_within(T_idxs, B_idxs, T, B):
-    """Whether both are as many, and all `T_idxs` are in [0, T) and all `B_idxs` in [0, B)."""
+    """Whether both have equal length, all `T_idxs` are in [0, T), and all `B_idxs` in [0, B)."""
     if len(T_idxs) != len(B_idxs):
         return False
     for i in range(len(T_idxs)):
@@ -423,25 +423,25 @@ def all_within(T_idxs, B_idxs, T, B):
 def transition_rows(T_idxs, B_idxs, T, B, done, timeout, final_slot, discounts, rows, before, n_steps, bootstrap_discount, timeout_n, slot):
     """Find where the parts of transitions over ``N = len(discounts) - 1`` steps are stored.
 
-    A transition ends after N steps, or with the last step of the episode if that was truncated before and its final
-    observation is known. After a termination any end does, since its value does not count.
+    A transition ends after N steps, or with the last step of its episode if this was truncated earlier and its final
+    observation is known. After a termination any end will do, because the target does not use its value.
 
     Args:
         T_idxs, B_idxs: [n], first steps.
-        T, B: size of the ring; step (t, b) lies in row ``t * B + b`` of memory, and row ``T * B`` is that of null.
+        T, B: size of the ring; step (t, b) is in memory row ``t * B + b``, and row ``T * B`` holds the null action and reward.
         done: [T*B].
         timeout: [T*B], or [0] if nothing is ever truncated.
         final_slot: [T*B], at least 0 where the final observation is known, or [0].
         discounts: [N+1], discount ** k.
-        rows: [2n], written: row of memory of the first steps, then of the observations at the ends (where they are not final).
-        before: [2n], written: row of memory with the action and reward that the agent was given with those.
+        rows: [2n], written: memory row of each first step, then of each observation at the end (if it is not a final one).
+        before: [2n], written: memory rows of the previous action and reward that the agent got with these observations.
         n_steps: [n], written: steps of each transition.
         bootstrap_discount: [n], float32, written: 0 after a termination, else discount ** n_steps.
-        timeout_n: [n], bool, written: whether the episode was truncated in those steps.
-        slot: [n], written: slot of the final observation that a transition ends with, or -1.
+        timeout_n: [n], bool, written: whether the episode was truncated within these steps.
+        slot: [n], written: slot of the final observation that ends the transition, or -1.
 
     Returns:
-        Whether there is any slot.
+        Whether any transition has a slot.
     """
     n, N, null, any_slot = len(T_idxs), len(discounts) - 1, T * B, False
     for i in range(n):
@@ -481,7 +481,7 @@ def transition_rows(T_idxs, B_idxs, T, B, done, timeout, final_slot, discounts, 
 
 @kernel
 def powers(priorities, alpha, out):
-    """Write priorities [n] to the power of `alpha` to `out` [n]; return -1, or the index of one that is negative or NaN."""
+    """Write priorities [n] to the power of `alpha` to `out` [n]; return -1, or the index of a negative or NaN priority."""
     for i in range(len(priorities)):
         if not priorities[i] >= 0:
             return i
@@ -491,7 +491,7 @@ def powers(priorities, alpha, out):
 
 @kernel
 def importance_weights(priorities, beta, eps, weights):
-    """Write ``(1 / (p + eps)) ** beta``, divided by the largest of them, for priorities p [n] to `weights` [n]."""
+    """Write ``(1 / (p + eps)) ** beta``, divided by the largest of these weights, for priorities p [n] to `weights` [n]."""
     smallest = np.inf
     for priority in priorities:
         smallest = min(smallest, priority + eps)
@@ -501,16 +501,16 @@ def importance_weights(priorities, beta, eps, weights):
 
 @kernel
 def sequence_rows(T_idxs, B_idxs, T, B, N, done, timeout, valid_row, rows, before, prev, valid):
-    """Find where the parts of sequences are stored; each is followed by N steps for the targets of its last one.
+    """Find where the parts of sequences are stored; N further steps follow each sequence, for the targets of its last steps.
 
     Args:
         T_idxs, B_idxs: [n], first steps.
         T, B, done, timeout: as in `transition_rows`.
-        valid_row: [T*B], whether a step is not a blank row, or [0] if all are.
-        rows: [L+N,n], written: row of memory of each step.
-        before: [L+N,n], written: row of the step before.
-        prev: [L+N,n], written: row with the action and reward that the agent was given, that of null at the start of episodes.
-        valid: [L,n], bool, written: whether the step is no blank row, and the episode was not truncated within N steps.
+        valid_row: [T*B], whether a row holds a step and is not blank, or [0] if no row is blank.
+        rows: [L+N,n], written: memory row of each step.
+        before: [L+N,n], written: memory row of the step before.
+        prev: [L+N,n], written: memory row of the previous action and reward that the agent got; the null row at the start of episodes.
+        valid: [L,n], bool, written: whether the row is not blank, and the episode was not truncated within N steps.
     """
     L, n, null = len(valid), len(T_idxs), T * B
     for j in range(n):
@@ -523,7 +523,7 @@ def sequence_rows(T_idxs, B_idxs, T, B, N, done, timeout, valid_row, rows, befor
             row += B
             if row >= null:
                 row -= null
-        until_end, timed_out = N, False  # Steps from this one to the end of its episode; N if it continues for longer.
+        until_end, timed_out = N, False  # Steps from this one to the end of its episode; N if the end is farther.
         for k in range(L + N - 1, -1, -1):
             row = rows[k, j]
             if done[row]:

@@ -1,7 +1,7 @@
 """The processors of a process: which ones it may use, and which ones the affinity of a run gives to each of its processes.
 
-An affinity is a dictionary of the keys in `AFFINITY_KEYS`. Codes for several runs that share a machine become affinities in
-`rlpyt.utils.launching.affinity`.
+An affinity is a dictionary with keys from `AFFINITY_KEYS`. `rlpyt.utils.launching.affinity` turns codes for several runs that share a
+machine into affinities.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ AFFINITY_KEYS = (
 
 
 def check_affinity(affinity: Any) -> None:
-    """Raise ValueError, in a sentence, for what cannot be the `affinity` of a run in one process and its sampler's workers.
+    """Raise ValueError if `affinity` is not possible for a run with one process and its sampler's workers.
 
-    Whether its GPU is there, `check_gpus` asks.
+    `check_gpus` checks whether its GPU exists.
     """
     if affinity is None:
         return
@@ -61,12 +61,12 @@ def check_affinity(affinity: Any) -> None:
 
 
 def check_gpus(affinities: Iterable[dict | None]) -> None:
-    """Raise ValueError, in a sentence, if processes of a run are to use a GPU that is not there; nothing has been started by then.
+    """Raise ValueError if the affinity of a process names a GPU that does not exist, before any process starts.
 
-    Code that only looks at a run, on a computer that may be another one, is not told.
+    Code that only inspects a run, perhaps on another computer, gets no error.
 
     Args:
-        affinities: of the processes, in the form that `check_affinity` describes.
+        affinities: one per process, in the form that `check_affinity` describes.
     """
     wanted = [each["cuda_idx"] for each in affinities if each and each.get("cuda_idx") is not None]
     if not wanted or not runs_may_start():
@@ -82,19 +82,19 @@ _OF_OPTIMIZER = dict(cpus="master_cpus", torch_threads="master_torch_threads", c
 
 
 def split_async_affinity(affinity: Any) -> tuple[list[dict], list[dict]]:
-    """Return the affinities, in the form that `check_affinity` describes, of optimizing processes and of sampling processes.
+    """Return the affinities of the optimizing processes and of the sampling processes, in the form that `check_affinity` describes.
 
-    A sampling process whose workers run on its own processors, as in affinities made from codes, leaves them to its workers: it uses one
+    A sampling process that shares processors with its workers, as in affinities made from codes, leaves them to the workers: it uses one
     torch thread, whatever ``master_torch_threads`` says.
 
     Args:
         affinity: of an asynchronous run: ``optimizer`` (a list with one dictionary for each process: ``cpus``, ``cuda_idx``,
             ``torch_threads``, ``set_affinity``), ``sampler`` (a dictionary, or a list of them for several sampling processes),
-            ``all_cpus``, ``set_affinity``; all optional. Or one without these two, as of a run in one process: both then get what is
-            theirs of it.
+            ``all_cpus``, ``set_affinity``; all optional. Or the affinity of a run with one process, without ``optimizer`` and ``sampler``:
+            the optimizing process gets all of it, the sampling process all but the ``master_`` keys.
 
     Raises:
-        ValueError: it is no such thing.
+        ValueError: the affinity has another form.
     """
     affinity = {} if affinity is None else affinity
     if not isinstance(affinity, dict) or not {"optimizer", "sampler"} & set(affinity):
@@ -117,19 +117,19 @@ def split_async_affinity(affinity: Any) -> tuple[list[dict], list[dict]]:
 
 
 def _workers_run_where_master_does(affinity: dict) -> bool:
-    """Whether an affinity names the processors of the master, and some workers have some of the same."""
+    """Whether an affinity names the master's processors, and a worker has one of the same."""
     master, workers = affinity.get("master_cpus"), affinity.get("workers_cpus")
     return master is not None and workers is not None and not _cpus_of([master]).isdisjoint(_cpus_of(workers))
 
 
 def share_processors(some: list[dict], others: list[dict]) -> bool:
-    """Whether any processes with the affinities of one list may run on a processor on which those of the other list may."""
+    """Whether processes with affinities of both lists may run on the same processor."""
     ours, theirs = (set().union(*(_processors(affinity) for affinity in affinities)) for affinities in (some, others))
     return bool(ours & theirs)
 
 
 def _processors(affinity: dict) -> set[int]:
-    """Where the processes of an affinity may run: all processors, unless master and workers are bound."""
+    """The processors on which an affinity's processes may run: all, unless master and workers are bound."""
     groups = [affinity.get("master_cpus"), *affinity.get("workers_cpus", ())]
     if not affinity.get("set_affinity", True) or any(cpus is None for cpus in groups):
         return set(allowed_cpus())
@@ -137,7 +137,7 @@ def _processors(affinity: dict) -> set[int]:
 
 
 def _cpus_of(groups: Iterable) -> set[int]:
-    """All processors of some groups; each is a number, several, or None for none."""
+    """All processors of these groups; a group is a number, a collection of numbers, or None for no processors."""
     return {int(cpu) for cpus in groups if cpus is not None for cpu in ([cpus] if isinstance(cpus, numbers.Integral) else cpus)}
 
 
@@ -156,7 +156,7 @@ def allowed_cpus() -> list[int]:
 
 
 def busy_processors(seconds: float = 0.05) -> float:
-    """Return how many of the allowed processors are busy, while this process waits for some time; 0 where the system does not tell."""
+    """Return how many of the allowed processors are busy while this process sleeps for `seconds`; 0 if the system does not tell."""
     try:
         before = _processor_times()
         time.sleep(seconds)
@@ -168,7 +168,7 @@ def busy_processors(seconds: float = 0.05) -> float:
 
 
 def _processor_times() -> dict[int, tuple[int, int]]:
-    """Return the idle time and all time of each processor so far, in clock ticks of Linux."""
+    """Return each processor's idle time and total time so far, in clock ticks of Linux."""
     times = {}
     for line in Path("/proc/stat").read_text().splitlines():
         name, *values = line.split()
@@ -179,7 +179,7 @@ def _processor_times() -> dict[int, tuple[int, int]]:
 
 
 def set_cpu_affinity(cpus: Any) -> None:
-    """Bind this process to processors (a number or several), with a warning where the system refuses."""
+    """Bind this process to processors (one number or several); warn if the system refuses."""
     cpus = [int(cpus)] if isinstance(cpus, numbers.Integral) else [int(cpu) for cpu in cpus]
     if not hasattr(os, "sched_setaffinity"):
         return
@@ -194,18 +194,18 @@ def set_cpu_affinity(cpus: Any) -> None:
 
 
 def bind_master(affinity: dict) -> None:
-    """Bind this process to ``affinity["master_cpus"]``, if that is given and wanted.
+    """Bind this process to ``affinity["master_cpus"]``, if given and ``set_affinity`` is not False.
 
-    To be called when its workers have started: those that are not bound inherit what binds their master.
+    Call it after its workers have started: unbound workers would inherit the binding.
     """
     if affinity.get("set_affinity", True) and affinity.get("master_cpus") is not None:
         set_cpu_affinity(affinity["master_cpus"])
 
 
 def yield_to_waker() -> None:
-    """Let this process not take the processor from the one that wakes it up, which has others to wake up as well.
+    """Keep this process, when woken, from preempting the process that wakes it.
 
-    For workers of an action server: the first one would otherwise step its environments before the next one has been told to.
+    For workers of an action server: otherwise the first worker would step its environments before the server has woken the next one.
     """
     if hasattr(os, "SCHED_BATCH"):
         with suppress(OSError):

@@ -1,10 +1,9 @@
 """Seeds: of this process's generators, and of everything in a run that needs a separate stream.
 
 `rng` and `env_seed` derive all streams of a run from its one seed, keyed by purpose and global index. So no
-two environments share a stream, and environment 7 gets the same one however many workers the environments are
-spread over.
+two environments share a stream, and environment 7 gets the same stream with any number of workers.
 
-torch is imported only by `set_seed`, and by it only if asked to: environment workers do without.
+Only `set_seed` imports torch, and only if asked to: environment workers do without it.
 """
 
 import operator
@@ -29,7 +28,7 @@ _PURPOSE_BITS = 4
 _INDEX_BITS = 32 - _PURPOSE_BITS
 
 seed_ = None
-n_derived_ = 0  # Seeds that `next_seed` has returned since.
+n_derived_ = 0  # Seeds that `next_seed` has returned since `set_seed`.
 
 
 def set_seed(seed: int, import_torch: bool = True) -> None:
@@ -54,10 +53,10 @@ def get_seed() -> int | None:
 
 
 def next_seed() -> int | None:
-    """A seed for one of several things of the same kind, such as samplers, none of which is to repeat another's random numbers.
+    """A new seed at each call, so that several objects of one kind, such as samplers, draw different random numbers.
 
-    That is the seed last given to `set_seed` for the first one since then, and one derived from it for each one after that: the same in
-    each process that asks as often. None if there was no seed.
+    The first call after `set_seed` returns the seed given there, each later call a seed derived from it. The k-th call returns the same
+    seed in each process. None if `set_seed` was not called.
     """
     global n_derived_
     if seed_ is None:
@@ -92,10 +91,10 @@ def set_envs_seeds(envs: Iterable, seed: int | None) -> None:
 
 
 def seed_env(env: Any, seed: int | None) -> None:
-    """Give an environment of any kind a separate random stream, derived from `seed`, or from the system if it is None.
+    """Give each random generator of an environment a separate stream, derived from `seed`, or from the system's entropy if it is None.
 
-    Those are of the random generators in its attributes (see `generators_in`), so that copies of one environment do not repeat each other.
-    Then its own ``seed`` is called, if it has one, which has the last word; not without a seed.
+    These are the generators in its attributes (see `generators_in`), so copies of one environment draw different numbers. Then its
+    method ``seed`` is called, if it has one and `seed` is not None; this call has the last word.
     """
     generators = generators_in(env)
     for generator, sequence in zip(generators, np.random.SeedSequence(seed).spawn(len(generators))):
@@ -107,15 +106,15 @@ def seed_env(env: Any, seed: int | None) -> None:
 def generators_in(thing: Any) -> list:
     """Return the random generators in an object's attributes: those of numpy, torch, and `random.Random`.
 
-    They are looked for in what the attributes hold, too, at any depth: in lists, tuples, dictionaries, arrays of objects, partial
-    functions, bound methods, and attributes of other objects. Not in classes, modules, functions and sets, nor in containers of more than
-    `_LONGEST` entries. The order is the same in all copies of the object.
+    The search follows the attributes to any depth: through lists, tuples, dictionaries, arrays of objects, partial functions, bound
+    methods, and attributes of other objects. It skips classes, modules, functions and sets, and containers of more than `_LONGEST` entries.
+    The order is the same in all copies of the object.
     """
     return list(filter(_is_generator, all_parts(thing)))
 
 
 def _is_generator(value: Any) -> bool:
-    """Whether it is one, and none of those that the whole process draws from."""
+    """Whether `value` is a random generator other than the global ones of the process."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Generator):
         return value is not torch.default_generator
@@ -124,10 +123,10 @@ def _is_generator(value: Any) -> bool:
 
 
 def unseedable_in(thing: Any) -> list[str]:
-    """Return the names of what may draw random numbers in an object, and `seed_env` cannot seed: all copies of it may draw the same ones.
+    """Return the names of an object's parts that may draw random numbers but that `seed_env` cannot seed: all copies may draw the same.
 
-    Those are generators that belong to a class, that a function has kept, or of which only a method was kept; seed sequences; and objects
-    of types that are not written in Python, unless those are known to draw none.
+    These are generators that belong to a class, that a closure holds, or of which the object holds only a bound method; seed sequences;
+    and objects of types not written in Python, except those of packages known to draw none.
     """
     return sorted({name for part in all_parts(thing) for name in _unseedable(part)})
 
@@ -152,8 +151,8 @@ def _unseedable(part: Any) -> Iterator[str]:
 
 
 def all_parts(thing: Any) -> Iterator[Any]:
-    """Yield `thing` and all that it holds, at any depth, each object once, as `generators_in` looks for it."""
-    seen: dict[int, Any] = {}  # By id; the objects as well, so that no other one gets the same.
+    """Yield `thing` and all that it holds, at any depth, each object once; `generators_in` says what is skipped."""
+    seen: dict[int, Any] = {}  # By id. Holding the objects keeps their ids from being reused.
     waiting = [thing]
     while waiting:
         part = waiting.pop()
@@ -163,13 +162,13 @@ def all_parts(thing: Any) -> Iterator[Any]:
             waiting.extend(reversed(_parts(part)))
 
 
-_LONGEST = 10_000  # entries: what is longer holds data.
+_LONGEST = 10_000  # entries: longer containers hold data.
 _DRAW_NOTHING = {*sys.stdlib_module_names, "numpy", "torch", "gymnasium", "mujoco", "pygame"}  # Packages of types that are written in C.
 _WITHOUT_PARTS = (str, bytes, bytearray, int, float, complex, np.random.Generator, np.random.RandomState, random.Random)
 
 
 def _parts(value: Any) -> list:
-    """Return what an object holds."""
+    """Return the objects that an object holds directly."""
     if value is None or isinstance(value, (*_WITHOUT_PARTS, type, ModuleType, FunctionType)):
         return []
     if isinstance(value, np.ndarray):
@@ -197,7 +196,7 @@ def _in_slots(value: Any) -> list:
 
 
 def _seed_generator(generator: Any, sequence: np.random.SeedSequence) -> None:
-    """Seed a generator of any kind, in place: there may be other references to it."""
+    """Seed a generator of any kind in place, because other objects may refer to it."""
     words = sequence.generate_state(4)
     if isinstance(generator, np.random.Generator):
         generator.bit_generator.state = type(generator.bit_generator)(sequence).state
@@ -218,21 +217,20 @@ def rng(seed: int, purpose: str, index: int = 0) -> np.random.Generator:
 def env_seed(seed: int, purpose: str, index: int) -> int:
     """A 32-bit seed for `purpose` (a key of PURPOSES) and global `index` in a run with `seed` (>= 0).
 
-    Within a run no two (purpose, index) get the same one, which independent draws of 32 bits could not
-    promise: the pair is written into 32 bits and sent through a permutation of them which depends on the
-    seed.
+    Within a run no two pairs (purpose, index) get the same seed, which independent draws of 32 bits could not
+    promise: the pair is packed into 32 bits, and a permutation keyed by `seed` maps them to the result.
     """
     _check_key(purpose, index)
     return _permute_32_bits(PURPOSES[purpose] << _INDEX_BITS | index, *_permutation_keys(_as_seed(seed)))
 
 
 def rng_from_global_seed() -> np.random.Generator:
-    """A generator seeded from numpy's global one, so that seeding that makes it repeatable."""
+    """A generator seeded from numpy's global generator: seeding the global one makes it repeatable."""
     return np.random.default_rng(np.random.randint(2**31, size=4))
 
 
 class OwnRandomNumbers:
-    """Mixin of objects with a generator `rng`, which in every process that gets a copy of them draws other numbers."""
+    """Mixin of objects with a generator `rng`: copies of the object in other processes draw different numbers."""
 
     @property
     def rng(self) -> np.random.Generator:
@@ -246,7 +244,7 @@ class OwnRandomNumbers:
 
 
 def rng_states() -> dict:
-    """The states of this process's generators, those that `set_seed` seeds, as plain data."""
+    """The states of the generators that `set_seed` seeds, as plain data."""
     states = dict(python=to_plain(random.getstate()), numpy=to_plain(np.random.get_state()))
     if "torch" in sys.modules:
         import torch
@@ -256,7 +254,7 @@ def rng_states() -> dict:
 
 
 def set_rng_states(states: dict, name: str = "rng") -> None:
-    """Restore what `rng_states` returned; ValueError if it is something else."""
+    """Restore states that `rng_states` returned; raise ValueError for anything else."""
     check_form(states, dict(python=tuple, numpy=tuple), name)
     set_python_state(random, from_plain(states["python"], f"{name}['python']"), f"{name}['python']")
     set_legacy_state(np.random, from_plain(states["numpy"], f"{name}['numpy']"), f"{name}['numpy']")
@@ -265,7 +263,7 @@ def set_rng_states(states: dict, name: str = "rng") -> None:
 
         own, saved = torch.get_rng_state(), states["torch"]
         if not isinstance(saved, torch.Tensor) or (saved.shape, saved.dtype) != (own.shape, own.dtype):
-            raise ValueError(f"{name}['torch'] is {shown(saved)}, and not the {len(own)} bytes of the state of torch's random numbers.")
+            raise ValueError(f"{name}['torch'] is {shown(saved)}, and not the {len(own)} bytes of a state of torch's generator.")
         try:
             torch.set_rng_state(saved)
             accelerator.set_rng_states(states)

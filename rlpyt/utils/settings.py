@@ -1,10 +1,10 @@
-"""Settings: the possible values of arguments of constructors and functions, declared beside them, and checked before each call.
+"""Settings: the possible values of constructor and function arguments, declared beside the function and checked before each call.
 
     @checked(batch_T=COUNT, worker_timeout=POSITIVE, env_kwargs=ArgumentsFor("EnvCls"))
     def __init__(self, EnvCls: Callable, env_kwargs: dict, batch_T: int, worker_timeout: float | None = None, shuffle: bool = False): ...
 
-An argument that is not declared is checked by its annotation, if that is one of `BY_ANNOTATION`. None is possible if the annotation says
-so. Defaults are not checked.
+An argument without a declaration is checked by its annotation, if `BY_ANNOTATION` has it. None is possible if the annotation allows it.
+Defaults are not checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from rlpyt.utils.misc import did_you_mean, is_of_rlpyt
 from rlpyt.utils.quick_args import arguments_along, arguments_of
 
-_LARGEST_WHOLE = 2**63 - 1  # What an array can hold, and be long.
+_LARGEST_WHOLE = 2**63 - 1  # The largest element, and the largest length, of an array.
 _COLLECTED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -34,7 +34,7 @@ class Number(NamedTuple):
 
     Attributes:
         low, high: bounds, included unless `above` is True, which excludes `low`.
-        whole: only whole numbers that arrays can hold; ``1e6`` is one.
+        whole: only whole numbers that arrays can hold, ``1e6`` among them.
         optional: None is allowed, too.
         finite: infinity is not allowed, even without bounds.
     """
@@ -47,7 +47,7 @@ class Number(NamedTuple):
     finite: bool = False
 
     def allows(self, value: Any) -> bool:
-        """Return whether a value is possible: a number of Python or numpy, or an array or tensor of one number."""
+        """Return whether a value is possible: a Python or numpy number, or an array or tensor without dimensions."""
         if value is None:
             return self.optional
         value = _item(value)
@@ -72,7 +72,7 @@ class Number(NamedTuple):
 
 
 def _item(value: Any) -> Any:
-    """Return the number in an array or tensor without dimensions, and anything else as it is."""
+    """Return the number in an array or tensor without dimensions; return anything else unchanged."""
     return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
 
@@ -89,10 +89,10 @@ class Kind(NamedTuple):
     """Values that are not numbers.
 
     Attributes:
-        words: the name of the kind, for "it must be ...".
-        test: whether a value is of this kind.
+        words: name of the kind, for "it must be ...".
+        test: returns whether a value is of this kind.
         optional: None is allowed, too.
-        hint: a further sentence about a value that is not of this kind, or "".
+        hint: returns a further sentence about a value of another kind, or "".
     """
 
     words: str
@@ -101,7 +101,7 @@ class Kind(NamedTuple):
     hint: Callable[[Any], str] = lambda value: ""
 
     def allows(self, value: Any) -> bool:
-        """Whether it may be this value."""
+        """Return whether a value is possible."""
         return self.optional if value is None else self.test(value)
 
     def stored(self, value: Any) -> Any:
@@ -113,14 +113,14 @@ class Kind(NamedTuple):
 
 
 class ArgumentsFor(NamedTuple):
-    """A dictionary of keyword arguments for a function or class that is called later, and whose signature tells their names.
+    """A dictionary of keyword arguments for a function or class that is called later; its signature has their names.
 
     Attributes:
         of: name of the argument that holds the function or class.
-        otherwise: name of the argument that replaces it where it is None.
-        given: arguments that it gets from elsewhere, and the setting that determines them.
-        by: methods that call it. If a user's class overrides one of them, the names are not checked.
-        several: a list of dictionaries, and a list of functions or classes, are possible; they are paired in turn.
+        otherwise: name of the argument that replaces `of` if that is None.
+        given: arguments that the function or class gets from elsewhere, each with the setting that determines it.
+        by: methods that call the function or class. If a user's class overrides one of them, the names are not checked.
+        several: lists of dictionaries, and of functions or classes, are possible; they are paired in turn.
         optional: None is allowed, too.
     """
 
@@ -132,7 +132,7 @@ class ArgumentsFor(NamedTuple):
     optional: bool = False
 
     def allows(self, value: Any) -> bool:
-        """Return whether a value is possible, whatever its keys are."""
+        """Return whether a value is possible, apart from its keys."""
         dictionaries = value if self.several and isinstance(value, (list, tuple)) else [value]
         return self.optional if value is None else all(isinstance(each, Mapping) for each in dictionaries)
 
@@ -144,7 +144,7 @@ class ArgumentsFor(NamedTuple):
         return f"a dictionary of arguments of {self.of}" + (", or None" if self.optional else "")
 
     def check_keys(self, who: str, name: str, value: Any, settings: Mapping[str, Any], owner: Any) -> None:
-        """Raise ValueError if a dictionary has a key that the function or class has no argument of."""
+        """Raise ValueError if a dictionary has a key that the function or class has no argument for."""
         of = self.of if settings.get(self.of) is not None else self.otherwise
         makes = settings.get(of)
         makes = list(makes) if isinstance(makes, (list, tuple)) else [makes]
@@ -158,14 +158,14 @@ class ArgumentsFor(NamedTuple):
                 continue
             for key in kwargs:
                 if key in self.given:
-                    raise ValueError(f"{who}: {name} has {key!r}, which {self.given[key]} says: leave it out.")
+                    raise ValueError(f"{who}: {name} has {key!r}, which {self.given[key]} determines: leave it out.")
                 if key not in known:
                     hint = which_setting(key, [each for each in known if each not in self.given], anywhere=False)
                     raise ValueError(f"{who}: {name} has {key!r}, which is no argument of {_name_of(make)}, its {of}. {hint}")
 
 
 def names_taken(make: Callable) -> list[str] | None:
-    """Return the names of all keyword arguments of a function or class; None if it may take others, too."""
+    """Return the names of all keyword arguments of a function or class; None if it may take further ones."""
     try:
         # A user's wrapper may take arguments that the wrapped function does not.
         arguments: Mapping[str, inspect.Parameter] = inspect.signature(make, follow_wrapped=is_of_rlpyt(make)).parameters
@@ -179,7 +179,7 @@ def names_taken(make: Callable) -> list[str] | None:
 
 
 def _hands_on(classes: Iterable[type]) -> bool:
-    """Return whether constructors of these classes pass their **kwargs on, up to one without: `checked` ones do."""
+    """Return whether constructors of these classes pass their **kwargs on, up to one without: only `checked` constructors do."""
     for base in classes:
         init = vars(base).get("__init__")
         if inspect.isfunction(init):
@@ -200,7 +200,7 @@ def one_of(*values: Any) -> Kind:
 
 
 def has(words: str, *names: str) -> Kind:
-    """An object with all of these methods, and not its class."""
+    """An object with all of these methods; a class is not possible."""
 
     def hint(value: Any) -> str:
         if not isinstance(value, type) or not all(hasattr(value, name) for name in names):
@@ -224,12 +224,12 @@ def or_array(number: Number) -> Kind:
 
 
 def list_of(words: str, test: Callable[[Any], bool]) -> Kind:
-    """A list or other sequence, of what passes a test."""
+    """A list or other sequence whose elements pass a test."""
     return Kind(f"a list of {words}", lambda xs: isinstance(xs, Sequence) and not isinstance(xs, (str, bytes)) and all(map(test, xs)))
 
 
 def is_integer(value: Any, lowest: float = -math.inf) -> bool:
-    """Return whether a value is an integer, of Python or numpy, or an array or tensor of one, and at least `lowest`. A bool is not."""
+    """Return whether a value is an integer of at least `lowest`: of Python or numpy, or in an array without dimensions. A bool is not."""
     value = _item(value)
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= lowest
 
@@ -271,13 +271,13 @@ BY_ANNOTATION = {
 
 
 class Ours(NamedTuple):
-    """Our setting for one of other frameworks.
+    """The setting here that corresponds to one of another framework.
 
     Attributes:
         name: its name here.
         of: the object that has it.
         note: a further difference.
-        or_else: its name in objects that have no `name`.
+        or_else: its name in objects without a setting `name`.
     """
 
     name: str
@@ -349,16 +349,16 @@ NAMES_ELSEWHERE = {  # Names in Stable-Baselines3 and CleanRL.
     "num_workers": _WORKERS,
     "tensorboard_log": Ours("use_summary_writer", "logger_context"),
 }
-OWNERS = {ours.name: ours.of for ours in NAMES_ELSEWHERE.values()}  # Who has a setting of that name.
+OWNERS = {ours.name: ours.of for ours in NAMES_ELSEWHERE.values()}  # The object that has the setting of each name.
 
 
 def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str:
-    """Return the last sentence of the error about an unknown setting: its name here, who has it, or settings with similar names.
+    """Return the last sentence of the error about an unknown setting: its name here, the object that has it, or similar names.
 
     Args:
-        name: the unknown one.
+        name: the unknown setting.
         names: the known settings.
-        anywhere: it may also be a setting of another object.
+        anywhere: `name` may also be a setting of another object.
     """
     names, ours = list(names), NAMES_ELSEWHERE.get(name)
     if ours is None:
@@ -372,10 +372,10 @@ def which_setting(name: str, names: Iterable[str], anywhere: bool = True) -> str
 
 # --- Checking ---------------------------------------------------------------------------------------------------------
 def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared: Number | Kind | ArgumentsFor) -> Callable:
-    """Decorate a function, method or constructor: its arguments are checked before it is called; whole numbers (``1e6``) become int.
+    """Decorate a function, method or constructor: check its arguments before each call, and convert whole numbers (``1e6``) to int.
 
     A constructor with ``**settings`` passes them to its base class, and names only settings that are new or have another default. It calls
-    `save__init__args` before the constructor of its base, so that its values stay::
+    `save__init__args` before the base's constructor, so that its own values are kept::
 
         @checked(epochs=COUNT)
         def __init__(self, *, learning_rate: float = 1e-4, epochs: int = 4, **settings: Any) -> None:
@@ -383,21 +383,21 @@ def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared:
             super().__init__(**settings)
 
     The signature of the class has all arguments, in the order of `rlpyt.utils.quick_args.arguments_of`, and they may be given by position.
-    The kind that the base class declares holds for a setting with another default, too. All this needs a base class that calls
-    `complete_signature` for its subclasses, as `rlpyt.utils.recipes.Recorded` does.
+    A setting with another default keeps the kind that the base class declares. All this needs a base class that calls
+    `complete_signature` for its subclasses, such as `rlpyt.utils.recipes.Recorded`.
 
-    Where a subclass has assigned the function or class of an `ArgumentsFor` to an attribute before, the keyword arguments are checked
-    against that.
+    If a subclass has already assigned the function or class of an `ArgumentsFor` to an attribute, the keyword arguments are checked
+    against this one.
 
     Args:
         tables: kinds of settings that several functions share, by name; this function need not have all of them.
         without: settings of the base class that this class does not have.
-        declared: kinds of arguments, by name; others are checked by their annotations.
+        declared: kinds of arguments, by name; other arguments are checked by their annotations.
 
     Raises:
-        TypeError: when called: an argument is unknown, and the message has the nearest name; or an argument is missing.
-        ValueError: when called: a value is not possible, and the message has name, value and what is possible. Or a dictionary has an
-            unknown key (see `ArgumentsFor`), and the message has the nearest one.
+        TypeError: in the call, if an argument is missing or unknown; the message has the nearest name.
+        ValueError: in the call, if a value is not possible; the message has its name, the value and what is possible. Or if a dictionary
+            has an unknown key (see `ArgumentsFor`); the message has the nearest key.
     """
 
     def decorate(function: Callable) -> Callable:
@@ -406,7 +406,7 @@ def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared:
         known = {name: kind for table in (*tables, declared) for name, kind in table.items()}
         kinds = {name: kind for name, p in parameters.items() if (kind := _kind(p, known.get(name))) is not None}
         if _has_kwargs(parameters.values()):
-            # Whether None is possible for arguments that are passed on, their receiver decides.
+            # The receiver of arguments that are passed on decides whether None is possible.
             kinds = {**{name: kind._replace(optional=True) for name, kind in known.items()}, **kinds}
         places = {p.name: i for i, p in enumerate(parameters.values()) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
         defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
@@ -436,24 +436,24 @@ def checked(*tables: Mapping[str, Any], without: Sequence[str] = (), **declared:
 
 
 def _by_name(constructor: Callable, args: tuple, kwargs: dict[str, Any], n: int) -> tuple[tuple, dict[str, Any]]:
-    """Return the arguments of a constructor with a name for each of those given by position but for the first `n`."""
+    """Return the arguments of a constructor, with those given by position, after the first `n`, turned into keyword arguments."""
     parameters = inspect.signature(constructor).parameters.values()
     named = dict(zip([p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD][n:], args[n:]))
     if len(named) < len(args) - n or named.keys() & kwargs.keys():
-        inspect.signature(constructor).bind(*args, **kwargs)  # Says what is wrong.
+        inspect.signature(constructor).bind(*args, **kwargs)  # Raises an error that says what is wrong.
     return args[:n], {**named, **kwargs}
 
 
 def complete_signature(cls: type) -> None:
-    """Give a class, and its constructor if that is `checked`, the signature with all arguments of its bases.
+    """Give a class, and its constructor if it is `checked`, a signature that includes all arguments of its bases.
 
-    Settings whose kind the constructor does not declare get the kind that the bases declare.
+    Settings that the constructor does not declare get the kind that a base declares.
     """
     constructor = inspect.unwrap(_constructor(cls))
     own = list(inspect.signature(constructor).parameters.values())[1:] if inspect.isfunction(constructor) else []
     collected = [p for p in own if p.kind is p.VAR_KEYWORD]
     parameters = _in_order(arguments_of(cls).values()) if collected else own
-    if collected and not _hands_on(cls.__mro__):  # The constructor may take others, too.
+    if collected and not _hands_on(cls.__mro__):  # The constructor may take further arguments.
         parameters = [p for p in parameters if p.kind is not p.VAR_KEYWORD] + collected
     if "__signature__" not in vars(cls):
         type.__setattr__(cls, "__signature__", inspect.Signature(parameters))
@@ -468,7 +468,10 @@ def complete_signature(cls: type) -> None:
 
 
 def _in_order(arguments: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Return arguments in the form of a signature: by name from the first keyword-only one, or the first required one behind a default."""
+    """Return arguments in an order that a signature allows.
+
+    All are keyword-only from the first keyword-only one, or from the first required one after a default.
+    """
     positional, named, has_default = [], [], False
     for p in arguments:
         if p.kind is p.VAR_KEYWORD:
@@ -482,7 +485,7 @@ def _in_order(arguments: Iterable[inspect.Parameter]) -> list[inspect.Parameter]
 
 
 def _declared_in(cls: type) -> dict[str, Any]:
-    """Return the kinds that the constructor of a class declares, without those that come from annotations."""
+    """Return the kinds that the constructor of a class declares, without those from annotations."""
     init: Any = vars(cls).get("__init__")
     return {name: kind for name, kind in init.kinds.items() if name in init.declared} if _is_checked(init) else {}
 
@@ -498,10 +501,10 @@ def _constructor(cls: type) -> Callable[..., None]:
 
 
 def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
-    """Raise TypeError, with the nearest name, if `kwargs` has a name that a function has no argument of.
+    """Raise TypeError, with the nearest name, if a name in `kwargs` is no argument of the function.
 
     Args:
-        owner: the object whose method it is, or, for a constructor, its class; None for other functions.
+        owner: the method's object, or the constructor's class; None for other functions.
     """
     function = inspect.unwrap(function) if _is_checked(function) else function
     try:
@@ -521,14 +524,14 @@ def check_names(function: Callable, owner: Any, kwargs: Iterable[str]) -> None:
         raise TypeError(f"{_who(function, owner)} has no argument {unknown[0]!r}. {did_you_mean(unknown[0], own)}")
     cls = owner if isinstance(owner, type) else type(owner)
     known = [name for name, p in arguments_of(cls).items() if p.kind not in _COLLECTED]
-    if unknown[0] in known:  # A subclass passes on what only it has.
+    if unknown[0] in known:  # A subclass passes on a setting that its base does not have.
         cls = next((base for base in cls.__mro__ if inspect.unwrap(_constructor(base)) is function), cls)
         known = own
     raise TypeError(f"{cls.__name__} has no setting {unknown[0]!r}. {which_setting(unknown[0], known)}")
 
 
 def _from_constructor(function: Callable, cls: type) -> tuple[type, ...]:
-    """Return the bases of a class from the one whose constructor is this function; none if no base has it."""
+    """Return the classes of an MRO from the one whose constructor is this function on; none if no class has it."""
     for i, base in enumerate(cls.__mro__):
         init: Any = vars(base).get("__init__")
         if _is_checked(init) and inspect.unwrap(init) is function:
@@ -541,10 +544,10 @@ def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], o
 
     Args:
         who: first word of the error.
-        given: the values; only those of `kinds` are checked.
-        kinds: the kind of each.
+        given: the values by name; only names in `kinds` are checked.
+        kinds: the kind of each value by name.
         owner: object whose arguments they are.
-        defaults: of arguments that were not given.
+        defaults: values of arguments that were not given.
 
     Raises:
         ValueError: see `checked`.
@@ -566,7 +569,7 @@ def check_values(who: str, given: Mapping[str, Any], kinds: Mapping[str, Any], o
 
 
 def declared_by(cls: type) -> dict[str, Any]:
-    """Return the kinds of a class's settings, as its constructor and those of its bases declare them."""
+    """Return the kinds of a class's settings that its constructor and its bases' constructors declare."""
     kinds: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         kinds.update(getattr(vars(base).get("__init__"), "kinds", {}))
@@ -574,7 +577,7 @@ def declared_by(cls: type) -> dict[str, Any]:
 
 
 def check_attributes(owner: Any, kinds: Mapping[str, Any]) -> None:
-    """Check the attributes of an object that it has, as `check_values` does, and make whole numbers int."""
+    """Check the existing attributes of an object by `check_values`, and convert whole numbers to int."""
     given = {name: getattr(owner, name) for name in kinds if hasattr(owner, name)}
     for name, value in check_values(type(owner).__name__, given, kinds, owner).items():
         setattr(owner, name, value)
@@ -582,7 +585,7 @@ def check_attributes(owner: Any, kinds: Mapping[str, Any]) -> None:
 
 @contextmanager
 def naming(owner: Any, name: str, *errors: type[Exception]) -> Iterator[None]:
-    """Inside this context, ValueError, TypeError and errors of these classes name an argument of that object."""
+    """Context that adds the name of an argument of `owner` to each ValueError, TypeError and error of the given classes."""
     named: tuple[type[Exception], ...] = (ValueError, TypeError, *errors)
     try:
         yield
@@ -597,7 +600,7 @@ def shown(value: Any) -> str:
 
 
 def _kind(parameter: inspect.Parameter, declared: Any) -> Any:
-    """Return the kind of an argument: as declared, or by its annotation; None if it is not known."""
+    """Return the kind of an argument, as declared or else by its annotation; None if neither gives one."""
     annotation = parameter.annotation
     if parameter.kind in _COLLECTED or (annotation is parameter.empty and declared is None):
         return None

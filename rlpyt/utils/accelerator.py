@@ -1,7 +1,7 @@
-"""The accelerators of this machine, whichever torch has: GPUs of NVIDIA and AMD (both "cuda" for torch), Intel ("xpu") and Apple ("mps").
+"""The accelerators of this machine that torch supports: GPUs of NVIDIA and AMD (both "cuda" in torch), Intel ("xpu") and Apple ("mps").
 
-What only some of them can do, such as graphs, is asked for here. Settings call the index of an accelerator ``cuda_idx``. torch is imported
-inside functions, since environment workers use modules that import this one without it.
+Functions here tell which of them have features such as graphs. Settings call the index of an accelerator ``cuda_idx``. Functions import
+torch when they are called, because environment workers import this module and do without torch.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _WITHOUT_PAGE_LOCKING = ("cpu", "mps")  # An Apple GPU works in the memory of th
 
 
 def count() -> int:
-    """Return the number of accelerators that torch can use here. CUDA is not initialized where NVML tells."""
+    """Return the number of accelerators that torch can use here, without initializing CUDA if NVML tells the number."""
     kind = device_type()
     return _module(kind).device_count() if kind else 0
 
 
 def why_not_more() -> str:
-    """Return what may be the reason that `count` is not larger, for messages."""
+    """Return a possible reason why `count` is not larger, for messages."""
     import torch
 
     if torch.accelerator.current_accelerator() is None:
@@ -32,10 +32,10 @@ def why_not_more() -> str:
 
 
 def device_type() -> str | None:
-    """Return what torch calls accelerators of this machine; None if torch can use none."""
+    """Return torch's name for this machine's accelerators, such as "cuda"; None if torch can use none."""
     import torch
 
-    kind = torch.accelerator.current_accelerator()  # That torch was built for. To ask it for those that are there initializes CUDA.
+    kind = torch.accelerator.current_accelerator()  # The type torch was built for. Its check for existing devices initializes CUDA.
     return kind.type if kind is not None and _module(kind).device_count() else None
 
 
@@ -43,17 +43,17 @@ def device_of(cuda_idx: int) -> torch.device:
     """Return the accelerator of this index."""
     import torch
 
-    return torch.device(device_type() or "cuda", cuda_idx)  # Without one, torch's error for CUDA says so.
+    return torch.device(device_type() or "cuda", cuda_idx)  # Without an accelerator, torch's error about CUDA says so.
 
 
 def name(cuda_idx: int) -> str:
-    """Return what the maker calls the accelerator of this index."""
+    """Return the product name of the accelerator of this index."""
     module = _module(device_of(cuda_idx))
     return module.get_device_name(cuda_idx) if hasattr(module, "get_device_name") else f"{device_type()}:{cuda_idx}"
 
 
 def description(cuda_idx: int) -> str:
-    """Return the name and, where torch tells, the memory of the accelerator of this index."""
+    """Return the name of the accelerator of this index and, if torch tells, its memory."""
     module = _module(device_of(cuda_idx))
     if not hasattr(module, "get_device_properties"):
         return name(cuda_idx)
@@ -71,12 +71,12 @@ def can_lock_shared_memory(device: torch.device) -> bool:
 
 
 def has_graphs(device: torch.device) -> bool:
-    """Whether a device repeats a recorded sequence of operations in one launch."""
+    """Whether a device can replay a recorded sequence of operations in one launch."""
     return device.type != "cpu" and hasattr(_module(device), "CUDAGraph")
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device, which may be the CPU, has instructions for bfloat16, and need not emulate them."""
+    """Whether a device, which may be the CPU, has native instructions for bfloat16, without emulation."""
     if device.type == "cpu":
         return _cpu_has_bf16()
     asked = getattr(_module(device), "is_bf16_supported", None)
@@ -95,25 +95,25 @@ def _cpu_has_bf16() -> bool:
 
 
 def recorded_event(device: torch.device) -> Any:
-    """Return an event that is over when everything that has been launched on a device so far is done; `synchronize` waits for it."""
+    """Return an event that completes when all work launched on a device so far is done; its `synchronize` waits for that."""
     module = _module(device)
     event = module.Event()
     if hasattr(module, "current_stream"):
-        event.record(module.current_stream(device))  # Without it, that of the device in use, which may be another one.
+        event.record(module.current_stream(device))  # By default, torch would use the current device, which may be another one.
     else:
         event.record()
     return event
 
 
 def use(device: torch.device) -> None:
-    """Make a device the one that libraries take where none is named."""
+    """Make a device the default, which libraries use if no device is named."""
     module = _module(device)
     if hasattr(module, "set_device"):
         module.set_device(device.index)
 
 
 def rng_states() -> dict[str, Any]:
-    """Return the states of the random numbers of all accelerators in use, by the type of device; {} if none is in use."""
+    """Return the states of the random generators of all accelerators, by device type; {} if torch uses none yet."""
     kind = device_type()
     if kind is None:
         return {}
@@ -124,14 +124,14 @@ def rng_states() -> dict[str, Any]:
 
 
 def set_rng_states(states: dict[str, Any]) -> None:
-    """Restore what `rng_states` returned, as far as there are such accelerators here; other items are ignored."""
+    """Restore states that `rng_states` returned, for the accelerators that exist here; other items are ignored."""
     kind = device_type()
     if kind in states:
         _module(kind).set_rng_state_all(states[kind][: count()])
 
 
 def _module(device: torch.device | str) -> Any:
-    """Return the module of torch for the type of a device, such as `torch.cuda`."""
+    """Return torch's module for the type of a device, such as `torch.cuda`."""
     import torch
 
     return torch.get_device_module(device)

@@ -1,4 +1,4 @@
-"""Curves of several runs as one: a mean or interquartile mean, and how far to trust it. Arrays in, arrays out."""
+"""Curves of several runs as one: a mean or interquartile mean with a confidence interval. Arrays in, arrays out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGEST_CHUNK = 2_000_000  # resampled numbers in memory at once
 class Band(NamedTuple):
     """A curve with a confidence interval, all of shape [G].
 
-    `low` and `high` are NaN where there is only one run, and `n_runs` is the number of runs that the point is made of.
+    `n_runs` is the number of runs behind each point; `low` and `high` are NaN at points of only one run.
     """
 
     center: np.ndarray
@@ -29,10 +29,10 @@ def mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
 
 
 def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Return the mean of the middle half along an axis; values on its border count by the part that is inside.
+    """Return the mean of the middle half along an axis; values on its border count by the fraction inside.
 
-    With the n values in order, each a bar of width 1/n, it is the mean height between 1/4 and 3/4. It needs fewer runs than the median,
-    and outliers weigh less than in the mean (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice").
+    If the n sorted values are bars of width 1/n, it is the mean height between 1/4 and 3/4. It needs fewer runs than the median, and
+    outliers weigh less than in the mean (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice").
     """
     n = values.shape[axis]
     edges = np.clip(np.arange(n + 1), n / 4, 3 * n / 4)
@@ -44,12 +44,12 @@ STATISTICS: dict[str, Callable] = {"mean": mean, "IQM": interquartile_mean}
 
 
 def on_common_grid(curves: Sequence[tuple[ArrayLike, ArrayLike]], n_max: int = 500) -> tuple[np.ndarray, np.ndarray]:
-    """Give several curves the same x values, with straight lines between their points.
+    """Interpolate several curves linearly at the same x values.
 
-    The x values are those of all curves, if they are at most `n_max`; else `n_max` at equal distances.
+    The x values are those of all curves, if at most `n_max`; otherwise `n_max` values at equal distances.
 
     Args:
-        curves: (x, y) of each, any lengths. NaNs are left out; of points with equal x the last one counts.
+        curves: (x, y) of each, of any length. Points that are not finite are left out; of points with equal x the last one counts.
 
     Returns:
         The x values [G], and y [n_curves,G], which is NaN before a curve's first point and after its last one.
@@ -66,24 +66,24 @@ def on_common_grid(curves: Sequence[tuple[ArrayLike, ArrayLike]], n_max: int = 5
 
 
 def _cleaned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Finite points, by increasing x, each x once."""
+    """Finite points by increasing x, each x once: its last point."""
     is_finite = np.isfinite(x) & np.isfinite(y)
     x, y = x[is_finite][::-1], y[is_finite][::-1]
-    x, first = np.unique(x, return_index=True)  # The first of those turned round is the last.
+    x, first = np.unique(x, return_index=True)  # The first in reversed order is the last.
     return x, y[first]
 
 
 def bootstrap(values: np.ndarray, statistic: Callable = mean, n_resamples: int = 2000, confidence: float = 0.95, seed: int = 0) -> Band:
-    """Return a statistic over runs, with percentile bootstrap intervals: whole runs are drawn again, with replacement.
+    """Return a statistic over runs, with percentile bootstrap intervals: whole runs are resampled with replacement.
 
-    Intervals of fewer than about five runs are narrower than they should be.
+    Intervals of fewer than about five runs are too narrow.
 
     Args:
         values: [n_runs,G], NaN where a run has no value.
-        statistic: of the first axis, such as `mean` and `interquartile_mean`; called with ``(array, axis)``.
-        n_resamples: how often runs are drawn.
-        confidence: how likely the interval holds the truth, between 0 and 1.
-        seed: of the draws.
+        statistic: function of an array and an axis, such as `mean` and `interquartile_mean`; called as ``statistic(array, axis=0)``.
+        n_resamples: number of resamples.
+        confidence: confidence level of the interval, between 0 and 1.
+        seed: seed of the resampling.
 
     Raises:
         ValueError: `n_resamples` or `confidence` is out of range.
@@ -93,7 +93,7 @@ def bootstrap(values: np.ndarray, statistic: Callable = mean, n_resamples: int =
     there = np.isfinite(values)  # [n_runs,G]
     low, center, high = np.full((3, values.shape[1]), np.nan)
     band = Band(low, center, high, there.sum(axis=0))
-    for runs in np.unique(there, axis=1).T:  # [n_runs] bool: each set of runs that are there together
+    for runs in np.unique(there, axis=1).T:  # [n_runs] bool: each set of runs that have values at the same points
         columns, n = np.flatnonzero((there == runs[:, None]).all(axis=0)), runs.sum()
         if n == 0:
             continue

@@ -48,7 +48,7 @@ def valid_mean(array: np.ndarray, valid: np.ndarray | None = None, axis: int | t
 def infer_leading_dims(array: np.ndarray, dim: int) -> tuple[int, int, tuple[int, ...], bool, bool]:
     """Find out whether data of `dim` dimensions comes with leading dimensions [], [B] or [T,B].
 
-    Returns (T, B, data shape, has_T, has_B), with size 1 for a dimension which is not there.
+    Returns (T, B, data shape, has_T, has_B); T and B are 1 if that dimension is missing.
     """
     n_lead = array.ndim - dim
     if not 0 <= n_lead <= 2:
@@ -64,5 +64,5 @@ def _check_same_lead(lead: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if tuple(shape[: len(lead)]) != tuple(lead) or len(shape) <= len(lead):
         raise ValueError(
             f"indexes of shape {tuple(lead)} cannot select from shape {tuple(shape)}: "
-            "it must begin with the shape of the indexes and have a dimension more."
+            "it must begin with the shape of the indexes and have one more dimension."
         )

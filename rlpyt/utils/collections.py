@@ -6,8 +6,8 @@ sliced, filled and passed on in one expression::
     samples[:, 3]                      # column 3 of every array inside
     buffer[t] = AgentStep(action, agent_info)
 
-Types made here pickle under fork, spawn and forkserver wherever they were made: by reference where the defining module holds them
-under their own name, otherwise by their recipe (type name and fields).
+Types made here pickle under fork, spawn and forkserver, wherever they were made: by reference if the defining module holds them
+under their name, otherwise by their recipe (type name and fields).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ RESERVED_NAMES = ("get", "items")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Fields that need not be given
+# Fields with defaults
 # ---------------------------------------------------------------------------------------------------------------------
 class Fields(tuple):
-    """Names of fields, in order, which carry the default values of those that have one.
+    """Names of fields, in order, with the default values of some of them.
 
-    They equal the plain tuple of the names. Where a program extends a type, ``X._fields + ("mine",)``, the defaults stay with their
-    fields. A type made of that sum needs values only for the fields without a default, so the program need not know the others.
+    `Fields` equal the plain tuple of the names. If a program extends a type, ``X._fields + ("mine",)``, the defaults stay with their
+    fields. A type made of this sum needs values only for the fields without a default, so the program need not know the others.
 
     Args:
-        names: of all fields.
+        names: names of all fields.
         defaults: values by name.
 
     Attributes:
@@ -66,11 +66,11 @@ def _defaults_of(fields: Any) -> dict[str, Any]:
 def _placed(typename: str, fields: Fields, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """Return the arguments of a constructor such that every field without a default gets a value.
 
-    Arguments belong to the fields in order. If that leaves a field without a value, but there are just as many arguments as fields that
-    need one, they are the values of those: they come from code that does not know the fields with a default.
+    Arguments belong to the fields in order. If this leaves a required field without a value, but there are exactly as many arguments as
+    required fields, the arguments belong to these: the calling code does not know the fields with a default.
 
     Raises:
-        TypeError: there are not as many.
+        TypeError: a required field gets no value.
     """
     needed = [name for name in fields if name not in fields.defaults]
     given = fields[: len(args)]
@@ -84,7 +84,7 @@ def _placed(typename: str, fields: Fields, args: tuple, kwargs: dict[str, Any]) 
 
 
 class _Gap(Enum):
-    """Stands among the last default values of a recipe for a field that has none."""
+    """Placeholder in the default values of a recipe for a field without a default."""
 
     REQUIRED = "REQUIRED"
 
@@ -96,7 +96,7 @@ def _last_defaults(fields: tuple[str, ...], defaults: Mapping[str, Any]) -> tupl
 
 
 def _namedtuple(typename: str, fields: tuple[str, ...], defaults: tuple | None, module: str | None = None) -> type:
-    """Make a namedtuple type, of which a field without a default may come after one that has one."""
+    """Make a namedtuple type in which fields without a default may follow fields with one."""
     make: Any = namedtuple
     cls = make(typename, fields, defaults=defaults, module=module)
     if not any(value is _Gap.REQUIRED for value in cls._field_defaults.values()):
@@ -118,7 +118,7 @@ def _namedtuple(typename: str, fields: tuple[str, ...], defaults: tuple | None, 
 class _RecipeType(type):
     """Metaclass of tuple types that can be rebuilt from ``(kind, typename, fields, defaults)``.
 
-    The defaults are those of the last fields, as in `collections.namedtuple`, but with `_Gap.REQUIRED` for a field that has none.
+    The defaults are those of the last fields, as in `collections.namedtuple`, with `_Gap.REQUIRED` for a field without one.
     """
 
     _fields: tuple[str, ...]
@@ -126,7 +126,7 @@ class _RecipeType(type):
 
 
 class _NamedArrayTupleType(_RecipeType):
-    """Metaclass shared by all namedarraytuple types (and what `is_namedarraytuple_class` looks for)."""
+    """Metaclass of all namedarraytuple types, by which `is_namedarraytuple_class` knows them."""
 
 
 def _find_global(module: str, qualname: str) -> Any:
@@ -135,7 +135,7 @@ def _find_global(module: str, qualname: str) -> Any:
         for name in qualname.split("."):
             found = getattr(found, name)
         return found
-    except Exception:  # Any failure of an import means the same: not reachable by name.
+    except Exception:  # Any failure of an import means that the type is not reachable by name.
         return None
 
 
@@ -173,7 +173,7 @@ def dynamic_namedtuple(typename: str, field_names: str | Iterable[str]) -> type:
 
 
 def tuple_itemgetter(i: int) -> Callable[[tuple], Any]:
-    """Return a function that gets item `i` by the indexing of plain tuples, whatever a subclass makes of it."""
+    """Return a function that gets item `i` by the indexing of plain tuples, even if a subclass overrides indexing."""
     return lambda obj: tuple.__getitem__(obj, i)
 
 
@@ -189,7 +189,7 @@ def _split_fields(field_names: str | Iterable[str]) -> tuple[str, ...]:
 def _indexing_methods(n_fields: int) -> dict[str, Any]:
     """Compile ``__getitem__`` and ``__setitem__`` for `n_fields` fields.
 
-    Indexing is the framework's inner loop; with the loop over the fields written out it costs little more than the array operations.
+    Indexing is the framework's inner loop; with the loop over the fields unrolled it costs little more than the array operations.
     """
     mine = [f"s{i}" for i in range(n_fields)]
     theirs = [f"v{i}" for i in range(n_fields)]
@@ -229,7 +229,7 @@ def _indexing_methods(n_fields: int) -> dict[str, Any]:
 
 
 def _explain_read(nat: Any, loc: Any, error: Exception) -> None:
-    """Raise `error` again as one that names the class and the field that could not be read."""
+    """Raise `error` again with a message that names the class and the field that could not be read."""
     for name, field in zip(nat._fields, tuple(nat)):
         try:
             None if field is None else field[loc]
@@ -238,7 +238,7 @@ def _explain_read(nat: Any, loc: Any, error: Exception) -> None:
 
 
 def _explain_write(nat: Any, loc: Any, value: Any, error: Exception) -> None:
-    """Raise `error` again as one that names the class and the field that could not be written."""
+    """Raise `error` again with a message that names the class and the field that could not be written."""
     same = isinstance(value, tuple) and getattr(value, "_fields", None) == nat._fields
     for i, (name, field) in enumerate(zip(nat._fields, tuple(nat))):
         part = tuple.__getitem__(value, i) if same else (None if field is None else value)
@@ -268,7 +268,7 @@ class _NamedArrayTupleMethods:
     _fields: tuple[str, ...]
 
     def __contains__(self, key: Any) -> bool:
-        """Say whether there is a *field* called `key` (like a dictionary, unlike a tuple)."""
+        """Return whether a *field* is called `key` (like a dictionary, unlike a tuple)."""
         return key in self._fields
 
     def get(self: Any, index: int | slice) -> Any:
@@ -307,8 +307,8 @@ def namedarraytuple(
 
     Reading ``x[loc]`` returns the same type with every field indexed (None stays None). Writing ``x[loc] = value`` assigns field by
     field if `value` is a tuple with the same field names, otherwise the whole of `value` into every field; fields that are None on
-    both sides are skipped. Iteration, unpacking and ``len`` stay those of a tuple; ``in`` asks for a field name; ``get(i)`` is the
-    tuple's own indexing.
+    both sides are skipped. Iteration, unpacking and ``len`` stay those of a tuple; ``in`` looks for a field name; ``get(i)`` is plain tuple
+    indexing.
 
     Args:
         typename: name of the type.
@@ -316,7 +316,7 @@ def namedarraytuple(
             the `_fields` of a namedarraytuple, ``X._fields + ("mine",)``, keep their defaults.
         return_namedtuple_cls: also return the plain namedtuple type, as ``(namedarraytuple, namedtuple)``.
         classname_suffix: append ``_nat`` and ``_nt`` to the type names.
-        defaults: values of the last fields where the constructor is not given them (as in `collections.namedtuple`).
+        defaults: default values of the last fields, as in `collections.namedtuple`.
     """
     fields = _split_fields(field_names)
     defaults = _last_defaults(fields, {**_defaults_of(field_names), **_by_name(fields, tuple(defaults or ()))})
@@ -339,29 +339,29 @@ DocExampleNat = namedarraytuple("DocExampleNat", ["field_1", "field_2"])
 
 
 def is_namedtuple_class(obj: Any) -> bool:
-    """Say whether `obj` is a namedtuple type, and not a namedarraytuple type."""
+    """Return whether `obj` is a namedtuple type, and not a namedarraytuple type."""
     return isinstance(obj, type) and issubclass(obj, tuple) and hasattr(obj, "_fields") and not is_namedarraytuple_class(obj)
 
 
 def is_namedarraytuple_class(obj: Any) -> bool:
-    """Say whether `obj` is a namedarraytuple type."""
+    """Return whether `obj` is a namedarraytuple type."""
     return isinstance(obj, _NamedArrayTupleType)
 
 
 def is_namedtuple(obj: Any) -> bool:
-    """Say whether `obj` is an instance of a namedtuple, and not of a namedarraytuple."""
+    """Return whether `obj` is an instance of a namedtuple, and not of a namedarraytuple."""
     return is_namedtuple_class(type(obj))
 
 
 def is_namedarraytuple(obj: Any) -> bool:
-    """Say whether `obj` is an instance of a namedarraytuple."""
+    """Return whether `obj` is an instance of a namedarraytuple."""
     return is_namedarraytuple_class(type(obj))
 
 
 def namedarraytuple_like(namedtuple_or_class: Any, classname_suffix: bool = False) -> Any:
     """Return the namedarraytuple type with the name and fields of a namedtuple or namedarraytuple (instance or class).
 
-    A namedarraytuple gives its own type. Instances of the schema classes give a `NamedArrayTupleSchema`.
+    For a namedarraytuple this is its own type, for instances of the schema classes a `NamedArrayTupleSchema`.
     """
     ntc = namedtuple_or_class
     if isinstance(ntc, NamedArrayTupleSchema):
@@ -378,10 +378,10 @@ def namedarraytuple_like(namedtuple_or_class: Any, classname_suffix: bool = Fals
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The same without a class per type
+# Namedtuples without a class per type
 # ---------------------------------------------------------------------------------------------------------------------
 class NamedTupleSchema:
-    """A namedtuple "type" that is an object: callable like the type, and picklable without being a module's global.
+    """A namedtuple "type" that is an object: callable like a type, and picklable without being a module's global.
 
     Args:
         typename: name shown by ``repr``.
@@ -437,7 +437,7 @@ class NamedTupleSchema:
 
 
 class NamedTuple(tuple):
-    """An instance made by a `NamedTupleSchema`; acts like a namedtuple, with type name and fields held by the object."""
+    """An instance made by a `NamedTupleSchema`: like a namedtuple, but the object holds type name and fields."""
 
     def __new__(cls, typename: str, fields: Iterable[str], values: Iterable) -> NamedTuple:
         self = tuple.__new__(cls, values)
@@ -457,7 +457,7 @@ class NamedTuple(tuple):
         raise AttributeError(f"{self._typename} cannot be changed; use _replace({name}=...) to make a changed copy.")
 
     def _make(self, iterable: Iterable) -> Any:
-        """Return an object of the same type name and fields from the items of `iterable`."""
+        """Return an object with the same type name and fields from the items of `iterable`."""
         return type(self)(self._typename, self._fields, iterable)
 
     def _replace(self, **kwargs: Any) -> NamedTuple:
@@ -475,7 +475,7 @@ class NamedTuple(tuple):
         return self._typename, self._fields, tuple(self)
 
     def __getstate__(self) -> None:
-        return None  # __getnewargs__ says it all.
+        return None  # __getnewargs__ has the whole state.
 
     def __repr__(self) -> str:
         return f"{self._typename}({', '.join(f'{name}={value!r}' for name, value in zip(self._fields, self))})"
@@ -496,7 +496,7 @@ class NamedArrayTupleSchema(NamedTupleSchema):
 
 
 class NamedArrayTuple(NamedTuple):
-    """An instance made by a `NamedArrayTupleSchema`; indexing semantics of `namedarraytuple`."""
+    """An instance made by a `NamedArrayTupleSchema`, with the indexing of a `namedarraytuple`."""
 
     def __getitem__(self, loc: Any) -> NamedArrayTuple:
         """Return a new instance holding the selected index or slice of each field."""

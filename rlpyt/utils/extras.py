@@ -1,4 +1,4 @@
-"""Packages that only parts of rlpyt need, by extra; and what to say where one is missing."""
+"""Packages that only parts of rlpyt need, by extra, and the error when one is missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 from importlib.util import find_spec
 from pathlib import Path
 
-# Extra of setup.py -> the modules that come with it; None: those of every installation that are imported only where they are used.
+# Extra of setup.py -> the modules that it installs. None: modules of every installation that are imported only at first use.
 EXTRAS: dict[str | None, tuple[str, ...]] = {
     None: ("tensorboard",),
     "atari": ("ale_py", "cv2"),
@@ -21,16 +21,16 @@ EXTRAS: dict[str | None, tuple[str, ...]] = {
 
 
 def clone_directory() -> Path | None:
-    """Return the directory of the clone that this code is in, or None if it is a copy that pip has made."""
+    """Return the directory of the clone that contains this code, or None if pip installed a copy."""
     directory = Path(__file__).resolve().parents[2]
     return directory if all((directory / name).is_file() for name in ("setup.py", "constraints.txt")) else None
 
 
 def install_command(extra: str | None = None) -> str:
-    """Return the command that installs an extra (None: rlpyt alone) with the tested versions, from the current directory.
+    """Return the command that installs an extra (None: only rlpyt) with the tested versions, from the current directory.
 
-    It names the clone that this code is in, unless that is the current directory. Without a clone, it is the command for the directory of
-    one. It never names the package itself: what the Python Package Index has under the name rlpyt is not this project.
+    The command names the clone that contains this code, unless it is the current directory. Without a clone, it is the command to run
+    inside one. It never names the package itself: the rlpyt on the Python Package Index is not this project.
     """
     clone = clone_directory()
     if clone is None or clone == _current_directory():
@@ -48,19 +48,19 @@ def missing_modules(extra: str | None = None) -> list[str]:
 
 
 def extra_with(module: str | None) -> str | None:
-    """Return the first extra that brings a module, or None."""
+    """Return the first extra that installs a module, or None."""
     return next((extra for extra, modules in EXTRAS.items() if extra and module in modules), None)
 
 
 def import_error(who: str, extra: str | None, error: BaseException) -> ImportError:
-    """Return what to raise where something that an extra brings cannot be imported.
+    """Return the error to raise if a module of an extra cannot be imported.
 
-    It proposes to install the extra only if a part of it is not installed.
+    It proposes to install the extra only if one of its modules is not installed.
 
     Args:
-        who: needs it, with the verb: "Plotting needs".
+        who: the beginning of the message, with a verb: "Plotting needs".
         extra: a key of EXTRAS.
-        error: what importing it raised.
+        error: what the import raised.
     """
     missing = missing_modules(extra)
     if missing:
@@ -72,12 +72,12 @@ def import_error(who: str, extra: str | None, error: BaseException) -> ImportErr
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):  # ValueError: a module without a specification is in its place.
+    except (ImportError, ValueError):  # ValueError: `sys.modules` has a module of this name without a specification.
         return False
 
 
 def _current_directory() -> Path | None:
     try:
         return Path.cwd()
-    except OSError:  # It has been removed.
+    except OSError:  # The directory has been removed.
         return None

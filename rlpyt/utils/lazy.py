@@ -1,4 +1,4 @@
-"""Modules, and names of packages, that are imported when they are used for the first time."""
+"""Modules, and names of packages, that are imported at first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LazyModule:
-    """Stands for a module that takes long to import, and imports it when one of its attributes is asked for.
+    """Stands for a module that takes long to import, and imports it when one of its attributes is read.
 
     Args:
         name: full name of the module.
@@ -20,19 +20,19 @@ class LazyModule:
 
     def __getattr__(self, attribute: str) -> Any:
         value = getattr(import_module(self._name), attribute)
-        setattr(self, attribute, value)  # From now on this method is not called for it.
+        setattr(self, attribute, value)  # Python does not call this method for it again.
         return value
 
 
 def lazy_names(
     package: str, modules: Mapping[str, Sequence[str]], left_out: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that offers names of other modules, imported when first asked for.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that offers names of other modules, imported at first use.
 
     Args:
         package: its `__name__`.
-        modules: names by their modules, which are given in full.
-        left_out: names that are not offered, and what the ImportError says that asking for one raises.
+        modules: the names that each module defines, by the module's full name.
+        left_out: names that are not offered, each with the message of the ImportError that reading it raises.
     """
     homes = {name: module for module, names in modules.items() for name in names}
     names = sorted(homes)
@@ -43,7 +43,7 @@ def lazy_names(
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(names)}.")
         value = getattr(import_module(homes[name]), name)
-        setattr(sys.modules[package], name, value)  # From now on this function is not called for it.
+        setattr(sys.modules[package], name, value)  # Python does not call this function for it again.
         return value
 
     return get, lambda: sorted({*vars(sys.modules[package]), *names}), names

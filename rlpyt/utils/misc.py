@@ -14,14 +14,14 @@ import numpy as np
 
 
 def did_you_mean(name: object, names: Iterable, otherwise: str | None = None) -> str:
-    """Return the sentence that ends the error about an unknown `name`: which of `names` are like it.
+    """Return the sentence that ends the error about an unknown `name`: which of `names` are similar.
 
     Args:
-        otherwise: the sentence where none is; by default, it lists them all.
+        otherwise: the sentence if none is similar; by default, it lists all names.
     """
     name, names = str(name), [str(each) for each in names]
     near = difflib.get_close_matches(name, names)
-    near.sort(key=lambda other: sorted(other) != sorted(name))  # Letters interchanged are the likeliest mistake.
+    near.sort(key=lambda other: sorted(other) != sorted(name))  # Swapped letters are the likeliest mistake.
     if near:
         return f"Did you mean {' or '.join(map(repr, dict.fromkeys(near)))}?"
     return otherwise or f"There are: {', '.join(names) or 'none'}."
@@ -30,8 +30,8 @@ def did_you_mean(name: object, names: Iterable, otherwise: str | None = None) ->
 def iterate_mb_idxs(data_length: int, minibatch_size: int, shuffle: bool = False) -> Iterator[slice | np.ndarray]:
     """Cut range(data_length) into minibatches: slices in order, or index arrays [minibatch_size] if shuffled.
 
-    The remainder, fewer than minibatch_size indexes, is dropped (another one each time, if shuffled). Uses
-    numpy's global generator.
+    The remainder, fewer than minibatch_size indexes, is dropped (a different one each time, if shuffled). Shuffling
+    uses numpy's global generator.
     """
     if not 1 <= minibatch_size <= data_length:
         raise ValueError(
@@ -57,7 +57,7 @@ LONGEST_FILE_NAME = 255  # bytes
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a text can be the name of a file or directory, and leads nowhere else."""
+    """Whether a text can be the name of a file or directory, without leading to another directory."""
     try:
         encoded = os.fsencode(name)
     except UnicodeEncodeError:
@@ -67,9 +67,9 @@ def is_file_name(name: str) -> bool:
 
 
 def takes_keyword(function: Callable, name: str) -> bool:
-    """Whether a callable of any kind has a parameter of that name that can be given by keyword; ``**kwargs`` do not count.
+    """Whether a callable of any kind has a parameter of this name that can be given by keyword; ``**kwargs`` do not count.
 
-    False for what does not tell its parameters, as some that are built in.
+    False for callables without a signature, such as some built-in ones.
     """
     try:
         parameter = inspect.signature(function).parameters.get(name)
@@ -79,7 +79,7 @@ def takes_keyword(function: Callable, name: str) -> bool:
 
 
 def is_of_rlpyt(*definitions: Any) -> bool:
-    """Whether classes, functions and methods are all defined in this package, none of them by its users."""
+    """Whether all of these classes, functions and methods are defined in this package, and none by a user."""
     package = __package__.partition(".")[0]
     return all(getattr(definition, "__module__", "").partition(".")[0] == package for definition in definitions)
 
@@ -88,34 +88,34 @@ _SHARES_KEYS_SLOWLY = (3, 11) <= sys.version_info < (3, 13)
 
 
 def attributes(thing: Any) -> dict[str, Any]:
-    """Return ``thing.__dict__``, or an empty dictionary without one; methods that read attributes stay as fast as before.
+    """Return ``thing.__dict__``, or an empty dictionary without one; reading its attributes stays as fast as before.
 
-    Python 3.11 and 3.12 keep an object's attributes in a fast array until someone looks at its dictionary. The dictionary that is made
-    then shares its keys with those of other objects, and from then on reading an attribute takes twice as long. With a dictionary that
-    shares nothing it is fast again.
+    Python 3.11 and 3.12 keep an object's attributes in a fast array until some code reads its ``__dict__``. This read makes a dictionary
+    that shares its keys with other objects, and from then on reading an attribute takes twice as long. A dictionary that shares nothing
+    makes it fast again.
     """
     shared = getattr(thing, "__dict__", None)
     if type(shared) is not dict:
         return shared if isinstance(shared, dict) else {}
-    if _SHARES_KEYS_SLOWLY and sys.getrefcount(shared) == 3:  # Of the object, this function, and the call: nobody else's.
+    if _SHARES_KEYS_SLOWLY and sys.getrefcount(shared) == 3:  # References of the object, this function, and the call: no others.
         with suppress(TypeError, AttributeError):  # Some types written in C refuse.
-            # One call, during which no other thread sets an attribute.
+            # A single call into C, so that no other thread sets an attribute meanwhile.
             deque(map(object.__setattr__, [thing], ["__dict__"], map(dict, [shared])), maxlen=0)
     return thing.__dict__
 
 
 def zeros(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    """Zeros of a torch dtype, or of a type of Python such as float, as a tensor; of a numpy dtype as an array."""
+    """Zeros: a tensor for a torch dtype or a Python type such as float, an array for a numpy dtype."""
     return _library(dtype).zeros(shape, dtype=dtype)
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    """Uninitialised memory; which dtype gives a tensor, and which an array, as for `zeros`."""
+    """Uninitialised memory, as a tensor or an array like `zeros`."""
     return _library(dtype).empty(shape, dtype=dtype)
 
 
 def _library(dtype: Any) -> ModuleType:
-    of_python = any(dtype is each for each in (None, bool, int, float, complex))  # numpy's dtypes are equal to some.
+    of_python = any(dtype is each for each in (None, bool, int, float, complex))  # Not `==`: numpy's dtypes equal some of these.
     if not of_python and not type(dtype).__module__.startswith("torch"):
         return np
     import torch  # here, because environment workers use this module without torch
@@ -143,7 +143,7 @@ def extract_sequences(array_or_tensor: Any, T_idxs: Any, B_idxs: Any, T: int) ->
 
 @contextmanager
 def torch_threads(n: int) -> Iterator[None]:
-    """Have torch use `n` threads on the CPU within the block."""
+    """Let torch use `n` threads on the CPU within the block."""
     import torch
 
     before = torch.get_num_threads()
@@ -156,11 +156,11 @@ def torch_threads(n: int) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: str | os.PathLike, mode: str = "wb", **open_kwargs: Any) -> Iterator[IO]:
-    """Open a temporary file beside `path` which takes its place when the block is done: all of it or nothing.
+    """Open a temporary file beside `path`, which replaces `path` at the end of the block.
 
-    Whoever reads `path`, at any time and after any crash, finds the old content or the new one. If the block
-    or the disk raises, the temporary file is removed and the old one stays. What a killed process leaves:
-    `remove_stale_temporaries`.
+    A reader of `path`, at any time and after any crash, finds the whole old content or the whole new one. If the block
+    or the disk raises, the temporary file is removed and the old file stays. `remove_stale_temporaries` removes the
+    temporary files of killed processes.
     """
     directory, temporary = os.path.dirname(os.path.abspath(path)), _temporary(path)
     try:
@@ -177,7 +177,7 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb", **open_kwargs: Any) 
 
 
 def atomic_link(source: str | os.PathLike, path: str | os.PathLike) -> None:
-    """Make `path` another name of the file `source`. At every instant, and after any crash, it is that or what it was before.
+    """Make `path` another name of the file `source`. At any time, and after any crash, `path` is the old file or `source`.
 
     Raises:
         OSError: the file system has no hard links.
@@ -186,7 +186,7 @@ def atomic_link(source: str | os.PathLike, path: str | os.PathLike) -> None:
     os.link(source, temporary)
     os.replace(temporary, path)
     with suppress(FileNotFoundError):
-        os.remove(temporary)  # It is still there if both were names of the same file.
+        os.remove(temporary)  # `os.replace` leaves it if `path` was a name of the same file already.
 
 
 def _temporary(path: str | os.PathLike) -> str:
@@ -195,9 +195,9 @@ def _temporary(path: str | os.PathLike) -> str:
 
 
 def remove_stale_temporaries(directory: str | os.PathLike) -> None:
-    """Remove what processes killed inside `atomic_write` or `atomic_link` left in `directory` and the directories in it.
+    """Remove temporary files that processes killed inside `atomic_write` or `atomic_link` left in `directory` and its subdirectories.
 
-    Nobody may be writing there.
+    No process may be writing there.
     """
     root = os.fspath(directory)
     for where in (root, *(entry.path for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))):
@@ -208,7 +208,7 @@ def remove_stale_temporaries(directory: str | os.PathLike) -> None:
 
 
 def _fsync_directory(directory: str) -> None:
-    """Make the renaming itself survive a power cut, where the platform can open directories."""
+    """Make a rename survive a power cut, if the platform can open directories."""
     with suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

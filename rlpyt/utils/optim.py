@@ -6,7 +6,7 @@ from typing import Any
 
 
 class _Default:
-    """Marks the value of a keyword argument as one that nobody has chosen: settings that come with the class go before it.
+    """Marks a keyword argument as a default: it is dropped if the optimizer class comes with a dictionary of arguments.
 
     Args:
         val: the value.
@@ -25,18 +25,18 @@ def make_optimizer(optimizer_type: Any, module: Any = None, **kwargs: Any) -> An
         make_optimizer(torch.optim.Adam, module=policy, lr=1e-3)
         make_optimizer((torch.optim.Adam, dict(lr=1e-3)), module=policy, lr=_Default(1e-4))  # lr is 1e-3.
 
-    The tuple is what rlpyt's algorithms take as ``OptimCls`` and ``optim_kwargs``.
+    The tuple corresponds to ``OptimCls`` and ``optim_kwargs`` of rlpyt's algorithms.
 
     Args:
         optimizer_type: class of the optimizer, or a tuple of the class and a dictionary of its arguments.
         module: ``torch.nn.Module`` whose parameters the optimizer steps, for optimizers of torch; None calls the class without parameters.
-        kwargs: other arguments of the class, where `optimizer_type` is not a tuple.
+        kwargs: other arguments of the class, if `optimizer_type` is not a tuple.
 
     Returns:
         The optimizer.
 
     Raises:
-        ValueError: there are arguments in the tuple and others beside it.
+        ValueError: arguments are given both in the tuple and by keyword.
         TypeError: `optimizer_type` is neither a class nor such a tuple.
     """
     if isinstance(optimizer_type, tuple):

@@ -1,4 +1,4 @@
-"""Copies between the CPU and an accelerator in one piece: many small copies cost more to launch than their bytes take to travel."""
+"""Copies between the CPU and an accelerator in one piece: launching many small copies takes longer than moving their bytes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 
 _ALIGNMENT = 64  # bytes
-_LARGE = 2**16  # bytes, of which a copy in the memory of the CPU takes longer than the launch of a copy to the device.
-_MAX_LAYOUTS = 16  # Memory is kept for structures of this many shapes, the latest ones.
+_LARGE = 2**16  # bytes: from this size on, a copy within CPU memory takes longer than launching a copy to the device.
+_MAX_LAYOUTS = 16  # structures whose memory is kept, the most recent ones.
 
 
 class Slab:
     """Page-locked memory for the arrays of one structure, which an accelerator copies in one piece.
 
-    It must be kept as long as it is to be known by its tensors, see `of`.
+    Keep a reference to the slab: without one, `of` no longer finds it by its tensors.
 
     Args:
         n_bytes: for all arrays; a `Ruler` counts them.
@@ -35,11 +35,11 @@ class Slab:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Slab | None:
-        """Return the slab in which a tensor lies, one that `tensor` or `tensors` made; None if there is none, or none any more."""
+        """Return the slab that holds a tensor made by `tensor` or `tensors`; None if no slab does, or the slab is gone."""
         return cls._by_address.get(tensor.untyped_storage().data_ptr()) if tensor.device.type == "cpu" else None
 
     def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Return the next piece of this memory as a tensor, not initialized."""
+        """Return the next piece of this memory as an uninitialized tensor."""
         start, n = self._used, int(np.prod(shape)) * dtype.itemsize
         self._used = _aligned(start + n)
         return self.memory[start : start + n].view(dtype).view(tuple(shape))
@@ -49,7 +49,7 @@ class Slab:
         return self.tensor(shape, _torch_dtype(np.dtype(dtype))).numpy()
 
     def tensors(self, structure: Any) -> Any:
-        """Return a structure of tensors with those that lie in arrays of this slab as views of `memory`, as `of` finds them."""
+        """Return a structure of tensors in which those over arrays of this slab are views of `memory`, so that `of` finds them."""
         first, end = self.memory.data_ptr(), self.memory.data_ptr() + len(self.memory)
 
         def view(leaf: torch.Tensor) -> torch.Tensor:
@@ -61,13 +61,13 @@ class Slab:
 
 
 class Ruler:
-    """Finds out how large a `Slab` must be: give `empty` to what will take the arrays."""
+    """Measures how large a `Slab` must be: let the code that allocates the arrays call `empty`."""
 
     def __init__(self) -> None:
         self.n_bytes = 0
 
     def empty(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
-        """Count an array, and return ordinary memory for it."""
+        """Count the bytes of an array, and return it in ordinary memory."""
         array = np.empty(shape, dtype)
         self.n_bytes += _aligned(array.nbytes)
         return array
@@ -77,7 +77,7 @@ class PackedCopies:
     """Copies structures of tensors to one device.
 
     Args:
-        device: where to; the CPU copies nothing.
+        device: the destination; for the CPU nothing is copied.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -86,14 +86,14 @@ class PackedCopies:
 
     @classmethod
     def to(cls, device: torch.device, present: PackedCopies | None) -> PackedCopies:
-        """Return what copies to a device: `present` if it does, otherwise a new one."""
+        """Return an object that copies to a device: `present` if it does, otherwise a new one."""
         return present if present is not None and present.device == device else cls(device)
 
     def to_device(self, structure: Any) -> Any:
         """Return a structure of tensors on the device; this process does not wait for the copy.
 
-        Tensors in a `Slab`, and large ones in page-locked memory, are copied from there: nothing may be written there before the device has
-        copied. Others are first put into one slab, and may be changed at once.
+        Tensors in a `Slab`, and large ones in page-locked memory, are copied from where they are: do not change them before the device has
+        copied them. Other tensors are first copied into one slab, and may be changed at once.
         """
         if self.device.type == "cpu":
             return structure
@@ -125,11 +125,11 @@ class PackedCopies:
         return slots[0].to(self.device, leaves)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_layouts": {}}  # Another process has memory of its own.
+        return {**self.__dict__, "_layouts": {}}  # Page-locked memory belongs to one process.
 
 
 class _Staged:
-    """A slab for tensors of certain shapes, filled again and again."""
+    """A reusable slab for tensors of given shapes and dtypes."""
 
     def __init__(self, leaves: list[torch.Tensor]) -> None:
         self._slab = Slab(sum(_aligned(leaf.nbytes) for leaf in leaves))
@@ -138,7 +138,7 @@ class _Staged:
 
     def to(self, device: torch.device, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
         if self._copied is not None:
-            self._copied.synchronize()  # In general this was long ago.
+            self._copied.synchronize()  # Rarely waits: the last copy from this slab was two calls ago.
         for place, leaf in zip(self._places, leaves):
             place.copy_(leaf)
         arrived = self._slab.memory.to(device, non_blocking=True)
@@ -147,31 +147,31 @@ class _Staged:
 
 
 def to_cpu(structure: Any) -> Any:
-    """Return a structure of tensors on the CPU: those on a device are copied in one piece, for which this process waits."""
+    """Return a structure of tensors on the CPU: those on a device are copied in one piece, and this process waits for the copy."""
     leaves = buffer_leaves(structure)
     away = [leaf for leaf in leaves if leaf.device.type != "cpu"]
     if len(away) < 2:
         return buffer_func(structure, lambda leaf: leaf.cpu())
-    largest_first = sorted(away, key=lambda leaf: -leaf.itemsize)  # So that each begins at a multiple of its item size.
+    largest_first = sorted(away, key=lambda leaf: -leaf.itemsize)  # Then each begins at a multiple of its item size.
     pieces = torch.cat([_bytes(leaf) for leaf in largest_first]).cpu().split([leaf.nbytes for leaf in largest_first])
     arrived = {id(leaf): piece.view(leaf.dtype).view(leaf.shape) for leaf, piece in zip(largest_first, pieces)}
     return buffer_func(structure, lambda leaf: arrived.get(id(leaf), leaf))
 
 
 def _is_pageable(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor on the CPU is to be put into a slab: unless it is in one, or is large and page-locked already."""
+    """Return whether to copy a tensor into a slab first: if it is on the CPU, in no slab, and not both large and page-locked."""
     return tensor.device.type == "cpu" and Slab.of(tensor) is None and not (tensor.nbytes >= _LARGE and tensor.is_pinned())
 
 
 def _same_part(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return the part of a copy of a slab that is at the place of `tensor` in the slab."""
+    """Return the part of `memory`, a copy of a slab, that corresponds to `tensor` in the slab."""
     return memory.view(tensor.dtype).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor as bytes uint8 [n]; a copy if it is not contiguous."""
     flat = tensor.reshape(-1).contiguous()
-    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)  # The stride of a single number may be any.
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)  # The stride of a single number is arbitrary, and `view` needs 1.
 
 
 def _aligned(n_bytes: int) -> int:

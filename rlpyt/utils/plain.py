@@ -1,10 +1,10 @@
-"""Objects as plain data, and back: what a checkpoint can hold, with nothing lost on the way.
+"""Objects as plain data for checkpoints, and back, without loss.
 
 `torch.load(..., weights_only=True)` reads Python's numbers, strings, bytes and containers. Numpy's arrays, scalars and generators are
-written as tagged tuples of those, so that each comes back with its own type, and workers without an agent need no torch for it.
+written as tagged tuples of these, so that each comes back with its own type, and workers without an agent need no torch.
 
-Whoever reads plain data runs no code of whoever wrote them: kinds and generators are looked up in tables, and what does not fit is a
-ValueError that says where it is.
+Reading plain data never runs code from the file: kinds and generators are looked up in tables, and anything else raises a ValueError that
+says where it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 NATURAL = "a whole number from 0 on"  # A form, see `check_form`.
-DEEPEST = 100  # containers in one another
+DEEPEST = 100  # levels of nested containers
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _CONTAINERS = (list, dict, OrderedDict, set, frozenset, deque)
 _BIT_GENERATORS = {
@@ -31,7 +31,7 @@ _MOST_DIMENSIONS = 32  # of arrays, in all versions of numpy
 _HIGHEST_CHARACTER = 0x10FFFF
 _MT19937_WORDS = 624
 _HIGHEST_NUMBER = 2**128 - 1
-# The highest values of other numbers in the states of generators. Numpy takes any, and uses some of them as indexes into memory.
+# The highest values of other numbers in the states of generators. Numpy checks none, and uses some of them as indexes into memory.
 _HIGHEST = dict(pos=_MT19937_WORDS, buffer_pos=4, has_uint32=1, has_gauss=1, uinteger=2**32 - 1)
 
 
@@ -43,15 +43,15 @@ def to_plain(value: Any, name: str = "value", keep: tuple[type, ...] = ()) -> An
     """Return plain data that `from_plain` turns back into an equal object.
 
     Takes numbers, strings, bytes and None; numpy's arrays, scalars and random generators; `random.Random`; and dicts, lists, tuples,
-    deques and sets of these, up to `DEEPEST` in one another.
+    deques and sets of these, nested up to `DEEPEST` levels.
 
     Args:
         value: the object.
-        name: what messages call it.
-        keep: further types which what writes the plain data can hold, such as tensors: they stay as they are.
+        name: name of the object in messages.
+        keep: further types that the file format can hold, such as tensors: their objects stay as they are.
 
     Raises:
-        NotPlain: something else is inside.
+        NotPlain: the object contains something else.
     """
     return _written(value, name, keep, 0)
 
@@ -85,11 +85,11 @@ def from_plain(plain: Any, name: str = "value") -> Any:
     """Invert `to_plain`.
 
     Args:
-        plain: what `to_plain` returned, as far as can be trusted.
-        name: what messages call it.
+        plain: what `to_plain` returned, or untrusted data that claims to be.
+        name: name of the data in messages.
 
     Raises:
-        ValueError: it is something else; the message says where.
+        ValueError: it has another form; the message says where.
     """
     return _read(plain, name, 0)
 
@@ -97,7 +97,7 @@ def from_plain(plain: Any, name: str = "value") -> Any:
 def _read(plain: Any, name: str, depth: int) -> Any:
     if type(plain) is not tuple:
         if type(plain) in _CONTAINERS:
-            raise ValueError(f"{name} is {shown(plain)}, and not the plain data of one.")
+            raise ValueError(f"{name} is {shown(plain)}, and not its plain data, a tuple.")
         return plain
     kind, *content = plain or (None,)
     reader = _READERS.get(kind) if type(kind) is str else None
@@ -107,7 +107,7 @@ def _read(plain: Any, name: str, depth: int) -> Any:
         raise ValueError(f"{name} is more than {DEEPEST} containers deep.")
     try:
         return reader(*content, name, depth)
-    except (TypeError, KeyError, OverflowError, RecursionError) as error:  # What is left to numpy and json.
+    except (TypeError, KeyError, OverflowError, RecursionError) as error:  # From checks that are left to numpy and json.
         raise ValueError(f"{name} is no {kind}: {error}") from error
 
 
@@ -145,7 +145,7 @@ def generator_state(generator: np.random.Generator) -> str:
 
 
 def set_generator_state(generator: np.random.Generator, text: Any, name: str = "rng") -> None:
-    """Put a generator into a state that `generator_state` returned of one of the same kind; ValueError if it is something else."""
+    """Restore a state that `generator_state` returned for a generator of the same kind; ValueError for anything else."""
     try:
         state = _with_arrays(_json(text, name), generator.bit_generator.state, name)
         generator.bit_generator.state = state
@@ -154,7 +154,7 @@ def set_generator_state(generator: np.random.Generator, text: Any, name: str = "
 
 
 def set_legacy_state(generator: Any, state: Any, name: str = "rng") -> None:
-    """Put a RandomState, or the module `numpy.random`, into what its ``get_state()`` returned; ValueError if it is something else."""
+    """Restore a state that ``get_state()`` of a RandomState, or of the module `numpy.random`, returned; ValueError for anything else."""
     if isinstance(state, tuple) and len(state) == 5:
         kind, key, pos, has_gauss, gauss = state
         state = dict(bit_generator=kind, state=dict(key=key, pos=pos), has_gauss=has_gauss, gauss=gauss)
@@ -165,7 +165,7 @@ def set_legacy_state(generator: Any, state: Any, name: str = "rng") -> None:
 
 
 def set_python_state(generator: Any, state: Any, name: str = "rng") -> None:
-    """Put a `random.Random`, or the module `random`, into what its ``getstate()`` returned; ValueError if it is something else."""
+    """Restore a state that ``getstate()`` of a `random.Random`, or of the module `random`, returned; ValueError for anything else."""
     is_form = isinstance(state, (list, tuple)) and len(state) == 3 and state[0] == 3 and isinstance(state[1], (list, tuple))
     if not (is_form and len(state[1]) == _MT19937_WORDS + 1 and isinstance(state[2], (float, type(None)))):
         raise ValueError(f"{name} is {shown(state)}, and not the state of Python's random numbers.")
@@ -198,14 +198,14 @@ def _read_random(text: Any, name: str, depth: int) -> random.Random:
 
 
 def _with_lists(state: Any) -> Any:
-    """A bit generator's state for JSON."""
+    """Return a bit generator's state with arrays as lists, for JSON."""
     if isinstance(state, Mapping):
         return {key: _with_lists(value) for key, value in state.items()}
     return {"array": state.tolist(), "dtype": state.dtype.str} if isinstance(state, np.ndarray) else state
 
 
 def _with_arrays(state: Any, like: Any, name: str, highest: int = _HIGHEST_NUMBER) -> Any:
-    """Invert `_with_lists`; what it returns has the form of the state `like`, or it is a ValueError."""
+    """Invert `_with_lists`; ValueError unless the result has the form of the state `like`."""
     if isinstance(like, np.ndarray):
         if isinstance(state, Mapping):
             check_form(state, dict(array=list, dtype=str), name)
@@ -267,7 +267,7 @@ def _read_dict(content: Any, name: str, depth: int) -> dict:
         if len(pair) != 2:
             raise ValueError(f"Item {i} of {name} has {len(pair)} parts, and not a key and a value.")
         key = _read(pair[0], f"key {i} of {name}", depth + 1)
-        to_plain(key)  # Or an error: what writers may keep as it is, such as tensors, are no keys.
+        to_plain(key)  # Raises for types that `keep` allows, such as tensors: they cannot be keys.
         if key in contents:
             raise ValueError(f"{name} has the key {shown(key)} twice.")
         contents[key] = _read(pair[1], f"{name}[{shown(key)}]", depth + 1)
@@ -295,13 +295,13 @@ _READERS: dict[str, Callable] = dict(
 
 # --- Forms ------------------------------------------------------------------------------------------------------------
 def check_form(value: Any, form: Any, name: str) -> None:
-    """Raise ValueError, which says where, unless a value has a form.
+    """Raise ValueError unless a value has a form; the message says where it differs.
 
     Args:
-        value: what somebody has written.
-        form: a type, or several; NATURAL; a dictionary with the forms of entries that a dictionary must have; or a list with the form of
-            each item of a list.
-        name: what messages call the value.
+        value: untrusted data.
+        form: a type, or a tuple of types; NATURAL; a dictionary with the form of each required entry of a dictionary; or a list with one
+            form, for each item of a list.
+        name: name of the value in messages.
     """
     if form is NATURAL:
         check_number(value, 2**62, name)
@@ -325,7 +325,7 @@ def check_number(value: Any, highest: int, name: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message shows it, however large it is."""
+    """Return a short text of a value of any size, for messages."""
     if isinstance(value, (str, bytes)):
         return repr(value[:40]) + ("..." if len(value) > 40 else "")
     if isinstance(value, int) and value.bit_length() > 128:

@@ -1,4 +1,4 @@
-"""Constructor arguments: they become attributes of the same name, and which there are."""
+"""Constructor arguments: assign them to attributes of the same name, and list those of a class with its bases."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -12,18 +12,18 @@ def save__init__args(
 ) -> None:
     """Assign the arguments of `__init__` to attributes; call `save__init__args(locals())` inside `__init__`.
 
-    Saves what is found in `values` and named in the signature of any `__init__` of the object's classes, but
-    does not touch an attribute which the object already has: called before `super().__init__()`, a subclass's
-    value wins over its base's. Collected arguments (*args, **kwargs) belong to whomever they are passed on
-    to, and are not saved.
+    Saves the entries of `values` that are arguments of an `__init__` of the object's class or its bases, except
+    attributes that the object already has: if called before `super().__init__()`, a subclass's value wins over
+    its base's. Collected arguments (*args, **kwargs) are not saved: they belong to the function that they are
+    passed on to.
 
     values: `locals()`, including `self`.
     underscore: name the attributes with a leading underscore.
-    overwrite: replace the attributes which the object already has.
+    overwrite: replace attributes that the object already has.
     subclass_only: save only the arguments in the signature of the class whose `__init__` is running.
     """
     self = values["self"]
-    # The locals of an __init__ which uses super() know their class; else the object's own is the best guess.
+    # The locals of an __init__ that uses super() include its class; otherwise the object's class is the best guess.
     classes = (values.get("__class__", type(self)),) if subclass_only else type(self).__mro__
     for name in {name for cls in classes for name in _init_argument_names(cls)} & values.keys():
         attribute = f"_{name}" if underscore else name
@@ -32,14 +32,14 @@ def save__init__args(
 
 
 def _has(self: object, attribute: str) -> bool:
-    """Whether an object itself has an attribute, or has assigned what a property of its class reads."""
+    """Whether the object itself, not its class, has an attribute; for a property, whether reading it works."""
     is_property = isinstance(inspect.getattr_static(type(self), attribute, None), property)
     return hasattr(self, attribute) if is_property else attribute in vars(self)
 
 
 def _init_argument_names(cls: type) -> list[str]:
     init = inspect.getattr_static(cls, "__init__")
-    if not inspect.isfunction(init):  # inherited from a class written in C: no arguments to know of
+    if not inspect.isfunction(init):  # inherited from a class written in C, whose arguments are unknown
         return []
     collected = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = list(inspect.signature(init).parameters.values())[1:]  # without self
@@ -47,22 +47,22 @@ def _init_argument_names(cls: type) -> list[str]:
 
 
 def arguments_of(make: Callable) -> dict[str, inspect.Parameter]:
-    """Return the arguments of a function, or of a class with those of its base classes, as far as constructors pass **kwargs on, by name.
+    """Return the arguments of a function or class by name; for a class including those of bases to which constructors pass **kwargs.
 
     Positional arguments of a constructor come before those that it passes on. Its keyword-only arguments keep the order in which they are
-    written, and each argument between them follows the one that precedes it in the base class. Where it cannot be known which names
-    **kwargs may hold, it is one of these arguments itself.
+    written, and each inherited argument follows the one that precedes it in the base class. If the names that **kwargs may hold are
+    unknown, **kwargs is one of these arguments itself.
     """
     return arguments_along(make.__mro__) if inspect.isclass(make) else dict(inspect.signature(make).parameters)
 
 
 def arguments_along(classes: Iterable[type]) -> dict[str, inspect.Parameter]:
-    """Return the arguments that the first constructor of these classes takes, and passes on to those behind it; see `arguments_of`."""
+    """Return the arguments that the first constructor of these classes takes or passes on to later ones; see `arguments_of`."""
     constructors = []
     for cls in classes:
         if inspect.isfunction(init := vars(cls).get("__init__")):
             constructors.append(init)
-            # The signature of a `checked` constructor is that of the class which defines it, with all arguments of its bases.
+            # Unwrapped, because the signature of a `checked` constructor already includes all arguments of its bases.
             if not any(p.kind is p.VAR_KEYWORD for p in _own_arguments(init)):
                 break
     arguments = {p.name: p for p in _own_arguments(constructors.pop()) if p.kind is not p.VAR_POSITIONAL} if constructors else {}
@@ -76,12 +76,12 @@ def _own_arguments(init: Callable) -> list[inspect.Parameter]:
 
 
 def _with_inherited(init: Callable, inherited: dict[str, inspect.Parameter]) -> dict[str, inspect.Parameter]:
-    """Return the arguments of a constructor with **kwargs, and those that it passes on to its base classes."""
+    """Return the arguments of a constructor with **kwargs, merged with those that it passes on to its base classes."""
     own, is_checked = _own_arguments(init), "kinds" in vars(init)
     kinds = {p.kind for p in own}
     first = [p for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     in_place = {p.name: p for p in own if p.kind is p.KEYWORD_ONLY}
-    if is_checked and inspect.Parameter.VAR_POSITIONAL not in kinds:  # Then arguments given by position get their names.
+    if is_checked and inspect.Parameter.VAR_POSITIONAL not in kinds:  # `checked` names arguments given by position.
         in_place = {name: p.replace(kind=p.POSITIONAL_OR_KEYWORD) for name, p in in_place.items()}
     elif inspect.Parameter.VAR_POSITIONAL not in kinds:
         inherited = {name: p if p.kind is p.VAR_KEYWORD else p.replace(kind=p.KEYWORD_ONLY) for name, p in inherited.items()}
@@ -95,6 +95,6 @@ def _with_inherited(init: Callable, inherited: dict[str, inspect.Parameter]) -> 
 
 
 def takes(make: Callable, name: str) -> bool:
-    """Whether a function, or a class, may be called with a keyword argument of that name, as far as can be known."""
+    """Whether a function or class may take a keyword argument of this name; True if **kwargs could hold it."""
     arguments = arguments_of(make)
     return name in arguments or any(p.kind is p.VAR_KEYWORD for p in arguments.values())

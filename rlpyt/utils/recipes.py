@@ -1,6 +1,6 @@
-"""Objects as data: the constructor call that made one, in a form that JSON holds, and the same object made again from it.
+"""Objects as data: the constructor call that made an object as JSON, and an equal object made from it.
 
-A *recipe* is plain JSON. What JSON has no form for is a dictionary with one key that begins with ``$``:
+A *recipe* is plain JSON. A value that JSON cannot express is a dictionary with one key that begins with ``$``:
 
 ========== ==========================================================================================
 tag        stands for
@@ -16,7 +16,7 @@ $dtype     a numpy dtype; ``$torch`` a torch dtype; ``$device`` a device of torc
 $unknown   something that cannot be written as data; the text says what it was
 ========== ==========================================================================================
 
-Whoever reads a recipe decides what its names lead to: `make` asks for each of them, and imports nothing by itself.
+The reader of a recipe decides what its names stand for: `make` asks its `find` for each name, and imports nothing itself.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ LARGEST_ARRAY = 1000  # elements of an array that a recipe holds
 class Recorded:
     """Remembers the arguments that each object is made with, so that `describe` can write them down.
 
-    It works in a subclass whose constructor has other arguments, or calls none of its bases'. A name that the constructor has no argument
-    of is a TypeError with the nearest one. Pickles and copies do without the arguments: only the process that made an object describes it,
-    and an argument need not be anything that can be sent to another.
+    Subclasses may have a constructor with other arguments, which need not call those of its bases. An unknown argument raises a TypeError
+    with the nearest name. Pickles and copies leave the arguments out: only the process that made an object describes it, and arguments
+    need not be picklable.
     """
 
     _made_with: tuple[tuple, dict] | None = None
@@ -76,14 +76,14 @@ class Recorded:
 
 
 def _as_given(value: Any) -> Any:
-    """Copy dictionaries, lists, tuples and sets, which may be changed after they were given; what is in them stays the same."""
+    """Copy dictionaries, lists, tuples and sets, because the caller may change them later; their elements are not copied."""
     if type(value) is dict:
         return {key: _as_given(item) for key, item in value.items()}
     return type(value)(_as_given(item) for item in value) if type(value) in (list, tuple, set) else value
 
 
 def _new_without_arguments(cls: type, *args: Any) -> Any:
-    """Do what unpickling does, which calls no constructor."""
+    """Make an object for unpickling, which calls no constructor and has no arguments to remember."""
     made = cls.__new__(cls, *args)
     vars(made).pop("_made_with")  # A module of torch is not ready to have attributes deleted.
     return made
@@ -94,7 +94,7 @@ class Script(NamedTuple):
 
     Attributes:
         file: absolute path; None in an interactive session.
-        module: its name where it was started by ``python -m``, otherwise None.
+        module: its name if it was started by ``python -m``, otherwise None.
     """
 
     file: str | None
@@ -110,23 +110,23 @@ def running_script() -> Script:
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
 def describe(value: Any, script: Script, parts: Mapping[str, Any] | None = None, where: str = "") -> tuple[Any, dict[str, str]]:
-    """Return a value as a recipe, and what cannot be written as data.
+    """Return a value as a recipe, and the parts of it that cannot be written as data.
 
     Args:
         value: anything.
         script: classes and functions of this file become ``$script``.
         parts: objects that become ``$part``, by name.
-        where: what the value is called in the second result.
+        where: name of the value in the second result.
 
     Returns:
-        The recipe; and for each ``$unknown`` in it, its place, such as "sampler.EnvCls", and what was there.
+        The recipe; and a dictionary with the place of each ``$unknown`` in it, such as "sampler.EnvCls", and what was there.
     """
     writer = _Writer(script, {id(part): name for name, part in (parts or {}).items()})
     return writer.write(value, where), writer.unknown
 
 
 def describe_call(made: Any, script: Script, parts: Mapping[str, Any] | None = None, where: str = "") -> tuple[dict, dict[str, str]]:
-    """Return how an object was made, as `describe` does: ``{"class": ..., "arguments": {...}}``, the contents of a ``$make``."""
+    """Like `describe`, but return how an object was made: ``{"class": ..., "arguments": {...}}``, the contents of a ``$make``."""
     writer = _Writer(script, {id(part): name for name, part in (parts or {}).items() if part is not made})
     return writer.call(made, where), writer.unknown
 
@@ -198,7 +198,7 @@ class _Writer:
         return [self.write(value, f"{where}[{i}]") for i, value in enumerate(values)]
 
     def call(self, made: Any, where: str) -> dict:
-        """How an object was made: its class, and the arguments that were given. State dictionaries are left out: snapshots hold them."""
+        """Return how an object was made: its class and the given arguments, without state dictionaries, which are in snapshots."""
         positional, given = _given(made)
         arguments = {name: value for name, value in given.items() if not name.endswith("state_dict")}
         call = {"class": self.name(type(made), where), "arguments": self.each(arguments, where)}
@@ -228,12 +228,12 @@ class _Writer:
 
 
 def arguments_given(made: Any) -> dict[str, Any]:
-    """Return the arguments by name that an object was made with, as far as they have names."""
+    """Return the named arguments that an object was made with."""
     return _given(made)[1]
 
 
 def made_again(made: Any, **changes: Any) -> Any:
-    """Return a new object of the same class, made with the same arguments but for `changes`."""
+    """Return a new object of the same class, made with the same arguments except `changes`."""
     positional, given = _given(made)
     return type(made)(*positional, **{**given, **changes})
 
@@ -241,7 +241,7 @@ def made_again(made: Any, **changes: Any) -> Any:
 def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
     """The arguments that an object was made with: those that can only be given by position, and the others by name.
 
-    An object that does not remember them is looked at for attributes of the arguments' names.
+    If the object does not remember them, its attributes with the names of arguments are returned.
     """
     if getattr(made, "_made_with", None) is None:
         return (), {name: vars(made)[name] for name in _named(type(made)) if name in vars(made)}
@@ -259,7 +259,7 @@ def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
 
 
 def _by_name(classes: tuple[type, ...], args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Arguments of which those given by position get their names, if constructors of this library pass ``*args`` on to their bases."""
+    """Name the arguments given by position, through constructors of this library that pass ``*args`` on to their bases."""
     for cls in classes:
         init = vars(cls).get("__init__")
         if not inspect.isfunction(init):
@@ -278,7 +278,7 @@ def _by_name(classes: tuple[type, ...], args: tuple, kwargs: dict[str, Any]) -> 
 
 
 def defaults_of(made: Any) -> dict[str, Any]:
-    """Return the arguments that an object was made without, and the values that they have in it, for reading."""
+    """Return the arguments that were not given when an object was made, with the values that they have in it, for people to read."""
     positional, given = _given(made)
     names = [name for name in _named(type(made)) if name not in given and not name.endswith("state_dict")][len(positional) :]
     values = {name: vars(made).get(name, _named(type(made))[name].default) for name in names}
@@ -295,7 +295,7 @@ def _is_namedtuple(value: Any) -> bool:
 
 
 def _path_of(value: Any) -> str:
-    """Module and qualified name. Functions that are built in, such as torch.relu, are looked for in torch alone."""
+    """Module and qualified name. Built-in functions without a module, such as torch.relu, are looked up only in torch."""
     name, module = getattr(value, "__qualname__", type(value).__qualname__), getattr(value, "__module__", None)
     if inspect.isbuiltin(value) and not _is_found(value, str(module), name):
         name = value.__name__
@@ -305,7 +305,7 @@ def _path_of(value: Any) -> str:
 
 
 def _is_found(value: Any, module: str, qualname: str) -> bool:
-    """Whether a name leads to a class or function again."""
+    """Whether a name leads back to this class or function."""
     try:
         return functools.reduce(getattr, qualname.split("."), sys.modules[module]) == value
     except (KeyError, AttributeError):
@@ -314,7 +314,7 @@ def _is_found(value: Any, module: str, qualname: str) -> bool:
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
 def make(recipe: Any, find: Callable[[str, str], Any], parts: Mapping[str, Any] | None = None) -> Any:
-    """Return what a recipe describes, by calling the constructors.
+    """Return the value that a recipe describes, by calling the constructors.
 
     Args:
         recipe: from `describe`, or the same from a JSON file.
@@ -328,7 +328,7 @@ def make(recipe: Any, find: Callable[[str, str], Any], parts: Mapping[str, Any] 
 
 
 def make_call(call: Any, find: Callable[[str, str], Any], parts: Mapping[str, Any] | None = None, **changes: Any) -> Any:
-    """Return the object of the contents of a ``$make``, with other values for some of its arguments; errors as of `make`."""
+    """Return the object that the contents of a ``$make`` describe, with `changes` of its arguments; raises what `make` raises."""
     return _Reader(find, parts or {}).call(call, "class", changes)
 
 
@@ -425,9 +425,9 @@ class _Reader:
         raise ValueError(f"It cannot be made again: it was {what}.")
 
 
-# --- For reading ------------------------------------------------------------------------------------------------------
+# --- For people -------------------------------------------------------------------------------------------------------
 def readable(recipe: Any) -> Any:
-    """Return a recipe in the form that people, and tables of settings, want: names and tuples without their tags."""
+    """Return a recipe for people and tables of settings: names and tuples without their tags."""
     if isinstance(recipe, list):
         return [readable(each) for each in recipe]
     if not isinstance(recipe, Mapping):

@@ -1,7 +1,7 @@
 """Arrays (of numpy or torch) in nested tuples and dictionaries. A single array is the simplest structure.
 
 Tuples may be plain, namedtuples, namedarraytuples, or instances of the schema types. Batches and replay buffers hold these, and some of
-their fields are None. Episodes hold *trees*: nested dictionaries alone, in which a tuple is a leaf.
+their fields are None. Episodes hold *trees*: nested dictionaries only, in which a tuple is a leaf.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tree = Any  # dict[str, Tree] | np.ndarray | torch.Tensor
 
 def is_tensor(x: Any) -> bool:
     """Return whether `x` is a torch tensor, without importing torch."""
-    torch = sys.modules.get("torch")  # Without it, nothing is a tensor.
+    torch = sys.modules.get("torch")  # Until torch is imported, there are no tensors.
     return torch is not None and isinstance(x, torch.Tensor)
 
 
@@ -39,7 +39,7 @@ def map_structure(func: Callable, structure: Any, *others: Any) -> Any:
 
 
 def leaves_of(structure: Any) -> list:
-    """Return the leaves of nested tuples but None as a flat list, depth first."""
+    """Return the leaves of nested tuples, except None, as a flat list, depth first."""
     found: list = []
     _append_leaves(structure, found)
     return found
@@ -54,7 +54,7 @@ def _append_leaves(structure: Any, found: list) -> None:
 
 
 def named_leaves(structure: Any, name: str) -> list[tuple[str, Any]]:
-    """Return the leaves of nested tuples but None with their paths, such as "name.field" or "name.0", depth first."""
+    """Return the leaves of nested tuples, except None, with their paths, such as "name.field" or "name.0", depth first."""
     if isinstance(structure, tuple):
         parts = zip(getattr(structure, "_fields", range(len(structure))), tuple(structure))
         return [leaf for field, part in parts for leaf in named_leaves(part, f"{name}.{field}")]
@@ -62,10 +62,10 @@ def named_leaves(structure: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def field_names(keys: Iterable[Any], taken: Iterable[str] = ()) -> list[str]:
-    """Return for every key a name that is valid and unique as the field of a namedtuple, and the key itself wherever possible.
+    """Return a valid and unique field name of a namedtuple for each key: the key itself if possible.
 
-    Characters that identifiers may not have become underscores; leading underscores go; ``key_`` is put before a digit, and an
-    underscore after a reserved word; of keys that would become the same, later ones get a number.
+    Otherwise, characters that identifiers cannot have become underscores, and leading underscores are removed. ``key_`` is put before a
+    digit, and an underscore after a reserved word. If two keys would get the same name, the later one gets a number.
     """
     keys = [str(key) for key in keys]
     reserved = {*taken, *RESERVED_NAMES, "index", "count"}
@@ -139,10 +139,10 @@ def cat(parts: list[Tree]) -> Tree:
 def stack(trees: list, space: Any = None, name: str = "value", when: str = "at every step") -> Tree:
     """Stack trees of one structure along a new first dimension: nested dictionaries of numpy arrays.
 
-    In values of a `space` that has parts, tuples are structures, and become dictionaries. Anywhere else they are arrays.
+    If `space` has parts, tuples are structures, and become dictionaries. Otherwise tuples are arrays.
 
     Raises:
-        ValueError: they do not have the same keys and shapes; says which, in what it calls `name`, and `when` they should.
+        ValueError: the keys or shapes differ; the message calls the value `name`, and says `when` they must be the same.
     """
     if hasattr(space, "spaces"):
         trees = list(map(as_dictionaries, trees))
@@ -165,7 +165,7 @@ def _stack(trees: list, name: str, when: str) -> Tree:
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
-    """Return a value as an array; ValueError with its name if its parts differ in length."""
+    """Return a value as an array; raise ValueError with its name if its parts differ in length."""
     try:
         return np.asarray(value)
     except ValueError as error:
@@ -178,7 +178,7 @@ def as_numpy(x: Any) -> np.ndarray:
 
 
 def as_torch(x: Any, device: Any = None) -> Any:
-    """Return an array as a tensor, over the same memory if it stays on the CPU; arrays of strings or objects stay what they are."""
+    """Return an array as a tensor, over the same memory if it stays on the CPU; arrays of strings or objects stay arrays."""
     import torch
 
     if isinstance(x, np.ndarray):
@@ -189,7 +189,7 @@ def as_torch(x: Any, device: Any = None) -> Any:
 
 
 def numeric(tree: Tree) -> Tree:
-    """Leave out entries that are not numbers, such as names, of which there are no tensors."""
+    """Leave out entries that are not numbers, such as names, because no tensor can hold them."""
     if not isinstance(tree, dict):
         return tree
     parts = {key: numeric(value) for key, value in tree.items() if isinstance(value, dict) or as_numpy(value).dtype.kind in "biufc"}
@@ -211,14 +211,14 @@ def from_structure(buffer_: Any) -> Tree:
 
 
 def as_dictionaries(tree: Any) -> Tree:
-    """Turn tuples of all kinds and dictionaries, one inside the other in any order, into nested dictionaries."""
+    """Turn tuples of all kinds and dictionaries, nested in any order, into nested dictionaries."""
     if isinstance(tree, tuple):
         tree = from_structure(tree)
     return {key: as_dictionaries(part) for key, part in tree.items()} if isinstance(tree, dict) else tree
 
 
 def info_as_dictionaries(info: Any) -> Tree:
-    """Turn an info, dictionaries and namedtuples one inside the other, into nested dictionaries; an empty dictionary for None.
+    """Turn an info of nested dictionaries and namedtuples into nested dictionaries; an empty dictionary for None.
 
     In an info, a plain tuple is an array.
     """
@@ -229,14 +229,14 @@ def info_as_dictionaries(info: Any) -> Tree:
 
 
 def is_info(value: Any) -> bool:
-    """Return whether a value in an info has parts with names."""
+    """Return whether a value in an info has named parts."""
     return isinstance(value, Mapping) or hasattr(value, "_fields")
 
 
 def to_structure(tree: Tree, name: str) -> Any:
     """Turn dictionaries into namedarraytuples, of a type called `name`; None for an empty dictionary.
 
-    Keys which are no field names are changed (``a.b`` to ``a_b``).
+    Keys that are not valid field names are changed (``a.b`` to ``a_b``).
     """
     if not isinstance(tree, dict):
         return tree

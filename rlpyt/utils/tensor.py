@@ -28,7 +28,7 @@ def to_onehot(indexes: torch.Tensor, num: int, dtype: torch.dtype | None = None)
 def from_onehot(onehot: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Position of the largest value along `dim`, int64 unless `dtype` is given."""
     if onehot.dtype is torch.bool:
-        onehot = onehot.byte()  # argmax knows no bool
+        onehot = onehot.byte()  # argmax does not take bool
     indexes = onehot.argmax(dim=dim)
     return indexes if dtype is None else indexes.to(dtype)
 
@@ -47,14 +47,14 @@ def valid_mean(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim: int
 
 
 def mean_of_valid(tensor: torch.Tensor, valid: torch.Tensor | None = None, dim: int | tuple[int, ...] | None = None) -> torch.Tensor:
-    """As `valid_mean` for a mask of zeros and ones of the same shape, but 0 where nothing is valid."""
+    """Like `valid_mean` for a mask of zeros and ones of the same shape, but 0 where nothing is valid."""
     if valid is None:
         return tensor.mean() if dim is None else tensor.mean(dim=dim)
     return (tensor * valid).sum(dim=dim) / valid.sum(dim=dim).clamp(min=1)
 
 
 def smaller(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The smaller of two tensors, element by element; gradients go to `a` where both are equal. As `torch.minimum`, in fewer operations."""
+    """`torch.minimum` in fewer operations; where both elements are equal, the gradient goes to `a`."""
     return _Smaller.apply(a, b)
 
 
@@ -74,13 +74,13 @@ class _Smaller(torch.autograd.Function):
 
 
 def huber(x: torch.Tensor, clip: float | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ½ x², linear beyond `clip` unless that is None; and its derivative, x limited to `clip`, without gradient."""
+    """Return ½ x², linear beyond `clip` unless `clip` is None; and its derivative, x clipped to ±`clip`, without gradient."""
     derivative = x.detach() if clip is None else x.detach().clamp(-clip, clip)
     return _Huber.apply(x, derivative), derivative
 
 
 class _Huber(torch.autograd.Function):
-    """One node of the graph, whose derivative is given."""
+    """The Huber loss as one node of the graph, with a given derivative."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, derivative: torch.Tensor) -> torch.Tensor:
@@ -95,13 +95,13 @@ class _Huber(torch.autograd.Function):
 
 
 class OnDevices:
-    """Copies a tensor that is wanted on several devices to each but once."""
+    """Copies a tensor to each of several devices only once."""
 
     def __init__(self) -> None:
-        self._copies: dict[torch.device, tuple[torch.Tensor, int, torch.Tensor]] = {}  # What was copied, in which version, and the copy.
+        self._copies: dict[torch.device, tuple[torch.Tensor, int, torch.Tensor]] = {}  # The tensor, its version, and the copy.
 
     def on(self, device: torch.device, value: Any) -> Any:
-        """Return a tensor on a device: the last copy, unless this is another tensor or has been changed. Anything else stays as it is."""
+        """Return a tensor on a device: the last copy, unless `value` is another tensor or has changed. Other values stay as they are."""
         if not isinstance(value, torch.Tensor) or value.device == device:
             return value
         copied, version, copy = self._copies.get(device, (None, None, None))
@@ -118,8 +118,8 @@ def infer_leading_dims(tensor: torch.Tensor, dim: int) -> tuple[int, int, int, t
     """Find out whether data of `dim` dimensions comes with leading dimensions [], [B] or [T,B].
 
     For the start of a model's forward(); `restore_leading_dims` at its end undoes it, so that one model
-    serves all three cases. Returns (lead_dim in 0..2, T, B, data shape), with T = 1 or B = 1 where there is
-    none.
+    serves all three cases. Returns (lead_dim in 0..2, T, B, data shape); T and B are 1 if that dimension is
+    missing.
     """
     lead_dim = tensor.dim() - dim
     if not 0 <= lead_dim <= 2:

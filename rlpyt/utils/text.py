@@ -1,7 +1,7 @@
 """Text for people.
 
-Names of directories, columns, settings and errors in the files of a run may have been written by anybody, and a terminal obeys what some
-characters say. Whoever shows them escapes those: the commands by `show`, tables by themselves.
+Anybody may have written the names of directories, columns, settings and errors in the files of a run, and a terminal obeys control
+characters. So code that shows them escapes these characters: commands by `show`, tables by themselves.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import traceback
 from collections.abc import Collection, Sequence
 from typing import Any, TextIO
 
-LINES = "\n\t"  # What may be in texts of several lines.
+LINES = "\n\t"  # Allowed in texts of several lines.
 LONGEST_MESSAGE, LONGEST_TRACEBACK = 20_000, 100_000  # characters
 
 
 def printable(text: Any, keep: str = "") -> str:
-    r"""Return a text with everything escaped that is not printable: "\x1b[2J" for what clears the screen.
+    r"""Return a text with all unprintable characters escaped, e.g. "\x1b[2J" for the sequence that clears the screen.
 
     Args:
-        text: a text, or what is shown as one.
-        keep: characters that stay nevertheless.
+        text: a text, or an object to show as one.
+        keep: unprintable characters that stay.
     """
     text = str(text)
     if text.isprintable():
@@ -29,19 +29,19 @@ def printable(text: Any, keep: str = "") -> str:
 
 
 def encodable(text: str, encoding: str | None = None) -> str:
-    """Return a text with everything escaped that an encoding (default UTF-8) does not have, such as the halves of pairs of surrogates."""
+    """Return a text with all characters escaped that an encoding (default UTF-8) does not have, such as lone surrogates."""
     encoding = encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def show(text: Any, stream: TextIO | None = None) -> None:
-    """Print a text of one or several lines, all else escaped that is not printable, or that the stream (default stdout) cannot encode."""
+    """Print a text of one or several lines; escape characters that are unprintable or that the stream (default stdout) cannot encode."""
     stream = sys.stdout if stream is None else stream
     print(encodable(printable(text, keep=LINES), getattr(stream, "encoding", None)), file=stream)
 
 
 def said(error: BaseException) -> str:
-    """Return what an exception says, also if it cannot: it may be one of anybody's."""
+    """Return the message of an exception, even if its ``__str__`` raises: the class may be a user's."""
     try:
         return shortened(str(error))
     except Exception as failure:
@@ -49,7 +49,7 @@ def said(error: BaseException) -> str:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """Return the notes of an exception, whatever somebody has put there."""
+    """Return the notes of an exception, even if ``__notes__`` holds something else than texts."""
     try:
         notes = getattr(error, "__notes__", None)
         notes = notes if isinstance(notes, (list, tuple)) else [] if notes is None else [notes]
@@ -59,10 +59,10 @@ def notes_of(error: BaseException) -> list[str]:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an exception as Python shows it, also if it cannot be shown, and not all of a very long one."""
+    """Return the traceback of an exception as Python shows it, even if formatting raises; the middle of a very long one is left out."""
     try:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        if sys.version_info < (3, 11):  # It shows notes only if the package exceptiongroup has been imported.
+        if sys.version_info < (3, 11):  # Older Pythons show notes only if the package exceptiongroup is imported.
             text += "".join(f"{note}\n" for note in notes_of(error) if f"\n{note}\n" not in text)
     except Exception:
         cause = [] if error.__cause__ is None else ["The cause was:", traceback_of(error.__cause__)]
@@ -72,7 +72,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
-    """Return both ends of a text, with a line between them that says how much is left out, if it has more characters than `longest`."""
+    """Return a text; of one longer than `longest` characters, both ends, and between them a line that says how much is left out."""
     half = longest // 2
     left_out = len(text) - 2 * half
     return text if len(text) <= longest else f"{text[:half]}\n... {left_out:,} characters left out ...\n{text[-half:]}"
@@ -99,8 +99,8 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int], rule: bool = Fa
     """Return lines of text in columns two spaces apart, the first row being the header.
 
     Args:
-        rows: texts, as many in each row; what is not printable in them is escaped.
-        right: columns that are aligned right, such as those of numbers.
+        rows: texts, equally many in each row; unprintable characters are escaped.
+        right: indexes of right-aligned columns, such as those of numbers.
         rule: draw a line below the header.
     """
     rows = [[printable(text) for text in row] for row in rows]

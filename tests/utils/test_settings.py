@@ -252,7 +252,7 @@ def test_signatures_of_algorithms_agents_models_samplers_and_runners_have_all_ar
         ),
         (DdpgAgent, dict(q_model_kwargs=dict(hiden_sizes=[3])), "q_model_kwargs has 'hiden_sizes', which is no argument of QofMuMlpModel"),
         (PPO, dict(optim_kwargs=dict(epss=1)), "optim_kwargs has 'epss', which is no argument of Adam, its OptimCls. Did you mean 'eps'"),
-        (PPO, dict(optim_kwargs=dict(lr=1e-5)), "optim_kwargs has 'lr', which learning_rate says: leave it out"),
+        (PPO, dict(optim_kwargs=dict(lr=1e-5)), "optim_kwargs has 'lr', which learning_rate determines: leave it out"),
         (
             lambda **kw: SerialSampler(**{**SAMPLER, **kw}),
             dict(env_kwargs=dict(arena=2)),

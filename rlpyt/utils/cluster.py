@@ -1,4 +1,4 @@
-"""This process's connection to a Ray cluster."""
+"""Connection of this process to a Ray cluster."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.processors import allowed_cpus
 
 _ATTEMPTS = 3  # to start a local cluster
-_END_SECONDS = 5.0  # that a killed process has to end
+_END_SECONDS = 5.0  # seconds to wait for a killed process
 
 
 def import_ray() -> Any:
     """Return the module `ray`.
 
     Raises:
-        ImportError: it is not installed; the message says how to do that.
+        ImportError: it is not installed; the message says how to install it.
     """
     try:
         import ray
@@ -34,34 +34,34 @@ def import_ray() -> Any:
 
 
 def extend_path(path: list[str]) -> None:
-    """Have this process find modules also where another one does, as far as its machine has these directories."""
+    """Append the module search path of another process to that of this one, except directories that this machine does not have."""
     sys.path.extend(place for place in path if place not in sys.path and os.path.exists(place))
 
 
 class Cluster:
-    """A connection to a Ray cluster, for as long as it is needed.
+    """A connection to a Ray cluster.
 
-    A process has one connection at a time. One that somebody else has opened (by ``ray.init``) is used and left as it is. Otherwise the
-    first `Cluster` joins a running cluster, or starts a local one; the last one to be closed leaves it, or shuts down what was started.
+    A process has one connection at a time. If other code has opened it (by ``ray.init``), it is used and never closed. Otherwise the
+    first `Cluster` joins a running cluster or starts a local one, and the last `Cluster` to be closed leaves it or shuts it down.
 
     Args:
-        address: of a running cluster, such as "10.0.0.1:6379", or "auto" for the one this machine is part of. None for the one in the
-            environment variable RAY_ADDRESS, or without it for a local one, which is started.
+        address: of a running cluster, such as "10.0.0.1:6379", or "auto" for the cluster that this machine belongs to. None takes the
+            address in the environment variable RAY_ADDRESS; without this variable, it starts a local cluster.
         init_kwargs: further arguments of ``ray.init``, e.g. `object_store_memory` (bytes) of a local cluster.
 
     Raises:
         ImportError: Ray is not installed.
-        ConnectionError: there is no cluster at that address.
+        ConnectionError: no cluster answers at that address.
     """
 
-    _n_open: ClassVar[int] = 0  # Objects of this class that use a connection which one of them has opened.
-    _is_own: ClassVar[bool] = False  # Whether one of them has started the cluster itself, which only this process knows of then.
+    _n_open: ClassVar[int] = 0  # Open objects of this class, if one of them opened the connection.
+    _is_own: ClassVar[bool] = False  # Whether one of them started the cluster, which then only this process uses.
 
     def __init__(self, address: str | None = None, init_kwargs: dict | None = None) -> None:
         self._ray = ray = import_ray()
         self._pid = os.getpid()
         if not ray.is_initialized():
-            Cluster._n_open = 0  # Whatever there was has been shut down by somebody else.
+            Cluster._n_open = 0  # Other code has shut down any earlier connection.
             Cluster._is_own = _connect(address, init_kwargs or {})
             self._counts = True
         else:
@@ -70,17 +70,17 @@ class Cluster:
         Cluster._n_open += self._counts
 
     def resource(self, name: str) -> float:
-        """Return how much the cluster has in all, e.g. of "CPU" or "GPU"."""
+        """Return how much of a resource, e.g. "CPU" or "GPU", the cluster has in total."""
         return float(self._ray.cluster_resources().get(name, 0))
 
     def nodes(self) -> list[dict[str, float]]:
-        """Return what each node that is alive has in all: its resources by name, e.g. "CPU"."""
+        """Return the total resources of each live node by name, e.g. "CPU"."""
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
 
     def close(self) -> None:
-        """Need it no longer. May be called twice."""
+        """Give up this use of the connection. May be called twice."""
         counts, self._counts = self._counts, False
-        if not counts or os.getpid() != self._pid:  # A forked process holds a copy of this object, and must not act on it.
+        if not counts or os.getpid() != self._pid:  # A forked process holds a copy of this object, and must not close the connection.
             return
         Cluster._n_open -= 1
         if Cluster._n_open == 0 and self._ray.is_initialized():
@@ -106,7 +106,7 @@ def _connect(address: str | None, init_kwargs: dict) -> bool:
 
 
 def _init(address: str, kwargs: dict) -> None:
-    """Call ``ray.init``; several times if need be, where a local cluster is started: Ray allows 30 s, which busy machines exceed."""
+    """Call ``ray.init``. Retry if a local cluster does not start within Ray's limit of 30 s, which busy machines exceed."""
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -122,7 +122,7 @@ def _init(address: str, kwargs: dict) -> None:
 
 
 def _end_rays_processes(others: set[int]) -> None:
-    """End what an attempt to start a cluster has left running, which are descendants of this process, but not `others`."""
+    """End Ray's processes from a failed start: descendants of this process except `others`."""
     place = os.path.dirname(import_ray().__file__)
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
@@ -133,7 +133,7 @@ def _end_rays_processes(others: set[int]) -> None:
 
 @contextmanager
 def _same_signal_handlers() -> Iterator[None]:
-    """Put back what handles SIGTERM, which Ray takes over: a run saves when it comes."""
+    """Restore the handler of SIGTERM that Ray replaces: a run saves when this signal comes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

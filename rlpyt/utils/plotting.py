@@ -1,4 +1,4 @@
-"""Pictures of runs. matplotlib (the extra "plot") is imported only when one is made."""
+"""Pictures of runs. matplotlib (the extra "plot") is imported only when a picture is drawn."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ X_LABELS = {
     "CumCompletedTrajs": "episodes",
     "Iteration": "iteration",
 }
-_FIGURE_CHARACTERS = 88  # The width of the figure, in characters of a legend.
+_FIGURE_CHARACTERS = 88  # Width of the figure in characters of the legend.
 
 
 def plot_learning_curve(run_dir: Any, y: str | None = None, x: str = STEPS_COLUMN, path: Any = None) -> str:
-    """Draw a column of a run's progress.csv over another one; returns the path of the PNG.
+    """Draw a column of a run's progress.csv over another one; return the path of the PNG.
 
-    Around an average, a band shows minimum to maximum, or one standard deviation where these are not there. (A band of standard deviations
+    Around an average, a band shows minimum to maximum, or one standard deviation without these columns. (A band of standard deviations
     may show returns that no episode can have.)
 
     Args:
         run_dir: the directory with progress.csv.
-        y: column; default the first there is of RETURN_COLUMNS. A column "Return/Average" also answers to "ReturnAverage".
-        x: column of the other axis.
-        path: of the picture; default <run_dir>/learning_curve.png.
+        y: column of the vertical axis; default the first existing one of RETURN_COLUMNS. "ReturnAverage" also finds "Return/Average".
+        x: column of the horizontal axis.
+        path: path of the picture; default <run_dir>/learning_curve.png.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: there is no such column.
+        ValueError: progress.csv has no such column.
     """
     make_figure = _figure_maker()
     run_dir = Path(run_dir)
@@ -90,30 +90,30 @@ def plot_learning_curves(
     confidence: float = 0.95,
     note: Callable[[str], None] = print,
 ) -> list[str]:
-    """Draw curves of many runs, one for each group of them, with bootstrap confidence bands over the runs of a group.
+    """Draw learning curves of many runs, one curve for each group of runs, with bootstrap confidence bands over the runs of a group.
 
-    Straight lines connect the rows of a run. Where some runs of a group end before others, the curve continues, dashed, with the rest.
+    Straight lines connect the rows of a run. If some runs of a group end earlier, the curve of the other runs continues dashed.
 
     Args:
-        dirs: directories of runs or of experiments; runs are searched for below.
-        keys: columns, each in a separate panel; default the first there is of RETURN_COLUMNS.
-        x: column of the other axis.
+        dirs: directories of runs or experiments; runs are also found in their subdirectories.
+        keys: columns, each in a separate panel; default the first existing one of RETURN_COLUMNS.
+        x: column of the horizontal axis.
         group_by: what the runs of a group have in common: names of settings, such as "algo.learning_rate" or just "learning_rate", in
-            params.json or in the variant of a sweep; or "directory" without run_<ID>; or "run", each on its own.
+            params.json or in the variant of a sweep; or "directory", without run_<ID>; or "run", for one run in each group.
         statistic: "mean", or "IQM" (see `rlpyt.utils.aggregate.interquartile_mean`).
-        path: of the pictures. With an extension of FORMATS, that picture is made; with none, a PNG and an SVG.
-        title: of the picture; default what the directories have in common.
-        n_resamples: how often runs are drawn for the bands; with a fixed seed, so that a picture repeats.
-        confidence: of the bands.
-        note: called with sentences about what is left out.
+        path: path of the pictures. With an extension of FORMATS, this picture is made; without extension, a PNG and an SVG.
+        title: title of the picture; default the common part of the directories' names.
+        n_resamples: number of resamples for the bands; the seed is fixed, so that a picture is reproducible.
+        confidence: confidence level of the bands.
+        note: called with sentences about runs that are left out.
 
     Returns:
         The paths of the pictures.
 
     Raises:
         ImportError: matplotlib is not installed.
-        FileNotFoundError: there are no runs.
-        ValueError: no run has such a column or setting, or the extension is none of a picture.
+        FileNotFoundError: the directories contain no runs.
+        ValueError: no run has such a column or setting, or the extension is not that of a picture.
     """
     from rlpyt.utils.aggregate import STATISTICS, bootstrap, on_common_grid
 
@@ -162,10 +162,10 @@ def plot_learning_curves(
 
 
 def group_runs(run_dirs: Sequence[Path], group_by: Sequence[str] = ("directory",)) -> dict[str, list[Path]]:
-    """Return the runs of each group by its label, in the order in which they come; `group_by` as in `plot_learning_curves`.
+    """Return the runs of each group by its label, in the given order; `group_by` as in `plot_learning_curves`.
 
     Raises:
-        ValueError: no run has such a setting, or its name may mean several.
+        ValueError: no run has such a setting, or its name is ambiguous.
     """
     labels = [_Labels(run_dirs, key) for key in group_by]
     groups: dict[str, list[Path]] = {}
@@ -175,7 +175,7 @@ def group_runs(run_dirs: Sequence[Path], group_by: Sequence[str] = ("directory",
 
 
 class _Labels:
-    """What runs are called by one of the things that they are grouped by."""
+    """Labels of runs by one key of `group_by`."""
 
     def __init__(self, run_dirs: Sequence[Path], key: str) -> None:
         if key in ("directory", "run"):
@@ -210,7 +210,7 @@ def _text(value: Any) -> str:
 
 
 def _curve(table: Mapping[str, list[float]], x: str, y: str) -> tuple[list[float], list[float]] | None:
-    """The points of a run; None if it has none."""
+    """The finite points of a run; None without any."""
     if not (has_column(table, x) and has_column(table, y)):
         return None
     points = list(zip(table[find_column(table, x)], table[find_column(table, y)], strict=True))
@@ -219,7 +219,7 @@ def _curve(table: Mapping[str, list[float]], x: str, y: str) -> tuple[list[float
 
 
 def _draw_band(axes: Any, xs: Any, band: Any, color: Any, label: str) -> Any:
-    """Draw a curve, solid as far as all runs go and dashed beyond, and its band; return the handle for the legend."""
+    """Draw a curve and its band; return the handle for the legend. The curve is solid where all runs have values, and dashed elsewhere."""
     n_runs = band.n_runs.max()
     is_full = band.n_runs == n_runs
     first, last = is_full.nonzero()[0][[0, -1]]
@@ -256,7 +256,7 @@ def _colors(n: int) -> list:
 
 
 def _figure_maker() -> Callable:
-    """What makes a Figure of matplotlib with a canvas for files: not pyplot, so there is neither global state nor a window."""
+    """Return a function that makes a matplotlib Figure with a canvas for files: without pyplot, so without global state and windows."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -307,7 +307,7 @@ def _save(figure: Any, path: Path) -> str:
 
 
 def _band(columns: dict[str, list[float]], y: str) -> tuple[str, list[float], list[float]]:
-    """What there is to show around the average y: (label, low, high), with an empty label if nothing."""
+    """Return the band around the average y: (label, low, high), with an empty label if no columns for it exist."""
     if y.endswith("Average"):
         base = y.removesuffix("Average")
         if f"{base}Min" in columns and f"{base}Max" in columns:
@@ -336,7 +336,7 @@ def _words(name: str) -> str:
 
 
 def _literal(text: Any) -> str:
-    """A text from a run's files as matplotlib shows it: without formulas, and with glyphs for all of it."""
+    """Return a text from a run's files such that matplotlib shows it literally: not as a formula, and without missing glyphs."""
     return printable(text).replace("$", r"\$")
 
 
@@ -349,7 +349,7 @@ def _run_name(run_dir: Path) -> str:
 
 
 def _common_name(run_dirs: Sequence[Path]) -> str:
-    """The name that all runs have, or that of the innermost directory which they are all in."""
+    """The name that all runs share, or the name of the innermost directory that contains them all."""
     names = set()
     for run_dir in run_dirs:
         try:

@@ -1,4 +1,4 @@
-"""How far a run is: one line for the whole of it. And a bar toward the next row of the log, for programs that draw one themselves."""
+"""Progress of a run: one line for the whole run. And a bar for one log interval, for training loops of users."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Any
 from rlpyt.utils.logging import logger
 from rlpyt.utils.text import format_seconds
 
-_REDRAW = 0.5  # seconds between two updates of what is shown
+_REDRAW = 0.5  # seconds between two updates on the screen
 _LONGEST_BAR = 20  # characters
 
 
 class Progress:
-    """How far a run is: percent, steps per second, time left and the newest mean return, in one line.
+    """Progress of a run in one line: percent, steps per second, time left and the newest mean return.
 
         51% of 200,704 steps, 1,020 steps/s, 1 min 36 s left, return 410.2
 
-    A terminal and a notebook show it below what is logged, and it changes during the run. Elsewhere it is a line of the log after each
-    row, so that a file gets no control characters. Speed is that since the row before the last one, evaluations included.
+    A terminal and a notebook show the line below the log, and update it during the run. Otherwise it is a line of the log after each
+    row, so that a file gets no control characters. The speed is measured since the row before the last one, with evaluations.
 
     Args:
-        total: of what is counted, in the whole run.
-        done: of it, before this process began.
-        unit: what is counted, such as "steps" or "epochs".
-        steps: environment steps before this process began, where something else is counted.
-        stop_return: mean return at which the run stops before its end; None if it does not.
-        is_shown: False for lines of the log only.
+        total: number of units in the whole run.
+        done: number of units before this process began.
+        unit: the unit that is counted, such as "steps" or "epochs".
+        steps: environment steps before this process began, if `unit` is another one.
+        stop_return: mean return at which the run stops early; None if it does not.
+        is_shown: False writes only lines of the log.
     """
 
     def __init__(
@@ -48,18 +48,19 @@ class Progress:
         self.done, self.steps = done, done if steps is None else steps
         self.return_: float | None = None  # The newest mean return.
         self._start = time.monotonic()
-        self._rows: deque = deque([(self._start, self.done, self.steps)], maxlen=2)  # Of the last two rows of the log; at first the start.
+        # (time, done, steps) at the last two rows of the log; at first at the start.
+        self._rows: deque = deque([(self._start, self.done, self.steps)], maxlen=2)
         self._bar = _new_bar(total, str(self)) if is_shown and logger.shows(0) else None
         self._next = self._start + _REDRAW
 
     def update(self, done: int, steps: int | None = None) -> None:
-        """Take note that so much is done, and environment steps where something else is counted; show it twice a second at the most."""
+        """Record the units done, and the environment steps if the unit is another one; redraw at most twice a second."""
         self.done, self.steps = done, done if steps is None else steps
         if self._bar is not None and time.monotonic() > self._next:
             self._draw()
 
     def row(self, done: int, return_: float | None, steps: int | None = None, is_going_on: bool = True) -> None:
-        """A row of the log has been written, with this mean return (None: with none): log a line, unless the run is about to stop."""
+        """Record that a row of the log was written, with this mean return (or None); log a line, unless the run is about to stop."""
         self.done, self.steps = done, done if steps is None else steps
         self.return_ = self.return_ if return_ is None or return_ != return_ else return_
         if is_going_on:
@@ -70,12 +71,12 @@ class Progress:
             self._draw()
 
     def clear(self) -> None:
-        """Take the line from the screen, for other output, until the next update."""
+        """Clear the line from the screen until the next update, to make room for other output."""
         if self._bar is not None:
             self._bar.clear()
 
     def stop(self) -> None:
-        """Take the line away for good; more calls do nothing."""
+        """Remove the line for good; further calls do nothing."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -111,10 +112,10 @@ class Progress:
 
 
 class ProgBarCounter:
-    """A bar on the terminal for one log interval; nothing where its control characters would go to a file.
+    """A bar on the terminal for one log interval, for training loops of users; runners show `Progress` instead.
 
-    Runners show `Progress`, and take no bar. This is for training loops of users. Shown only if stdout and stderr are terminals, and
-    not while the logger shows its table only. It disappears when stopped, so that the log is not littered with finished bars.
+    The bar is shown only if stdout and stderr are terminals, so that no control characters go to a file, and not while the logger shows
+    only its table. It disappears when stopped, so that the log is not littered with finished bars.
     """
 
     def __init__(self, total_count: int):
@@ -122,18 +123,18 @@ class ProgBarCounter:
         self._bar = _new_terminal_bar(total_count) if logger.shows(0) and _has_terminal() else None
 
     def update(self, current_count: int) -> None:
-        """Show that current_count out of total_count are done."""
+        """Show that current_count of total_count are done."""
         if self._bar is not None:
             self._bar.update(current_count - self._bar.n)
 
     def stop(self) -> None:
-        """Take the bar away; more calls do nothing."""
+        """Remove the bar; further calls do nothing."""
         if self._bar is not None:
             self._bar.close()
 
 
 class NoBar:
-    """Stands in for a `ProgBarCounter` where no bar is shown."""
+    """Stands in for a `ProgBarCounter` if no bar is shown."""
 
     def update(self, current_count: int) -> None:
         """Do nothing."""
@@ -143,38 +144,38 @@ class NoBar:
 
 
 def _new_bar(total: int, text: str) -> Any:
-    """A bar with a text beside it, in a notebook or on a terminal; None where there is neither."""
+    """A bar with a text beside it, in a notebook or on a terminal; None without either."""
     if _is_in_notebook():
         return _bar_class("tqdm.auto")(total=total, desc=text, bar_format="{bar} {desc}", leave=False)
     return _new_terminal_bar(total, _width(text), desc=text, bar_format="|{bar}| {desc}") if _has_terminal() else None
 
 
 def _new_terminal_bar(total: int, ncols: int | None = None, **settings: Any) -> Any:
-    columns, lines = shutil.get_terminal_size()  # tqdm itself trusts a terminal of size 0
+    columns, lines = shutil.get_terminal_size()  # tqdm would believe a terminal that reports size 0
     return _bar_class("tqdm")(total=total, ncols=ncols or columns, nrows=lines, leave=False, unit="itr", **settings)
 
 
 @functools.cache
 def _bar_class(module: str) -> type:
-    """The class of bars in tqdm or tqdm.auto, without the thread and the semaphore shared with other processes: forking must stay safe."""
+    """The class of bars in tqdm or tqdm.auto, without tqdm's thread and its semaphore shared among processes: forking must stay safe."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Without ipywidgets, tqdm.auto draws a bar of text in a notebook, which will do.
+        warnings.simplefilter("ignore")  # Without ipywidgets, tqdm.auto warns and draws a text bar in a notebook, which is enough.
         tqdm = __import__(module, fromlist=["tqdm"]).tqdm
     return type("Bar", (tqdm,), dict(monitor_interval=0, _lock=threading.RLock(), fits_terminal=module == "tqdm"))
 
 
 def _width(text: str) -> int:
-    """Columns for a text and a bar of moderate length beside it."""
+    """Width in columns for a text and a bar of moderate length beside it."""
     return min(shutil.get_terminal_size().columns, len(text) + len("|| ") + _LONGEST_BAR)
 
 
 def _has_terminal() -> bool:
-    """Whether all that is printed goes to a terminal."""
+    """Whether stdout and stderr are terminals."""
     return all(hasattr(stream, "isatty") and stream.isatty() for stream in (sys.stdout, sys.stderr))
 
 
 def _is_in_notebook() -> bool:
-    """Whether this process is that of a notebook, where output is shown by IPython."""
+    """Whether this process is the kernel of a notebook."""
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if hasattr(ipython, "get_ipython") else None
     return "IPKernelApp" in (getattr(shell, "config", None) or ())

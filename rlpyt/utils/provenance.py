@@ -1,4 +1,4 @@
-"""What exactly was run: the script, its command, machine and packages, the state of its git repository, and an archive of that."""
+"""What exactly was run: the script, its command, machine and packages, and the state and an archive of its git repository."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from rlpyt.utils.misc import atomic_write
 
 LARGE = 8 * 2**20  # bytes
-_SECONDS = 60  # that git may take
+_SECONDS = 60  # seconds that git may take
 
 
 def launcher() -> str:
@@ -29,7 +29,7 @@ def launcher() -> str:
 
 
 def repository_of(path: Any) -> Path | None:
-    """Return the root of the git repository in which a file is; None if it is in none, or there is no git."""
+    """Return the root of the git repository that contains a file; None without a repository, or without git."""
     directory = os.path.dirname(path)
     root = _git(directory, "rev-parse", "--show-toplevel") if os.path.isdir(directory) else None
     return Path(os.fsdecode(root.removesuffix(b"\n"))) if root else None
@@ -40,8 +40,8 @@ def describe(script: str, root: Path | None, outputs: Iterable[Path] = ()) -> di
 
     Args:
         script: its absolute path.
-        root: of the git repository it is in; None for none.
-        outputs: what experiments have written: not a change of the repository.
+        root: root of its git repository; None without one.
+        outputs: files and directories that experiments have written, which do not count as changes of the repository.
     """
     facts = dict(launcher=script, **describe_process(), packages=_packages())
     return facts if root is None else {**facts, **git_state(script, root, outputs)}
@@ -60,13 +60,13 @@ def describe_process() -> dict[str, Any]:
 
 
 def _packages() -> dict[str, str]:
-    """Versions of all that is installed, by name."""
+    """Versions of all installed packages, by name."""
     metadata = [each.metadata for each in distributions()]
     return dict(sorted((each["Name"], each["Version"]) for each in metadata if each["Name"]))
 
 
 def git_state(script: str, root: Path, outputs: Iterable[Path]) -> dict[str, Any]:
-    """Return commit and state of the git repository `root` that a script is in, for JSON; `outputs` as of `describe`."""
+    """Return commit and state of a script's git repository `root`, for JSON; `outputs` as in `describe`."""
     commit = _git(root, "rev-parse", "--verify", "HEAD")  # None before the first commit.
     tracked = _git(root, "status", "--porcelain", "--untracked-files=no")
     new = _untracked(root, outputs)
@@ -76,10 +76,10 @@ def git_state(script: str, root: Path, outputs: Iterable[Path]) -> dict[str, Any
 
 
 def archive(root: Path, path: Any, outputs: Iterable[Path] = ()) -> tuple[int, dict[str, int]]:
-    """Write the files of a git repository, as they are now, into a .tar.xz: those that git tracks or does not ignore, without `outputs`.
+    """Write the current files of a git repository into a .tar.xz: those that git tracks or does not ignore, without `outputs`.
 
     Returns:
-        How many bytes they have; and the names of files that are left out, because they have `LARGE` bytes or more, with their sizes.
+        Their total bytes; and the sizes by name of files that are left out because they have `LARGE` bytes or more.
     """
     tracked = _names(_git(root, "ls-files", "-z", "--cached"))
     names = sorted({*tracked, *_untracked(root, outputs)})
@@ -91,7 +91,7 @@ def archive(root: Path, path: Any, outputs: Iterable[Path] = ()) -> tuple[int, d
                 info, contents = _read(source, name)
                 if info is None and source.is_file():
                     left_out[name] = source.stat().st_size
-            except OSError:  # It is deleted, or not for us to read.
+            except OSError:  # The file is deleted, or not readable for this user.
                 continue
             if info is not None:
                 tar.addfile(info, io.BytesIO(contents))
@@ -100,7 +100,7 @@ def archive(root: Path, path: Any, outputs: Iterable[Path] = ()) -> tuple[int, d
 
 
 def _untracked(root: Path, outputs: Iterable[Path]) -> list[str]:
-    """Names of the files that git neither tracks nor ignores, but for those in the directories `outputs`, unless one is all of it."""
+    """Names of the files that git neither tracks nor ignores, except those in directories of `outputs` that do not contain all of `root`."""
     names = _names(_git(root, "ls-files", "-z", "--others", "--exclude-standard"))
     directories = [output for output in outputs if not root.is_relative_to(output)]
     return [name for name in names if not any((root / name).is_relative_to(directory) for directory in directories)]
@@ -111,7 +111,7 @@ def _names(listed: bytes | None) -> list[str]:
 
 
 def _read(source: Path, name: str) -> tuple[tarfile.TarInfo | None, bytes]:
-    """A file for an archive and its contents, read once: it may be written to meanwhile. None if it does not belong there."""
+    """Return a file's entry for an archive and its contents, read only once, because the file may change. None for files to leave out."""
     status, info, contents = source.lstat(), tarfile.TarInfo(name), b""
     if stat.S_ISLNK(status.st_mode):
         info.type, info.linkname = tarfile.SYMTYPE, os.readlink(source)
@@ -125,7 +125,7 @@ def _read(source: Path, name: str) -> tuple[tarfile.TarInfo | None, bytes]:
 
 
 def _git(directory: Any, *arguments: str) -> bytes | None:
-    """What a git command says; None if it fails, or if there is no git."""
+    """Return the output of a git command; None if it fails, or without git."""
     environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
     command = ["git", "-C", os.fspath(directory), *arguments]
     try:

@@ -1,4 +1,4 @@
-"""A number of an object that other processes see change."""
+"""An integer attribute that processes share."""
 
 from __future__ import annotations
 

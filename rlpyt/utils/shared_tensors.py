@@ -1,15 +1,15 @@
-"""Tensors of torch in the shared memory of `rlpyt.utils.buffer`.
+"""Torch tensors in the shared memory of `rlpyt.utils.buffer`.
 
-torch itself puts what processes share into files in `/dev/shm`, of which a container has 64 MB unless it was given more. Memory without a
-name needs no room there. Importing this module also teaches multiprocessing how a tensor reaches a process that is spawned:
+torch itself puts shared tensors into files in `/dev/shm`, which has only 64 MB in a container by default. Nameless memory needs no room
+there. Importing this module also teaches multiprocessing how to send a tensor to a spawned process:
 
 =====================================================  ==========================================================================
 memory of the tensor                                   in the new process
 =====================================================  ==========================================================================
 a shared array of `rlpyt.utils.buffer`                 the same memory
 shared, by `share_tensors` or by torch                 the same memory
-private, and the process is started by `WorkerPool`    a copy, as in a forked process
-private, and the process is started by anybody else    the same memory: torch moves it to `/dev/shm` in both processes
+private, and `WorkerPool` starts the process           a copy, as in a forked process
+private, and other code starts the process             the same memory: torch moves it to `/dev/shm` in both processes
 =====================================================  ==========================================================================
 """
 
@@ -29,16 +29,16 @@ from rlpyt.utils.buffer import SharedMap, check_memory, new_memory_fd, private_t
 
 
 def share_tensors(tensors: Iterable[torch.Tensor], aliases: Iterable[torch.Tensor] = ()) -> None:
-    """Move tensors on the CPU into shared memory, in place: to the rest of the program they remain the same objects.
+    """Move CPU tensors into shared memory in place: they remain the same objects for the rest of the program.
 
-    Tensors that are the same memory, or views of it, are so afterwards. What is shared already stays where it is.
+    Tensors with common memory, such as views, still have common memory afterwards. Tensors that are shared already stay where they are.
 
     Args:
         tensors: parameters or buffers of models.
-        aliases: tensors that follow wherever they are the same memory as one of `tensors`, and otherwise stay private.
+        aliases: tensors that are moved, too, if they have memory in common with one of `tensors`, and otherwise stay private.
 
     Raises:
-        MemoryError: there is not enough memory; nothing has been moved.
+        MemoryError: not enough memory is available; no tensor has been moved.
     """
     tensors, aliases = ([tensor for tensor in given if _is_in_memory(tensor)] for given in (tensors, aliases))
     private = {storage._cdata: storage for storage in (tensor.untyped_storage() for tensor in tensors) if _is_private(storage)}
@@ -59,7 +59,7 @@ def _is_private(storage: torch.UntypedStorage) -> bool:
 
 
 def _shared_copy(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Return shared memory with the same content, as torch knows it: `is_shared()` says so, and any start method hands it on."""
+    """Return a torch storage in shared memory with the same content: its `is_shared()` is True, and any start method passes it on."""
     fd = new_memory_fd(storage.nbytes())
     try:
         shared = torch.UntypedStorage._new_shared_fd_cpu(fd, storage.nbytes())  # type: ignore[attr-defined]  # Keeps a duplicate of the descriptor.
@@ -69,13 +69,13 @@ def _shared_copy(storage: torch.UntypedStorage) -> torch.UntypedStorage:
 
 
 def _view_of(storage: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:
-    """Return what `tensor` is of its storage, of another one."""
+    """Return a tensor over `storage` with the dtype, offset, shape and strides of `tensor`."""
     view = torch.empty(0, dtype=tensor.dtype)
     return view.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# To processes that are spawned
+# Sending to spawned processes
 # ---------------------------------------------------------------------------------------------------------------------
 def _reduce_storage(storage: torch.UntypedStorage) -> tuple:
     """Pickle the memory of tensors for another process; see the table above."""

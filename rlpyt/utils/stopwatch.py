@@ -1,4 +1,4 @@
-"""Where the seconds go."""
+"""A stopwatch for parts of a program."""
 
 from time import perf_counter
 
@@ -7,7 +7,7 @@ class Stopwatch:
     """Adds up the seconds spent in its ``with`` blocks, which must not be nested.
 
     Attributes:
-        seconds: so far.
+        seconds: the sum so far.
     """
 
     def __init__(self) -> None:

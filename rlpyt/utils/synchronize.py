@@ -21,18 +21,18 @@ from rlpyt.utils.buffer import SharedMap
 class RWLock:
     """Multiple simultaneous readers, one writer, among processes.
 
-    `with lock:` reads, `with lock.write_lock:` writes. The first reader takes the write lock and the last one
-    returns it, so readers come first: a steady stream of overlapping readers keeps a writer waiting. Whatever
-    process has acquired it, another one may release it. Not reentrant; a process killed while holding it
+    `with lock:` reads, `with lock.write_lock:` writes. The first reader acquires the write lock and the last one
+    releases it, so readers have priority: a steady stream of overlapping readers keeps a writer waiting. A process
+    may release the lock that another one acquired. Not reentrant; a process killed while holding it
     blocks the others.
 
-    ctx: the multiprocessing context of the processes which share the lock (default: the default context).
+    ctx: the multiprocessing context of the processes that share the lock (default: the default context).
     """
 
     def __init__(self, ctx: Any = None) -> None:
         ctx = ctx or mp.get_context()
         self.write_lock = ctx.Lock()
-        self._count_lock = ctx.Lock()  # guards the count, and the write lock's change of hands with it
+        self._count_lock = ctx.Lock()  # guards the count, and acquiring and releasing the write lock for readers
         self._n_readers = ctx.RawValue("l", 0)
 
     def __enter__(self) -> RWLock:
@@ -51,7 +51,7 @@ class RWLock:
     def acquire_read(self) -> None:
         with self._count_lock:
             if self._n_readers.value == 0:
-                self.write_lock.acquire()  # later readers queue up at the count lock meanwhile
+                self.write_lock.acquire()  # later readers wait for the count lock meanwhile
             self._n_readers.value += 1
 
     def release_read(self) -> None:
@@ -64,7 +64,7 @@ class RWLock:
 
 
 class ExclusiveRWLock(RWLock):
-    """A `ProcessLock` with the methods of an `RWLock`: readers exclude each other, too, and a killed process blocks nobody."""
+    """A `ProcessLock` with the methods of an `RWLock`: readers exclude each other, too, but a killed process blocks no other."""
 
     def __init__(self, lock: ProcessLock) -> None:
         self.write_lock = lock
@@ -77,22 +77,22 @@ class ExclusiveRWLock(RWLock):
 
 
 class ProcessLock:
-    """Lock among processes and their threads which is released when its holder dies, however it dies.
+    """Lock among processes and their threads that is released when its holder dies, however it dies.
 
-    `with lock:`, or `acquire` and `release`, which belong in one thread. Forked processes
-    inherit the lock, but never that it is held; under spawn and forkserver it is an argument of the process.
+    Use `with lock:`, or `acquire` and `release` in the same thread. A forked process inherits the lock, but never holds it at first;
+    under spawn and forkserver, pass it to the process as an argument.
 
-    reentrant: whether the thread that holds the lock may take it again; it is free when it has been released as often.
+    reentrant: whether the thread that holds the lock may acquire it again; the lock is free after equally many releases.
 
-    It is a POSIX record lock on anonymous memory. The kernel keeps those for the process and not for the open
-    file (as it does with `flock` and open file description locks), so a child cannot keep alive what its dead
-    parent held, and need not open anything again. In exchange, closing any descriptor of the file would release
-    the lock (only this object has one, and it cannot be copied within a process); threads of one process do
-    not exclude each other (a second lock does that, new in every process); and the kernel sees cycles of
-    waiting processes where no threads wait (see `acquire`).
+    It is a POSIX record lock on anonymous memory. The kernel assigns record locks to the process and not to the open
+    file (unlike `flock` and open file description locks). So a child cannot keep the lock of its dead
+    parent, and need not open the file again. There are three drawbacks. Closing any descriptor of the file would release
+    the lock; only this object has one, and it cannot be copied within a process. Threads of one process do
+    not exclude each other; a second lock, new in every process, does that. And the kernel reports deadlocks among
+    processes although their threads are in none (see `acquire`).
 
-    A byte of that memory tells whether the lock is held, so that whoever takes it after its holder has died can first
-    set right what it protects (`call_on_takeover`).
+    A byte of that memory tells whether the lock is held. After its holder has died, the next holder can therefore first
+    repair what the lock protects (`call_on_takeover`).
     """
 
     def __init__(self, reentrant: bool = False, _memory: SharedMap | None = None) -> None:
@@ -105,11 +105,11 @@ class ProcessLock:
 
     def _forget_threads(self) -> None:
         self._threads = threading.RLock() if self._reentrant else threading.Lock()
-        self._depth = 0  # How often the holder, a thread of this process, has taken it.
-        self._holder: int | None = None  # That thread.
+        self._depth = 0  # How often the holding thread of this process has acquired it.
+        self._holder: int | None = None  # Identifier of the holding thread.
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Wait for the lock and take it, or with blocking=False only try to; returns whether it is taken."""
+        """Wait for the lock and acquire it, or with blocking=False only try to; returns whether it is acquired."""
         if not self._threads.acquire(blocking):
             return False
         if self._depth:
@@ -126,7 +126,7 @@ class ProcessLock:
                 except OSError as error:
                     if error.errno != errno.EDEADLK:
                         raise
-                    time.sleep(1e-3)  # The cycle ends with whichever of its threads is not waiting.
+                    time.sleep(1e-3)  # Not a deadlock: a thread in the reported cycle still runs, and will release its lock.
         finally:
             if not taken:
                 self._threads.release()
@@ -136,7 +136,7 @@ class ProcessLock:
         return taken
 
     def _begin(self) -> None:
-        """Set right what a dead holder left, and say that the lock is held."""
+        """Repair what a dead holder left, and mark the lock as held."""
         repair = self._repair and self._memory[0] and self._repair()
         if repair:
             try:
@@ -147,7 +147,7 @@ class ProcessLock:
         self._memory[0] = 1
 
     def release(self) -> None:
-        """Give the lock back. Raises RuntimeError if no thread of this process holds it, or another one holds a reentrant lock."""
+        """Release the lock. Raises RuntimeError if no thread of this process holds it, or if it is reentrant and another thread does."""
         if not self._depth:
             raise RuntimeError("This lock cannot be released: no thread of this process holds it.")
         if self._reentrant and self._holder != threading.get_ident():
@@ -159,9 +159,9 @@ class ProcessLock:
         self._threads.release()
 
     def call_on_takeover(self, method: Callable[[], None]) -> None:
-        """Call a bound method, as soon as the lock is taken, if the holder before died with it.
+        """Call a bound method after acquiring the lock if the previous holder died while holding it.
 
-        Of its object the lock knows no more than a weak reference, which a process started under spawn or forkserver does not get.
+        The lock keeps only a weak reference to its object. Processes started under spawn or forkserver do not get this reference.
         """
         self._repair = weakref.WeakMethod(method)
 
@@ -179,7 +179,7 @@ _process_locks: weakref.WeakSet = weakref.WeakSet()
 
 
 def _forget_threads() -> None:
-    """Of the threads that held locks when this process was forked none is in it."""
+    """Reset the thread part of all locks after a fork: the threads that held them do not exist in this process."""
     for lock in _process_locks:
         lock._forget_threads()
 
@@ -190,10 +190,10 @@ os.register_at_fork(after_in_child=_forget_threads)
 def drain_queue(queue_obj: Any, n_sentinel: int = 0, guard_sentinel: bool = False) -> list:
     """Take everything out of a multiprocessing queue; returns it in order, without the sentinels (None).
 
-    n_sentinel: 0 takes what is there without waiting, which may miss what another process has put a moment
-        ago.
-        n > 0 waits until n sentinels have come: every producer puts one when it has finished.
-    guard_sentinel: (only with n_sentinel=0) stop at a sentinel and put it back, for a waiting drain later.
+    n_sentinel: 0 takes the available items without waiting, and may miss items that another process has just
+        put.
+        n > 0 waits until n sentinels have arrived: every producer puts one when it has finished.
+    guard_sentinel: (only with n_sentinel=0) stop at a sentinel and put it back, for a later waiting call.
     """
     if n_sentinel and guard_sentinel:
         raise ValueError(f"n_sentinel={n_sentinel} waits for sentinels, guard_sentinel keeps them: use one.")
@@ -214,11 +214,11 @@ def drain_queue(queue_obj: Any, n_sentinel: int = 0, guard_sentinel: bool = Fals
 
 
 def find_port(offset: int = 0) -> int:
-    """A TCP port which is free on the loopback interface, for torch.distributed.
+    """A free TCP port on the loopback interface, for torch.distributed.
 
-    Tries 29500 + offset and then every 100th port after it, so that runs on one machine which use different
-    offsets (e.g. their first CPU) do not compete; failing all, any free port. Nothing keeps the port for the
-    caller: use it at once.
+    Tries 29500 + offset and then every 100th port after it, so that runs on one machine with different
+    offsets (e.g. their first CPU) do not compete; if none is free, any free port. The port is not reserved:
+    use it at once.
     """
     for port in (*range(29500 + max(offset, 0), 2**16, 100), 0):  # 0: the operating system chooses
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -100,7 +100,7 @@ def archive(root: Path, path: Any, outputs: Iterable[Path] = ()) -> tuple[int, d
 
 
 def _untracked(root: Path, outputs: Iterable[Path]) -> list[str]:
-    """Names of the files that git neither tracks nor ignores, except those in directories of `outputs` that do not contain all of `root`."""
+    """Names of files that git neither tracks nor ignores, except those in `outputs`; an output that contains `root` excludes nothing."""
     names = _names(_git(root, "ls-files", "-z", "--others", "--exclude-standard"))
     directories = [output for output in outputs if not root.is_relative_to(output)]
     return [name for name in names if not any((root / name).is_relative_to(directory) for directory in directories)]

@@ -207,7 +207,7 @@ def test_files_are_not_larger_inside_than_outside(tmp_path):
             other = copy.copy(first)
             other.filename = f"archive/data/{i}"
             file.filelist.append(other)
-    with pytest.raises(ValueError, match="it has more in it than its size"):
+    with pytest.raises(ValueError, match="its entries are larger than the file"):
         read_snapshot(tmp_path / "twice.pkl")
 
 

@@ -1,1 +1,1 @@
-"""What a run tells: text, tables, parameters, snapshots. `logger` is the interface, `context` opens a run."""
+"""The log of a run: text, tables, parameters, snapshots. `logger` is the interface, `context` opens a run."""

@@ -1,4 +1,4 @@
-"""Writing to, and asking on, the terminal."""
+"""Output and questions on the terminal."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ def log(s: object) -> None:
 
 
 class SimpleMessage:
-    """Context manager which says what begins, and how long it took: `with SimpleMessage("Loading"): ...`"""
+    """Context manager that prints what begins, and how long it took: `with SimpleMessage("Loading"): ...`"""
 
     def __init__(self, msg: str, logger: Callable[[str], None] = log):
         self.msg = msg
@@ -49,7 +49,7 @@ class SimpleMessage:
 
 
 class Message(SimpleMessage):
-    """A SimpleMessage which is indented inside another one."""
+    """A SimpleMessage that is indented inside another one."""
 
     _depth = 0  # of nesting, in this process
 
@@ -67,12 +67,12 @@ class Message(SimpleMessage):
 
 
 def prefix_log(prefix: str, logger: Callable[[str], None] = log) -> Callable[[str], None]:
-    """A logging function which puts `prefix` before every line."""
+    """A logging function that puts `prefix` before every line."""
     return lambda s: logger(f"{prefix}{s}")
 
 
 def tee_log(file_name: str | os.PathLike) -> Callable[[str], None]:
-    """A logging function which prints every line and appends it to a file."""
+    """A logging function that prints every line and appends it to a file."""
 
     def tee(s: object) -> None:
         log(s)
@@ -85,7 +85,7 @@ def tee_log(file_name: str | os.PathLike) -> Callable[[str], None]:
 def query_yes_no(question: str, default: str | None = "yes") -> bool:
     """Ask on the terminal until the answer is yes or no; Enter, or the end of the input, means `default`.
 
-    default: "yes", "no", or None where an answer is required (then the end of the input is an EOFError).
+    default: "yes", "no", or None if an answer is required (then the end of the input raises EOFError).
     """
     choices = {"yes": "[Y/n]", "no": "[y/N]", None: "[y/n]"}
     if default not in choices:

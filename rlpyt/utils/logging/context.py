@@ -1,4 +1,4 @@
-"""The directory of a run, and what is done to many of them."""
+"""The directory of a run, and tools for the directories of many runs."""
 
 import json
 import math
@@ -24,13 +24,13 @@ from rlpyt.utils.misc import atomic_write, is_file_name
 from rlpyt.utils.settings import ANYTHING, COUNT, DICTIONARY, FLAG, PATH, Kind, checked, one_of
 from rlpyt.utils.text import printable, show, traceback_of
 
-# In a clone beside the code, where git ignores data/local/; otherwise in the directory one works in.
+# In a clone, data/ beside the code, where git ignores data/local/; otherwise data/ in the current directory.
 LOG_DIR = str((clone_directory() or Path.cwd()) / "data")
 EXITS_BY_SIGNAL = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes of runs that were told to end
-IMPORTS_MAIN = 76  # exit code of a process that would have started a run in its turn, see `leave_if_importing_main`
+IMPORTS_MAIN = 76  # exit code of a child process that tried to start a run itself, see `leave_if_importing_main`
 _NO_NEW_RUNS: ContextVar[str | None] = ContextVar("no_new_runs", default=None)
-COMPLETE = "Training complete."  # The last word of a runner,
-RUN_COMPLETE = "Run complete."  # and of a log that is closed in good order. Whoever says neither has not come to the end.
+COMPLETE = "Training complete."  # The last line of a runner.
+RUN_COMPLETE = "Run complete."  # The last line of a log that is closed cleanly. A log with neither line is of an unfinished run.
 
 
 OF_LOGS = dict(
@@ -47,7 +47,7 @@ def get_log_dir(experiment_name: str, root_log_dir: PathLike | str | None = None
     root_log_dir: default LOG_DIR, which is data/ in the clone, or in the current directory without one.
 
     Raises:
-        ValueError: the name is relative, but leads out of that directory.
+        ValueError: the name is relative, but leads out of this directory.
     """
     return _log_dir_at(datetime.now() if date else None, experiment_name, root_log_dir)
 
@@ -61,14 +61,14 @@ def inside(directory: str, name: PathLike | str, what: str) -> str:
     """Return the path of `name` in a directory, or `name` itself if it is absolute.
 
     Raises:
-        ValueError: it is relative, but leads out of the directory, or no file can be called so; it is said to be `what`.
+        ValueError: `name` is relative but leads out of the directory, or is no possible file name; the message calls it `what`.
     """
     name = os.fspath(name)
     parts = [part for part in os.path.normpath(name).split(os.sep) if part] if name else []
     if not os.path.isabs(name) and os.pardir in parts:
-        raise ValueError(f"{what}={name!r} leads out of {directory}: give an absolute path, if that is meant.")
+        raise ValueError(f"{what}={name!r} leads out of {directory}: give an absolute path if you mean that.")
     if not all(part == os.curdir or is_file_name(part) for part in parts):
-        raise ValueError(f"{what}={name!r} cannot be the name of a directory: leave out what files cannot be called.")
+        raise ValueError(f"{what}={name!r} cannot be the name of a directory: leave out characters that file names cannot have.")
     return os.path.join(directory, name)
 
 
@@ -91,27 +91,27 @@ def logger_context(
         with logger_context("cartpole", 0, "ppo", config) as run_dir:
             runner.train()
 
-    The directory is LOG_DIR/local/YYYYMMDD/HHMMSS/<log_dir>/run_<run_ID>, which is always a new one: of runs that
-    start in the same second, the later ones get the next second that is free. It is <log_dir>/run_<run_ID> if
-    log_dir is an absolute path, is under LOG_DIR already, or with override_prefix=True: files which an earlier run
-    left there are kept, renamed progress.1.csv and so on, and a directory in which a run is going on is refused.
-    So is a run_ID that could not be part of one name, and a relative log_dir that leads elsewhere ("../x").
+    The directory is LOG_DIR/local/YYYYMMDD/HHMMSS/<log_dir>/run_<run_ID>, which is always new: if runs start in
+    the same second, the later ones get the next free second. It is <log_dir>/run_<run_ID> if log_dir is an
+    absolute path or already under LOG_DIR, or with override_prefix=True. Files of an earlier run there are kept,
+    renamed to progress.1.csv and so on. A directory to which a running run writes is refused; so are a run_ID
+    that cannot be part of a file name, and a relative log_dir that leads elsewhere ("../x").
 
     The directory gets debug.log (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots.
 
     Of the processes that torchrun started, the first one writes; the others log nothing.
 
-    However the block ends, the log is as it was before; an exception is noted in debug.log, and so is the end
-    of the block: what launched the run takes it for finished only then. Contexts may follow one another and
-    nest: the inner run writes to its own files only.
+    At the end of the block, the previous log is restored. An exception is written to debug.log, and so is a normal
+    end, by which a launcher recognizes a finished run. Contexts may follow one another and nest: the inner run
+    writes only to its own files.
 
-    log_params: the configuration; what JSON cannot hold is written as the name of its type.
-    snapshot_mode: "none"; "last": params.pkl, overwritten (the default, so that no run ends with nothing to
-        show); "all": itr_N.pkl; "gap": itr_N.pkl every `snapshot_gap` iterations; "last+gap"; "best": params.pkl, and
-        best.pkl, which is that with the highest mean return (in evaluation if there is any, else of the last episodes).
+    log_params: the configuration; values that JSON cannot hold are written as the names of their types.
+    snapshot_mode: "none"; "last": params.pkl, overwritten (the default, so that every run leaves a snapshot);
+        "all": itr_N.pkl; "gap": itr_N.pkl every `snapshot_gap` iterations; "last+gap"; "best": params.pkl, and
+        best.pkl, the one with the highest mean return (of the evaluation if the run evaluates, else of the last episodes).
     use_summary_writer: write for TensorBoard into the same directory.
     tf_step: the x-axis in TensorBoard and Weights & Biases, "itr" (iteration) or "env_steps" (environment steps).
-    use_wandb: write for Weights & Biases, too; a dictionary has arguments of wandb.init, e.g. dict(project="atari", mode="offline").
+    use_wandb: also write for Weights & Biases; a dictionary has arguments of wandb.init, e.g. dict(project="atari", mode="offline").
     """
     params = {**(log_params or {}), "name": name, "run_ID": run_ID}
     message = "give this one another run_ID or log_dir."
@@ -135,13 +135,13 @@ def run_context(
     if_taken: str = "give this one another directory.",
     others: Iterable[str] = (),
 ) -> Iterator[str]:
-    """As `logger_context`, for a run in exactly this directory; yields it.
+    """Like `logger_context`, for a run in exactly this directory; yields it.
 
     run_dir: absolute path.
-    title: stands before each line of the log.
-    params: what params.json holds.
-    if_taken: what to do if a run is going on there.
-    others: absolute paths; if `run_dir` is there already, the first of them that is not is taken.
+    title: prefix of each line of the log.
+    params: contents of params.json.
+    if_taken: advice in the error if another run is writing there.
+    others: absolute paths; if `run_dir` exists already, the first of these that does not exist is used.
     """
     check_runs_may_start()
     logger.check_snapshot_mode(snapshot_mode)
@@ -157,7 +157,7 @@ def run_context(
             logger.set_snapshot_gap(snapshot_gap)
         SummaryWriter = logger.get_tf_summary_writer_class() if use_summary_writer else None
         if use_wandb:
-            import_wandb()  # or an error, now that nothing has been made
+            import_wandb()  # Raises before any directory is made.
         run_dir = make_first_new(run_dir, others)
         message = f"Another run is writing to {run_dir}: {if_taken}"
         stack.enter_context(sole_writer(run_dir, message))
@@ -190,7 +190,7 @@ def run_context(
 
 @contextmanager
 def no_new_runs(message: str) -> Iterator[None]:
-    """Inside this context, opening a log and starting to train raise ValueError with that message: for code that is only looked at."""
+    """Inside this context, opening a log or starting to train raises ValueError with this message: for code that is only inspected."""
     token = _NO_NEW_RUNS.set(message)
     try:
         yield
@@ -199,7 +199,7 @@ def no_new_runs(message: str) -> Iterator[None]:
 
 
 def runs_may_start() -> bool:
-    """Whether this is outside of `no_new_runs`."""
+    """Whether no `no_new_runs` context is active."""
     return _NO_NEW_RUNS.get() is None
 
 
@@ -212,18 +212,18 @@ def check_runs_may_start() -> None:
 
 
 def leave_if_importing_main() -> None:
-    """End this process, with the exit code IMPORTS_MAIN, if it is a new one of multiprocessing, which imports the script that started it.
+    """End this process, with the exit code IMPORTS_MAIN, if it is a child of multiprocessing that is still importing the main script.
 
-    Whatever starts a run or processes calls it: a script that does so when it is imported would do it again in each of its processes.
+    Code that starts a run or processes calls this function: a script that starts them at import would start them again in each child.
     """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # What multiprocessing itself asks before it starts a process.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # multiprocessing checks the same before it starts a process.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(IMPORTS_MAIN)  # The message is for whoever started it.
+        os._exit(IMPORTS_MAIN)  # The parent recognizes the code, and raises the error.
 
 
 def torchrun_rank() -> int:
-    """Number of this process among those that torchrun started; 0 if it did not."""
+    """Rank of this process among those that torchrun started; 0 without torchrun."""
     return int(os.environ.get("RANK", 0)) if "LOCAL_WORLD_SIZE" in os.environ else 0
 
 
@@ -233,7 +233,7 @@ def _close(writer: Any) -> None:
 
 
 def _run_dirs(log_dir: PathLike | str, run_ID: int | str, override_prefix: bool) -> tuple[str, Iterator[str]]:
-    """Return the directory for a run, and those of the following seconds, or none where it has no time in it."""
+    """Return the directory for a run, and the directories of the following seconds; none if its path contains no time."""
     name = f"run_{run_ID}"
     if not is_file_name(name) or str(run_ID) in ("", os.pardir):
         raise ValueError(f"run_ID={run_ID!r} cannot be part of the directory's name, run_<run_ID>: give a number, or a word.")
@@ -247,7 +247,7 @@ def _run_dirs(log_dir: PathLike | str, run_ID: int | str, override_prefix: bool)
 
 
 def make_first_new(directory: str, others: Iterable[str]) -> str:
-    """Make the first of these directories that is not there yet, and return its path: `directory`, if all are."""
+    """Make the first of these directories that does not exist yet, and return its path; return `directory` if all exist."""
     for candidate in chain([directory], others):
         with suppress(FileExistsError):
             os.makedirs(candidate)
@@ -256,7 +256,7 @@ def make_first_new(directory: str, others: Iterable[str]) -> str:
 
 
 def _is_under_log_dir(log_dir: str) -> bool:
-    with suppress(ValueError):  # No file can be called so.
+    with suppress(ValueError):  # Not a possible file name.
         return Path(log_dir).resolve().is_relative_to(Path(LOG_DIR).resolve())
     return False
 
@@ -269,7 +269,7 @@ def _files_of_run(run_dir: str) -> list[str]:
 
 @contextmanager
 def sole_writer(directory: PathLike | str, message: str) -> Iterator[None]:
-    """RuntimeError with that message, if another process does the same to the directory. The lock ends with the processes that hold it."""
+    """Lock a directory for the block, at most until its processes end; RuntimeError with this message if another process holds the lock."""
     try:
         import fcntl
     except ImportError:  # no such locks on this platform
@@ -286,18 +286,17 @@ def sole_writer(directory: PathLike | str, message: str) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do: forked processes hold it too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone would not unlock: forked processes hold it, too
         os.close(descriptor)
 
 
 def add_exp_param(param_name: str, param_val: Any, exp_dir: PathLike | str | None = None, overwrite: bool = False) -> None:
     """Write a parameter into params.json of every experiment in the immediate subdirectories of exp_dir.
 
-    For telling experiments apart after the fact, e.g. by a combination of settings.
+    Use it to tell experiments apart afterwards, e.g. by a combination of settings.
 
     exp_dir: default the current directory.
-    overwrite: replace the parameter where it exists; otherwise such an experiment is left alone, and this is
-        said.
+    overwrite: replace an existing parameter; otherwise such an experiment stays as it is, and a line says so.
     """
     for params_file in sorted(Path(exp_dir or ".").glob("*/params.json")):
         params = json.loads(params_file.read_text())
@@ -310,7 +309,7 @@ def add_exp_param(param_name: str, param_val: Any, exp_dir: PathLike | str | Non
 
 
 def check_progress(exp_dir: PathLike | str | None = None) -> None:
-    """Print the number of lines of every progress.csv in exp_dir (default: the current directory) and below.
+    """Print the number of lines of every progress.csv in exp_dir (default: the current directory) and its subdirectories.
 
     python -c "from rlpyt.utils.logging.context import check_progress; check_progress('data/local')"
     """

@@ -9,9 +9,9 @@ A module, so that any part of a program logs by importing it:
     logger.dump_tabular()                                # the row to progress.csv, stdout and TensorBoard
     logger.save_itr_params(itr, params)                  # params.pkl and/or itr_N.pkl
 
-`rlpyt.utils.logging.context.logger_context` opens the files of a run. All state is in one object, of which
-every run gets its own: what one run sets does not reach the next. No file stays open between calls, and a
-full disk costs log lines and snapshots, with a warning, but never the training run.
+`rlpyt.utils.logging.context.logger_context` opens the files of a run. All state is in one object per run, so
+settings of one run do not reach the next. No file stays open between calls. A full disk costs log lines and
+snapshots, with a warning, but never ends the training run.
 """
 
 import json
@@ -57,22 +57,22 @@ class _State:
     prefixes: list[str] = field(default_factory=list)
     tabular_prefixes: list[str] = field(default_factory=list)
     row: dict[str, object] = field(default_factory=dict)  # recorded since the last dump
-    details: set[str] = field(default_factory=set)  # those of its columns that the short table leaves out
+    details: set[str] = field(default_factory=set)  # columns of `row` that the short table leaves out
     text_outputs: list[str] = field(default_factory=list)  # absolute paths
     tabular_outputs: dict[str, CsvTable] = field(default_factory=dict)  # by absolute path
     held_outputs: dict[str, CsvTable] = field(default_factory=dict)
-    warned: dict[str, str] = field(default_factory=dict)  # troubles which last and have been reported, e.g. a path, and what is wrong
-    keep: ByIteration = field(default_factory=ByIteration)  # which snapshots
+    warned: dict[str, str] = field(default_factory=dict)  # reported problems that last, e.g. path -> error
+    keep: ByIteration = field(default_factory=ByIteration)  # which snapshots are kept
     snapshot_dir: str | None = None
     tf_summary_dir: str | None = None
     tf_summary_writer: Any = None
     tf_step: str = "itr"
     tf_columns: tuple[str, ...] = STEPS_COLUMNS
-    env_steps: float | None = None  # the last value of one of these columns
+    env_steps: float | None = None  # the last value of a column in `tf_columns`
     table_printer: TerminalTablePrinter = field(default_factory=TerminalTablePrinter)
 
     def for_new_run(self) -> "_State":
-        """Settings carry over, and outputs added by hand, but nothing that belongs to an enclosing run."""
+        """Return the state of a new run: with the settings and manually added outputs, without anything of an enclosing run."""
         state = _State(
             in_run=True,
             disabled=self.disabled,
@@ -99,7 +99,7 @@ _state = _State()
 
 @contextmanager
 def new_run() -> Iterator[None]:
-    """Give the block a new log with the present settings; afterwards, restore the log from before."""
+    """Give the block a new log with the current settings; afterwards, restore the previous log."""
     global _state
     outer, _state = _state, _state.for_new_run()
     try:
@@ -110,8 +110,8 @@ def new_run() -> Iterator[None]:
         _state = outer
 
 
-# Attributes of this module that are read from the state of the present run. Those with an underscore are for programs that know the
-# original's variables; to change them, call push_prefix, set_iteration, push_tabular_prefix.
+# Attributes of this module that are read from the state of the current run. Names with an underscore are variables of the original
+# rlpyt, for programs that read them; to change them, call push_prefix, set_iteration, push_tabular_prefix.
 _OF_PRESENT_RUN = {
     "table_printer": lambda: _state.table_printer,
     "_prefixes": lambda: list(_state.prefixes),
@@ -150,7 +150,7 @@ def enable_tabular() -> None:
 
 
 def set_log_tabular_only(log_tabular_only: bool) -> None:
-    """True: show nothing on stdout but one compact table, kept up to date. Files get everything anyway."""
+    """True: show only one compact table on stdout, kept up to date. Files still get everything."""
     _state.log_tabular_only = log_tabular_only
 
 
@@ -161,8 +161,8 @@ def get_log_tabular_only() -> bool:
 def set_verbose(verbose: int) -> None:
     """Choose how much is shown on stdout.
 
-    0: warnings, how far the run is, and why it ends; 1: also what happens, and short tables (the default); 2: all lines and all columns.
-    Text files get all lines, and at least the short tables; CSV files, TensorBoard and Weights & Biases get all columns anyway.
+    0: warnings, the progress of the run, and why it ends; 1 (the default): also events and short tables; 2: all lines and all columns.
+    Text files always get all lines, and at least the short tables; CSV files, TensorBoard and Weights & Biases always get all columns.
     """
     check_values("set_verbose()", dict(verbose=verbose), dict(verbose=VERBOSE))
     _state.verbose = int(verbose)
@@ -186,17 +186,17 @@ def verbosity(verbose: int | None) -> Iterator[None]:
 
 
 def shows(level: int) -> bool:
-    """Whether stdout gets lines of this level, see `log`."""
+    """Whether stdout gets lines of this level; see `log`."""
     return level <= _state.verbose and not _state.disabled and not _state.log_tabular_only
 
 
 def keeps_nothing() -> bool:
-    """Whether nothing of what is logged or saved goes to a file."""
+    """Whether neither the log nor snapshots go to files."""
     return not (_state.text_outputs or _state.tabular_outputs or _state.snapshot_dir)
 
 
 def set_disable_prefix(disable_prefix: bool) -> None:
-    """True: text lines come without the pushed prefixes."""
+    """True: text lines are written without the pushed prefixes."""
     _state.disable_prefix = disable_prefix
 
 
@@ -215,8 +215,8 @@ def set_iteration(iteration: int) -> None:
 def log(s: object, with_prefix: bool = True, with_timestamp: bool = True, color: str | None = None, level: int = 1) -> None:
     """Print the line 'timestamp | prefixes s' and append it to the text outputs.
 
-    color: of the line on a terminal, a key of `console.color2num`.
-    level: the least `set_verbose` with which it is printed; text outputs get every line.
+    color: color of the line on a terminal, a key of `console.color2num`.
+    level: lowest `set_verbose` at which the line is printed; text outputs get every line.
     """
     if _state.disabled:
         return
@@ -232,19 +232,19 @@ def log(s: object, with_prefix: bool = True, with_timestamp: bool = True, color:
 
 
 def show(s: object) -> None:
-    """Print a line as it is, without writing it to the text outputs: for what is of use at the screen only."""
+    """Print a line as it is, without writing it to the text outputs: for lines that are useful only on the screen."""
     if shows(1):
         try_to_write("stdout", lambda: console.log(s))
 
 
 def warn(s: object) -> None:
-    """Log a line which should not be overlooked."""
+    """Log a line that should not be overlooked."""
     log(f"WARNING: {s}", color="yellow", level=0)
 
 
 def _warn_once(trouble: str, s: object) -> None:
     if trouble not in _state.warned:
-        _state.warned[trouble] = str(s)  # before the warning, which may meet the same trouble
+        _state.warned[trouble] = str(s)  # before the warning, which may run into the same trouble
         warn(s)
 
 
@@ -260,7 +260,7 @@ def _append_line(path: str, text: str) -> None:
 
 
 def add_text_output(file_name: str | os.PathLike) -> None:
-    """Append text lines to this file too; it is made with its directory if need be."""
+    """Append text lines to this file, too; the file and its directory are made if necessary."""
     path = os.path.abspath(file_name)
     console.mkdir_p(os.path.dirname(path))
     open(path, "a").close()  # fails now rather than at the first line
@@ -277,19 +277,19 @@ def remove_text_output(file_name: str | os.PathLike) -> None:
 
 
 def push_prefix(prefix: str) -> None:
-    """Put `prefix` (bring your own space) before all text lines, after the prefixes there are."""
+    """Put `prefix` (bring your own space) before all text lines, after the existing prefixes."""
     _state.prefixes.append(prefix)
 
 
 def pop_prefix() -> None:
-    """Take the latest prefix away."""
+    """Remove the latest prefix."""
     _pop(_state.prefixes, "push_prefix")
 
 
 @contextmanager
 def prefix(key: str) -> Iterator[None]:
     """push_prefix(key) for the block."""
-    state = _state  # leave the log one has entered, even if another run has begun meanwhile
+    state = _state  # pop from the same log, even if another run has begun meanwhile
     state.prefixes.append(key)
     try:
         yield
@@ -305,7 +305,7 @@ def record_tabular(key: str, val: Any, *args: object, detail: bool = False, **kw
 
     val: a number (of Python, numpy or torch), a string, or None for "not available". Other arguments are
         ignored.
-    detail: whether the short table, which is shown unless `set_verbose` is 2, leaves it out.
+    detail: whether the short table leaves the value out; `set_verbose(2)` shows the full table instead.
     """
     key = "".join(_state.tabular_prefixes) + key
     _state.row[key] = _plain(key, val)
@@ -315,11 +315,11 @@ def record_tabular(key: str, val: Any, *args: object, detail: bool = False, **kw
 def record_tabular_misc_stat(key: str, values: Any, placement: str = "back", detail: bool = False) -> None:
     """Record average, standard deviation, median, minimum and maximum of `values`; all NaN if it is empty.
 
-    Columns are called ReturnAverage, ... (or AverageReturn, ... with placement="front"), and while a
-    TensorBoard writer is set Return/Average, ... (Average/Return, ...), which TensorBoard shows as one group.
+    Columns are called ReturnAverage, ... (or AverageReturn, ... with placement="front"). While a TensorBoard
+    writer is set, they are called Return/Average, ... (Average/Return, ...), which TensorBoard shows as one group.
 
     values: a number, an array, or a list of numbers or arrays (each entry counts).
-    detail: as of `record_tabular`.
+    detail: as in `record_tabular`.
     """
     if placement not in ("back", "front"):
         raise ValueError(f"placement={placement!r} must be 'back' or 'front'.")
@@ -335,7 +335,7 @@ def _statistics(values: Any) -> tuple[float, ...]:
     values = np.asarray(() if values is None else values, dtype=np.float64)
     if values.size == 0:
         return (float("nan"),) * len(STATS)
-    with np.errstate(all="ignore"):  # infinite values have no standard deviation, which is said by NaN
+    with np.errstate(all="ignore"):  # the standard deviation of infinite values is NaN
         return tuple(float(stat(values)) for stat in (np.mean, np.std, np.median, np.min, np.max))
 
 
@@ -353,7 +353,7 @@ def _plain(key: str, value: Any) -> object:
 def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color: str | None = None) -> dict[str, object]:
     """End the row: append it to the tabular outputs, log it as a table, send its numbers to TensorBoard; return it.
 
-    The arguments are passed on to `log` for every line of the table, which has the details only if `set_verbose` is 2.
+    The arguments are passed on to `log` for every line of the table. The table has the details only if `set_verbose` is 2.
     """
     row, _state.row = _state.row, {}
     details, _state.details = _state.details, set()
@@ -371,9 +371,9 @@ def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color:
 
 
 def add_tabular_output(file_name: str | os.PathLike) -> None:
-    """Write rows to this CSV file too. What is there already is kept under another name (see `move_aside`).
+    """Also write rows to this CSV file. An existing file is kept under another name (see `move_aside`).
 
-    A file put on hold is continued.
+    A file on hold (see `hold_tabular_output`) is continued.
     """
     path = os.path.abspath(file_name)
     if path in _state.tabular_outputs:
@@ -399,12 +399,12 @@ def hold_tabular_output(file_name: str | os.PathLike) -> None:
 
 
 def n_rows() -> int:
-    """How many rows the tables of this run have, without those the disk has refused."""
+    """Number of rows in the tables of this run, without rows that could not be written."""
     return max((table.n_rows for table in _state.tabular_outputs.values()), default=0)
 
 
 def continue_rows(path: str | os.PathLike, n: int) -> None:
-    """Begin the tables of this run, which have no rows yet, with the first `n` rows of the CSV file of the run it continues."""
+    """Begin the still empty tables of this run with the first `n` rows of the CSV file of the run that it continues."""
     if n and not os.path.exists(path):
         warn(f"{path} is missing: the table of this run begins with the resumed part.")
         return
@@ -420,7 +420,7 @@ def _tabular_output(file_name: str | os.PathLike) -> CsvTable:
 
 
 def move_aside(paths: Iterable[str | os.PathLike]) -> None:
-    """Rename files which exist, `progress.csv` to `progress.1.csv`, with the first number free for all."""
+    """Rename the existing ones of these files, `progress.csv` to `progress.1.csv`, with the first number that is free for all."""
     paths = [path for path in paths if os.path.exists(path)]
     if not paths:
         return
@@ -444,7 +444,7 @@ def push_tabular_prefix(key: str) -> None:
 
 
 def pop_tabular_prefix() -> None:
-    """Take the latest tabular prefix away."""
+    """Remove the latest tabular prefix."""
     _pop(_state.tabular_prefixes, "push_tabular_prefix")
 
 
@@ -469,7 +469,7 @@ def _pop(stack: list[str], push: str) -> None:
 
 
 def set_tf_summary_dir(dir_name: str | os.PathLike | None) -> None:
-    """Name the directory of TensorBoard's files; what writes there is set by `set_tf_summary_writer`."""
+    """Set the directory of TensorBoard's files; `set_tf_summary_writer` sets the writer."""
     _state.tf_summary_dir = None if dir_name is None else os.path.abspath(dir_name)
 
 
@@ -478,7 +478,7 @@ def get_tf_summary_dir() -> str | None:
 
 
 def set_tf_summary_writer(writer_name: Any) -> None:
-    """Send the numbers of every row to this writer: a SummaryWriter, what has its add_scalar, or None."""
+    """Send the numbers of every row to this writer: a SummaryWriter, another object with its add_scalar, or None."""
     _state.tf_summary_writer = writer_name
 
 
@@ -496,9 +496,9 @@ def get_tf_summary_writer_class() -> type:
 
 
 def set_tf_step(step: str, columns: Sequence[str] = STEPS_COLUMNS) -> None:
-    """Choose the x-axis of TensorBoard: "itr", see `set_iteration`, or "env_steps", a column of the rows.
+    """Choose the x-axis of TensorBoard: "itr" (see `set_iteration`), or "env_steps", a column of the rows.
 
-    columns: names of that column; any of them, with whatever prefix. A row without one is plotted at the last value recorded.
+    columns: possible names of this column, each with any prefix. A row without it is plotted at its last recorded value.
     """
     if step not in TF_STEPS:
         raise ValueError(f"tf_step={step!r} is unknown: choose 'itr' or 'env_steps'.")
@@ -522,7 +522,7 @@ def _write_tf_summary(row: Mapping) -> None:
             _warn_once(
                 "tf_columns",
                 f"TensorBoard is to count environment steps, but no {column} has been "
-                "recorded: rows before the first one are not shown there.",
+                "recorded: TensorBoard does not show rows before the first one.",
             )
             return
         step = _state.env_steps
@@ -541,7 +541,7 @@ def _add_scalars(writer: Any, row: Mapping, step: float) -> None:
 
 
 def set_snapshot_dir(dir_name: PathLike | str | None) -> None:
-    """Save snapshots in this directory (None: nowhere), and remove unfinished files of killed processes."""
+    """Save snapshots in this directory (None: save none), and remove unfinished files of killed processes there."""
     if dir_name is not None:
         dir_name = os.path.abspath(dir_name)
         console.mkdir_p(dir_name)
@@ -556,9 +556,8 @@ def get_snapshot_dir() -> str | None:
 def set_snapshot_mode(mode: str) -> None:
     """Choose which snapshots are kept.
 
-    "none"; "last": params.pkl, overwritten; "all": itr_N.pkl; "gap": itr_N.pkl at iteration 0 and each time
-    another `set_snapshot_gap` iterations have passed; "last+gap": both of these; "best": params.pkl, and best.pkl, the one with the
-    highest score.
+    "none"; "last": params.pkl, overwritten; "all": itr_N.pkl; "gap": itr_N.pkl at iteration 0 and after every further
+    `set_snapshot_gap` iterations; "last+gap": both; "best": params.pkl, and best.pkl, the one with the highest score.
     """
     _state.keep.mode = check_snapshot_mode(mode)
 
@@ -593,31 +592,31 @@ def _store() -> SnapshotStore:
 
 
 def save_itr_params(itr: int, params: Any, force: bool = False, score: float | None = None) -> bool:
-    """Save `params` as the snapshot of iteration itr, if and as the snapshot mode says; return whether it is safe.
+    """Save `params` as the snapshot of iteration itr, in the files of the snapshot mode, if any; return whether all are on the disk.
 
-    A file is complete at every moment: a new one replaces the old one when it is safely on the disk. The old `params.pkl` stays as
-    params_previous.pkl. If the disk refuses the new one, a warning is logged, and the old one stays; the next call tries again.
+    Files are complete at any time: a new one replaces the old one when it is safely on the disk. The old `params.pkl` stays as
+    params_previous.pkl. If the new one cannot be written, a warning is logged, and the old one stays; the next call tries again.
 
-    force: in mode "gap", save now although none is due, because it is the last chance.
-    score: in mode "best", how good the agent is (the higher the better; None or NaN if that is not known): best.pkl is the best so far.
-    params: dicts, lists and tuples of tensors, arrays, numbers and strings, so that it loads without running
-        code, `torch.load(path, weights_only=True)`. Anything else is a TypeError naming the key.
+    force: in mode "gap", save now although no snapshot is due, because this is the last chance.
+    score: in mode "best", the quality of the agent, higher is better, None or NaN if unknown: best.pkl has the highest score so far.
+    params: dicts, lists and tuples of tensors, arrays, numbers and strings, so that the file loads without running
+        code, `torch.load(path, weights_only=True)`. Anything else raises a TypeError that names the key.
     """
     return _store().save(itr, params, try_to_write, force, score)
 
 
 def best_score() -> float:
-    """The highest score a snapshot of this run has been saved with."""
+    """The highest score among the saved snapshots of this run."""
     return _state.keep.best_score
 
 
 def set_best_score(score: float) -> None:
-    """Have only snapshots with a higher score replace best.pkl."""
+    """Let only snapshots with a higher score replace best.pkl."""
     _state.keep.best_score = score
 
 
 def try_to_write(path: str, write: Callable[..., object]) -> bool:
-    """Call `write`; if the disk or terminal refuses, say so (once until it succeeds). Returns success."""
+    """Call `write`; on an OSError log a warning (once until it succeeds). Return whether it succeeded."""
     try:
         write()
     except OSError as error:
@@ -629,7 +628,7 @@ def try_to_write(path: str, write: Callable[..., object]) -> bool:
 
 
 def why_not_written(directory: str | os.PathLike) -> str:
-    """What in a directory could not be written when that was last tried, each with the reason."""
+    """Return the paths in a directory whose last write failed, each with the reason."""
     return "; ".join(f"{path}: {reason}" for path, reason in _state.warned.items() if path.startswith(os.fspath(directory)))
 
 
@@ -637,10 +636,10 @@ def why_not_written(directory: str | os.PathLike) -> str:
 
 
 def stub_to_json(stub_sth: Any) -> Any:
-    """Convert anything to what JSON can hold, for reading.
+    """Convert any object to JSON for people to read.
 
-    Numbers stay numbers, containers are converted element by element (arrays if they are small); classes and
-    functions become their names, other objects the name of their type.
+    Numbers stay numbers, and containers are converted element by element (arrays only if they are small). Classes and
+    functions become their names, other objects the names of their types.
     """
     value = stub_sth
     if value is None or isinstance(value, (bool, str)) and not isinstance(value, Enum):
@@ -667,7 +666,7 @@ def _type_name(cls: Any) -> str:
 
 
 class MyEncoder(json.JSONEncoder):
-    """For json.dump(..., cls=MyEncoder): what JSON cannot hold is written as `stub_to_json` says."""
+    """For json.dump(..., cls=MyEncoder): `stub_to_json` converts objects that JSON cannot hold."""
 
     def default(self, o: Any) -> Any:
         return stub_to_json(o)
@@ -679,7 +678,7 @@ def log_parameters_lite(log_file: str | os.PathLike, args: Mapping | Namespace) 
 
 
 def log_parameters(log_file: str | os.PathLike, args: Mapping | Namespace, classes: Mapping[str, type]) -> None:
-    """Write `args`, as `log_parameters_lite` does, with the names of the `classes` used under their keys."""
+    """Write `args` like `log_parameters_lite`, and the names of the `classes` under their keys."""
     log_variant(log_file, {**(vars(args) if isinstance(args, Namespace) else args), **classes})
 
 

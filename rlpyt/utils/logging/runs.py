@@ -1,4 +1,4 @@
-"""Reading what runs have left in their directories. Nothing here writes, and nothing is imported that takes time."""
+"""Reading the files of runs. This module writes nothing, and imports quickly."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from rlpyt.utils.recipes import readable
 RETURN_COLUMNS = ("GameScoreAverage", "ReturnAverage", "AverageReturn")  # for Atari: the score, not the sum of clipped rewards
 STEPS_COLUMN = "CumSteps"  # env steps
 TIME_COLUMN = "CumTime"  # seconds
-STEPS_COLUMNS = (STEPS_COLUMN, "TotalEnvSteps")  # runners, and Trainer, count the same
+STEPS_COLUMNS = (STEPS_COLUMN, "TotalEnvSteps")  # the same count, of runners and of Trainer
 PROGRESS = "progress.csv"
-RECORD = "rlpyt"  # The key of params.json under which a runner writes how the run was made, see `rlpyt.runners.record`.
+RECORD = "rlpyt"  # Key of params.json under which a runner writes how the run was made; see `rlpyt.runners.record`.
 
 
 def find_runs(paths: Iterable[Any]) -> list[Path]:
-    """Return the directories at and below some paths in which there is a progress.csv, each once, run_2 before run_10.
+    """Return all directories with a progress.csv among these paths and their subdirectories, each once, run_2 before run_10.
 
     Args:
-        paths: directories, or such files themselves.
+        paths: directories, or progress.csv files.
 
     Raises:
-        FileNotFoundError: one of the paths does not exist, or has no such directory.
+        FileNotFoundError: a path does not exist, or contains no such directory.
     """
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
@@ -46,7 +46,7 @@ def find_runs(paths: Iterable[Any]) -> list[Path]:
 
 
 def _walk(path: Path) -> Iterator[tuple[Path, set[str]]]:
-    """A directory and those below, each with the names of its files."""
+    """Yield a directory and its subdirectories, each with the names of its files."""
     for directory, subdirectories, names in os.walk(path):
         if "wandb" in subdirectories:
             subdirectories.remove("wandb")  # Weights & Biases writes a debug.log, too.
@@ -54,12 +54,12 @@ def _walk(path: Path) -> Iterator[tuple[Path, set[str]]]:
 
 
 def natural(path: Path) -> list:
-    """Key that sorts by the parts of the path, and numbers in them by their values: run_2 before run_10."""
+    """Sort key by the parts of a path, with numbers in them by value: run_2 before run_10."""
     return [[(int(text), "") if text.isdigit() else (-1, text) for text in re.split(r"(\d+)", part)] for part in path.parts]
 
 
 def variant_dir(run_dir: Path) -> Path:
-    """Return the directory which a run has in common with those that differ by the number only: without run_<ID>."""
+    """Return the directory of a run without run_<ID>: runs that differ only by their ID share it."""
     run_dir = Path(run_dir).resolve()
     return run_dir.parent if re.fullmatch(r"run_\w+", run_dir.name) else run_dir
 
@@ -78,9 +78,9 @@ def read_params(params_file: Any) -> dict[str, Any]:
 
 
 def read_settings(run_dir: Any) -> dict[str, Any]:
-    """Return the settings of a run by their dotted names, such as "algo.learning_rate": of params.json, and of the variant of a sweep.
+    """Return the settings of a run by dotted names, such as "algo.learning_rate", from params.json and the variant of a sweep.
 
-    The variant is variant_config.json in the run's directory, or in the one above.
+    The variant is variant_config.json in the run's directory or its parent.
     """
     run_dir, settings = Path(run_dir), {}
     for path in (run_dir / "params.json", run_dir.parent / "variant_config.json", run_dir / "variant_config.json"):
@@ -95,8 +95,8 @@ def recorded_settings(record: Any, with_defaults: bool = True) -> dict[str, Any]
     """Return the settings in the record of a run by dotted names such as "algo.learning_rate" and "env.id".
 
     Args:
-        record: what a runner wrote; {} is returned for anything else.
-        with_defaults: also the settings that the run was not given.
+        record: what a runner wrote; anything else returns {}.
+        with_defaults: include settings that were not given and have their defaults.
     """
     if not isinstance(record, Mapping):
         return {}
@@ -131,10 +131,10 @@ def _flat(nested: Mapping, prefix: str = "") -> dict[str, Any]:
 
 
 def read_columns(progress_file: Any) -> dict[str, list[float]]:
-    """Return the columns of a progress.csv as floats, NaN where the text is no number. A file which is being written to is fine.
+    """Return the columns of a progress.csv as floats, with NaN for text that is no number. A run may be writing to the file.
 
     Raises:
-        ValueError: it is no CSV file.
+        ValueError: the file is not CSV.
     """
     with open(progress_file, newline="", encoding="utf-8", errors="backslashreplace") as file:
         try:
@@ -153,13 +153,13 @@ def _as_float(text: str) -> float:
 
 
 def find_column(columns: Iterable[str], *names: str) -> str:
-    """Return the first of `names` which is a column.
+    """Return the first column that one of `names` matches, in their order.
 
-    "CumSteps" is also the name of a column "Diagnostics/CumSteps" or "TotalEnvSteps", "CumTime" that of "Diagnostics/CumTime (s)", and
-    "ReturnAverage" that of "Return/Average", and the other way round.
+    "CumSteps" also matches the columns "Diagnostics/CumSteps" and "TotalEnvSteps", and "CumTime" matches "Diagnostics/CumTime (s)".
+    "ReturnAverage" and "Return/Average" match each other.
 
     Raises:
-        ValueError: none is; the message proposes those that are like it, or lists them all.
+        ValueError: no column matches; the message proposes similar columns, or lists all.
     """
     for name in (same for each in names for same in (STEPS_COLUMNS if each == STEPS_COLUMN else (each,))):
         for column in columns:
@@ -167,7 +167,7 @@ def find_column(columns: Iterable[str], *names: str) -> str:
             if name in (column, last, last.partition(" (")[0]) or name.replace("/", "") == column.replace("/", ""):
                 return column
     columns = list(columns)
-    # Mean, median and so on of what was logged together have separate columns.
+    # A quantity that was logged with statistics has separate columns for its average, median and so on.
     statistics = [column for column in columns if column.replace("/", "") == f"{names[0]}Average"]
     hint = f"choose among {', '.join(columns) or '(it is empty)'}."
     if len(names) == 1:
@@ -176,12 +176,12 @@ def find_column(columns: Iterable[str], *names: str) -> str:
 
 
 def value(row: Mapping[str, float], *names: str) -> float | None:
-    """Return the first of some columns that a row has, as `find_column` finds them; None if it has none."""
+    """Return the value of the first of these columns that a row has, by the rules of `find_column`; None if it has none."""
     return row[find_column(row, *names)] if has_column(row, *names) else None
 
 
 def has_column(columns: Iterable[str], *names: str) -> bool:
-    """Whether any of `names` is a column, as `find_column` finds them."""
+    """Whether any of `names` matches a column, by the rules of `find_column`."""
     try:
         find_column(columns, *names)
     except ValueError:

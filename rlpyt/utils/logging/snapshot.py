@@ -1,4 +1,4 @@
-"""Snapshot files, which load without running code: how one is written and read. Which ones are kept: `rlpyt.utils.logging.store`."""
+"""Writing and reading snapshot files, which load without running code. `rlpyt.utils.logging.store` decides which ones are kept."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _CONTAINERS = {dict, OrderedDict, list, tuple, set}
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
 def serialize(params: Any) -> bytes:
-    """The bytes of a file which `torch.load(file, weights_only=True)` reads, with or without a GPU."""
-    file = io.BytesIO()  # memory first, so that a full disk shows as an OSError of the one write that follows
+    """Return the bytes of a file that `torch.load(file, weights_only=True)` reads, with or without a GPU."""
+    file = io.BytesIO()  # in memory, so that a full disk raises an OSError in the single write that follows
     torch.save(loadable(params), file)
     return file.getvalue()
 
 
 def write(path: str, data: bytes) -> None:
-    """Write a snapshot file, all of it or nothing. What a new `params.pkl` takes the place of stays as `params_previous.pkl`."""
+    """Write a snapshot file atomically. A `params.pkl` that is replaced stays as `params_previous.pkl`."""
     with atomic_write(path) as file:
         file.write(data)
         file.flush()
-        if path.endswith("params.pkl") and os.path.exists(path):  # Should the disk spoil the new one, there is still this.
+        if path.endswith("params.pkl") and os.path.exists(path):  # A fallback, should the disk damage the new one.
             previous = f"{path.removesuffix('.pkl')}_previous.pkl"
             with suppress(OSError):  # a file system without hard links
                 atomic_link(path, previous)
 
 
 def loadable(value: Any, name: str = "params") -> Any:
-    """Convert `value` to what loads without running code: tensors, Python's numbers, strings and containers.
+    """Convert `value` to types that load without running code: tensors, Python's numbers, strings and containers.
 
-    numpy scalars become numbers, arrays tensors, and subclasses of dict dicts. Tensors go to the CPU, and
-    those which show a part of a larger memory take only their own part along. Anything else is a TypeError
-    which names its place.
+    numpy scalars become numbers, arrays become tensors, and subclasses of dict become dicts. Tensors go to the
+    CPU, and views of a larger memory are copied without the rest of it. Anything else raises a TypeError that
+    names its place.
     """
     if isinstance(value, torch.Tensor):
         return _compact(value)
@@ -93,7 +93,7 @@ def _loadable_scalar(value: Any, name: str) -> Any:
 
 def _tensor_from_array(array: np.ndarray, name: str) -> torch.Tensor:
     try:
-        native = np.array(array, dtype=array.dtype.newbyteorder("="))  # torch knows no other byte order
+        native = np.array(array, dtype=array.dtype.newbyteorder("="))  # torch takes no other byte order
         return torch.from_numpy(native)
     except TypeError:
         raise _refusal(type(array), name, f" of dtype {array.dtype}") from None
@@ -110,9 +110,9 @@ def _refusal(cls: type, name: str, detail: str = "") -> TypeError:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 @contextmanager
 def reading(file: Any, part: str = "") -> Iterator[None]:
-    """Inside this context, every error becomes a ValueError that names the file, and the part of it that is being restored.
+    """Inside this context, every error becomes a ValueError that names the file and the part of it that is being restored.
 
-    Only an OSError and a MemoryError stay what they are.
+    Only OSError and MemoryError are raised unchanged.
     """
     try:
         yield
@@ -125,7 +125,7 @@ def reading(file: Any, part: str = "") -> Iterator[None]:
 
 
 def read_snapshot(file: Path) -> dict[str, Any]:
-    """Return the contents of a snapshot file; ValueError if it is damaged, or holds code."""
+    """Return the contents of a snapshot file; ValueError if it is damaged or contains code."""
     check_archive(file)
     try:
         snapshot = torch.load(file, map_location="cpu", weights_only=True)
@@ -136,10 +136,10 @@ def read_snapshot(file: Path) -> dict[str, Any]:
 
 
 def _check_contents(snapshot: Any) -> None:
-    """Raise ValueError, which says where, for contents that cannot have been saved, and are not safe to use.
+    """Raise ValueError, which says where, for contents that `loadable` cannot have written and that are not safe to use.
 
-    These are: an object of another kind; a tensor that is larger than its memory; a container that is in several others or in itself, so
-    that a walk over all of them would not end.
+    These are: an object of another type; a tensor that is larger than its memory; a container that is inside itself or several others, so
+    that a walk over all containers might not end.
     """
     check_form(snapshot, dict, "The snapshot")
     seen = {id(snapshot)}
@@ -168,15 +168,15 @@ def _check_tensor(tensor: torch.Tensor, place: Callable[[], str]) -> None:
     if tensor.device.type != "cpu":
         raise ValueError(f"{place()} is a tensor without memory.")
     if tensor.layout is torch.strided and tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise ValueError(f"{place()} is a tensor of shape {list(tensor.shape)}, of which the file holds a part only.")
+        raise ValueError(f"{place()} is a tensor of shape {list(tensor.shape)}, and the file holds only a part of it.")
     if tensor.dtype == torch.bool and tensor.numel() and tensor.view(torch.uint8).max() > 1:
         raise ValueError(f"{place()} has bytes that are neither True nor False.")
 
 
 def check_archive(file: Path) -> None:
-    """Raise ValueError if a file is missing, or does not match its checksums, which torch does not compare.
+    """Raise ValueError if a file is missing, or does not match its checksums, which torch does not check.
 
-    Nothing in it is compressed or twice: its contents are no larger than the file.
+    Compressed or overlapping entries are refused, too, so that the contents are no larger than the file.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -184,10 +184,10 @@ def check_archive(file: Path) -> None:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
                 raise zipfile.BadZipFile("it is compressed, which snapshots are not")
             if sum(entry.file_size for entry in entries) > os.path.getsize(file):
-                raise zipfile.BadZipFile("it has more in it than its size")
+                raise zipfile.BadZipFile("its entries are larger than the file")
             damaged = archive.testzip()
         if damaged is not None:
-            raise zipfile.BadZipFile(f"{damaged} does not fit its checksum")
+            raise zipfile.BadZipFile(f"{damaged} does not match its checksum")
     except FileNotFoundError as error:
         raise ValueError(f"{file} does not exist any more: replay is kept for the last two snapshots.") from error
     except Exception as error:  # Damaged files fail in many ways.

@@ -1,6 +1,6 @@
-"""Where snapshots are kept, which of them, and under which names.
+"""Which snapshots are kept, where, and under which names.
 
-`rlpyt.utils.logging.snapshot` writes and reads the files. It imports torch, which not every process that logs has; this module does not.
+`rlpyt.utils.logging.snapshot` writes and reads the files. It imports torch, which some logging processes do without; this module does not.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Policy(Protocol):
     def names(self, itr: int, force: bool = False, score: float | None = None) -> list[str]:
         """Return the names of the files to write after iteration or epoch `itr`; with `force` also between two gaps.
 
-        `score` is the mean return, None if that is not known.
+        `score` is the mean return, None if it is unknown.
         """
 
     def wrote(self, name: str, itr: int, score: float | None) -> None:
-        """Record that one of these files is on the disk."""
+        """Record that the file `name` is on the disk."""
         return None
 
 
@@ -35,8 +35,8 @@ class Policy(Protocol):
 class ByIteration(Policy):
     """The policy of the logger, for runners. See `rlpyt.utils.logging.logger.set_snapshot_mode` for the modes.
 
-    Runners offer a snapshot at the end of some iterations only. So a gap ends with iterations 0, gap - 1, 2 * gap - 1, ..., or with the
-    first one after these that is offered.
+    Runners offer snapshots only after some iterations. So a gap ends with iteration 0, gap - 1, 2 * gap - 1, ..., or with the first offered
+    iteration after it.
     """
 
     MODES = ("none", "last", "all", "gap", "last+gap", "best")
@@ -44,7 +44,7 @@ class ByIteration(Policy):
     mode: str = "last"
     gap: int = 1  # iterations
     last_itr: int = -1  # The newest itr_N.pkl.
-    best_score: float = -math.inf  # That of best.pkl.
+    best_score: float = -math.inf  # The score of best.pkl.
 
     def names(self, itr: int, force: bool = False, score: float | None = None) -> list[str]:
         is_overwritten = self.mode in ("last", "last+gap", "best")
@@ -64,10 +64,10 @@ class ByIteration(Policy):
 
 @dataclass
 class ByEpoch(Policy):
-    """The policy of `rlpyt.runners.snapshots.Snapshotter`, which lists the modes. Every epoch is offered: a gap ends with its multiples.
+    """The policy of `rlpyt.runners.snapshots.Snapshotter`, which lists the modes. Every epoch is offered, so gaps end at multiples of `gap`.
 
     Raises:
-        ValueError: the mode is unknown, or the gap does not suit it.
+        ValueError: the mode is unknown, or the gap is not possible in it.
     """
 
     MODES = ("all", "last", "gap", "gap_and_last", "gap_overwrite", "none")
@@ -76,7 +76,7 @@ class ByEpoch(Policy):
     gap: int = 1  # epochs
 
     def __post_init__(self) -> None:
-        self.mode = {"last+gap": "gap_and_last"}.get(self.mode, self.mode)  # The first one is what the logger calls it.
+        self.mode = {"last+gap": "gap_and_last"}.get(self.mode, self.mode)  # The logger's name for this mode.
         if self.mode not in self.MODES:
             raise ValueError(f"snapshot_mode={self.mode!r} is unknown: choose one of {', '.join(self.MODES)}.")
         if self.gap < 1:
@@ -97,11 +97,11 @@ class ByEpoch(Policy):
 
 @dataclass
 class SnapshotStore:
-    """Keeps snapshots in a directory, as a policy says.
+    """Keeps the snapshots that a policy selects in a directory.
 
     Args:
         policy: which snapshots are kept.
-        directory: where; None keeps none.
+        directory: where they are kept; None keeps none.
     """
 
     policy: Policy
@@ -117,9 +117,9 @@ class SnapshotStore:
         """Write `params` to the files that the policy names; return whether all are safe, False if it names none.
 
         Args:
-            itr, force, score: as of `Policy.names`.
+            itr, force, score: as in `Policy.names`.
             params: contents of the files, see `rlpyt.utils.logging.snapshot.loadable`.
-            attempt: called with a path and a function that writes it; returns whether the disk took it.
+            attempt: called with a path and a function that writes it; returns whether the write succeeded.
         """
         if self.directory is None or not self.is_due(itr, force):
             return False
@@ -150,7 +150,7 @@ class SnapshotFile(NamedTuple):
 
 
 def snapshot_files(run_dir: Any) -> list[SnapshotFile]:
-    """Return the snapshots in the directory of a run, in no order; FileNotFoundError without that directory."""
+    """Return the snapshots in the directory of a run, in any order; FileNotFoundError without this directory."""
     run_dir = Path(run_dir)
     if not run_dir.is_dir():
         raise FileNotFoundError(f"{run_dir} does not exist.")
@@ -159,14 +159,14 @@ def snapshot_files(run_dir: Any) -> list[SnapshotFile]:
 
 
 def beside(file: Path, name: str) -> Path:
-    """Return the file of a snapshot's run: ``progress.2.csv`` for ``params.2.pkl``, both of which a later run has moved aside."""
+    """Return the file called `name` of a snapshot's run: ``progress.2.csv`` for ``params.2.pkl``, if a later run has moved both aside."""
     number = re.search(r"\.\d+(?=\.pkl$)", file.name)
     stem, extension = os.path.splitext(name)
     return file.parent / f"{stem}{number[0] if number else ''}{extension}"
 
 
 def moved_aside(path: Path) -> Path:
-    """Return where a snapshot is now: ``params.2.pkl`` if a later run in its directory has moved ``params.pkl`` aside."""
+    """Return the current path of a snapshot: ``params.2.pkl`` if a later run in its directory has moved ``params.pkl`` aside."""
     if path.exists() or path.suffix != ".pkl" or not path.parent.is_dir():
         return path
     pattern = re.compile(rf"{re.escape(path.stem)}\.(\d+)\.pkl")

@@ -1,4 +1,4 @@
-"""Tables of diagnostics: as a CSV file which loses nothing, and as text which is pleasant to read."""
+"""Tables of diagnostics: as a CSV file without loss, and as readable text."""
 
 import csv
 import io
@@ -20,11 +20,11 @@ _ENCODING: dict[str, Any] = dict(
 
 
 class CsvTable:
-    """A CSV file which gets one row at a time, whose header grows when new columns appear.
+    """A CSV file that gets one row at a time, and whose header grows with new columns.
 
-    A row is in the file, complete, when `write` returns, and nothing stays open in between. A new column
-    rewrites the file, first beside the old one and then in its place, with "nan" in the older rows.
-    What the disk refuses is kept and written with the next row.
+    When `write` returns, the complete row is in the file, and the file is closed. For a new column, a new file with
+    "nan" in the older rows replaces the old one. Rows that cannot be written are kept and written with the next
+    row.
     """
 
     def __init__(self, path: str) -> None:
@@ -37,12 +37,12 @@ class CsvTable:
         mkdir_p(os.path.dirname(self.path))
 
     def write(self, row: Mapping) -> None:
-        """Append a row; an OSError says that it (and maybe more before it) is still to be written."""
+        """Append a row; after an OSError, this row and perhaps earlier ones are still pending."""
         self._unwritten.append(row)
         self.write_pending()
 
     def write_pending(self) -> None:
-        """Write the rows which an OSError has kept out of the file, if any."""
+        """Write the rows that an OSError has kept out of the file, if any."""
         if not self._unwritten:
             return
         seen = dict.fromkeys(self.columns)
@@ -57,7 +57,7 @@ class CsvTable:
         self._unwritten = []
 
     def continue_from(self, path: str, n: int) -> None:
-        """Begin this table, which has no rows yet, with the first `n` rows of another CSV file."""
+        """Begin this still empty table with the first `n` rows of another CSV file."""
         with open(path, newline="", **_ENCODING) as file:
             columns, *rows = [*csv.reader(file)] or [[]]
         with atomic_write(self.path, "w", newline="", **_ENCODING) as new_file:
@@ -82,7 +82,7 @@ class CsvTable:
         with open(self.path, "ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             try:
-                written = file.write(data)  # unbuffered: one call to the system
+                written = file.write(data)  # unbuffered: a single system call
                 if written < len(data):
                     raise OSError(f"only {written} of {len(data)} bytes could be written")
             except OSError:
@@ -95,7 +95,7 @@ def _csv_value(value: object) -> object:
 
 
 class TerminalTablePrinter:
-    """Shows the rows so far as one table, kept up to date on a terminal; elsewhere a line for each row."""
+    """Shows the rows so far: on a terminal as one table, kept up to date; otherwise as one line per row."""
 
     def __init__(self) -> None:
         self.headers: list[str] = []
@@ -114,7 +114,7 @@ class TerminalTablePrinter:
             self._print(lines if new_headers else lines[1:])
 
     def refresh(self) -> None:
-        """Clear the terminal and show the header and the latest rows which fit."""
+        """Clear the terminal and show the header and as many of the latest rows as fit."""
         height = shutil.get_terminal_size().lines
         clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() else ""
         self._print(self._lines(self.rows[-max(height - 3, 1) :]), clear)
@@ -140,10 +140,10 @@ class TerminalTablePrinter:
 
 
 def format_tabular(row: Mapping) -> list[str]:
-    """Lines which show one row of diagnostics to a person.
+    """Return lines that show one row of diagnostics to a person.
 
-    Values under a common prefix ("Diagnostics/...") stand together, two in a line; the five statistics of one
-    quantity make one line of a second table.
+    Values with a common prefix ("Diagnostics/...") are grouped, two in a line; the five statistics of a quantity
+    are one line of a second table.
     """
     names, stats = _split_stats(row)
     sections: dict[str, list[tuple[str, str]]] = {}
@@ -160,7 +160,7 @@ def format_tabular(row: Mapping) -> list[str]:
 
 
 def format_value(value: object) -> str:
-    """A number with about five digits; anything else as it is."""
+    """Return a number with about five digits; anything else as ``str``."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, int):
@@ -172,7 +172,7 @@ def format_value(value: object) -> str:
 
 
 def _split_stats(row: Mapping) -> tuple[set[str], dict[str, list[str]]]:
-    """Find the quantities with all five statistics: their keys, and quantity -> its formatted statistics."""
+    """Find the quantities with all five statistics; return their keys, and quantity -> its formatted statistics."""
     taken, stats = set(), {}
     for key in row:
         for make_key, base in _stat_patterns(key):
@@ -185,7 +185,7 @@ def _split_stats(row: Mapping) -> tuple[set[str], dict[str, list[str]]]:
 
 
 def _stat_patterns(key: str) -> Iterator[tuple[Callable[[str], str], str]]:
-    """Ways in which `key` may be the average of something: (how its other statistics are called, of what)."""
+    """Yield the ways to read `key` as the average of a quantity: (function from a statistic to its key, the quantity's name)."""
     if key.endswith("Average"):
         base = key.removesuffix("Average")
         yield (lambda stat: base + stat), base.rstrip("/")

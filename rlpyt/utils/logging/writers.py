@@ -1,7 +1,7 @@
-"""Where the numbers of a run go in addition to its files: Weights & Biases, and several such places at once.
+"""Writers that send the numbers of a run elsewhere than to its files: to Weights & Biases, or to several writers at once.
 
-A writer is what the logger takes instead of TensorBoard's SummaryWriter: it has ``add_scalar(name, value, step)``, ``flush()``, called at
-the end of every row, and ``close()``.
+The logger takes a writer instead of TensorBoard's SummaryWriter. A writer has ``add_scalar(name, value, step)``, ``flush()``, which is
+called at the end of every row, and ``close()``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from rlpyt.utils.extras import import_error
 
-STEP = "global_step"  # what TensorBoard's export calls it
+STEP = "global_step"  # the name in TensorBoard's export
 
 
 def import_wandb() -> ModuleType:
-    """Return the module of Weights & Biases; ImportError, which says what to install, without it."""
+    """Return the module of Weights & Biases; without it, raise an ImportError that says what to install."""
     try:
         import wandb
     except ImportError as error:
@@ -25,15 +25,15 @@ def import_wandb() -> ModuleType:
 
 
 class WandbWriter:
-    """Sends every row to a run of Weights & Biases, whose horizontal axis is the step of the rows.
+    """Sends every row to a run of Weights & Biases, with the step of the rows as the horizontal axis.
 
-    A context manager, which ends that run, as failed if an exception other than SystemExit leaves the block.
+    A context manager that ends the run, as failed if an exception other than SystemExit leaves the block.
 
     Args:
         run_dir: directory of the run; files of Weights & Biases go into its subdirectory wandb.
-        name: of the run there.
-        params: configuration of the run, as JSON holds it.
-        settings: further arguments of ``wandb.init``, such as ``dict(project="atari", mode="offline")``; they go before the others.
+        name: name of the run in Weights & Biases.
+        params: configuration of the run, in types of JSON.
+        settings: further arguments of ``wandb.init``, such as ``dict(project="atari", mode="offline")``; they override the others.
     """
 
     def __init__(self, run_dir: str, name: str, params: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> None:
@@ -51,11 +51,11 @@ class WandbWriter:
         self.run.finish(exit_code=int(failed))
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
-        """Keep a number of the row that is under way."""
+        """Keep a number of the current row."""
         self._row[name], self._row[STEP] = value, step
 
     def add_settings(self, settings: Mapping[str, Any]) -> None:
-        """Add settings to the configuration of the run, by dotted names."""
+        """Add settings by dotted names to the configuration of the run."""
         self.run.config.update(dict(settings), allow_val_change=True)
 
     def flush(self) -> None:
@@ -70,28 +70,28 @@ class WandbWriter:
 
 
 class Writers:
-    """Hands on everything to several writers."""
+    """Passes everything on to several writers."""
 
     def __init__(self, writers: Sequence[Any]) -> None:
         self.writers = list(writers)
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
-        """Write a number."""
+        """Write a number to each."""
         for writer in self.writers:
             writer.add_scalar(name, value, step)
 
     def add_settings(self, settings: Mapping[str, Any]) -> None:
-        """Write settings where there is a place for them."""
+        """Add settings to the writers that take them."""
         for writer in self.writers:
             if hasattr(writer, "add_settings"):
                 writer.add_settings(settings)
 
     def flush(self) -> None:
-        """End a row."""
+        """End the row of each."""
         for writer in self.writers:
             writer.flush()
 
     def close(self) -> None:
-        """End all of them."""
+        """Close each."""
         for writer in self.writers:
             writer.close()

@@ -1,13 +1,13 @@
-"""Affinity: which processors and GPUs each of several runs uses that share a machine, and each process of a run.
+"""Affinity: the processors and GPUs of each run that shares a machine, and of each process of a run.
 
-A launch script says what there is and what each run gets, in a code that fits in a command line; each run finds its share from its slot::
+A launch script writes the resources of the machine and of each run in a code for the command line; each run finds its share by its slot::
 
     code = encode_affinity(n_cpu_core=40, n_gpu=8)              # "40cpu_8gpu": 8 runs at a time
     affinity = affinity_from_code(prepend_run_slot(3, code))    # dict(cuda_idx=3, workers_cpus=((15, 55), (16, 56), ...), ...)
 
-Cores are logical: they are mapped onto the processors which this process may really use, hyperthreads and sockets included, and GPUs onto
-the visible ones (`rlpyt.utils.launching.machine`). How they are shared out is in `rlpyt.utils.launching.resources`. A launcher that binds
-each run to the processors of its slot tells it, by `launcher_environment`, out of which ones the slots are.
+Cores are logical: they are mapped onto the processors that this process may use, with hyperthreads and sockets, and GPUs onto the visible
+ones (`rlpyt.utils.launching.machine`). `rlpyt.utils.launching.resources` divides them. A launcher that binds each run to the processors of
+its slot passes on the processors of all slots by `launcher_environment`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.processors import allowed_cpus
 from rlpyt.utils.settings import ANYTHING, COUNT, SEED, STEPS, TEXT, Kind, checked, has
 
-# The code is a list of numbers, each followed by three letters that say what it is: 8gpu_40cpu_2gpr.
+# The code is a list of numbers, each followed by three letters for its meaning: 8gpu_40cpu_2gpr.
 N_CPU_CORE = "cpu"
 N_GPU = "gpu"
 CONTEXTS_PER_GPU = "cxg"
@@ -95,22 +95,22 @@ def encode_affinity(
         n_gpu: GPUs for all runs together.
         contexts_per_gpu: runs that share each GPU.
         gpu_per_run: GPUs on which each run optimizes; with 2 or more, for `SyncRl` or `AsyncRl`.
-        cpu_per_run: cores of each run, if there are no GPUs.
+        cpu_per_run: cores of each run without GPUs.
         cpu_per_worker: cores of each worker process; 1 unless environments have several threads.
         cpu_reserved: cores per optimizing process that no worker gets; at least 1 in asynchronous runs.
-        hyperthread_offset: None uses the hyperthreads that the system tells of, 0 one hyperthread per core only (or, with an `n_cpu_core`
-            above the number of physical cores, each as if it were a core). A number is for machines that do not tell: how many places
-            after the first hyperthread of a core its second one comes.
-        n_socket: sockets that processes do not straddle if it can be avoided; None for those that the system tells of.
-        run_slot: which of the runs; leave it out for `run_experiments`, which fills it in.
+        hyperthread_offset: None uses the hyperthreads that the system reports. 0 uses one hyperthread per core (or, if `n_cpu_core`
+            exceeds the number of physical cores, counts each hyperthread as a core). A positive number is for systems that do not report
+            them: the difference between the numbers of a core's second and first hyperthread.
+        n_socket: sockets, which processes straddle only if necessary; None for those that the system reports.
+        run_slot: slot of the run; leave it out for `run_experiments`, which fills it in.
         async_sample: the runs are asynchronous (`AsyncRl`).
-        sample_gpu_per_run: asynchronous runs: GPUs of each run's action servers; 0 to sample without.
-        optim_sample_share_gpu: asynchronous runs: sampling uses the same GPUs as optimization, whatever `sample_gpu_per_run` says.
+        sample_gpu_per_run: asynchronous runs: GPUs of each run's action servers; 0 samples without GPUs.
+        optim_sample_share_gpu: asynchronous runs: sampling uses the same GPUs as optimization; `sample_gpu_per_run` is ignored.
         alternating: for alternating samplers: twice the workers, which share cores in pairs.
-        set_affinity: False not to bind processes to processors, e.g. on shared machines. `n_cpu_core` may then be more than there are.
+        set_affinity: False leaves processes unbound, e.g. on shared machines. `n_cpu_core` may then exceed the machine's cores.
 
     Raises:
-        TypeError, ValueError: values are out of range, or do not fit together.
+        TypeError, ValueError: values are out of range or contradict each other.
     """
     values = {name: value for name, value in locals().items() if name != "run_slot"}
     code = _encode(Resources(**values))
@@ -125,7 +125,7 @@ def _encode(resources: Resources) -> str:
 
 @checked(affinity_code=CODE)
 def decode_affinity(affinity_code: str) -> dict[str, int]:
-    """Return the numbers of a code by their letters, e.g. ``dict(gpu=8, cpu=40)``: those that it has. A run slot is left out.
+    """Return the numbers in a code by their letters, e.g. ``dict(gpu=8, cpu=40)``, without the run slot.
 
     Raises:
         ValueError: the code is malformed.
@@ -137,7 +137,7 @@ def decode_affinity(affinity_code: str) -> dict[str, int]:
 
 @checked(run_slot=ANYTHING, affinity_code=CODE)
 def prepend_run_slot(run_slot: int, affinity_code: str) -> str:
-    """Return the code with the slot of a run, in place of the one it has, if any.
+    """Return the code with this run slot, which replaces any other.
 
     Raises:
         ValueError: the code is malformed, or has no such slot.
@@ -162,7 +162,7 @@ def remove_run_slot(run_slot_affinity_code: str) -> tuple[int | None, str]:
 
 @checked(affinity_code=CODE)
 def get_n_run_slots(affinity_code: str) -> int:
-    """Return how many runs there are at the same time.
+    """Return the number of simultaneous runs.
 
     Raises:
         ValueError: the code is malformed.
@@ -172,7 +172,7 @@ def get_n_run_slots(affinity_code: str) -> int:
 
 @checked(affinity_code=CODE)
 def one_run(affinity_code: str) -> tuple[str, int, float]:
-    """Return what one of the runs needs: the code of a single one that has it for itself, its cores, and GPUs, or the part of one.
+    """Return what one of the runs needs: the code of a single run, its cores, and its GPUs, which may be a fraction of one.
 
     Raises:
         ValueError: the code is malformed.
@@ -189,18 +189,18 @@ def one_run(affinity_code: str) -> tuple[str, int, float]:
 def affinity_from_code(run_slot_affinity_code: str, *, machine: Machine | None = None) -> AttrDict | list[AttrDict]:
     """Return the affinity of a run, for its runner.
 
-    A run in one process has ``all_cpus``, ``master_cpus``, ``workers_cpus`` (one group of processors for each worker),
-    ``master_torch_threads``, ``worker_torch_threads``, ``alternating``, ``set_affinity``, and ``cuda_idx`` if it has a GPU. One that
-    optimizes on several GPUs has a list of those. An asynchronous one has ``all_cpus``, ``set_affinity``, ``optimizer`` (a list of
-    ``cpus``, ``cuda_idx``, ``torch_threads``, ``set_affinity``), and ``sampler`` (as of a run in one process, with a ``cuda_idx`` that
+    The affinity of a run in one process has ``all_cpus``, ``master_cpus``, ``workers_cpus`` (one group of processors for each worker),
+    ``master_torch_threads``, ``worker_torch_threads``, ``alternating``, ``set_affinity``, and ``cuda_idx`` if it has a GPU. A run that
+    optimizes on several GPUs has a list of such affinities. An asynchronous run has ``all_cpus``, ``set_affinity``, ``optimizer`` (a list
+    of ``cpus``, ``cuda_idx``, ``torch_threads``, ``set_affinity``), and ``sampler`` (like a run in one process, with a ``cuda_idx`` that
     may be None; a list if action servers have GPUs).
 
     Args:
-        run_slot_affinity_code: as `run_experiments` gives it to a train script; the slot is 0 if it has none.
-        machine: what may be used; None for what this process may use.
+        run_slot_affinity_code: as `run_experiments` passes it to a train script; without a slot, this is slot 0.
+        machine: the usable machine; None for what this process may use.
 
     Raises:
-        ValueError: the code is malformed, or asks for more than there is.
+        ValueError: the code is malformed, or asks for more than the machine has.
     """
     slot = remove_run_slot(run_slot_affinity_code)[0]
     resources = _resources(run_slot_affinity_code)
@@ -210,25 +210,25 @@ def affinity_from_code(run_slot_affinity_code: str, *, machine: Machine | None =
 
 
 def launcher_environment() -> dict[str, str]:
-    """Return the environment variables that a launcher adds to those of the runs which it binds to the processors of their slots.
+    """Return the environment variables that a launcher adds for runs that it binds to the processors of their slots.
 
-    Such a run may use no others any more; but `affinity_from_code` has to share out those that the launcher may use.
+    Such a run may use only its own processors, but its `affinity_from_code` has to divide those of the launcher.
     """
     return {LAUNCHER_CPUS: cpu_list(allowed_cpus())} if hasattr(os, "sched_setaffinity") else {}
 
 
 def _launcher_cpus() -> list[int] | None:
-    """The processors that the launcher of this run may use; None if it was not launched."""
+    """The processors that the launcher of this run may use; None without a launcher."""
     cpus = parse_cpu_list(os.environ.get(LAUNCHER_CPUS, ""))
-    return cpus if set(allowed_cpus()) <= set(cpus) else None  # Otherwise something else has bound this process.
+    return cpus if set(allowed_cpus()) <= set(cpus) else None  # Otherwise other code has bound this process.
 
 
 def make_affinity(run_slot: int = 0, *, machine: Machine | None = None, **kwargs: Any) -> AttrDict | list[AttrDict]:
-    """Return the affinity of a run, as `affinity_from_code` does, from the arguments of `encode_affinity`.
+    """Return the affinity of a run, like `affinity_from_code`, from the arguments of `encode_affinity`.
 
     Raises:
         TypeError: an argument is unknown, or not a whole number.
-        ValueError: values are out of range, do not fit together, or ask for more than there is.
+        ValueError: values are out of range, contradict each other, or ask for more than the machine has.
     """
     known = list(inspect.signature(encode_affinity).parameters)
     for name in kwargs:
@@ -240,7 +240,7 @@ def make_affinity(run_slot: int = 0, *, machine: Machine | None = None, **kwargs
 
 
 def _tokens(code: str) -> dict[str, int]:
-    """The numbers of a code by their letters, its slot included, if the code is well-formed."""
+    """Return the numbers in a code by their letters, with the slot; raise ValueError if the code is malformed."""
     if not isinstance(code, str) or not code:
         raise ValueError(f"affinity code {code!r} must be a text such as 8{N_CPU_CORE}_2{N_GPU}; encode_affinity() makes one.")
     numbers: dict[str, int] = {}
@@ -258,7 +258,7 @@ def _tokens(code: str) -> dict[str, int]:
             raise ValueError(f"{where} must be at the front.")
         numbers[letters] = int(match[1])
     if list(numbers) == [RUN_SLOT]:
-        raise ValueError(f"affinity code {code!r} has nothing but a slot: of what comes after it, e.g. {code}_4{N_CPU_CORE}.")
+        raise ValueError(f"affinity code {code!r} has only a slot: add the resources behind it, e.g. {code}_4{N_CPU_CORE}.")
     return numbers
 
 
@@ -272,27 +272,27 @@ def _resources(code: str) -> Resources:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What suits this machine
+# Affinities for this machine
 # ---------------------------------------------------------------------------------------------------------------------
 @checked(n_parallel=ANYTHING, contexts_per_gpu=ANYTHING, machine=MACHINE)
 def quick_affinity_code(
     n_parallel: int | None = None, use_gpu: bool = True, contexts_per_gpu: int = 1, *, machine: Machine | None = None
 ) -> str:
-    """Return a code that shares this whole machine out among runs at the same time, each with at most one GPU.
+    """Return a code that divides this whole machine among simultaneous runs, each with at most one GPU.
 
-    Processes are not bound to processors where others use them, too (there is a cgroup quota), where there are fewer cores than runs, or
-    where the system does not do so.
+    Processes are not bound to processors under a cgroup quota (because others probably use these processors, too), with fewer cores than
+    runs, or if the system cannot bind them.
 
     Args:
-        n_parallel: runs at the same time; with GPUs, the greatest number up to this one that gives every GPU as many runs as the
-            others. None for `contexts_per_gpu` on each GPU, or without GPUs for one on each processor core.
-        use_gpu: use the GPUs, if there are any.
-        contexts_per_gpu: runs on each GPU, at most.
-        machine: what may be used; None for what this process may use.
+        n_parallel: simultaneous runs; with GPUs, the greatest number up to this one that gives every GPU equally many runs. None for
+            `contexts_per_gpu` runs on each GPU, or without GPUs for one on each processor core.
+        use_gpu: use the GPUs, if any.
+        contexts_per_gpu: maximum number of runs on each GPU.
+        machine: the usable machine; None for what this process may use.
 
     Raises:
-        TypeError: a number is none.
-        ValueError: `n_parallel` runs are more than GPUs x `contexts_per_gpu`, or a number is less than 1.
+        TypeError: an argument is not a whole number.
+        ValueError: `n_parallel` is more than GPUs x `contexts_per_gpu`, or a number is less than 1.
     """
     n_parallel = checked_field("n_parallel", n_parallel, None)
     contexts_per_gpu = checked_field("contexts_per_gpu", contexts_per_gpu, 1)
@@ -310,7 +310,7 @@ def quick_affinity_code(
         )
     layouts = [(gpu, context) for gpu in range(1, n_gpu + 1) for context in range(1, contexts_per_gpu + 1)]
     possible = [(gpu * context, gpu, context) for gpu, context in layouts if n_parallel is None or gpu * context <= n_parallel]
-    n_runs, n_gpu, contexts = max(possible)  # Of equal numbers of runs, on as many GPUs as possible.
+    n_runs, n_gpu, contexts = max(possible)  # The most runs, and among equal numbers of runs the most GPUs.
     return encode_affinity(n_cpu_core=max(n_core, n_runs), n_gpu=n_gpu, contexts_per_gpu=contexts, set_affinity=shares and n_runs <= n_core)
 
 
@@ -325,21 +325,21 @@ def auto_affinity(
     max_parallel: int | None = None,
     machine: Machine | None = None,
 ) -> AttrDict | list[AttrDict]:
-    """Return an affinity for a single run that has this machine for itself; ``affinity="auto"`` of a runner is this.
+    """Return an affinity for a single run on this machine; runners use it for ``affinity="auto"``.
 
     Args:
-        n_parallel: worker processes of each sampler; None for one per core, less what an asynchronous run optimizes with: one core,
-            or half of them if there is no GPU.
-        use_gpu: use a GPU, if there are any: the first one, and if sampling is asynchronous the second one for it, if there is one.
-        n_process: for `SyncRl`, the number of processes, each with a separate GPU if there are GPUs; 0 for one per GPU. The result is
-            then a list. None for one process.
+        n_parallel: worker processes of each sampler; None for one per core, except the cores on which an asynchronous run optimizes: one
+            core, or half of them without GPU.
+        use_gpu: use the first GPU, if any, and for asynchronous sampling the second one, if any.
+        n_process: for `SyncRl`, the number of processes, each with a separate GPU if the machine has GPUs; 0 for one per GPU. The result
+            is then a list. None for one process.
         async_sample: for `AsyncRl`.
-        set_affinity: bind processes to processors. Two runs that did so would be bound to the same ones.
-        max_parallel: worker processes of each sampler at most, where `n_parallel` is None; None for no limit.
-        machine: what may be used; None for what this process may use.
+        set_affinity: bind processes to processors. Several runs on this machine would be bound to the same ones.
+        max_parallel: maximum number of worker processes of each sampler if `n_parallel` is None; None for no limit.
+        machine: the usable machine; None for what this process may use.
 
     Raises:
-        ValueError: more is asked for than there is.
+        ValueError: the arguments ask for more than the machine has.
     """
     machine = read_machine(n_gpu=None if use_gpu else 0) if machine is None else machine
     n_gpu = machine.n_gpu if use_gpu else 0
@@ -361,21 +361,21 @@ def auto_affinity(
     )
     affinities: list[Any] = [resources.affinity(machine, slot) for slot in range(n_runs)]
     for affinity in affinities:
-        if not machine.is_limited:  # torch and samplers know better, unless they would count processors for which there is no time.
+        if not machine.is_limited:  # torch and samplers choose better, except under a quota, which they do not see.
             affinity.pop("master_torch_threads", None)
     return affinities[0] if n_process is None else affinities
 
 
 def for_runner(affinity: Any, sampler: Any, **kwargs: Any) -> Any:
-    """Return the affinity given to a runner, or if that is "auto", one made for its sampler.
+    """Return the affinity of a runner; for "auto", make one for its sampler.
 
     Args:
-        affinity: as given.
-        sampler: with no more workers than environments.
-        kwargs: of `auto_affinity`.
+        affinity: the runner's argument.
+        sampler: the runner's sampler, which gets no more workers than environments.
+        kwargs: arguments of `auto_affinity`.
 
     Raises:
-        ValueError: it is another text.
+        ValueError: the affinity is another text.
     """
     if not isinstance(affinity, str):
         return affinity
@@ -386,9 +386,9 @@ def for_runner(affinity: Any, sampler: Any, **kwargs: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Parts of the above by their old names
+# Functions under their old names
 # ---------------------------------------------------------------------------------------------------------------------
-# Their arguments are the letters of the code; `slt` and `run_slot` are the slot.
+# The arguments are named by the letters of the code; `slt` and `run_slot` are the slot.
 def build_cpu_affinity(
     slt: int,
     cpu: int,
@@ -453,7 +453,7 @@ def build_async_affinity(
     alt: int = 0,
     saf: int = 1,
 ) -> AttrDict:
-    """Return the affinity of an asynchronous run; without GPUs it is the only one, on all cores."""
+    """Return the affinity of an asynchronous run; without GPUs it is the only run and gets all cores."""
     letters = locals()
     if not gpu:
         letters.update(cpr=cpu, gpu=0, gpr=1, sgr=0, oss=0)
@@ -463,7 +463,7 @@ def build_async_affinity(
 def build_affinities_gpu_1cpu_drive(
     slt: int, gpu: int, cpu: int, cxg: int = 1, gpr: int = 1, cpw: int = 1, hto: int | None = None, skt: int | None = 1
 ) -> list[AttrDict]:
-    """Return one affinity for each GPU of a run; one core for each GPU drives it instead of a worker."""
+    """Return one affinity for each GPU of a run; one core per GPU drives the GPU and gets no worker."""
     return _as_list(_build(**locals(), res=1))
 
 
@@ -489,12 +489,12 @@ def get_hyperthread_offset() -> int:
 
 
 def get_master_cpus(cores: Iterable[int], hto: int | None) -> tuple[int, ...]:
-    """Return the processors of `cores`, with the hyperthreads that come `hto` after them; 0 or None for none."""
+    """Return the processors of `cores` and their second hyperthreads, numbered `hto` higher; 0 or None for no second ones."""
     return processors(_offset_cores(cores, hto))
 
 
 def get_workers_cpus(cores: Iterable[int], cpw: int, hto: int | None, alt: int | bool) -> tuple[tuple[int, ...], ...]:
-    """Return the processors of each worker with `cpw` of the `cores`, with hyperthreads as of `get_master_cpus`."""
+    """Return the processors of each worker, which gets `cpw` of the `cores`, with hyperthreads as in `get_master_cpus`."""
     return workers_processors(_offset_cores(cores, hto), cpw, bool(alt))
 
 

@@ -1,11 +1,11 @@
-"""Experiments: many learning runs, queued on the hardware of one machine.
+"""Experiments: many learning runs, queued on one machine or a Ray cluster.
 
     variants, log_dirs = make_variants(VariantLevel(...), VariantLevel(...))
     run_experiments("train.py", encode_affinity(n_cpu_core=8, cpu_per_run=2), "my_experiment", 2, variants, log_dirs)
 
-Each run is ``python train.py <slot_affinity_code> <log_dir> <run_ID> ...``, a separate program. It finds its settings with
-``load_variant(log_dir)``, its hardware with ``affinity_from_code(slot_affinity_code)``, and with `resume_from` whether it resumes
-what an earlier launch left. `rlpyt.utils.launching.status` shows what is written, `rlpyt.utils.launching.sweep` how runs are watched.
+Each run is a separate program, ``python train.py <slot_affinity_code> <log_dir> <run_ID> ...``. It finds its settings with
+``load_variant(log_dir)``, its hardware with ``affinity_from_code(slot_affinity_code)``, and with `resume_from` the run that it resumes, if
+any. `rlpyt.utils.launching.status` describes the files of an experiment, `rlpyt.utils.launching.sweep` how runs are watched.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rlpyt.utils.misc import atomic_write
 from rlpyt.utils.settings import PATH, STEPS, Kind, Number, checked, is_integer, list_of
 from rlpyt.utils.text import printable
 
-MOST_RUNS = 10**6  # Of each variant; a number with another zero is a slip.
+MOST_RUNS = 10**6  # Limit for each variant; a larger number is surely a typo.
 LIST = Kind("a list or tuple", lambda value: isinstance(value, Sequence))
 
 
@@ -67,40 +67,40 @@ def run_experiments(
     set_egl_device: bool = False,
     ray_address: str | None = None,
 ) -> list[RunStatus]:
-    """Run an experiment, on this machine or a Ray cluster: every variant several times, as many runs at once as there is room for.
+    """Run an experiment on this machine or a Ray cluster: each variant several times, with as many simultaneous runs as fit.
 
-    Its directory, which has everything that it writes, is data/local/YYYYMMDD/HHMMSS/<experiment_title>; see `status` for what is in
-    there. An experiment_title that is an absolute path is that directory itself: launched again with the same one, runs that have
-    finished are skipped, and the others resume from their last snapshot if the script uses `resume_from`, or else restart. Variants and
-    runs of them may be added; those that were asked for before and are not any more are not launched, but stay part of the experiment.
-    `rerun_experiments` launches all of it, in any directory.
+    The experiment writes only to its directory, data/local/YYYYMMDD/HHMMSS/<experiment_title>; `status` describes its files. An
+    experiment_title that is an absolute path is the directory itself. If it is launched again, finished runs are skipped; other runs
+    resume from their last snapshot if the script uses `resume_from`, and restart otherwise. Variants and runs may be added. Earlier ones
+    that are missing from the new arguments are not launched, but stay part of the experiment. `rerun_experiments` launches a whole
+    experiment again, in any directory.
 
-    The first runs of all variants are launched first, then the second ones. One that fails does not keep others from running. Ctrl-C,
-    SIGTERM and SIGHUP end all of them, with time to save. In the end, a table is printed.
+    The first runs of all variants are launched first, then the second ones. A failed run does not keep others from running. Ctrl-C,
+    SIGTERM and SIGHUP end all runs, with time to save. At the end, a table is printed.
 
     Args:
-        script: of a run, which is called as `launch_experiment` says.
+        script: script of a run, which is called as in `launch_experiment`.
         affinity_code: from `encode_affinity`, without a run slot.
         experiment_title: name, or absolute path, of the directory.
         runs_per_setting: runs of each variant; they have the run_IDs 0, 1, ...
-        variants: for each setting, what is different in the configuration; see `make_variants`.
-        log_dirs: for each of them, its directory in that of the experiment.
+        variants: the changes of each variant to the configuration; see `make_variants`.
+        log_dirs: directory of each variant, relative to that of the experiment.
         common_args: arguments of the script for all runs, after the documented three.
-        runs_args: for each variant, further arguments, after those.
+        runs_args: further arguments for each variant, after `common_args`.
         set_egl_device: see `launch_experiment`.
-        ray_address: of a running Ray cluster, or "auto" for the one this machine is part of; runs are then placed on its machines, each
-            of which must see the directory of the experiment, and the script, under the same paths. The affinity code says what each run
-            gets, not how many there are at a time: that is as many as the cluster has room for. None for this machine.
+        ray_address: address of a running Ray cluster, or "auto" for the cluster of this machine. Runs are then placed on its machines,
+            which must see the experiment's directory and the script under the same paths. The affinity code says what each run gets; the
+            number of simultaneous runs is as many as fit into the cluster. None for this machine.
 
     Returns:
         The state of each run, if all have finished.
 
     Raises:
-        ValueError, TypeError, FileNotFoundError: something is wrong with the arguments, or runs there have finished with others; nothing
-            has been started or written.
-        ConnectionError: there is no Ray cluster at that address.
-        StillRunning: the same experiment is running, or one of its runs.
-        SystemExit: with the code 1 if any run has failed, or 128 + n after signal n.
+        ValueError, TypeError, FileNotFoundError: arguments are wrong, or runs in the directory have finished with other arguments;
+            nothing has been started or written.
+        ConnectionError: no Ray cluster answers at that address.
+        StillRunning: the same experiment, or one of its runs, is running.
+        SystemExit: with code 1 if any run has failed, or 128 + n after signal n.
     """
     experiment = Experiment(
         script=os.fspath(script),
@@ -119,15 +119,15 @@ def run_experiments(
 
 @checked()
 def rerun_experiments(exp_dir: str | os.PathLike, affinity_code: str | None = None, ray_address: str | None = None) -> list[RunStatus]:
-    """Launch again what has not finished of the experiment in a directory, as it was launched by `run_experiments`.
+    """Launch the unfinished runs of the experiment in a directory again, with the arguments given to `run_experiments`.
 
     Args:
         exp_dir: directory of the experiment.
-        affinity_code: instead of the one it was launched with, e.g. on another machine.
-        ray_address: instead of the one it was launched with; "" for this machine.
+        affinity_code: replaces that of the first launch, e.g. on another machine.
+        ray_address: replaces that of the first launch; "" for this machine.
 
     Returns, Raises:
-        See `run_experiments`. ValueError if there is no experiment in `exp_dir`.
+        See `run_experiments`. ValueError if `exp_dir` contains no experiment.
     """
     exp_dir = Path(exp_dir).absolute()
     experiment = _read(exp_dir)
@@ -154,19 +154,18 @@ def launch_experiment(
 
         python {script} {slot_affinity_code} {log_dir} {run_ID} {*args}
 
-    It is bound to all CPUs of its slot, with all processes it starts, unless the code says not to (``set_affinity=False``).
+    The process, with all processes that it starts, is bound to all CPUs of its slot, unless the code has ``set_affinity=False``.
 
     Args:
         script: Python script of the run.
         run_slot: number of the slot, from 0.
         affinity_code: without a run slot.
-        log_dir: directory of the run's setting; the variant is saved there.
-        variant: for the script, which reads it with ``load_variant(log_dir)``.
-        run_ID: number of the run among those with its setting.
+        log_dir: directory of the run's variant; the variant is saved there.
+        variant: the variant, which the script reads with ``load_variant(log_dir)``.
+        run_ID: number of the run among those of its variant.
         args: further arguments.
-        python_executable: the interpreter; default: the one that runs this.
-        set_egl_device: set the environment variable EGL_DEVICE_ID to the number of the GPU that trains, for environments which render on
-            it.
+        python_executable: the interpreter; default: that of this process.
+        set_egl_device: set the environment variable EGL_DEVICE_ID to the number of the training GPU, for environments that render on it.
     """
     save_variant(variant, log_dir)
     command, options = _command(script, affinity_code, log_dir, run_ID, args, python_executable, set_egl_device, run_slot)
@@ -174,9 +173,9 @@ def launch_experiment(
 
 
 def resume_from() -> str | None:
-    """Return the directory of the run that this script resumes, for a runner's argument of that name; None for a new run.
+    """Return the directory of the run that this script resumes, for a runner's argument of the same name; None for a new run.
 
-    It was launched by `run_experiments`, and an earlier launch has left a snapshot.
+    A script resumes a run if `run_experiments` launched it, and an earlier launch has left a snapshot.
     """
     return os.environ.get(RESUME_FROM) or None
 
@@ -206,14 +205,14 @@ def log_num_launched(exp_dir: str | os.PathLike, n: int, total: int) -> None:
 
 
 class StillRunning(RuntimeError):
-    """Runs cannot be launched, since they are running."""
+    """Runs cannot be launched because they are running already."""
 
 
 @dataclass
 class Experiment:
-    """What `run_experiments` is asked for, as it is kept in the experiment's directory.
+    """The arguments of `run_experiments`, as saved in the experiment's directory.
 
-    `runs_per_setting`, `variants`, `log_dirs` and `runs_args` have an entry for each setting. `cwd` is the directory in which the script is
+    `runs_per_setting`, `variants`, `log_dirs` and `runs_args` have one entry per variant. `cwd` is the directory in which the script is
     called.
     """
 
@@ -229,7 +228,7 @@ class Experiment:
     ray_address: str | None = None
 
     def check(self) -> None:
-        """Raise, in a sentence, for what cannot be run."""
+        """Raise ValueError or FileNotFoundError if the experiment cannot be run."""
         if not Path(self.cwd, self.script).is_file():
             raise FileNotFoundError(f"There is no script {self.script!r} in {self.cwd}: give the path of the script that trains.")
         if self.ray_address and self.set_egl_device:
@@ -259,18 +258,18 @@ class Experiment:
                     raise ValueError(f"The log_dir {log_dir!r} is in that of a run of {above!r}: choose another directory.")
         for arg in [*self.common_args, *(arg for args in self.runs_args for arg in args)]:
             if "\0" in arg:
-                raise ValueError(f"The argument {arg!r} has a zero character, which no program can be given.")
+                raise ValueError(f"The argument {arg!r} has a zero character, which arguments of programs cannot have.")
 
     def script_path(self) -> str:
-        """Return the path of the script, from the root or from where `cwd` is given from."""
+        """Return the path of the script, relative only if `cwd` is."""
         return os.path.normpath(os.path.join(self.cwd, self.script))
 
     def runs(self, exp_dir: Path) -> list[tuple[int, int, Path]]:
-        """The number of the setting, the run_ID and the directory of each run, in the order they are launched."""
+        """The number of the variant, the run_ID and the directory of each run, in the order of launching."""
         return [(i, run_ID, exp_dir / self.log_dirs[i] / f"run_{run_ID}") for i, run_ID in planned_runs(self.runs_per_setting)]
 
     def added_to(self, before: Experiment) -> Experiment:
-        """Return this experiment with the settings and runs of an earlier one, which come first."""
+        """Return this experiment with the variants and runs of an earlier launch, which come first."""
         both: dict[str, tuple] = {}  # by log_dir: runs, variant, log_dir, arguments
         for each in (before, self):
             for entry in zip(each.runs_per_setting, each.variants, each.log_dirs, each.runs_args):
@@ -281,7 +280,7 @@ class Experiment:
         return replace(self, runs_per_setting=n_runs, variants=variants, log_dirs=log_dirs, runs_args=runs_args)
 
     def differences(self, before: Experiment, exp_dir: Path) -> list[str]:
-        """What is not as it was for runs of an earlier launch which have finished, or which have begun and are not asked for now."""
+        """Return what has changed for runs of an earlier launch that have finished, or that have begun and are no longer requested."""
         found: dict[str, tuple[Any, Any]] = {}
         asked = {os.path.normpath(log_dir): args for log_dir, args in zip(self.log_dirs, self.runs_args)}
         for i, _, run_dir in before.runs(exp_dir):
@@ -295,7 +294,7 @@ class Experiment:
         return [f"{name}: {old!r} before, {new!r} now" for name, (old, new) in found.items() if old != new]
 
     def n_slots(self) -> int:
-        """Return how many runs there can be at a time; ValueError if this machine has less than the code asks for."""
+        """Return the number of simultaneous runs; raise ValueError if the code asks for more than this machine has."""
         n_slots = get_n_run_slots(self.affinity_code)
         for slot in range(n_slots):
             affinity = affinity_from_code(prepend_run_slot(slot, self.affinity_code))
@@ -305,7 +304,7 @@ class Experiment:
 
 
 def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
-    """Run what has not finished yet of an experiment, print its table, and return its runs; SystemExit unless all have finished."""
+    """Run the unfinished runs of an experiment, print its table, and return its runs; SystemExit unless all have finished."""
     experiment.check()
     with ExitStack() as stack:
         n_slots = _n_places(experiment, stack)
@@ -342,7 +341,7 @@ def _run(experiment: Experiment, exp_dir: Path) -> list[RunStatus]:
 
 
 def _with_what_is_there(experiment: Experiment, exp_dir: Path) -> Experiment:
-    """The experiment with what its directory has from earlier launches. Refuses if those runs are not of this one, or are running."""
+    """Return the experiment merged with earlier launches in its directory; raise if their runs belong to another one, or are running."""
     if (exp_dir / EXPERIMENT).exists():
         before = _read(exp_dir)
         differences = experiment.differences(before, exp_dir)
@@ -375,7 +374,7 @@ def _with_what_is_there(experiment: Experiment, exp_dir: Path) -> Experiment:
 
 
 def _read(exp_dir: Path) -> Experiment:
-    """What was asked for; ValueError if that cannot be read."""
+    """Return the experiment saved in a directory; ValueError if it cannot be read."""
     try:
         asked = read_experiment(exp_dir)
         return Experiment(**{field.name: asked[field.name] for field in fields(Experiment) if field.name in asked})
@@ -384,7 +383,7 @@ def _read(exp_dir: Path) -> Experiment:
 
 
 def _write(experiment: Experiment, exp_dir: Path) -> None:
-    """Write everything about an experiment, before it is launched."""
+    """Write all files about an experiment before it is launched."""
     for log_dir, variant in zip(experiment.log_dirs, experiment.variants):
         save_variant(variant, exp_dir / log_dir)
     log_exps_tree(exp_dir, experiment.log_dirs, experiment.runs_per_setting)
@@ -394,10 +393,10 @@ def _write(experiment: Experiment, exp_dir: Path) -> None:
 
 
 def _n_places(experiment: Experiment, stack: ExitStack) -> int:
-    """Return how many runs there can be at a time.
+    """Return the number of simultaneous runs on this machine or the cluster.
 
     Raises:
-        ValueError: there is room for none.
+        ValueError: no run fits.
     """
     if not experiment.ray_address:
         return experiment.n_slots()
@@ -420,7 +419,7 @@ def _start(
     stdout: Path,
     stderr: Path,
 ) -> RunProcess:
-    """Start a run on this machine, or on the cluster. There, the run has all that it is given, and therefore slot 0 of it."""
+    """Start a run on this machine or the cluster. On the cluster it has slot 0, because its code describes only its own resources."""
     if not experiment.ray_address:
         code, set_egl_device = experiment.affinity_code, experiment.set_egl_device
         command, options = _command(experiment.script, code, log_dir, run_ID, args, None, set_egl_device, slot)
@@ -443,7 +442,7 @@ def _command(
     set_egl_device: bool,
     run_slot: int,
 ) -> tuple[list[str], dict]:
-    """Return the command of a run, and options of `start_process`: its processors, and environment variables that it is to have."""
+    """Return the command of a run, and options of `start_process`: its processors and additional environment variables."""
     slot_affinity_code = prepend_run_slot(run_slot, affinity_code)
     affinity = affinity_from_code(slot_affinity_code)
     cpus = _cpus(affinity) if hasattr(os, "sched_setaffinity") else set()
@@ -455,14 +454,14 @@ def _command(
 
 
 def _cpus(affinity: Mapping | Sequence[Mapping]) -> set[int]:
-    """All CPUs of a run's affinity, as `affinity_from_code` gives it; none if it is not to be bound."""
+    """All CPUs of a run's affinity in the form of `affinity_from_code`; none if the run stays unbound."""
     if not isinstance(affinity, Mapping):
         return set().union(*(_cpus(each) for each in affinity))
     return set(affinity.get("all_cpus") or ()) if affinity.get("set_affinity", True) else set()
 
 
 def _training_gpu(affinity: Mapping | Sequence[Mapping]) -> int:
-    """The GPU that trains, the first of them if there are several; ValueError without one."""
+    """The GPU that trains, the first one of several; ValueError without one."""
     parts = affinity.get("optimizer", [affinity]) if isinstance(affinity, Mapping) else affinity
     cuda_idx = parts[0].get("cuda_idx")
     if cuda_idx is None:
@@ -481,7 +480,7 @@ def _branches(tree: Mapping[str, Mapping], indent: str) -> list[str]:
 
 
 def _no_text(values: Sequence, name: str) -> Sequence:
-    """The values; TypeError for a single text, whose characters would be taken for them."""
+    """Return the values; TypeError for a text, whose characters would be taken for separate values."""
     if isinstance(values, (str, bytes)):
         raise TypeError(f"{name}={values!r} must be a list or tuple, e.g. ({values!r},).")
     return values

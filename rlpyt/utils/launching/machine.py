@@ -1,4 +1,4 @@
-"""What this process may use of the machine: processor cores with their hyperthreads and sockets, GPUs, processor time, memory."""
+"""The part of the machine that this process may use: processor cores with hyperthreads and sockets, GPUs, processor time, memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _GIB = 2**30  # bytes
 class Core:
     """A physical processor core."""
 
-    cpus: tuple[int, ...]  # Its hyperthreads, as the system numbers them: those this process may run on, lowest number first.
-    socket: int = 0  # As the system numbers it.
+    cpus: tuple[int, ...]  # The system's numbers of the hyperthreads that this process may run on, in ascending order.
+    socket: int = 0  # The system's number of the socket.
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Machine:
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """The processors, hyperthreads included, as the system numbers them."""
+        """The system's numbers of the processors, including hyperthreads."""
         return tuple(sorted(cpu for core in self.cores for cpu in core.cpus))
 
     @property
@@ -54,16 +54,16 @@ class Machine:
 
     @property
     def n_cores(self) -> int:
-        """How many cores can be busy all the time: those there are, or fewer where processor time is limited."""
+        """Number of cores that can be busy all the time: all cores, or fewer under a quota of processor time."""
         return self.under_quota(len(self.cores))
 
     def under_quota(self, n: int) -> int:
-        """How many of `n` processors there is time for; at least 1."""
+        """Number of `n` processors that the quota lets run all the time; at least 1."""
         return n if self.cpu_quota is None else max(1, min(n, int(self.cpu_quota)))
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is less processor time than the cores could use, so that others probably use them, too."""
+        """Whether the quota is less than the processor time of the cores, so that others probably use them, too."""
         return self.n_cores < len(self.cores)
 
     def describe_cpus(self) -> str:
@@ -99,15 +99,15 @@ def read_machine(
     n_gpu: int | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Machine:
-    """Return what this process may use.
+    """Return the part of the machine that this process may use, without initializing CUDA.
 
-    Linux tells in /sys and /proc; elsewhere psutil does, and nothing is known about sockets. CUDA is not initialized.
+    On Linux the facts come from /sys and /proc, on other systems from psutil, which does not know sockets.
 
     Args:
-        root: where the system's files are; another one describes another machine.
-        cpus: processors that may be used, as the system numbers them; None for those this process may run on.
+        root: root of the system's files; another root describes another machine.
+        cpus: the system's numbers of the usable processors; None for those this process may run on.
         n_gpu: number of visible GPUs; None counts them, which imports torch.
-        env: environment variables, of which CUDA_VISIBLE_DEVICES says which GPU is which; None for those of this process.
+        env: environment variables, whose CUDA_VISIBLE_DEVICES numbers the GPUs; None for those of this process.
     """
     root = Path(root)
     can_bind = cpus is not None or hasattr(os, "sched_setaffinity")
@@ -128,7 +128,7 @@ def read_machine(
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """Return processor numbers as the system writes them, e.g. "0-3,8"."""
+    """Return processor numbers in the system's notation, e.g. "0-3,8"."""
     runs: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if runs and cpu == runs[-1][-1] + 1:
@@ -139,7 +139,7 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 
 def parse_cpu_list(text: str) -> list[int]:
-    """Return the processor numbers of a list as the system writes it: the inverse of `cpu_list`."""
+    """Return the processor numbers in a list in the system's notation: the inverse of `cpu_list`."""
     cpus: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -148,7 +148,7 @@ def parse_cpu_list(text: str) -> list[int]:
 
 
 def count_gpus() -> int:
-    """Return the number of GPUs that torch can use and CUDA_VISIBLE_DEVICES lets it see. CUDA is not initialized where NVML tells."""
+    """Return the number of visible GPUs that torch can use, without initializing CUDA if NVML tells the number."""
     return accelerator.count()
 
 
@@ -173,13 +173,13 @@ def _linux_cores(root: Path, cpus: Iterable[int]) -> list[Core]:
     for cpu in cpus:
         topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
         siblings = {cpu, *parse_cpu_list(_read(topology / "thread_siblings_list") or "")}
-        socket = max(int(_read(topology / "physical_package_id") or 0), 0)  # -1 where the system does not know.
+        socket = max(int(_read(topology / "physical_package_id") or 0), 0)  # -1 if the system does not know.
         cores.add(Core(tuple(sorted(siblings & cpus)), socket))
     return list(cores)
 
 
 def _counted_cores() -> list[Core]:
-    """Cores of a system which tells their number only. Processes are not bound there, so that their numbers are but names."""
+    """Cores of a system that reports only how many it has. Such systems do not bind processes, so the numbers need not be the system's."""
     import psutil
 
     n_cpus = psutil.cpu_count() or os.cpu_count() or 1
@@ -190,7 +190,7 @@ def _counted_cores() -> list[Core]:
 def _gpu_sockets(root: Path, n_gpu: int, cores: list[Core], env: Mapping[str, str]) -> list[int | None]:
     """The socket next to each of `n_gpu` visible GPUs, in the order of torch's numbers."""
     folder = root / "proc/driver/nvidia/gpus"
-    known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []  # In the order of the PCI bus, as CUDA's numbers.
+    known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []  # In PCI bus order, like CUDA's numbers.
     addresses: list[str | None] = [*known]
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -202,7 +202,7 @@ def _gpu_sockets(root: Path, n_gpu: int, cores: list[Core], env: Mapping[str, st
 
 
 def _uuid(information: str) -> str:
-    """The UUID in what the driver tells about a GPU."""
+    """The UUID in the driver's information about a GPU; "" if missing."""
     for line in information.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "GPU UUID":
@@ -211,7 +211,7 @@ def _uuid(information: str) -> str:
 
 
 def _named_gpu(name: str, uuids: dict[str, str]) -> str | None:
-    """The address of the GPU that an entry of CUDA_VISIBLE_DEVICES means, a number or the beginning of a UUID; None if unknown."""
+    """The address of the GPU for an entry of CUDA_VISIBLE_DEVICES, a number or the beginning of a UUID; None if unknown."""
     if name.isdecimal():
         return list(uuids)[int(name)] if int(name) < len(uuids) else None
     matches = [address for address, uuid in uuids.items() if name and uuid.startswith(name)]
@@ -226,7 +226,7 @@ def _socket_next_to(root: Path, address: str | None, cores: list[Core]) -> int |
 
 
 def _cgroup_values(root: Path, controller: str, v2: str, v1: tuple[str, ...]) -> Iterator[list[str]]:
-    """The values that limit this process, in files `v2` (cgroup version 2) or `v1`: in its own control group, and in those around it."""
+    """Yield the limits of this process's control group and of those above it, from files `v2` (cgroup version 2) or `v1`."""
     for line in (_read(root / "proc/self/cgroup") or "0::/").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -242,13 +242,13 @@ def _cgroup_values(root: Path, controller: str, v2: str, v1: tuple[str, ...]) ->
 
 
 def _cpu_quota(root: Path) -> float | None:
-    """Seconds of processor time per second, the least of all limits."""
+    """Seconds of processor time per second: the lowest limit; None without one."""
     limits = _cgroup_values(root, "cpu", "cpu.max", ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
     return min((int(quota) / int(period) for quota, period in limits if quota not in ("max", "-1")), default=None)
 
 
 def _memory(root: Path) -> int | None:
-    """Bytes of memory, or of the least limit on it."""
+    """Bytes of memory, or the lowest limit on it."""
     limits = _cgroup_values(root, "memory", "memory.max", ("memory.limit_in_bytes",))
     sizes = [int(limit) for (limit,) in limits if limit != "max"]
     for line in (_read(root / "proc/meminfo") or "").splitlines():

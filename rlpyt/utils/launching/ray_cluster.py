@@ -1,8 +1,8 @@
-"""Runs of an experiment on a Ray cluster: each on whichever machine has room for it.
+"""Runs of an experiment on a Ray cluster, each on a machine with room for it.
 
-An actor holds the processors and GPUs of a run, and starts its process on the machine where it was placed; the launcher watches and ends
-the run through it, as it does with processes of this machine. What a run logs is written by itself, into the directory of the
-experiment, which all machines must see under the same path.
+Ray places an actor with the processors and GPUs of a run on a machine, and the actor starts the run's process there. The launcher watches
+and ends the run through the actor. The run writes its log itself, into the directory of the experiment, which all machines must see under
+the same path.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from rlpyt.utils.launching.status import identity
 from rlpyt.utils.launching.sweep import RunProcess, start_run
 
 _POLL = 0.1  # seconds
-_PASSED_ON = ("PYTHONPATH", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")  # Environment variables of the launcher, in place of Ray's own.
+_PASSED_ON = ("PYTHONPATH", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")  # Environment variables of the launcher, which replace Ray's.
 
 
 class _RunActor:
     """Starts the process of a run, and watches it."""
 
     def start(self, command: Sequence[str], stdout: str, stderr: str, environment: Mapping[str, str], cwd: str) -> None:
-        """Start the process. Its environment is that of the machine, but for what is set here."""
+        """Start the process in the environment of the machine, without Ray's variables and with those in `environment`."""
         for name in [*_PASSED_ON, *(name for name in os.environ if name.startswith("RAY_"))]:
             os.environ.pop(name, None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Which Ray blocks, and the process would inherit.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray blocks SIGINT, and the process would inherit that.
         self._process = start_run(command, Path(stdout), Path(stderr), environment=environment, cwd=cwd)
 
     def wait(self, leftover_grace: float) -> tuple[int | None, str | None]:
-        """Wait until the process has ended, and end what it has left behind; return what `RunProcess.finish` does."""
+        """Wait until the process has ended, and end its leftover processes; return the result of `RunProcess.finish`."""
         while not self._process.has_ended():
             time.sleep(_POLL)
         deadline = time.monotonic() + leftover_grace
@@ -49,12 +49,12 @@ class _RunActor:
 
 
 class RayRunProcess(RunProcess):
-    """A run on a Ray cluster, from its launcher's point of view.
+    """The launcher's handle of a run on a Ray cluster.
 
     Args:
         command, stdout, stderr, environment, cwd: of its process.
-        n_cpus, n_gpus: what it gets.
-        leftover_grace: seconds that processes have to end by themselves which it leaves behind.
+        n_cpus, n_gpus: resources of the run.
+        leftover_grace: seconds that its leftover processes have to end by themselves.
     """
 
     fd = None
@@ -79,7 +79,7 @@ class RayRunProcess(RunProcess):
         self._leftover_grace = leftover_grace
 
     def identity(self) -> dict:
-        """Facts by which `status.is_alive` recognises the run: those of its launcher, with which it would end."""
+        """Facts by which `status.is_alive` recognises the run: those of its launcher, because the run ends with it."""
         return identity(os.getpid())
 
     def has_ended(self) -> bool:
@@ -91,18 +91,18 @@ class RayRunProcess(RunProcess):
         return self._is_here(self._ended)
 
     def send(self, number: int) -> None:
-        """Send a signal to the process and all of its group. A run that has no place yet will not begin."""
+        """Send a signal to the process and all of its group. A run that has not been placed yet is cancelled."""
         if not self._is_here(self._started):
             self._ray.kill(self._actor)
         else:
             self._actor.send.remote(number)
 
     def has_leftovers(self) -> bool:
-        """Nothing is left behind when it has ended: its actor sees to that."""
+        """Return False: the actor ends all leftover processes before the run counts as ended."""
         return False
 
     def finish(self) -> tuple[int | None, str | None]:
-        """Return the exit code of the process, which has ended, and None; or None and the reason why there is no code."""
+        """Return the exit code of the ended process, and None; or None and the reason why it has no exit code."""
         try:
             self._ray.get(self._started)
             return self._ray.get(self._ended)
@@ -119,10 +119,10 @@ class RayRunProcess(RunProcess):
 
 
 def count_places(cluster: Cluster, n_cpus: int, n_gpus: float) -> int:
-    """Return how many runs with `n_cpus` and `n_gpus` each a cluster has room for.
+    """Return how many runs with `n_cpus` and `n_gpus` each fit into a cluster.
 
     Raises:
-        ValueError: for none.
+        ValueError: no run fits.
     """
     n = 0
     for node in cluster.nodes():

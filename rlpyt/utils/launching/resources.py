@@ -1,6 +1,6 @@
-"""Sharing out processors and GPUs among equal runs at the same time, and inside each run among its processes.
+"""Division of processors and GPUs among equal simultaneous runs, and in each run among its processes.
 
-A run has a *slot*, numbered from 0. Each process of a run that needs separate processor cores is a `Part`; the parts of all slots are
+A run has a *slot*, numbered from 0. Each process of a run that needs separate processor cores is a `Part`. The parts of all slots are
 placed at once, so that slots cannot overlap::
 
     slot 0                        slot 1
@@ -21,8 +21,8 @@ from rlpyt.utils.launching.machine import Core, Machine
 from rlpyt.utils.misc import split_evenly
 from rlpyt.utils.settings import FLAG, is_integer, shown
 
-_HIGHEST = 10**6  # Of all numbers; no machine has as many of anything.
-_LOWEST = dict(n_gpu=0, cpu_reserved=0, hyperthread_offset=0, sample_gpu_per_run=0)  # Of other numbers: 1.
+_HIGHEST = 10**6  # Limit for all numbers; no machine has that many of anything.
+_LOWEST = dict(n_gpu=0, cpu_reserved=0, hyperthread_offset=0, sample_gpu_per_run=0)  # The lowest other numbers are 1.
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,22 @@ class Part:
     """One or more processes of a run that share no processor core with other parts."""
 
     n_cores: int
-    gpu: int | None = None  # The one it uses.
-    near_gpu: int | None = None  # The one whose socket suits it, if it uses none itself.
+    gpu: int | None = None  # The GPU it uses.
+    near_gpu: int | None = None  # If it uses none: the GPU next to whose socket it should run.
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Processor cores and GPUs for a number of equal runs at the same time, and what each run does with its share.
+    """Processor cores and GPUs for several equal simultaneous runs, and how each run uses its share.
 
-    Runs get equal numbers of cores, whole ones; those that remain are not used. No two slots share a core. With `contexts_per_gpu`,
-    slots share GPUs; the first slots are on different ones. Runs on the same GPU get neighbouring cores.
+    Runs get equal numbers of whole cores; remaining cores are not used. No two slots share a core. With `contexts_per_gpu`,
+    slots share GPUs; the first slots use different ones. Runs on the same GPU get neighbouring cores.
 
-    Fields are the arguments of `rlpyt.utils.launching.affinity.encode_affinity`, which says what each is.
+    Fields are the arguments of `rlpyt.utils.launching.affinity.encode_affinity`, which describes them.
 
     Raises:
         TypeError: a value is not a whole number.
-        ValueError: values are out of range, or do not fit together.
+        ValueError: values are out of range or contradict each other.
     """
 
     n_cpu_core: int = 1
@@ -68,7 +68,7 @@ class Resources:
             object.__setattr__(self, field.name, checked_field(field.name, getattr(self, field.name), field.default))
         self._check_gpus()
         if self.n_run_slots < 1:
-            raise ValueError(f"cpu_per_run={self.cpu_per_run} is more than n_cpu_core={self.n_cpu_core}: not one run has room.")
+            raise ValueError(f"cpu_per_run={self.cpu_per_run} is more than n_cpu_core={self.n_cpu_core}: no run fits.")
         self._check_cores()
 
     # Numbers ---------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Resources:
 
     @property
     def n_run_slots(self) -> int:
-        """Runs at the same time."""
+        """Number of simultaneous runs."""
         return self.n_gpu * self.contexts_per_gpu // self.gpus_in_run if self.n_gpu else self.n_cpu_core // self.cpu_per_run
 
     @property
@@ -113,7 +113,7 @@ class Resources:
 
     @property
     def workers_cores(self) -> int:
-        """Those of them which the workers get, unless not even one would have enough."""
+        """Cores of each sampling process for its workers; an error follows if they are too few for one worker."""
         return self.sampler_cores - (0 if self.async_sample else self.cpu_reserved)
 
     def _check_gpus(self) -> None:
@@ -134,7 +134,7 @@ class Resources:
         share = f"n_cpu_core={self.n_cpu_core} for {self.n_run_slots} runs at a time" if self.n_gpu else f"cpu_per_run={self.cpu_per_run}"
         raise ValueError(
             f"{share} leaves {self.cores_in_run} cores for a run, which needs {needed} at least: {self.n_samplers} x {self.cpu_per_worker} "
-            f"for workers, the others for optimization or reserved. Raise it; with set_affinity=False it may be more than there are."
+            f"for workers, the others for optimization or reserved. Raise it; with set_affinity=False it may exceed the machine's cores."
         )
 
     # Slots -----------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Resources:
         return [(slot * self.gpus_in_run + i) % self.n_gpu for i in range(self.gpus_in_run)]
 
     def parts(self, slot: int) -> list[Part]:
-        """Return the parts of a slot: in an asynchronous run those which optimize, then those which sample; else one per optimizer."""
+        """Return the parts of a slot: of an asynchronous run first the optimizing, then the sampling ones; else one per optimizer."""
         gpus: list[int | None] = [*self.gpus(slot)] or [None]
         if not self.async_sample:
             return [Part(self.sampler_cores, gpu) for gpu in gpus]
@@ -155,7 +155,7 @@ class Resources:
         """Return the affinity of the run in `slot`, in the form that runners take.
 
         Raises:
-            ValueError: there is no such slot, or the machine has less than what is asked for.
+            ValueError: the slot does not exist, or the machine has too few cores or GPUs.
         """
         if not 0 <= slot < self.n_run_slots:
             raise ValueError(f"There is no run slot {slot}: the slots are 0 to {self.n_run_slots - 1}.")
@@ -173,7 +173,7 @@ class Resources:
         return self._form(parts[own], placed[own * n : (own + 1) * n])
 
     def _sockets(self, machine: Machine) -> list[list[Core]]:
-        """The cores that may be used, one list for each socket."""
+        """The usable cores, one list for each socket."""
         cores = self._with_hyperthreads(machine)
         if self.hyperthread_offset == 0:
             singles = [Core(core.cpus[:1], core.socket) for core in cores]
@@ -192,7 +192,7 @@ class Resources:
         return [cores[part.start : part.stop] for part in split_evenly(len(cores), self.n_socket)]
 
     def _with_hyperthreads(self, machine: Machine) -> list[Core]:
-        """Cores as the system tells them; where it tells of no hyperthreads, but `hyperthread_offset` does, pairs of them."""
+        """The cores that the system reports; paired by `hyperthread_offset` if the system reports no hyperthreads."""
         cores, offset = list(machine.cores), self.hyperthread_offset
         if not offset or machine.has_hyperthreads:
             return cores
@@ -208,7 +208,7 @@ class Resources:
         return cores
 
     def _home(self, part: Part, slot: int, machine: Machine, sockets: list[list[Core]]) -> int:
-        """Index of the socket that suits `part`: next to its GPU as far as that is known; else slots are spread evenly."""
+        """Index of the preferred socket of `part`: next to its GPU, if known; parts without GPU are spread evenly."""
         gpu = part.near_gpu if part.gpu is None else part.gpu
         if gpu is None:
             return slot * len(sockets) // self.n_run_slots
@@ -238,7 +238,7 @@ class Resources:
             all_cpus=processors(cores),
             master_cpus=processors(cores),
             workers_cpus=workers_processors(cores[len(cores) - self.workers_cores :], self.cpu_per_worker, self.alternating),
-            master_torch_threads=len(cores),  # `split_async_affinity` says what becomes of it in a process that only samples.
+            master_torch_threads=len(cores),  # `split_async_affinity` sets 1 in processes that only sample.
             worker_torch_threads=self.cpu_per_worker,
             alternating=self.alternating,
             set_affinity=self.set_affinity,
@@ -249,12 +249,12 @@ class Resources:
 
 
 def place(sizes: Sequence[int], homes: Sequence[int], sockets: list[list[Core]]) -> list[list[Core]]:
-    """Give each part as many cores as it wants: in its home socket, else all in another one, else wherever there are some left.
+    """Give each part its number of cores: in its home socket, else all in another socket, else spread over sockets with free cores.
 
     Args:
-        sizes: cores wanted by each part; all together no more than there are.
-        homes: index of the socket that suits each part.
-        sockets: the cores of each socket, which are given away from the front.
+        sizes: cores of each part; their sum must not exceed the number of cores.
+        homes: index of the preferred socket of each part.
+        sockets: the cores of each socket, which are given out from the front.
     """
     free = [list(cores) for cores in sockets]
     placed: dict[int, list[Core]] = {}
@@ -279,7 +279,7 @@ def place(sizes: Sequence[int], homes: Sequence[int], sockets: list[list[Core]])
 
 
 def processors(cores: Iterable[Core]) -> tuple[int, ...]:
-    """Return the numbers of all hyperthreads of `cores`, without repetition: the first one of each core, then the others."""
+    """Return the numbers of all hyperthreads of `cores`, each once: the first one of each core, then the others."""
     cores = list(cores)
     return tuple(dict.fromkeys([core.cpus[0] for core in cores] + [cpu for core in cores for cpu in core.cpus[1:]]))
 
@@ -287,8 +287,8 @@ def processors(cores: Iterable[Core]) -> tuple[int, ...]:
 def workers_processors(cores: Sequence[Core], cpu_per_worker: int, alternating: bool) -> tuple[tuple[int, ...], ...]:
     """Return the processors of each worker: `cpu_per_worker` cores with all their hyperthreads.
 
-    With `alternating`, there are two lists in one, those of the first group of workers, which have the first hyperthread of their cores,
-    and those of the second group, which have the other ones, or the same.
+    With `alternating`, the first half is for the first group of workers, on the first hyperthread of their cores. The second half is for
+    the second group, on the other hyperthreads of the same cores, or on the same hyperthread if a core has only one.
     """
     groups = [cores[i : i + cpu_per_worker] for i in range(0, len(cores) - cpu_per_worker + 1, cpu_per_worker)]
     if not alternating:
@@ -300,7 +300,7 @@ def workers_processors(cores: Sequence[Core], cpu_per_worker: int, alternating: 
 
 
 def checked_field(name: str, value: Any, default: Any) -> Any:
-    """The value of a field, which is whole; a flag where the default is one."""
+    """Return the value of a field as an int, or as a bool if the default is one; raise TypeError or ValueError if it is not possible."""
     if value is None and default is None:
         return None
     if isinstance(default, bool):

@@ -1,18 +1,18 @@
 """The state of every run of an experiment, from the files in its directory.
 
-    <exp_dir>/experiment.json              what was asked for: written when the sweep is launched
-             /experiments_tree.txt         the same as a picture
+    <exp_dir>/experiment.json              arguments of the launch, written before the runs start
+             /experiments_tree.txt         the directories of all runs as a tree
              /num_launched.txt
              /<log_dir>/variant_config.json
-             /<log_dir>/run_<ID>/          what the run logs, and
+             /<log_dir>/run_<ID>/          the files that the run writes, and
                                 /stdout.log, stderr.log
                                 /RUNNING.json, or FINISHED.json, FAILED.json, INTERRUPTED.json: one of them
 
-The launcher writes these, and touches RUNNING.json each second; `experiment_status` reads them at any time, also while it runs or after it
-was killed. Runs that no launcher started have no such file: of them, the log tells as much as it can.
+The launcher writes these files, and touches RUNNING.json each second. `experiment_status` reads them at any time, even while the launcher
+runs or after it was killed. Runs without a launcher have no such mark: their state is inferred from the log.
 
-A run has finished if it said so: its process ended with exit code 0, and the last line of its debug.log is that of a runner, or of a log,
-which has come to its end. Of a script that keeps no debug.log in its directory, the exit code counts alone.
+A run has finished if its process ended with exit code 0, and the last line of its debug.log says that training or the log is complete.
+For a script that keeps no debug.log in its directory, only the exit code counts.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ EXPERIMENT = "experiment.json"
 STATES = ("pending", "running", "finished", "failed", "interrupted")
 _MARKED = STATES[1:]
 REFRESH = 1.0  # seconds between two touches of the mark of a running run
-_STALE = 60.0  # seconds without a touch, after which a run of another host does not run any more
-_MOST_RUNS = 100_000  # of a setting
+_STALE = 60.0  # seconds without a touch after which a run on another host counts as interrupted
+_MOST_RUNS = 100_000  # per variant
 _TAIL = 64 * 1024  # bytes at the end of a file that are read for its last lines
-_MAX_LINES, _MAX_LINE = 200, 1000  # lines that are kept of what a run said, and characters of each
+_MAX_LINES, _MAX_LINE = 200, 1000  # lines kept of a run's output, and characters of each line
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.<>]*(:( .*)?)?$")  # "ValueError: what went wrong", or a name alone
 
@@ -63,14 +63,13 @@ class RunStatus:
         name: its directory, relative to that of the experiment.
         run_dir: its directory.
         state: one of STATES. "pending" has not begun; "interrupted" was stopped from outside before its end.
-        exit_code: of its process, as a shell gives it: 128 + n if signal n killed it; None if it has not ended, or is not known.
+        exit_code: exit code of its process in a shell's form, 128 + n if signal n killed it; None if it is still running, or unknown.
         steps: environment steps in the last row of its log, or None.
-        n_steps: environment steps that it is to have in the end, or None if it does not say.
-        return_: average return (for Atari, game score) in the last row of its log that has one, or None.
-        seconds: how long it has run, or None: as its log counts, which continues where a run is resumed; or its last attempt, if that took
-            longer.
+        n_steps: environment steps planned for the whole run, or None if unknown.
+        return_: average return (for Atari, game score) in the last row of its log, or None.
+        seconds: duration by its log, which continues in a resumed run, or of its last attempt, if longer; or None.
         age: seconds since the last row of its log, or None.
-        error: last line of what it said when it failed, or None.
+        error: the error of a failed run, in one line, or None.
     """
 
     name: str
@@ -87,7 +86,7 @@ class RunStatus:
 
 # --- The state of a run ------------------------------------------------------------------------------------------------
 def mark(run_dir: str | os.PathLike, state: str, **facts: Any) -> None:
-    """Write that a run is in `state`, with some facts (what JSON can hold), in place of what was written so before."""
+    """Mark a run as in `state`, with facts in types of JSON; replaces its earlier mark."""
     with atomic_write(_mark_file(run_dir, state), "w", encoding="utf-8") as file:
         json.dump(facts, file, indent=2)
         file.write("\n")
@@ -97,17 +96,17 @@ def mark(run_dir: str | os.PathLike, state: str, **facts: Any) -> None:
 
 
 def read_mark(run_dir: str | os.PathLike) -> tuple[str, dict]:
-    """Return the state that is written in the directory of a run, with its facts; "pending" without one.
+    """Return the state and facts in the mark of a run; "pending" without a mark.
 
-    A run is "interrupted" if it is marked as running, but its process does not exist any more, or is on another host and its mark has not
-    been touched for a minute.
+    A run marked as running is "interrupted" if its process has ended. On another host, it is if its mark has not been touched for a
+    minute.
     """
     files = {}
     for state in _MARKED:
         with suppress(FileNotFoundError):
             files[_mark_file(run_dir, state).stat().st_mtime_ns] = state
-    for touched, state in sorted(files.items(), reverse=True):  # A crash between the two steps of `mark` leaves two: the newest counts.
-        with suppress(FileNotFoundError):  # It may have been replaced just now.
+    for touched, state in sorted(files.items(), reverse=True):  # A crash inside `mark` may leave two marks: the newest counts.
+        with suppress(FileNotFoundError):  # The mark may have been replaced just now.
             facts = _read_json(_mark_file(run_dir, state))
             is_over = state == "running" and not is_alive(facts, time.time() - touched / 1e9)
             return ("interrupted" if is_over else state), facts
@@ -115,14 +114,14 @@ def read_mark(run_dir: str | os.PathLike) -> tuple[str, dict]:
 
 
 def touch(run_dir: str | os.PathLike) -> None:
-    """Tell other hosts that a run which is marked as running still does."""
+    """Touch the mark of a running run, to tell other hosts that it is still running."""
     with suppress(OSError):
         os.utime(_mark_file(run_dir, "running"))
 
 
 @contextmanager
 def marked(run_dir: str | os.PathLike) -> Iterator[None]:
-    """Keep the mark of a run true, if it has one, while this process resumes the run, as a launcher would."""
+    """Update the mark of a run, if it has one, while this process resumes the run without a launcher."""
     if read_mark(run_dir)[0] == "pending":
         yield
         return
@@ -160,15 +159,15 @@ def marked(run_dir: str | os.PathLike) -> Iterator[None]:
 
 
 def identity(pid: int) -> dict:
-    """Facts by which `is_alive` recognises a process: its number alone may come back."""
+    """Facts by which `is_alive` recognises a process: the system may reuse its number."""
     return dict(host=socket.gethostname(), pid=pid, process_start=psutil.Process(pid).create_time())
 
 
 def is_alive(facts: Mapping, untouched: float = 0.0) -> bool:
-    """Whether the process of that `identity` exists; on another host, whether its mark has been touched within a minute.
+    """Whether the process with this `identity` exists; on another host, whether its mark has been touched within a minute.
 
     Args:
-        facts: of the mark.
+        facts: facts of the mark, with the identity.
         untouched: seconds since the mark was touched.
     """
     if facts.get("host", socket.gethostname()) != socket.gethostname():
@@ -185,7 +184,7 @@ def _mark_file(run_dir: str | os.PathLike, state: str) -> Path:
 
 
 def _read_json(path: Path) -> dict:
-    """The dictionary in a file; an empty one if it holds something else."""
+    """Return the dictionary in a file; an empty one if it contains something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
@@ -194,7 +193,7 @@ def _read_json(path: Path) -> dict:
 
 
 def _number(facts: Mapping, name: str) -> float | None:
-    """A finite number in the mark of a run, which may be damaged; None if it is something else."""
+    """Return a finite number in the mark of a run; None if it is missing or damaged."""
     number = facts.get(name)
     if not isinstance(number, (int, float)) or isinstance(number, bool) or not math.isfinite(number):
         return None
@@ -202,9 +201,9 @@ def _number(facts: Mapping, name: str) -> float | None:
 
 
 def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = None) -> RunStatus:
-    """Return the state of one run; its name is relative to `exp_dir`, default the directory above.
+    """Return the state of one run; its name is relative to `exp_dir`, default the parent directory.
 
-    Whoever holds the lock of its directory runs it, whatever is written there.
+    A run whose directory is locked by a process is running, even if its mark says otherwise.
     """
     run_dir = Path(run_dir)
     state, facts = read_mark(run_dir)
@@ -233,9 +232,9 @@ def run_status(run_dir: str | os.PathLike, exp_dir: str | os.PathLike | None = N
 
 
 def last_row(run_dir: str | os.PathLike) -> tuple[dict[str, float], float | None]:
-    """Return the finite numbers in the last complete row of progress.csv by column, and how many seconds ago it was written.
+    """Return the finite numbers in the last complete row of progress.csv by column, and the seconds since it was written.
 
-    An empty dictionary and None, if there is no row.
+    Without a row, return an empty dictionary and None.
     """
     path = Path(run_dir, "progress.csv")
     try:
@@ -244,7 +243,7 @@ def last_row(run_dir: str | os.PathLike) -> tuple[dict[str, float], float | None
             start = file.tell()
             size = file.seek(0, os.SEEK_END)
             file.seek(max(start, size - _TAIL))
-            lines = file.read().decode("utf-8", "replace").split("\n")[:-1]  # What follows the last line's end is not complete.
+            lines = file.read().decode("utf-8", "replace").split("\n")[:-1]  # Text after the last newline is incomplete.
             age = max(time.time() - os.fstat(file.fileno()).st_mtime, 0.0)
     except OSError:
         return {}, None
@@ -252,7 +251,7 @@ def last_row(run_dir: str | os.PathLike) -> tuple[dict[str, float], float | None
         return {}, None
     try:
         names, values = next(csv.reader([header]), []), next(csv.reader([lines[-1]]), [])
-    except csv.Error:  # It is no CSV file.
+    except csv.Error:  # Not a CSV file.
         return {}, None
     row = {}
     for name, text in zip(names, values):
@@ -262,7 +261,7 @@ def last_row(run_dir: str | os.PathLike) -> tuple[dict[str, float], float | None
 
 
 def last_lines(path: str | os.PathLike, n: int, start: int = 0) -> list[str]:
-    """Return the last `n` lines of a text file after its first `start` bytes, as far as they are in its last 64 KiB; [] without a file."""
+    """Return the last `n` lines within the last 64 KiB of a text file, without its first `start` bytes; [] without a file."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -280,7 +279,7 @@ def _planned_steps(run_dir: Path) -> int | None:
 
 
 def _state_by_log(run_dir: Path) -> str:
-    """The state of a run that has no mark."""
+    """The state of a run without a mark, inferred from its log."""
     if not (run_dir / "debug.log").exists() and not (run_dir / "progress.csv").exists():
         return "pending"
     if says_complete(run_dir):
@@ -289,11 +288,11 @@ def _state_by_log(run_dir: Path) -> str:
     return "failed" if any(line.startswith(_TRACEBACK) for line in tail) else "interrupted"
 
 
-# --- What was said -----------------------------------------------------------------------------------------------------
+# --- The output of a run -----------------------------------------------------------------------------------------------
 def error_in(lines: Iterable[str]) -> str | None:
-    """The exception of the last traceback, as its first line that is not indented tells it; without one, the last line; or None.
+    """Return the exception of the last traceback, in its first line that is not indented; without one, the last line; or None.
 
-    A traceback may have something like "[rank0]: " before each of its lines. Those of exceptions that Python ignores do not count.
+    The lines of a traceback may have a prefix like "[rank0]: ". Tracebacks of exceptions that Python ignores do not count.
     """
     lines = [line.rstrip() for line in lines if line.strip()]
     error, prefix = None, None
@@ -306,9 +305,9 @@ def error_in(lines: Iterable[str]) -> str | None:
 
 
 def from_first_traceback(path: str | os.PathLike, start: int = 0) -> list[str]:
-    """Return `both_ends` of what follows the first `start` bytes of a text file, from the first traceback on; without one, the last lines.
+    """Return `both_ends` of a text file from its first traceback on; without a traceback, its last lines; [] without a file.
 
-    [] without a file.
+    start: number of bytes at the beginning of the file to skip.
     """
     try:
         with open(path, "rb") as file:
@@ -325,7 +324,7 @@ def from_first_traceback(path: str | os.PathLike, start: int = 0) -> list[str]:
 
 
 def both_ends(lines: Iterable[str]) -> list[str]:
-    """Return the lines if they are not many, else the first and the last ones, with a line that says how many are left out."""
+    """Return all lines if they are few, else the first and the last ones, and between them a line that says how many are left out."""
     lines, half = iter(lines), _MAX_LINES // 2
     last: deque[str] = deque(maxlen=half)
     first, left_out = list(islice(lines, half)), 0
@@ -336,12 +335,12 @@ def both_ends(lines: Iterable[str]) -> list[str]:
 
 
 def says_complete(run_dir: str | os.PathLike) -> bool:
-    """Whether the last line of a run's log is that of a runner, or of a log, which has come to its end."""
+    """Whether the last line of a run's log says that training or the log is complete."""
     return any(line.endswith((COMPLETE, RUN_COMPLETE)) for line in last_lines(Path(run_dir, "debug.log"), 1))
 
 
 def _is_locked(run_dir: Path) -> bool:
-    """Whether `logger_context` of some process holds the directory, as far as the system tells; nothing is locked to find out."""
+    """Whether the `logger_context` of a process locks the directory, if the system tells; the check itself locks nothing."""
     try:
         locks = Path("/proc/locks").read_text()
         status = os.stat(run_dir)
@@ -353,16 +352,16 @@ def _is_locked(run_dir: Path) -> bool:
 
 # --- The state of an experiment ----------------------------------------------------------------------------------------
 def experiment_status(exp_dir: str | os.PathLike) -> list[RunStatus]:
-    """Return the state of every run in a directory and below: those that experiments there are to have, and all others.
+    """Return the state of every run in a directory and its subdirectories: the planned runs of experiments there, and all others.
 
-    Those are directories run_<ID>, and, whatever they are called, what `rlpyt.experiments.wrap.wrap_experiment` has made.
+    Other runs are directories run_<ID>, and directories of any name that `rlpyt.experiments.wrap.wrap_experiment` has made.
 
     Raises:
-        FileNotFoundError: there is no such directory.
+        FileNotFoundError: the directory does not exist.
     """
     exp_dir = Path(exp_dir)
     if not exp_dir.is_dir():
-        raise FileNotFoundError(f"{exp_dir} is not a directory: give that of an experiment, or one with several.")
+        raise FileNotFoundError(f"{exp_dir} is not a directory: give the directory of an experiment, or of several.")
     if _is_run(exp_dir):
         return [run_status(exp_dir)]
     run_dirs: dict[Path, None] = {}
@@ -377,34 +376,34 @@ def experiment_status(exp_dir: str | os.PathLike) -> list[RunStatus]:
 
 
 def planned_run_dirs(exp_dir: str | os.PathLike) -> list[Path]:
-    """Return the directories of the runs that the experiment in `exp_dir` is to have, in the order they are launched."""
+    """Return the directories of the planned runs of the experiment in `exp_dir`, in the order of launching."""
     asked = read_experiment(exp_dir)
     planned = planned_runs(asked.get("runs_per_setting", []))
     return [Path(exp_dir, asked["log_dirs"][i], f"run_{run_ID}") for i, run_ID in planned]
 
 
 def read_experiment(exp_dir: str | os.PathLike) -> dict:
-    """Return what the experiment in `exp_dir` was asked for, with a number of runs for each setting; {} if that is damaged."""
+    """Return the contents of experiment.json in `exp_dir`, with a number of runs for each variant; {} if it is damaged."""
     asked = _read_json(Path(exp_dir, EXPERIMENT))
     log_dirs, n_runs = asked.get("log_dirs"), asked.get("runs_per_setting")
     if not (isinstance(log_dirs, list) and log_dirs and all(isinstance(log_dir, str) for log_dir in log_dirs)):
         return {}
-    n_runs = n_runs if isinstance(n_runs, list) else [n_runs] * len(log_dirs)  # One number is for all settings.
+    n_runs = n_runs if isinstance(n_runs, list) else [n_runs] * len(log_dirs)  # A single number is for all variants.
     if len(n_runs) != len(log_dirs) or not all(type(n) is int and 1 <= n <= _MOST_RUNS for n in n_runs):
         return {}
     places = [Path(os.path.normpath(log_dir)) for log_dir in log_dirs]
     if any(place.is_absolute() or os.pardir in place.parts or "\0" in str(place) for place in places):
-        return {}  # Nobody has launched that.
+        return {}  # `run_experiments` refuses such directories.
     return {**asked, "runs_per_setting": n_runs}
 
 
 def planned_runs(runs_per_setting: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the number of the setting and the run_ID of each run, in the order they are launched: the first ones of all settings first."""
+    """Return the number of the variant and the run_ID of each run, in the order of launching: first run 0 of all variants."""
     return [(i, run_ID) for run_ID in range(max(runs_per_setting, default=0)) for i, n in enumerate(runs_per_setting) if run_ID < n]
 
 
 def is_wrapped(directory: Path) -> bool:
-    """Whether `rlpyt.experiments.wrap.wrap_experiment` has made a directory."""
+    """Whether `rlpyt.experiments.wrap.wrap_experiment` has made this directory."""
     return all((directory / name).exists() for name in ("variant.json", "metadata.json"))
 
 
@@ -416,14 +415,14 @@ def _is_run(directory: Path) -> bool:
 
 
 def print_status(exp_dir: str | os.PathLike, file: TextIO | None = None) -> list[RunStatus]:
-    """Print a table of all runs in a directory and below, with a line that counts them; return their states."""
+    """Print a table of all runs in a directory and its subdirectories, with a line that counts them; return their states."""
     runs = experiment_status(exp_dir)
     show(format_status(runs), file)
     return runs
 
 
 def format_status(runs: Iterable[RunStatus]) -> str:
-    """Return a table of runs, a summary, and what those that failed said."""
+    """Return a table of runs, a summary, and the errors of failed runs."""
     runs = list(runs)
     if not runs:
         return "There are no runs."
@@ -460,7 +459,7 @@ def count_states(runs: Iterable[RunStatus]) -> str:
 
 
 def format_progress(run: RunStatus, unit: str = "") -> str:
-    """ "20,000 steps (40%)": environment steps with their unit, and their part of those planned, if there is more to come."""
+    """ "20,000 steps (40%)": environment steps with their unit, and unless the run has finished, their fraction of the planned ones."""
     if run.steps is None:
         return ""
     part = f" ({min(100 * run.steps // run.n_steps, 100)}%)" if run.n_steps and run.state != "finished" else ""

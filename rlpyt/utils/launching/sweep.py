@@ -1,15 +1,15 @@
 """Runs that share the slots of a machine: started when a slot is free, watched, ended together.
 
     waiting ──► slot 0: script 0slt_... log_dir run_ID args ──► FINISHED.json | FAILED.json | INTERRUPTED.json
-            ──► slot 1: script 1slt_...                     ──► (the slot takes the next one at once)
-                          running ──► ended, what it left behind is given some time ──► over
+            ──► slot 1: script 1slt_...                     ──► (the slot takes the next run at once)
+                          running ──► ended, its leftover processes get some time ──► over
 
-One process and one thread: the launcher waits until a run ends, or a second has passed, in which case it looks what the runs have logged.
-Nothing that it says or meets in doing so kills runs: after an error that nobody expected, they end in order as after Ctrl-C.
+The launcher is one process with one thread. It waits until a run ends, or for a second, and then reads what the runs have logged. No error
+in doing so kills runs at once: after an unexpected error they end cleanly, as after Ctrl-C.
 
-Each run leads a new session. What the terminal sends to all (Ctrl-C) therefore reaches only the launcher, which passes it
-on, once; and when a run has ended, whatever it left behind is ended as well, before its slot is used again. If the launcher is killed, the
-system sends its runs SIGTERM (on Linux).
+Each run leads a new session. A signal from the terminal (Ctrl-C) therefore reaches only the launcher, which passes it on once. When a run
+has ended, its leftover processes are ended, too, before its slot is used again. If the launcher is killed, the system sends its runs
+SIGTERM (on Linux).
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from rlpyt.utils.text import printable
 RESUME_FROM = "RLPYT_RESUME_FROM"  # Environment variable: the directory of the run to resume.
 SAVE_GRACE = 60.0  # seconds that a run has to save, after SIGINT
 END_GRACE = 10.0  # seconds that it has to end, after SIGTERM; then it is killed
-LEFTOVER_GRACE = 1.5  # seconds that processes have which a run has left behind; sampler workers look for their master each second
-_KILL_GRACE = 1.0  # seconds that they have to disappear, after SIGKILL: what hangs in the system does not
-MAX_IMMEDIATE_FAILURES = 3  # in a row: then something is wrong with all of them
-_POLL = 0.1  # seconds, where the system cannot wait for several processes
-_LEFTOVER_POLL = 0.03  # seconds between two looks for what runs have left behind
+LEFTOVER_GRACE = 1.5  # seconds that leftover processes of a run have to end; sampler workers look for their master each second
+_KILL_GRACE = 1.0  # seconds to wait for leftover processes after SIGKILL: one that hangs in a system call stays
+MAX_IMMEDIATE_FAILURES = 3  # in a row: then something is wrong with all runs
+_POLL = 0.1  # seconds between checks, if the system cannot wait for several processes
+_LEFTOVER_POLL = 0.03  # seconds between two checks for leftover processes
 _PR_SET_PDEATHSIG = 1
 
 
@@ -69,9 +69,9 @@ class Run:
     """One learning run.
 
     Attributes:
-        name: of it among those of its experiment.
-        run_dir: directory for what it logs.
-        start: starts it, given its slot, additional environment variables, and the files that its output is appended to.
+        name: name of the run in its experiment.
+        run_dir: directory of its log.
+        start: starts the run, given its slot, additional environment variables, and the files to which stdout and stderr are appended.
     """
 
     name: str
@@ -89,39 +89,39 @@ def start_process(
     """Start a program, without a shell.
 
     Args:
-        command: program and arguments, each as it is.
-        cpus: processors to which it is bound, with everything that it starts; none where it is not, or systems cannot do that.
+        command: program and arguments, passed on unchanged.
+        cpus: processors to which the program and its children are bound, if the system can bind them; none leaves them unbound.
         environment: variables in addition to those of this process.
-        ends_with_parent: whether it gets SIGTERM when the thread that started it has ended (on Linux).
-        popen: for `subprocess.Popen`.
+        ends_with_parent: send the program SIGTERM when the thread that started it ends (on Linux).
+        popen: further arguments of `subprocess.Popen`.
     """
     cpus = set(cpus)
     libc = ctypes.CDLL(None) if ends_with_parent and sys.platform == "linux" else None
     parent = os.getpid()
 
     def in_child() -> None:  # Between fork and exec: as little as possible.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Jobs in the background ignore it, and so would what they start.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Background jobs ignore SIGINT, and their children would inherit that.
         if cpus:
             with suppress(OSError):
                 os.sched_setaffinity(0, cpus)
         if libc is not None:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:  # It is too late for that.
+            if os.getppid() != parent:  # The parent ended before the call.
                 os.kill(os.getpid(), signal.SIGTERM)
 
     return subprocess.Popen(list(command), env={**os.environ, **(environment or {})}, preexec_fn=in_child, **popen)
 
 
 class RunProcess:
-    """A run that has been started, from its launcher's point of view: a process of this machine.
+    """The launcher's handle of a started run: a process of this machine.
 
     Args:
-        popen: its process, which leads a session.
+        popen: the process, which leads a session.
     """
 
     def __init__(self, popen: subprocess.Popen) -> None:
         self._popen = popen
-        self.fd: int | None = None  # Readable when it has ended; None where systems have no such thing.
+        self.fd: int | None = None  # Readable when the process has ended; None on systems without pidfd.
         with suppress(AttributeError, OSError):
             self.fd = os.pidfd_open(popen.pid)
 
@@ -130,7 +130,7 @@ class RunProcess:
         return identity(self._popen.pid)
 
     def has_ended(self) -> bool:
-        """Whether the process has ended. Where the system allows, it is not reaped, so that its number is not given to another one."""
+        """Whether the process has ended. If the system allows, it is not reaped yet, so that no other process gets its number."""
         if self._popen.returncode is not None:
             return True
         if not hasattr(os, "waitid"):
@@ -140,7 +140,7 @@ class RunProcess:
         return True
 
     def send(self, number: int) -> None:
-        """Send a signal to the process and all of its group, as the terminal does; SIGKILL, to all of its session."""
+        """Send a signal to the process and its group, like the terminal; send SIGKILL to its whole session."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, number)
         for pid in self._others() if number == signal.SIGKILL else ():
@@ -160,7 +160,7 @@ class RunProcess:
                     yield pid
 
     def finish(self) -> tuple[int | None, str | None]:
-        """Return the exit code of the process, which has ended, as a shell gives it, and None; or None and the reason."""
+        """Return the exit code of the ended process in a shell's form, and None; or None and the reason why there is no code."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -169,31 +169,31 @@ class RunProcess:
 
 
 def start_run(command: Sequence[str], stdout: Path, stderr: Path, **options: Any) -> RunProcess:
-    """Start the program of a run, whose output is appended to files; `options` are those of `start_process`."""
+    """Start the program of a run and append its output to files; `options` are those of `start_process`."""
     with open(stdout, "ab") as out, open(stderr, "ab") as err:
         options.update(ends_with_parent=True, start_new_session=True, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         return RunProcess(start_process(command, **options))
 
 
 class _Attempt:
-    """A run in a slot: its process from start to end, and the processes that it leaves behind."""
+    """A run in a slot: its process from start to end, and its leftover processes."""
 
     def __init__(self, run: Run, slot: int) -> None:
         self.run, self.slot = run, slot
         self.started = time.time()
-        self.ended: float | None = None  # When it was found to have ended; what it left behind may not have.
+        self.ended: float | None = None  # When the process was found to have ended; its leftover processes may still run.
         self.rows_before = self._rows()
         self.is_stopped = False  # by the launcher
         self.process: RunProcess | None = None
-        self.error: str | None = None  # Why there is no process.
+        self.error: str | None = None  # Why the process could not be started, or has no exit code.
         self.resumes = run.run_dir.is_dir() and bool(snapshot_files(run.run_dir))
         self.log_before = _written(run.run_dir / "debug.log")
         self.outputs = {name: run.run_dir / f"{name}.log" for name in ("stdout", "stderr")}
         self.output_starts = {name: path.stat().st_size if path.exists() else 0 for name, path in self.outputs.items()}
 
     def start(self) -> None:
-        """Start the process, or note why that cannot be."""
-        environment = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}  # What it said is in the file, whatever becomes of it.
+        """Start the process, or record why it cannot be started."""
+        environment = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}  # So that the files have all output, however the run ends.
         environment[RESUME_FROM] = str(self.run.run_dir) if self.resumes else ""
         try:
             self.run.run_dir.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ class _Attempt:
         return self.ended is not None
 
     def is_over(self) -> bool:
-        """Whether the process has ended, and what it left behind as well; that is killed when its time is up."""
+        """Whether the process and its leftover processes have ended; leftover processes are killed when their time is up."""
         if not self.has_ended() or self.ended is None or self.process is None or not self.process.has_leftovers():
             return self.has_ended()
         late = time.time() - self.ended - LEFTOVER_GRACE
@@ -219,12 +219,12 @@ class _Attempt:
         return late > _KILL_GRACE
 
     def send(self, number: int) -> None:
-        """Send a signal to the process and all of its group, as the terminal does."""
+        """Send a signal to the process, as in `RunProcess.send`."""
         if self.process is not None:
             self.process.send(number)
 
     def finish(self) -> RunStatus:
-        """Write how it ended. To be called when it is over."""
+        """Mark how the run ended, and return its state. Call it when the run is over."""
         exit_code = None
         if self.process is not None:
             exit_code, self.error = self.process.finish()
@@ -237,31 +237,31 @@ class _Attempt:
         return run_status(self.run.run_dir)
 
     def _says_complete(self) -> bool:
-        """Whether the run says that it came to its end. One that keeps no log does so by its exit code, unless it was told to end."""
+        """Whether the log says that the run is complete. A run without a log is complete unless the launcher stopped it."""
         is_complete, log = says_complete(self.run.run_dir), _written(self.run.run_dir / "debug.log")
         return not self.is_stopped if log is None else is_complete and log != self.log_before
 
     def _mark(self, state: str, **facts: Any) -> None:
         facts.update(started=self.started, seconds=round((self.ended or time.time()) - self.started, 3), slot=self.slot)
         run_dir = self.run.run_dir
-        try_to_write(str(run_dir), lambda: mark(run_dir, state, **facts))  # A full disk is no reason to end other runs.
+        try_to_write(str(run_dir), lambda: mark(run_dir, state, **facts))  # A full disk must not end other runs.
 
     def _what_it_said(self, exit_code: int | None) -> dict:
         lines = [] if exit_code is None else from_first_traceback(self.outputs["stderr"], self.output_starts["stderr"])
         if exit_code is None:
             error = self.error
         elif exit_code == 0:
-            error = "exit code 0, but debug.log does not end as that of a run which came to its end: something ended it, such as os._exit()"
+            error = "exit code 0, but debug.log does not end like that of a complete run: something ended the run, such as os._exit()"
         elif exit_code > 128 and exit_code - 128 in set(signal.Signals):
             name = signal.Signals(exit_code - 128).name
-            error = f"ended by {name}" + (", sent by somebody, or by the system for lack of memory" if name == "SIGKILL" else "")
+            error = f"ended by {name}" + (", sent by somebody, or by the system because memory ran out" if name == "SIGKILL" else "")
         else:
             error = error_in(lines) or f"exit code {exit_code}, and nothing in stderr.log"
         return dict(error=error, traceback=lines, stdout=str(self.outputs["stdout"]), stderr=str(self.outputs["stderr"]))
 
     @property
     def failed_immediately(self) -> bool:
-        """Whether it has logged no row after those of an earlier attempt. For a run that failed."""
+        """Whether a failed run has logged no row in this attempt."""
         return self._rows() <= self.rows_before
 
     def _rows(self) -> set[bytes]:
@@ -271,7 +271,7 @@ class _Attempt:
 
 
 def _written(path: Path) -> tuple[int, int, int] | None:
-    """What changes if a file is written, or another one takes its place; None without a file."""
+    """Return facts that change when a file is written or replaced; None without a file."""
     with suppress(OSError):
         status = path.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns
@@ -282,10 +282,10 @@ class Sweep:
     """Runs that take turns in the slots of a machine.
 
     Args:
-        runs: all of them; those that are marked as finished are skipped.
-        n_slots: how many run at the same time.
-        on_launch: called with the number of runs that have been launched so far, those that are skipped among them.
-        stream: where the state is shown: line by line; and, if it is a terminal, a line for each running run below.
+        runs: all runs; those marked as finished are skipped.
+        n_slots: number of simultaneous runs.
+        on_launch: called with the number of runs launched so far, including skipped ones.
+        stream: where events are shown line by line; a terminal also shows a line for each running run below them.
     """
 
     def __init__(self, runs: Sequence[Run], n_slots: int, on_launch: Callable[[int], None], stream: TextIO | None = None) -> None:
@@ -297,18 +297,18 @@ class Sweep:
         self._free = list(range(n_slots))
         self._running: list[_Attempt] = []
         self._immediate_failures = 0
-        self._error: Exception | None = None  # One that nobody expected.
+        self._error: Exception | None = None  # The first unexpected error.
         self._display = _Display(sys.stdout if stream is None else stream)
 
     def run(self) -> int:
         """Launch all runs, and wait for their ends; return the number of the signal that ended the sweep, or 0.
 
-        After SIGINT, SIGTERM or SIGHUP it is passed on to the runs as SIGINT, so that they save, then as SIGTERM, then they are killed; at
-        a second signal at once. After several immediate failures in a row no more runs are launched, and `stopped_because` says why. After
-        an error that nobody expected, runs are ended as after a signal; then it is raised.
+        After SIGINT, SIGTERM or SIGHUP, the runs get SIGINT, so that they save, later SIGTERM, and then they are killed. A second signal
+        kills them at once. After several immediate failures in a row no more runs are launched, and `stopped_because` says why. After an
+        unexpected error, runs are ended as after a signal, and then the error is raised.
         """
         signals = [signal.SIGINT, signal.SIGTERM]
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # It is, under nohup.
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP.
             signals.append(signal.SIGHUP)
         with Interrupt(lambda: None, says=None, signals=signals) as interrupt:
             try:
@@ -330,7 +330,7 @@ class Sweep:
         return interrupt.signal or 0
 
     def _step(self, seconds: float, launch: bool = False) -> None:
-        """Wait until a run is over, at most so long, and do what is to be done then. An error is kept for when the runs have ended."""
+        """Wait up to `seconds` for a run to end, and handle its end. An error is kept, and raised when all runs have ended."""
         try:
             if launch:
                 self._fill_slots()
@@ -342,7 +342,7 @@ class Sweep:
             self._show()
         except Exception as error:
             self._error = self._error or error
-            time.sleep(_POLL)  # It may come again at once.
+            time.sleep(_POLL)  # The error may come again at once.
 
     def _fill_slots(self) -> None:
         while self._waiting and self._free:
@@ -353,12 +353,12 @@ class Sweep:
                 self._say(run, "has finished before, and is skipped")
                 continue
             attempt = _Attempt(run, self._free.pop(0))
-            self._running.append(attempt)  # Before it starts: whatever happens, it will be ended.
+            self._running.append(attempt)  # Before the start, so that the run is ended whatever happens.
             attempt.start()
             self._say(run, f"{'resumed' if attempt.resumes else 'launched'} in slot {attempt.slot} ({self.n_launched} of {len(self.runs)})")
 
     def _wait(self, seconds: float) -> None:
-        """Wait until a process has ended, at most so long; only for a moment if one has, but is not over."""
+        """Wait up to `seconds` for a process to end; only briefly if a run waits for its leftover processes."""
         going_on = [attempt for attempt in self._running if not attempt.has_ended()]
         if len(going_on) < len(self._running):
             seconds = min(seconds, _LEFTOVER_POLL)
@@ -372,10 +372,10 @@ class Sweep:
             poller = select.poll()
             for descriptor in descriptors:
                 poller.register(descriptor, select.POLLIN)
-            poller.poll(max(seconds, 0.0) * 1000)  # Without end if it were negative.
+            poller.poll(max(seconds, 0.0) * 1000)  # A negative time would wait for ever.
 
     def _finish(self, attempt: _Attempt) -> None:
-        self._running.remove(attempt)  # First: whatever happens, it is over.
+        self._running.remove(attempt)  # First, because the run is over even if the rest fails.
         self._free = sorted([*self._free, attempt.slot])
         status = attempt.finish()
         facts = [f"after {format_seconds(status.seconds)}"]
@@ -396,7 +396,7 @@ class Sweep:
             self._display.line(f"{self.stopped_because}{' The launcher waits for the others.' if self._running else ''}")
 
     def _end(self, grace: float, number: int) -> None:
-        """Send a signal to all active runs, and set the seconds in which they have to end."""
+        """Send a signal to all active runs, and wait up to `grace` seconds for them to end."""
         for attempt in self._running:
             attempt.is_stopped = attempt.is_stopped or not attempt.has_ended()
             attempt.send(number)
@@ -415,7 +415,7 @@ class Sweep:
         lines = [f"{n_ended} of {plural(len(self.runs), 'run')} ended, {len(self._running)} running"]
         for attempt in self._running:
             status = run_status(attempt.run.run_dir)
-            is_new = attempt.started <= time.time() - (status.age or 0)  # Not of an earlier attempt.
+            is_new = attempt.started <= time.time() - (status.age or 0)  # The row is not of an earlier attempt.
             progress = format_progress(status, " steps") if is_new else ""
             parts = [f"slot {attempt.slot}", attempt.run.name, format_seconds(time.time() - attempt.started)]
             parts += [progress or "no row logged yet"]
@@ -430,7 +430,7 @@ def _bar(status: RunStatus, width: int = 20) -> str:
 
 
 class _Display:
-    """Lines that stay; and on a terminal, lines below them that are redrawn each time."""
+    """Lines that stay; on a terminal, also lines below them that are redrawn at each update."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -438,23 +438,23 @@ class _Display:
         self._shown: list[str] = []
 
     def line(self, text: str) -> None:
-        """Print a line above those that change."""
+        """Print a line above the redrawn ones."""
         shown = self._shown
         self.clear()
         self._write(f"{printable(text)}\n")
         self.update(shown)
 
     def update(self, lines: list[str]) -> None:
-        """Show these lines in place of those before."""
+        """Replace the redrawn lines by these."""
         self.clear()
         if self.is_live and lines:
             columns, rows = shutil.get_terminal_size()
-            fitting = lines[: max(rows - 1, 1)]  # What wraps or scrolls cannot be taken back.
+            fitting = lines[: max(rows - 1, 1)]  # Lines that wrap or scroll cannot be cleared.
             self._shown = [printable(line)[: max(columns - 1, 20)] for line in fitting]
             self._write("".join(f"{line}\n" for line in self._shown))
 
     def clear(self) -> None:
-        """Take them away."""
+        """Remove the redrawn lines."""
         if self._shown:
             self._write(f"\x1b[{len(self._shown)}F\x1b[J")
             self._shown = []
@@ -464,11 +464,11 @@ class _Display:
 
 
 def say(text: str, stream: TextIO | None) -> None:
-    """Write a text, with "?" for what the stream cannot show. That nobody can read it, such as when a terminal is gone, is no error.
+    """Write a text, with "?" for characters that the stream cannot encode. A stream that is gone, such as a closed terminal, is no error.
 
-    Not at the end of this program either: Python would then write again what it could not, and change the exit code.
+    It is none at the end of this program either, when Python would flush the stream again, fail, and change the exit code.
     """
-    if stream is None:  # The program was started without.
+    if stream is None:  # The program was started without this stream.
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
@@ -477,5 +477,5 @@ def say(text: str, stream: TextIO | None) -> None:
     except OSError:
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    except ValueError:  # It is closed.
+    except ValueError:  # The stream is closed.
         pass

@@ -1,4 +1,4 @@
-"""Variants of a configuration, which is a dictionary of sections, each a dictionary of settings."""
+"""Variants of a configuration: a dictionary of sections, each a dictionary of settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VARIANT = "variant_config.json"
 
 
 class VariantLevel(NamedTuple):
-    """Settings that change together, and the values that they take together: one of the dimensions of a sweep.
+    """One dimension of a sweep: settings that change together, and the combinations of their values.
 
         VariantLevel(
             keys=[("algo", "learning_rate"), ("sampler", "batch_B")],
@@ -51,11 +51,11 @@ def make_variants(*variant_levels: VariantLevel) -> tuple[list[dict], list[str]]
     """Cross levels: every combination of the first one with every combination of the second, and so on.
 
     Returns:
-        The variants, each a dictionary like the configuration, with only what it changes; and the directory of each, in which those of the
-        first level hold those of the second.
+        The variants, each a dictionary like the configuration that contains only what it changes; and the directory of each variant.
+        Directories of the first level contain those of the second.
 
     Raises:
-        ValueError: numbers of keys, values and dir_names do not fit, a directory appears twice, or keys contradict each other.
+        ValueError: the numbers of keys, values and dir_names differ, a directory appears twice, or keys contradict each other.
     """
     variants: list[dict] = [{}]
     log_dirs = [""]
@@ -96,27 +96,27 @@ def _cross_variants(
 
 
 def _with_values(variant: Mapping, keys: Sequence[Sequence], values: Sequence) -> dict:
-    """A copy of `variant`, with values at the places that keys lead to."""
+    """Return a copy of `variant` with these values at these keys."""
     new = copy.deepcopy(dict(variant))
     for path, value in zip(keys, values):
         section = new
         for key in path[:-1]:
             section = section.setdefault(key, {})
             if not isinstance(section, dict):
-                raise ValueError(f"The key {tuple(path)} leads into {section!r}, which another key has set and is no dictionary.")
+                raise ValueError(f"The key {tuple(path)} leads into {section!r}, a value of another key that is no dictionary.")
         section[path[-1]] = copy.deepcopy(value)
     return new
 
 
 @checked()
 def update_config(default: Mapping, variant: Mapping) -> dict:
-    """Return a new configuration: `default`, with the values of `variant` where it has any, at any depth.
+    """Return a new configuration: `default`, with its values replaced by those in `variant`, at any depth.
 
     Neither argument is changed, nor shared with the result.
 
     Raises:
-        KeyError: `variant` has a key which `default` lacks; the message names the nearest one.
-        TypeError: where one has a dictionary, the other has a single value (other than None in `default`).
+        KeyError: `variant` has a key that `default` lacks; the message names the nearest one.
+        TypeError: one has a dictionary for a key, and the other a single value (other than None in `default`).
     """
     return _updated(default, variant, where="")
 
@@ -137,12 +137,12 @@ def _updated(default: Mapping, variant: Mapping, where: str) -> dict:
 
 @checked()
 def save_variant(variant: Mapping, log_dir: str | os.PathLike) -> None:
-    """Write `variant` as variant_config.json into `log_dir`, which is made if need be.
+    """Write `variant` as variant_config.json into `log_dir`, which is made if necessary.
 
     Raises:
-        TypeError: it holds what JSON cannot hold. (Scalars of numpy are saved as numbers.)
+        TypeError: `variant` contains an object that JSON cannot hold. (numpy scalars are saved as numbers.)
     """
-    text = json.dumps(as_saved(variant))  # Before anything is written.
+    text = json.dumps(as_saved(variant))  # Raises before anything is written.
     os.makedirs(log_dir, exist_ok=True)
     with atomic_write(os.path.join(log_dir, VARIANT), "w") as file:
         file.write(text)
@@ -150,12 +150,12 @@ def save_variant(variant: Mapping, log_dir: str | os.PathLike) -> None:
 
 @checked()
 def as_saved(variant: Mapping) -> dict:
-    """Return what `load_variant` will return of a variant; TypeError as for `save_variant`."""
+    """Return a variant in the form in which `load_variant` returns it; raises TypeError like `save_variant`."""
     return json.loads(json.dumps(dict(variant), default=_number))
 
 
 def _number(value: Any) -> Any:
-    """A scalar of numpy as a number of Python."""
+    """Return a numpy scalar as a Python number."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"A variant holds numbers, texts, lists and dictionaries, not {value!r}, of type {type(value).__name__}.")

@@ -64,7 +64,7 @@ class ByIteration(Policy):
 
 @dataclass
 class ByEpoch(Policy):
-    """The policy of `rlpyt.runners.snapshots.Snapshotter`, which lists the modes. Every epoch is offered, so gaps end at multiples of `gap`.
+    """The policy of `rlpyt.runners.snapshots.Snapshotter`, which lists the modes. Every epoch is offered: gaps end at multiples of `gap`.
 
     Raises:
         ValueError: the mode is unknown, or the gap is not possible in it.

@@ -206,7 +206,7 @@ def test_defaults_are_the_same_everywhere():
         ("4zzz", "There are: cpu, gpu"),
         ("4cpu_4cpu", "'4cpu' comes after another"),
         ("4cpu_1slt", "'1slt' must be at the front"),
-        ("0slt", "'0slt' has nothing but a slot"),
+        ("0slt", "'0slt' has only a slot"),
         ("0cpu", "n_cpu_core=0 must be at least 1"),
         ("2cpu_3cpr", "cpu_per_run=3 is more than n_cpu_core=2"),
         ("4cpu_2saf", "set_affinity=2 must be True or False"),

@@ -437,7 +437,7 @@ def test_an_exit_code_without_a_word_is_a_failure_and_the_run_is_done_again(trai
         runs = experiment_status(tmp_path / "exp")
         assert [run.state for run in runs] == ["failed", "finished", "finished", "failed"]
         assert [len(calls(run.run_dir)) for run in runs] == [attempt, 1, 1, attempt]
-        assert runs[0].exit_code == 0 and runs[0].error.startswith("exit code 0, but debug.log does not end as that of a run")
+        assert runs[0].exit_code == 0 and runs[0].error.startswith("exit code 0, but debug.log does not end like that of a complete run")
     assert runs[3].exit_code == 0, "what the log says is of the first attempt, which failed"
 
 

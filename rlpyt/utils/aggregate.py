@@ -80,7 +80,7 @@ def bootstrap(values: np.ndarray, statistic: Callable = mean, n_resamples: int =
 
     Args:
         values: [n_runs,G], NaN where a run has no value.
-        statistic: function of an array and an axis, such as `mean` and `interquartile_mean`; called as ``statistic(array, axis=0)``.
+        statistic: function of an array and an axis, such as `mean` and `interquartile_mean`; called as ``statistic(array, axis=...)``.
         n_resamples: number of resamples.
         confidence: confidence level of the interval, between 0 and 1.
         seed: seed of the resampling.

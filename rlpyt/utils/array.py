@@ -7,7 +7,7 @@ from numpy.typing import DTypeLike
 
 
 def select_at_indexes(indexes: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Pick one entry per leading position, e.g. the value of the action taken from those of all actions.
+    """Pick one entry per leading position, e.g. the value of the taken action from the values of all actions.
 
     indexes: integers [*lead]; array: [*lead, n, *rest]. Returns a new array [*lead, *rest].
     """

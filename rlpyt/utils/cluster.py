@@ -34,7 +34,7 @@ def import_ray() -> Any:
 
 
 def extend_path(path: list[str]) -> None:
-    """Append the module search path of another process to that of this one, except directories that this machine does not have."""
+    """Append another process's module search path to ``sys.path``, without directories that this machine does not have."""
     sys.path.extend(place for place in path if place not in sys.path and os.path.exists(place))
 
 

@@ -1,7 +1,7 @@
 """Structures of arrays that index like one array.
 
-A *namedarraytuple* is a namedtuple whose ``[]`` reads and writes apply to every field, so that a whole structure of ``[T,B]`` arrays is
-sliced, filled and passed on in one expression::
+A *namedarraytuple* is a namedtuple whose ``[]`` reads and writes apply to every field. One expression slices, fills or passes on a whole
+structure of ``[T,B]`` arrays::
 
     samples[:, 3]                      # column 3 of every array inside
     buffer[t] = AgentStep(action, agent_info)

@@ -1,7 +1,7 @@
 """Objects as plain data for checkpoints, and back, without loss.
 
 `torch.load(..., weights_only=True)` reads Python's numbers, strings, bytes and containers. Numpy's arrays, scalars and generators are
-written as tagged tuples of these, so that each comes back with its own type, and workers without an agent need no torch.
+written as tagged tuples of these. So each comes back with its own type, and workers without an agent need no torch.
 
 Reading plain data never runs code from the file: kinds and generators are looked up in tables, and anything else raises a ValueError that
 says where it is.

@@ -85,7 +85,7 @@ def split_async_affinity(affinity: Any) -> tuple[list[dict], list[dict]]:
     """Return the affinities of the optimizing processes and of the sampling processes, in the form that `check_affinity` describes.
 
     A sampling process that shares processors with its workers, as in affinities made from codes, leaves them to the workers: it uses one
-    torch thread, whatever ``master_torch_threads`` says.
+    torch thread and ignores ``master_torch_threads``.
 
     Args:
         affinity: of an asynchronous run: ``optimizer`` (a list with one dictionary for each process: ``cpus``, ``cuda_idx``,

@@ -24,7 +24,7 @@ class Progress:
         51% of 200,704 steps, 1,020 steps/s, 1 min 36 s left, return 410.2
 
     A terminal and a notebook show the line below the log, and update it during the run. Otherwise it is a line of the log after each
-    row, so that a file gets no control characters. The speed is measured since the row before the last one, with evaluations.
+    row, so that a file gets no control characters. The speed is that since the row before the last one, including evaluations.
 
     Args:
         total: number of units in the whole run.
@@ -114,8 +114,8 @@ class Progress:
 class ProgBarCounter:
     """A bar on the terminal for one log interval, for training loops of users; runners show `Progress` instead.
 
-    The bar is shown only if stdout and stderr are terminals, so that no control characters go to a file, and not while the logger shows
-    only its table. It disappears when stopped, so that the log is not littered with finished bars.
+    The bar is shown only if stdout and stderr are terminals, so that no control characters go to a file. It is hidden while the logger
+    shows only its table. It disappears when stopped, so that the log is not littered with finished bars.
     """
 
     def __init__(self, total_count: int):

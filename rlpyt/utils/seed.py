@@ -35,7 +35,7 @@ def set_seed(seed: int, import_torch: bool = True) -> None:
     """Seed this process's generators: Python's, numpy's, and torch's on the CPU and every GPU.
 
     seed: any integer, taken modulo 2**32 (the widest range numpy accepts); 0 is a seed like another.
-    import_torch: False leaves torch alone where it has not been imported yet.
+    import_torch: False seeds torch only if it has been imported already.
     """
     global seed_, n_derived_
     seed_, n_derived_ = _as_integer(seed) % 2**32, 0

@@ -8,7 +8,7 @@ from rlpyt.utils.array import _check_same_lead
 
 
 def select_at_indexes(indexes: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Pick one entry per leading position, e.g. the value of the action taken from those of all actions.
+    """Pick one entry per leading position, e.g. the value of the taken action from the values of all actions.
 
     indexes: integers [*lead]; tensor: [*lead, n, *rest]. Returns [*lead, *rest]; differentiable in tensor.
     """

@@ -49,7 +49,7 @@ def said(error: BaseException) -> str:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """Return the notes of an exception, even if ``__notes__`` holds something else than texts."""
+    """Return the notes of an exception as texts, even if ``__notes__`` holds other objects."""
     try:
         notes = getattr(error, "__notes__", None)
         notes = notes if isinstance(notes, (list, tuple)) else [] if notes is None else [notes]

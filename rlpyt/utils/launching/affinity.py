@@ -280,8 +280,8 @@ def quick_affinity_code(
 ) -> str:
     """Return a code that divides this whole machine among simultaneous runs, each with at most one GPU.
 
-    Processes are not bound to processors under a cgroup quota (because others probably use these processors, too), with fewer cores than
-    runs, or if the system cannot bind them.
+    Processes stay unbound under a cgroup quota (other programs probably use the same processors), with fewer cores than runs, or if the
+    system cannot bind them.
 
     Args:
         n_parallel: simultaneous runs; with GPUs, the greatest number up to this one that gives every GPU equally many runs. None for

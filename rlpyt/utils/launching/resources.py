@@ -31,7 +31,7 @@ class Part:
 
     n_cores: int
     gpu: int | None = None  # The GPU it uses.
-    near_gpu: int | None = None  # If it uses none: the GPU next to whose socket it should run.
+    near_gpu: int | None = None  # If it uses none: the GPU whose socket it should run on.
 
 
 @dataclass(frozen=True)

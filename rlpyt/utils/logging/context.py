@@ -94,7 +94,7 @@ def logger_context(
     The directory is LOG_DIR/local/YYYYMMDD/HHMMSS/<log_dir>/run_<run_ID>, which is always new: if runs start in
     the same second, the later ones get the next free second. It is <log_dir>/run_<run_ID> if log_dir is an
     absolute path or already under LOG_DIR, or with override_prefix=True. Files of an earlier run there are kept,
-    renamed to progress.1.csv and so on. A directory to which a running run writes is refused; so are a run_ID
+    renamed to progress.1.csv and so on. Refused are a directory that another run is writing to, a run_ID
     that cannot be part of a file name, and a relative log_dir that leads elsewhere ("../x").
 
     The directory gets debug.log (text), progress.csv (diagnostics), params.json (log_params, name, run_ID) and the snapshots.

@@ -1,4 +1,4 @@
-"""The base class of algorithms, as runners know it, and the report on their updates."""
+"""The base class of algorithms, and the report on their updates."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from rlpyt.utils.settings import check_attributes, checked, declared_by
 class RlAlgorithm(Recorded):
     """Trains an agent on samples, for example by gradient descent on a loss of its model's outputs.
 
-    A constructor only stores and checks its arguments; `initialize` receives what the runner knows.
+    A constructor only checks and stores its arguments. The runner passes everything else to `initialize`.
 
     Attributes:
-        opt_info_fields: names of the fields of what `optimize_agent` returns.
+        opt_info_fields: field names of the result of `optimize_agent`.
         bootstrap_value: the sampler must record the value estimates that on-policy returns bootstrap from.
         update_counter: gradient updates so far.
-        bf16, compile_models, cuda_graphs: as given to `accelerate`, but False where the device cannot do it.
-        can_be_graphed: updates can be CUDA graphs.
+        bf16, compile_models, cuda_graphs: as given to `accelerate`, but False if the device does not support it.
+        can_be_graphed: updates can run as CUDA graphs.
         world_size: number of processes that train together.
     """
 
@@ -51,9 +51,9 @@ class RlAlgorithm(Recorded):
     _graphed_update: Any = None  # Refers to the memory of optimizer and models.
 
     def check_settings(self) -> None:
-        """Check the attributes that have the names of settings. Constructors call it at their end.
+        """Check all settings, which are attributes. Constructors call this last.
 
-        An attribute that a subclass has assigned before takes the place of the argument.
+        An attribute that a subclass assigned earlier replaces the argument.
 
         Raises:
             ValueError: a setting is not possible.
@@ -62,18 +62,17 @@ class RlAlgorithm(Recorded):
 
     @checked()
     def accelerate(self, bf16: bool = False, compile_models: bool = False, cuda_graphs: bool = False) -> RlAlgorithm:
-        """Choose faster arithmetic for training, to be called before `initialize`; return this algorithm.
+        """Choose faster arithmetic for training, and return this algorithm. Call this before `initialize`.
 
         Args:
-            bf16: train models in bfloat16 (by autocast), except for their last layers. Ignored, with a message, where the training
-                device has no instructions for it, since emulation is many times slower.
-            compile_models: compile the agent's models by `torch.compile`, which takes up to a minute at their first use, and needs a C++
-                compiler.
-            cuda_graphs: on a GPU, launch all operations of an update at once. For training in one process. Ignored, with a message, where
-                the training device has no graphs.
+            bf16: train models in bfloat16 (by autocast), except for their last layers. Ignored, with a message, if the training device
+                has no bfloat16 instructions, since emulation is many times slower.
+            compile_models: compile the agent's models by `torch.compile`. This needs a C++ compiler, and takes up to a minute at first use.
+            cuda_graphs: on a GPU, launch all operations of an update at once. Only for training in one process. Ignored, with a message,
+                if the training device has no graphs.
 
         Raises:
-            ValueError: a choice is not True or False, or this algorithm's updates cannot be CUDA graphs.
+            ValueError: a choice is not True or False, or this algorithm's updates cannot run as CUDA graphs.
         """
         self.bf16, self.compile_models, self.cuda_graphs = bf16, compile_models, cuda_graphs
         if cuda_graphs and not self.can_be_graphed:
@@ -81,7 +80,7 @@ class RlAlgorithm(Recorded):
         return self
 
     def to_device(self, structure: Any) -> Any:
-        """Return a structure of tensors on the training device, copied in one piece; what is there already stays as it is."""
+        """Return a structure of tensors on the training device, copied in one piece. Tensors already there are not copied."""
         self._copies = PackedCopies.to(self.agent.device, self._copies)
         return self._copies.to_device(structure)
 
@@ -92,8 +91,8 @@ class RlAlgorithm(Recorded):
         return torch.autocast(self.agent.device.type, torch.bfloat16, cache_enabled=not self.cuda_graphs)
 
     def prepare_models(self) -> None:
-        """Prepare the agent's models for what `accelerate` chose; part of `initialize`, in the process that trains."""
-        self._graphed_update = None  # It would train the models of an earlier initialization.
+        """Apply the choices of `accelerate` to the agent's models; part of `initialize`, in the training process."""
+        self._graphed_update = None  # An earlier graph trains the models of an earlier initialization.
         if self.bf16 and not has_bf16(self.agent.device):
             logger.log(f"The device ({self.agent.device}) has no instructions for bfloat16: training in float32.")
             self.bf16 = False
@@ -108,7 +107,7 @@ class RlAlgorithm(Recorded):
 
     @property
     def update_branch(self) -> Hashable:
-        """What the next update does, for an algorithm whose updates differ."""
+        """Key for the kind of the next update, if updates differ: each kind needs a CUDA graph."""
         return None
 
     def update(self, batch: Any) -> Any:
@@ -116,7 +115,7 @@ class RlAlgorithm(Recorded):
         raise NotImplementedError
 
     def _update(self, batch: Any) -> Any:
-        """Do `update`, as a graph if `accelerate` chose that."""
+        """Do `update`, as a CUDA graph if `accelerate` chose graphs."""
         if not self.cuda_graphs:
             return self.update(batch)
         if self._graphed_update is None:
@@ -124,7 +123,7 @@ class RlAlgorithm(Recorded):
         return self._graphed_update(batch, self.update_branch)
 
     def trains_by(self, *names: str) -> bool:
-        """Return whether methods with these names are ours: only then must the agent have what they need."""
+        """Return whether the methods with these names are rlpyt's. Only rlpyt's methods need an agent of a certain kind."""
         return is_of_rlpyt(*(getattr(self, name, None) for name in names))
 
     def initialize(
@@ -143,9 +142,9 @@ class RlAlgorithm(Recorded):
             agent: the agent to train.
             n_itr: how many times `optimize_agent` will be called.
             batch_spec: dimensions (T, B) of the sampler's batches in this process.
-            mid_batch_reset: the sampler resets environments inside a batch. If not, steps after the end of an episode in a batch are
-                invalid.
-            examples: one example of observation, reward, done, env_info, action and agent_info.
+            mid_batch_reset: the sampler resets environments inside a batch. If it does not, the steps after the end of an episode are
+                invalid until the next batch.
+            examples: one example each of observation, reward, done, env_info, action and agent_info.
             world_size: number of processes that train together.
             rank: index of this process.
         """
@@ -160,11 +159,11 @@ class RlAlgorithm(Recorded):
         examples: dict[str, Any] | None,
         world_size: int = 1,
     ) -> Any:
-        """Prepare what an asynchronous runner shares with the sampler; return the replay buffer."""
+        """Prepare what the optimizer shares with an asynchronous sampler; return the replay buffer."""
         raise NotImplementedError
 
     def optim_initialize(self, rank: int = 0) -> None:
-        """Build the optimizer. Of `initialize`, optimizer processes of an asynchronous run call only this part."""
+        """Build the optimizer. `initialize` calls this; the optimizer processes of an asynchronous run call only this part of it."""
         raise NotImplementedError
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> Any:
@@ -173,21 +172,21 @@ class RlAlgorithm(Recorded):
         Args:
             itr: iteration of the runner.
             samples: the sampler's new batch ``[T,B]``; None if another process fills the replay buffer.
-            sampler_itr: iteration of the sampler, if that is not `itr`.
+            sampler_itr: iteration of the sampler, if it differs from `itr`.
 
         Returns:
-            A namedtuple with `opt_info_fields`, of lists of floats or floats.
+            A namedtuple with `opt_info_fields`; each field is a float or a list of floats.
         """
         raise NotImplementedError
 
     def backward_from(self, losses: Sequence[torch.Tensor]) -> None:
-        """Compute the gradients of losses, which are single numbers, as `torch.autograd.backward` does."""
+        """Compute the gradients of scalar losses by `torch.autograd.backward`."""
         if self._one is None or not _are_alike(self._one, losses[0]):
             self._one = torch.ones_like(losses[0]).detach()
         torch.autograd.backward(losses, [self._one if _are_alike(self._one, loss) else torch.ones_like(loss) for loss in losses])
 
     def descend(self, loss: torch.Tensor) -> torch.Tensor:
-        """Take a step of `optimizer` on the gradient of `loss`, clipped to `clip_grad_norm`; return its norm before clipping."""
+        """Step `optimizer` on the gradient of `loss`, clipped to `clip_grad_norm`; return the gradient norm before clipping."""
         self.optimizer.zero_grad(set_to_none=True)
         self.backward_from([loss])
         grad_norm = clip_grad_norm(self.optimizer, self.clip_grad_norm)
@@ -204,7 +203,7 @@ class RlAlgorithm(Recorded):
         self._graphed_update = None
 
     def training_state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs in addition to optimizer, models and replay: plain data."""
+        """Return, as plain data, what a checkpoint needs in addition to optimizer, models and replay."""
         return dict(update_counter=self.update_counter)
 
     def load_training_state(self, state: dict[str, Any]) -> None:
@@ -219,7 +218,7 @@ class RlAlgorithm(Recorded):
 
     @property
     def batch_size(self) -> int:
-        """Number of samples of one gradient update."""
+        """Number of samples per gradient update."""
         return self._batch_size
 
     @batch_size.setter
@@ -232,11 +231,11 @@ def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
-    """Turn one `OptInfoCls` of tensors per update into one of lists of floats, with one read from the device.
+    """Combine the `OptInfoCls` of all updates into one of lists of floats, with a single read from the device.
 
     Args:
         OptInfoCls: namedtuple type.
-        updates: instances of it. A field holds a tensor of any shape, all of whose numbers go into the list, a number, or None.
+        updates: one instance per update. A field is None, a number, or a tensor of any shape, whose numbers all go into the list.
 
     Returns:
         An `OptInfoCls` whose fields list the numbers of all updates in order.
@@ -263,11 +262,11 @@ def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
 
 
 def _joined(values: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return tensors of one dimension, of any dtypes and on any devices, as one tensor of floats, without loss of digits."""
+    """Concatenate one-dimensional tensors of any dtypes and devices to one tensor of floats, without losing precision."""
     first = values[0]
     if not first.is_floating_point() or any(v.device != first.device or v.dtype != first.dtype for v in values):
         device = next((v.device for v in values if v.device.type != "cpu"), first.device)
-        widest = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no other.
+        widest = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64.
         values = [v.to(device, widest) for v in values]
     return torch.cat(values)
 

@@ -9,21 +9,21 @@ import torch
 
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 
-MAX_GRAPHS = 16  # Each keeps memory. Where batches have more shapes than this, the others are computed operation by operation.
-N_WARM_UP = 3  # Calls before the capture, in which libraries and optimizers allocate what they need.
+MAX_GRAPHS = 16  # Each graph keeps memory. Batches of any further shape are computed operation by operation.
+N_WARM_UP = 3  # Calls before the capture, in which libraries and optimizers allocate their memory.
 
 
 class GraphedUpdate:
-    """Calls a function of a batch, from the fourth time on as a CUDA graph: all its kernels are launched at once.
+    """Calls a function of a batch; from the fourth call on, as a CUDA graph, which launches all its kernels at once.
 
     For small networks, launching kernels one by one takes most of the time. The graph repeats the captured call, on the same memory, in the
-    same branches of Python code, and with the same learning rates. So the function must not read results (``.item()``), and must change
-    nothing but tensors.
+    same branches of Python code, and with the same learning rates. So the function must not read results (``.item()``), and must change nothing
+    but tensors.
 
     Args:
-        update: function of a batch, a structure of tensors on the device, which returns a structure of tensors. Where it behaves in
-            several ways, the caller names them by `branch`.
-        device: one that has graphs, see `rlpyt.utils.accelerator.has_graphs`.
+        update: function of a batch. Batch and result are structures of tensors on the device. If the function has several branches, the
+            caller names the one to take by `branch`.
+        device: a device with graphs, see `rlpyt.utils.accelerator.has_graphs`.
     """
 
     def __init__(self, update: Callable[[Any], Any], device: torch.device) -> None:
@@ -32,7 +32,7 @@ class GraphedUpdate:
         self._captured: dict[Hashable, tuple[Any, Callable[[], Any]]] = {}
 
     def __call__(self, batch: Any, branch: Hashable = None) -> Any:
-        """Return what ``update(batch)`` does. Each branch and each set of shapes has its graph."""
+        """Return ``update(batch)``. There is one graph for each branch and each set of shapes."""
         key = branch, *((leaf.shape, leaf.dtype) for leaf in buffer_leaves(batch))
         self._n_calls[key] = self._n_calls.get(key, 0) + 1
         if self._n_calls[key] <= N_WARM_UP or (key not in self._captured and len(self._captured) == MAX_GRAPHS):
@@ -46,7 +46,7 @@ class GraphedUpdate:
 
 
 def warm_up(func: Callable[[], Any], device: torch.device) -> Any:
-    """Call `func` in a separate stream, as is required before it is captured."""
+    """Call `func` in a separate stream, as CUDA requires before a capture."""
     module = torch.get_device_module(device)
     with module.device(device):
         stream = module.Stream()
@@ -58,7 +58,7 @@ def warm_up(func: Callable[[], Any], device: torch.device) -> Any:
 
 
 def capture(func: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
-    """Return a function that repeats `func`, and returns its results, always in the same memory."""
+    """Return a function that repeats `func` and returns its results, always in the same memory."""
     module = torch.get_device_module(device)
     graph = module.CUDAGraph()
     with module.device(device), module.graph(graph):

@@ -1,4 +1,4 @@
-"""Settings that several algorithms have in common, and what they may be; see `rlpyt.utils.settings`."""
+"""Settings that several algorithms have in common, and their allowed values; see `rlpyt.utils.settings`."""
 
 from __future__ import annotations
 

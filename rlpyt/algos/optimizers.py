@@ -1,4 +1,4 @@
-"""Optimizers: making them, clipping their gradients, and stepping several at once."""
+"""Building optimizers, clipping their gradients, and stepping several at once."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import torch
 
 from rlpyt.utils.plain import check_form
 
-# Settings of torch's optimizers that choose an implementation, or what it must support.
+# Settings of torch's optimizers that choose an implementation or its abilities.
 _IMPLEMENTATION_SETTINGS = {"fused", "foreach", "capturable", "differentiable"}
 
 
 def make_optimizer(OptimCls: type, params: Iterable, lr: float, optim_kwargs: dict | None = None, capturable: bool = False) -> Any:
-    """Build an optimizer, in its fused implementation if it has one and `optim_kwargs` do not choose another.
+    """Build an optimizer, fused if it has a fused implementation and `optim_kwargs` choose no other.
 
     Args:
         OptimCls: class of the optimizer.
         params: parameters, or groups of them.
         lr: learning rate.
         optim_kwargs: further arguments of `OptimCls`.
-        capturable: steps become part of a CUDA graph. The learning rate is then a tensor, which `set_learning_rate` changes, if the
-            optimizer reads it on the device.
+        capturable: steps become part of a CUDA graph. If the optimizer reads its learning rate on the device, the rate is then a tensor,
+            which `set_learning_rate` changes.
     """
     groups = list(params)
     kwargs = dict(optim_kwargs or {})
@@ -43,7 +43,7 @@ def rate_may_change(optimizer: Any) -> bool:
 
 
 def set_learning_rate(optimizer: Any, lr: float) -> None:
-    """Set the learning rate of all parameters; where it is a tensor, in place, so that CUDA graphs see it."""
+    """Set the learning rate of all parameters. A tensor is changed in place, so that CUDA graphs see the new rate."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], torch.Tensor):
             group["lr"].fill_(lr)
@@ -66,7 +66,7 @@ def _can_be_fused(OptimCls: type, devices: Iterable[torch.device]) -> bool:
 
 
 def _flat(groups: Sequence) -> list[torch.Tensor]:
-    """Return the tensors of a list of parameters, of named parameters, or of groups of them."""
+    """Return the tensors in a list of parameters, named parameters, or parameter groups."""
     flat: list[torch.Tensor] = []
     for item in groups:
         if isinstance(item, dict):
@@ -78,19 +78,19 @@ def _flat(groups: Sequence) -> list[torch.Tensor]:
 
 
 def optimizer_state(optimizer: Any) -> dict[str, Any]:
-    """Return the state of an optimizer, with the learning rates as numbers."""
+    """Return the state of an optimizer, with learning rates as numbers."""
     state = optimizer.state_dict()
     return {**state, "param_groups": [{**group, "lr": float(group["lr"])} for group in state["param_groups"]]}
 
 
 def load_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> None:
-    """Load a state, saved by any implementation of the optimizer. The implementation of `optimizer` stays.
+    """Load a state that any implementation of the optimizer saved. `optimizer` keeps its implementation.
 
-    The state of a parameter that is a single number may have the shape `[1]`, as in the original rlpyt.
+    The state of a scalar parameter may have the shape `[1]`, as in the original rlpyt.
     """
     check_form(state_dict, dict(param_groups=[dict], state=dict), "The state of the optimizer")
     groups = state_dict["param_groups"]
-    if len(groups) == len(optimizer.param_groups):  # Else it says so.
+    if len(groups) == len(optimizer.param_groups):  # Otherwise load_state_dict raises.
         own = [{name: group[name] for name in _IMPLEMENTATION_SETTINGS & set(group)} for group in optimizer.param_groups]
         groups = [{**saved, **settings} for saved, settings in zip(groups, own)]
         for group, rate in zip(groups, [group["lr"] for group in optimizer.param_groups]):
@@ -117,17 +117,17 @@ def clip_grad_norm(optimizer: Any, max_norm: float) -> torch.Tensor:
     """Scale the gradients of all parameters of `optimizer` down to a joint norm of at most `max_norm`.
 
     Returns:
-        The norm before scaling, a tensor on the device.
+        The norm before scaling, as a tensor on the device.
     """
     return clip_grad_norms([optimizer], max_norm)[0]
 
 
 def clip_grad_norms(optimizers: Sequence[Any], max_norm: float) -> list[torch.Tensor]:
-    """Do the same for each of several optimizers separately; return one norm per optimizer."""
+    """Do `clip_grad_norm` for each optimizer separately; return one norm per optimizer."""
     grads = [[p.grad for p in parameters_of(optimizer) if p.grad is not None] for optimizer in optimizers]
     norms = torch.stack(torch._foreach_norm(list(chain(*grads))))
     total_norms = [torch.linalg.vector_norm(of_one) for of_one in norms.split([len(of_one) for of_one in grads])]
-    if norms.device.type == "cpu":  # Where reading norms is free.
+    if norms.device.type == "cpu":  # Reading norms is free there.
         for of_one, norm in zip(grads, total_norms):
             if norm > max_norm:
                 torch._foreach_mul_(of_one, (max_norm / (norm + 1e-6)).clamp(max=1))
@@ -142,8 +142,8 @@ def clip_grad_norms(optimizers: Sequence[Any], max_norm: float) -> list[torch.Te
 def step_all(optimizers: Sequence[Any]) -> None:
     """Take a step of each optimizer.
 
-    Fused Adam optimizers with the same settings step in one operation: for small networks, calling `Optimizer.step` takes as long as the
-    arithmetic.
+    Fused Adam optimizers with the same settings step in one operation, because for small networks calling `Optimizer.step` takes as long
+    as the arithmetic.
     """
     together: dict[tuple, list] = {}
     for optimizer in optimizers:
@@ -157,14 +157,14 @@ def step_all(optimizers: Sequence[Any]) -> None:
 
 
 def _key_of_plain_adam(optimizer: Any) -> tuple | None:
-    """Return (device, lr, beta1, beta2, weight_decay, eps) if a step of the optimizer depends on nothing else, otherwise None."""
+    """Return (device, lr, beta1, beta2, weight_decay, eps) if these alone determine a step of the optimizer, otherwise None."""
     if type(optimizer) is not torch.optim.Adam or len(optimizer.param_groups) != 1:
         return None
     hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks or "step" in vars(optimizer)
     group = optimizer.param_groups[0]
     special = any(group.get(name) for name in ("amsgrad", "maximize", "differentiable", "decoupled_weight_decay"))
     plain = group["fused"] and not special and not isinstance(group["lr"], torch.Tensor)
-    started = len(optimizer.state) == len(group["params"])  # The first step makes the state.
+    started = len(optimizer.state) == len(group["params"])  # The first step creates the state.
     if hooked or not plain or not started or any(p.grad is None for p in group["params"]):
         return None
     return group["params"][0].device, group["lr"], *group["betas"], group["weight_decay"], group["eps"]

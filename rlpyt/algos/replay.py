@@ -37,14 +37,14 @@ from rlpyt.utils.settings import check_attributes, checked, declared_by
 from rlpyt.utils.stopwatch import Stopwatch
 
 # What the buffer stores of every step, [T,B,...]. final_observation is [K,B,...], as in the sampler's batch; valid is None if all steps
-# are; observation_after [1,B,...] follows the last step.
+# are valid; observation_after [1,B,...] follows the last step.
 SamplesToBuffer = namedarraytuple(
     "SamplesToBuffer",
     ["observation", "action", "reward", "done", "timeout", "final_observation", "valid", "observation_after"],
     defaults=(None, None, None, None),
 )
 
-# Buffers of transitions by (frames stored once, prioritized, shared by processes).
+# Buffers of transitions, by (frames stored once, prioritized, shared by processes).
 BUFFERS = {
     (False, False, False): UniformReplayBuffer,
     (False, False, True): AsyncUniformReplayBuffer,
@@ -60,24 +60,24 @@ BUFFERS = {
 class ReplayAlgorithm(RlAlgorithm):
     """Off-policy learning from replay; subclasses define what is stored and one gradient update.
 
-    Subclasses have the settings of `OffPolicyAlgorithm`, which is the base class of ours, and perhaps `prioritized_replay` and
-    `prefetch_batches`. A class of yours may also assign attributes of these names.
+    Subclasses have the settings of `OffPolicyAlgorithm`, the base class of rlpyt's algorithms, and optionally `prioritized_replay` and
+    `prefetch_batches`. Your class may also assign attributes with these names.
 
-    Samplers that do not reset environments inside batches leave blank rows behind ended episodes. `valid_from_done` finds them, and the
-    buffer never replays them.
+    A sampler that does not reset environments inside batches leaves blank rows after the end of an episode. `valid_from_done` finds these
+    rows, and the buffer never replays them.
 
     Attributes:
-        OptInfoCls: namedtuple type of what `optimize_agent` returns; set by subclasses.
-        replay_buffer: written by `optimize_agent`.
+        OptInfoCls: namedtuple type that `optimize_agent` returns; set by subclasses.
+        replay_buffer: `optimize_agent` writes it.
         updates_per_optimize: gradient updates per iteration.
         min_itr_learn: first iteration with updates.
-        sampler_bs: environment steps per iteration, of this process.
+        sampler_bs: environment steps per iteration in this process.
     """
 
     OptInfoCls: type
     prioritized_replay = prefetch_batches = False
     can_be_graphed = True
-    _stored_ends: tuple[str, ...] = BESIDE_STEPS  # Fields on the ends of episodes that the buffer requires.
+    _stored_ends: tuple[str, ...] = BESIDE_STEPS  # Fields about the ends of episodes that the buffer requires.
     _first_itr_with_replay = 0
 
     @property
@@ -87,11 +87,11 @@ class ReplayAlgorithm(RlAlgorithm):
 
     @property
     def replay_batch_B(self) -> int:
-        """Transitions, or sequences, that an update draws from the buffer."""
+        """Number of transitions or sequences that an update draws from the buffer."""
         return self.batch_size
 
     def check_settings(self) -> None:
-        """Extend the base class by the settings of `OffPolicyAlgorithm`, which a subclass need not declare."""
+        """Also check the settings of `OffPolicyAlgorithm`, which a subclass need not declare."""
         check_attributes(self, {**OF_REPLAY, **declared_by(type(self))})
 
     def initialize(
@@ -104,10 +104,10 @@ class ReplayAlgorithm(RlAlgorithm):
         world_size: int = 1,
         rank: int = 0,
     ) -> None:
-        """Allocate the replay buffer, build the optimizer, and turn settings in steps into iterations.
+        """Allocate the replay buffer, build the optimizer, and convert settings from steps to iterations.
 
         Raises:
-            ValueError: the agent or the buffer (see `initialize_replay_buffer`) does not suit, or memory does not suffice.
+            ValueError: the agent or the buffer is unsuitable (see `initialize_replay_buffer`), or memory does not suffice.
         """
         self._prepare(agent, n_itr, batch_spec, mid_batch_reset, examples, world_size)
         self.updates_per_optimize = max(1, round(self.replay_ratio * self.sampler_bs / self.batch_size))
@@ -116,11 +116,11 @@ class ReplayAlgorithm(RlAlgorithm):
         self.deliver_batches()
 
     def start_with_empty_replay(self, itr: int) -> None:
-        """Continue a run at iteration `itr` with an empty buffer: updates begin when it holds as much as at the start of the run."""
+        """Resume a run at iteration `itr` with an empty buffer. Updates resume after as many steps as at the start of the run."""
         self._first_itr_with_replay = itr + self.min_itr_learn
 
     def training_state(self) -> dict[str, Any]:
-        """Extend the base class by the first iteration with enough to replay."""
+        """Add the first iteration with enough stored steps to replay."""
         return dict(super().training_state(), first_itr_with_replay=self._first_itr_with_replay)
 
     def load_training_state(self, state: dict[str, Any]) -> None:
@@ -130,9 +130,9 @@ class ReplayAlgorithm(RlAlgorithm):
         self._first_itr_with_replay = state["first_itr_with_replay"]
 
     def deliver_batches(self) -> None:
-        """In the process that trains: let the buffer reuse the memory of batches, and prefetch them if `prefetch_batches`.
+        """Let the buffer reuse the memory of batches, and prefetch them if `prefetch_batches`. Only the training process calls this.
 
-        A batch then stays valid until two more of its size have been sampled.
+        A batch then stays valid until two more batches of its size have been sampled.
         """
         if hasattr(self.replay_buffer, "reuse_batches"):
             self.replay_buffer.reuse_batches(2 + self.prefetch_batches, pin=accelerator.has_page_locking(self.agent.device))
@@ -150,7 +150,7 @@ class ReplayAlgorithm(RlAlgorithm):
     ) -> Any:
         """Allocate the replay buffer in shared memory and return it.
 
-        In their processes, `prepare_models`, `optim_initialize` and `deliver_batches` follow.
+        The training processes then call `prepare_models`, `optim_initialize` and `deliver_batches`.
         """
         self._prepare(agent, sampler_n_itr, batch_spec, mid_batch_reset, examples, world_size, async_=True)
         self.updates_per_optimize = self.updates_per_sync
@@ -166,7 +166,7 @@ class ReplayAlgorithm(RlAlgorithm):
         world_size: int,
         async_: bool = False,
     ) -> None:
-        """Prepare what synchronous and asynchronous training have in common."""
+        """Do the part of initialization that synchronous and asynchronous training share."""
         self.agent = agent
         self.n_itr = n_itr
         self.mid_batch_reset = mid_batch_reset
@@ -175,19 +175,19 @@ class ReplayAlgorithm(RlAlgorithm):
         self.update_counter = 0
         self._graphed_update = None
         self._replay_watch = Stopwatch()
-        self._copied: deque = deque(maxlen=2)  # Events, after the copies of the last batches to an accelerator.
+        self._copied: deque = deque(maxlen=2)  # Events recorded after copying the latest batches to an accelerator.
         self.initialize_replay_buffer(examples, batch_spec, async_)
         min_itr = self.min_steps_learn // self.sampler_bs
         self.min_itr_learn = max(min_itr, self._first_replayable_itr(batch_spec.T))
 
     def initialize_replay_buffer(self, examples: dict[str, Any], batch_spec: BatchSpec, async_: bool = False) -> Any:
-        """Allocate `replay_buffer` for what `examples_to_buffer` makes of the examples, and return it.
+        """Allocate `replay_buffer` for steps like `examples_to_buffer(examples)`, and return it.
 
-        Its class is `ReplayBufferCls`. If that is None, `prioritized_replay` and `async_` (shared memory) choose it, and the observation:
-        of a uint8 image [C,H,W], taken to be the C latest frames, single frames are stored, otherwise full observations.
+        Its class is `ReplayBufferCls`. If that is None, `prioritized_replay`, `async_` (shared memory) and the observation choose the class:
+        a uint8 image [C,H,W] counts as the C latest frames, and each frame is stored once; other observations are stored whole.
 
         Raises:
-            ValueError: `ReplayBufferCls` does not suit, or `replay_size` does not hold a batch of the sampler.
+            ValueError: `ReplayBufferCls` is unsuitable, or `replay_size` is less than a batch of the sampler.
         """
         example = self.examples_to_buffer(examples)
         ReplayCls = self.ReplayBufferCls or self.default_replay_buffer_cls(example, async_)
@@ -212,11 +212,11 @@ class ReplayAlgorithm(RlAlgorithm):
         return self.replay_buffer
 
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
-        """Return the class of buffer that suits the observation of an example, and the settings."""
+        """Return the buffer class for the observation of an example and the settings."""
         return BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
 
     def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
-        """Return the arguments of the replay buffer, without the example."""
+        """Return the arguments of the replay buffer, except the example."""
         kwargs = dict(
             size=self.replay_size,
             B=batch_spec.B,
@@ -224,12 +224,12 @@ class ReplayAlgorithm(RlAlgorithm):
             n_step_return=self.n_step_return,
         )
         null_action = self.agent.env_spaces.action.null_value()
-        if any(np.any(leaf) for leaf in buffer_leaves(null_action)):  # Else the default will do, for any class.
+        if any(np.any(leaf) for leaf in buffer_leaves(null_action)):  # Otherwise the default suits any class.
             kwargs["null_action"] = null_action
         return kwargs
 
     def _first_replayable_itr(self, batch_T: int) -> int:
-        """Return the first iteration that ends with something valid in the buffer."""
+        """Return the first iteration after which the buffer holds a valid sample."""
         return -(-getattr(self.replay_buffer, "min_rows", 1) // batch_T) - 1
 
     def examples_to_buffer(self, examples: dict[str, Any]) -> SamplesToBuffer:
@@ -244,7 +244,7 @@ class ReplayAlgorithm(RlAlgorithm):
         )
 
     def samples_to_buffer(self, samples: Any) -> SamplesToBuffer:
-        """Return what is stored of a batch [T,B]; to store more, override this and `examples_to_buffer`."""
+        """Return the part of a batch [T,B] to store; to store more, override this and `examples_to_buffer`."""
         samples = as_recorded(samples)
         env = samples.env
         return SamplesToBuffer(
@@ -256,7 +256,7 @@ class ReplayAlgorithm(RlAlgorithm):
         )
 
     def _ends(self, samples: Any) -> dict[str, Any]:
-        """Return the last fields of `SamplesToBuffer`, on the ends of episodes; None for those that the buffer does not know."""
+        """Return the fields of `SamplesToBuffer` about the ends of episodes; None for fields that the buffer does not know."""
         env = samples.env
         ends = dict(
             timeout=self._timeout(env),
@@ -270,11 +270,11 @@ class ReplayAlgorithm(RlAlgorithm):
 
     @property
     def _buffer_is_ours(self) -> bool:
-        """Whether the replay buffer, if it is allocated, is derived from ours."""
+        """Whether the replay buffer derives from rlpyt's; True before it is allocated."""
         return hasattr(getattr(self, "replay_buffer", BaseNStepReturnBuffer), "append_batch")
 
     def _stored(self, samples: Any) -> Any:
-        """Return `samples_to_buffer`, with fields on the ends of episodes added if an override has left them out."""
+        """Return `samples_to_buffer`, and add fields about the ends of episodes that an override left out."""
         stored = self.samples_to_buffer(samples)
         if not is_of_rlpyt(self.samples_to_buffer) and self._changes_observations(stored, samples):
             return self._without_ends(stored)
@@ -284,16 +284,16 @@ class ReplayAlgorithm(RlAlgorithm):
         ends = self._ends(samples)
         return stored._replace(**{name: ends[name] for name in lacking})
 
-    _has_said_so = False  # That time limits count as terminations.
+    _has_said_so = False  # Whether `_without_ends` has logged its message.
 
     def _changes_observations(self, stored: Any, samples: Any) -> bool:
-        """Return whether stored observations differ from sampled ones, and final observations are not changed in the same way."""
+        """Return whether an override of `samples_to_buffer` changed the observations but not the final observations."""
         stored = getattr(stored, "samples", stored)
         final = getattr(stored, "final_observation", None)
         return stored.observation is not samples.env.observation and (final is None or final is samples.final_observation)
 
     def _without_ends(self, stored: Any) -> Any:
-        """Return what is stored with time limits as terminations, since sampled final observations do not match changed ones."""
+        """Return `stored` with time limits as terminations, since the final observations do not match the changed observations."""
         if not self._has_said_so:
             self._has_said_so = True
             logger.log(
@@ -307,24 +307,24 @@ class ReplayAlgorithm(RlAlgorithm):
         return stored._replace(**{name: value for name, value in known.items() if name in stored._fields})
 
     def _timeout(self, env: Any) -> torch.Tensor:
-        """Return [T,B], True where an episode is truncated and should bootstrap."""
+        """Return [T,B], True where an episode is truncated and its target bootstraps."""
         return torch.zeros_like(env.done) if env.timeout is None else env.timeout
 
     def update(self, batch: Any) -> tuple[Any, Any]:
         """Do one gradient update on a batch from the buffer, on the training device.
 
         Returns:
-            An `OptInfoCls` of tensors, and new priorities [batch_size] for the batch or None.
+            An `OptInfoCls` of tensors, and the new priorities [batch_size] of the batch, or None.
         """
         raise NotImplementedError
 
     def _sample_batch(self) -> tuple[Any, tuple[torch.Tensor, ...]]:
-        """Return a batch from the buffer, on the training device, and what `update_batch_priorities` needs to know of it.
+        """Return a batch from the buffer, on the training device, and further arguments for `update_batch_priorities`.
 
-        These are its ids, if the batch has them and the buffer takes them.
+        These are the ids of the batch, if the batch has ids and the buffer takes them.
 
-        Copies to an accelerator are asynchronous, except that the copy of the last batch but one must be complete: the buffer reuses its
-        memory.
+        Copies to an accelerator are asynchronous. Only the copy of the last batch but one is waited for, because the buffer reuses the
+        memory of that batch.
         """
         if len(self._copied) == 2:
             self._copied[0].synchronize()
@@ -338,20 +338,20 @@ class ReplayAlgorithm(RlAlgorithm):
         return batch, ids
 
     def _update(self, batch: Any) -> tuple[Any, Any]:
-        """Do `update` with what `accelerate` chose."""
+        """Do `update` with the choices of `accelerate`."""
         with self.autocast():
             return super()._update(batch)
 
     def append(self, samples: Any) -> None:
-        """Append what `samples_to_buffer` makes of a batch [T,B] of the sampler to the replay buffer."""
+        """Append a batch [T,B] of the sampler to the replay buffer, in the form of `samples_to_buffer`."""
         append = self.replay_buffer.append_batch if self._buffer_is_ours else self.replay_buffer.append_samples
         append(self._stored(as_recorded(samples)))
 
     def update_itr_hyperparams(self, itr: int) -> None:
-        """Set what follows a schedule to its value at iteration `itr`."""
+        """Set scheduled hyperparameters to their values at iteration `itr`."""
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> Any:
-        """Append `samples` [T,B] to the buffer, if given, and do `updates_per_optimize` updates on batches from it.
+        """Append `samples` [T,B], if given, to the buffer, and do `updates_per_optimize` updates on replayed batches.
 
         Updates begin at `min_itr_learn`.
 
@@ -386,25 +386,24 @@ class ReplayAlgorithm(RlAlgorithm):
 
 
 class OffPolicyAlgorithm(ReplayAlgorithm):
-    """A `ReplayAlgorithm` with the settings that all of ours have. Their defaults differ.
+    """A `ReplayAlgorithm` with the settings that all of rlpyt's have. Their defaults differ.
 
     Args:
         discount: γ.
         batch_size: transitions per gradient update.
         min_steps_learn: environment steps before the first update.
         replay_size: environment steps to keep.
-        replay_ratio: replayed per sampled steps. The updates per iteration follow from it, at least one:
-            ``round(replay_ratio * T * B / batch_size)``.
-        target_update_tau: fraction by which target networks move to the networks at an update; 1 copies them.
-        target_update_interval: gradient updates between those.
+        replay_ratio: replayed steps per sampled step. An iteration has ``round(replay_ratio * T * B / batch_size)`` updates, at least one.
+        target_update_tau: fraction by which an update moves target networks towards the networks; 1 copies the networks.
+        target_update_interval: gradient updates between two updates of the target networks.
         learning_rate: step size of the optimizers.
         OptimCls: class of the optimizers.
-        optim_kwargs: its further arguments.
+        optim_kwargs: further arguments of the optimizers.
         initial_optim_state_dict: state of the optimizers to start from, see `optim_state_dict`.
         clip_grad_norm: largest norm of the gradient.
-        n_step_return: n, steps whose rewards are summed before the target network's value is used.
-        updates_per_sync: gradient updates between sending parameters to an asynchronous sampler.
-        ReplayBufferCls: class of the replay buffer; None chooses by the observation, see `initialize_replay_buffer`.
+        n_step_return: n, number of rewards summed before bootstrapping from the target network.
+        updates_per_sync: gradient updates between two transfers of parameters to an asynchronous sampler.
+        ReplayBufferCls: class of the replay buffer; None chooses one by the observation, see `initialize_replay_buffer`.
 
     Raises:
         ValueError: a setting is not possible.
@@ -434,12 +433,12 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
 
 
 def is_frame_stack(observation: Any) -> bool:
-    """Return whether an observation looks like [C,H,W] video frames: one uint8 array of three dimensions."""
+    """Return whether an observation looks like [C,H,W] video frames: a three-dimensional uint8 array."""
     return getattr(observation, "dtype", None) == np.uint8 and np.ndim(observation) == 3
 
 
 def bootstrap_discount(samples: Any, discount: float, n_step_return: int) -> Any:
-    """Return the factor [n] of the target value; from `done_n` where the buffer does not give it."""
+    """Return the factor [n] of the target value; computed from `done_n` if the buffer does not provide it."""
     if getattr(samples, "bootstrap_discount", None) is not None:
         return samples.bootstrap_discount
     return discount**n_step_return * (1 - samples.done_n.float())

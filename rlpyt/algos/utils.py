@@ -1,4 +1,4 @@
-"""Another path to `rlpyt.returns`, which scripts use."""
+"""An alias of `rlpyt.returns`, for scripts that import this path."""
 
 from rlpyt.returns import (  # noqa: F401
     discount_return,

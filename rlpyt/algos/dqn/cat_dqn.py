@@ -1,7 +1,7 @@
 """Categorical deep Q-learning, C51 (Bellemare et al. 2017, https://arxiv.org/abs/1707.06887).
 
-With double Q-learning, prioritized replay by KL divergence, n-step returns, and a model that is dueling and noisy it is Rainbow (Hessel et
-al. 2018, https://arxiv.org/abs/1710.02298).
+Rainbow (Hessel et al. 2018, https://arxiv.org/abs/1710.02298) combines it with double Q-learning, prioritized replay by KL divergence,
+n-step returns, and a dueling noisy model.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import Number, checked
 from rlpyt.utils.tensor import select_at_indexes
 
-# Smallest probability of which logarithms are taken, so that they stay finite; and smallest divergence, so that no priority is 0.
+# Lower bound of probabilities, so that logarithms stay finite, and of divergences, so that no priority is 0.
 EPS = 1e-6
 
 
 class CategoricalDQN(DQN):
-    """Learns the distribution of the return, over fixed atoms: as many as the agent has, evenly spaced from `V_min` to `V_max`.
+    """Learns the distribution of the return over fixed atoms, evenly spaced from `V_min` to `V_max`. The agent sets their number.
 
-    Its settings are those of `rlpyt.algos.dqn.dqn.DQN`, where `delta_clip` has no meaning but for `default_priority`, and:
+    It has the settings of `rlpyt.algos.dqn.dqn.DQN`, of which `delta_clip` affects only `default_priority`, and:
 
     Args:
         V_min, V_max: returns of the first and the last atom.
@@ -48,22 +48,23 @@ class CategoricalDQN(DQN):
             raise ValueError(f"{type(self).__name__}: V_max={self.V_max!r} is not possible; it must be above V_min={self.V_min!r}.")
 
     def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
-        """Extend the base class: the agent learns which returns its atoms stand for."""
+        """Also give the agent the returns that its atoms stand for."""
         super()._prepare(agent, *args, **kwargs)
         agent.give_V_min_max(self.V_min, self.V_max)
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the cross-entropy of the predicted distribution p(s,a) relative to the target distribution m.
 
-        m is that of ``R + γ^m z`` with z from p_target(s',a'), projected on the atoms (`project`), where R is the sum of m discounted
-        rewards; just R if the episode was terminated before. a' has the largest mean by p_target, or, with `double_dqn`, by p.
-        Losses are weighted by importance if replay is prioritized. Probabilities below `EPS` count as that, and have no gradient.
+        m is the distribution of ``R + γ^k z``, z from p_target(s',a'), projected on the atoms (`project`). R is the sum of k discounted
+        rewards, and s' is k steps after s, at most n; z is left out if the episode was terminated before. a' has the largest mean by
+        p_target, or by p with `double_dqn`. Prioritized replay weights losses by importance. Probabilities below `EPS` count as `EPS`,
+        and have no gradient.
 
         Args:
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
 
         Returns:
-            The mean loss, and KL(m || p) [n] from `EPS` to 1 / `EPS`: the cross-entropy minus the entropy of m, which p cannot change.
+            The mean loss, and KL(m || p) [n] from `EPS` to 1 / `EPS`: the cross-entropy minus the entropy of m, a constant.
         """
         p = select_at_indexes(samples.action, self.agent(*samples.agent_inputs)).clamp(EPS, 1)  # [n,P]
         with torch.no_grad():
@@ -84,13 +85,13 @@ class CategoricalDQN(DQN):
 
 
 def project(p: torch.Tensor, return_: torch.Tensor, discount: torch.Tensor, V_min: float, V_max: float) -> torch.Tensor:
-    """Distribution of ``R + γ Z``, where Z is distributed as p says, on the atoms of Z themselves.
+    """Project the distribution of ``R + γ Z``, for Z with distribution p, on the atoms of Z.
 
-    Each value ``R + γ z_j``, limited to [V_min,V_max], gives its probability to the two atoms next to it, to each the more the nearer it is
-    (Bellemare et al. 2017, algorithm 1).
+    The probability of each value ``R + γ z_j``, limited to [V_min,V_max], is divided between its two neighbouring atoms, linearly by
+    distance (Bellemare et al. 2017, algorithm 1).
 
     Args:
-        p: [n,P], probabilities of P evenly spaced atoms from V_min to V_max.
+        p: [n,P], probabilities of P atoms evenly spaced from V_min to V_max.
         return_: [n], R.
         discount: [n], γ.
 

@@ -26,21 +26,21 @@ TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
 class DQN(OffPolicyAlgorithm):
     """Q-learning on transitions from a replay buffer, with a target network.
 
-    Its settings are those of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
+    It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
 
     Args:
         delta_clip: error above which the Huber loss is linear; None means the mean squared error.
         optim_kwargs: None means ``eps = 0.01 / batch_size``, if `OptimCls` has an eps.
-        eps_steps: environment step, counted from 0, at which the agent's epsilon reaches its final value; it begins to fall at
+        eps_steps: environment step, counted from 0, at which the agent's epsilon reaches its final value; epsilon begins to fall at
             `min_steps_learn`.
-        double_dqn: the network, instead of the target network, chooses the action whose target value is used.
-        prioritized_replay: replay in proportion to priorities, the latest absolute TD errors.
+        double_dqn: the network, not the target network, chooses the action whose target value is used.
+        prioritized_replay: replay in proportion to priorities, which are the latest absolute TD errors.
         pri_alpha: exponent of priorities.
-        pri_beta_init, pri_beta_final: exponent of the importance sampling weights, at first and in the end.
+        pri_beta_init, pri_beta_final: first and last exponent of the importance sampling weights.
         pri_beta_steps: environment step, counted from 0, at which the exponent is final; it begins to change at `min_steps_learn`.
-        default_priority: of new samples; None means `delta_clip`, or 1 if that is None.
-        prefetch_batches: a thread gathers the next batch during an update. It is drawn before that update, so it does not depend on the
-            priorities and samples that follow from the update.
+        default_priority: priority of new samples; None means `delta_clip`, or 1 if `delta_clip` is None.
+        prefetch_batches: a thread gathers the next batch during an update. The batch is drawn before the update, so it does not depend on
+            the priorities and samples that follow from the update.
 
     Raises:
         ValueError: a setting is not possible.
@@ -49,7 +49,7 @@ class DQN(OffPolicyAlgorithm):
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
 
-    # What kind of agent it trains.
+    # The kind of agent to train.
     recurrent = distributional = False
     agents = (
         "that acts epsilon-greedily on Q-values, has a target network and no recurrent state, such as AtariDqnAgent or MlpDqnAgent of "
@@ -99,11 +99,11 @@ class DQN(OffPolicyAlgorithm):
             self.default_priority = self.delta_clip or 1.0
 
     def optim_eps(self) -> float:
-        """Return the optimizer's eps where `optim_kwargs` is None."""
+        """Return the optimizer's eps for `optim_kwargs=None`."""
         return 0.01 / self.batch_size
 
     def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
-        """Extend the base class by the schedule of the agent's epsilon, which begins to fall when learning begins.
+        """Also set the schedule of the agent's epsilon, which begins to fall when learning begins.
 
         Raises:
             ValueError: this algorithm's loss cannot train the agent. (The loss of a user's class may train any agent.)
@@ -131,7 +131,7 @@ class DQN(OffPolicyAlgorithm):
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
     def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
-        """Extend the base class by the settings of prioritized replay."""
+        """Add the settings of prioritized replay."""
         kwargs = super().replay_kwargs(batch_spec)
         if self.prioritized_replay:
             kwargs.update(alpha=self.pri_alpha, beta=self.pri_beta_init)
@@ -148,10 +148,9 @@ class DQN(OffPolicyAlgorithm):
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the loss ½ (Q(s,a) - y)², linear beyond `delta_clip`.
 
-        ``y = R + γ^m max_a' Q_target(s',a')``, where R is the sum of m discounted rewards.
-        s' is m steps after s, at most n; the second term is missing if the episode was terminated before.
-        With `double_dqn`, a' is the best action by Q. Losses are weighted by importance if replay is
-        prioritized.
+        ``y = R + γ^m max_a' Q_target(s',a')``, where R is the sum of m discounted rewards, and s' is m steps after s, at most n. The second
+        term is missing if the episode was terminated before. With `double_dqn`, a' is the best action by Q. Prioritized replay weights
+        losses by importance.
 
         Args:
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
@@ -175,7 +174,7 @@ class DQN(OffPolicyAlgorithm):
         return losses.mean(), td_abs_errors
 
     def update_itr_hyperparams(self, itr: int) -> None:
-        """Set the exponent of importance sampling, which changes linearly after learning has begun, one iteration late."""
+        """Set the exponent of importance sampling. It changes linearly from the iteration after the first one with updates."""
         if self.prioritized_replay:
             last_itr = max(self.min_itr_learn + 1, self.pri_beta_steps // self.sampler_bs)
             progress = min(1.0, max(0, itr - 1 - self.min_itr_learn) / (last_itr - self.min_itr_learn))
@@ -183,6 +182,6 @@ class DQN(OffPolicyAlgorithm):
 
 
 def td_losses(delta: torch.Tensor, delta_clip: float | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ½ δ², linear beyond `delta_clip` unless that is None; and ``|δ|``, at most `delta_clip`, without gradient."""
+    """Return ½ δ², linear beyond `delta_clip` unless that is None, and ``|δ|``, at most `delta_clip`, without gradient."""
     losses, errors = huber(delta, delta_clip)
     return losses, errors.abs()

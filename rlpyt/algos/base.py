@@ -142,8 +142,8 @@ class RlAlgorithm(Recorded):
             agent: the agent to train.
             n_itr: how many times `optimize_agent` will be called.
             batch_spec: dimensions (T, B) of the sampler's batches in this process.
-            mid_batch_reset: the sampler resets environments inside a batch. If it does not, the steps after the end of an episode are
-                invalid until the next batch.
+            mid_batch_reset: the sampler resets environments inside a batch. If it does not, the steps of a batch after the end of an
+                episode are invalid.
             examples: one example each of observation, reward, done, env_info, action and agent_info.
             world_size: number of processes that train together.
             rank: index of this process.

@@ -17,8 +17,8 @@ class GraphedUpdate:
     """Calls a function of a batch; from the fourth call on, as a CUDA graph, which launches all its kernels at once.
 
     For small networks, launching kernels one by one takes most of the time. The graph repeats the captured call, on the same memory, in the
-    same branches of Python code, and with the same learning rates. So the function must not read results (``.item()``), and must change nothing
-    but tensors.
+    same branches of Python code, and with the same learning rates. So the function must not read results (``.item()``), and must change
+    nothing but tensors.
 
     Args:
         update: function of a batch. Batch and result are structures of tensors on the device. If the function has several branches, the

@@ -183,7 +183,7 @@ class ReplayAlgorithm(RlAlgorithm):
     def initialize_replay_buffer(self, examples: dict[str, Any], batch_spec: BatchSpec, async_: bool = False) -> Any:
         """Allocate `replay_buffer` for steps like `examples_to_buffer(examples)`, and return it.
 
-        Its class is `ReplayBufferCls`. If that is None, `prioritized_replay`, `async_` (shared memory) and the observation choose the class:
+        Its class is `ReplayBufferCls`. If that is None, `prioritized_replay`, `async_` (shared memory) and the observation choose one:
         a uint8 image [C,H,W] counts as the C latest frames, and each frame is stored once; other observations are stored whole.
 
         Raises:

@@ -174,7 +174,7 @@ class DQN(OffPolicyAlgorithm):
         return losses.mean(), td_abs_errors
 
     def update_itr_hyperparams(self, itr: int) -> None:
-        """Set the exponent of importance sampling. It changes linearly from the iteration after the first one with updates."""
+        """Set the exponent of importance sampling, which changes linearly once learning has begun, always one iteration late."""
         if self.prioritized_replay:
             last_itr = max(self.min_itr_learn + 1, self.pri_beta_steps // self.sampler_bs)
             progress = min(1.0, max(0, itr - 1 - self.min_itr_learn) / (last_itr - self.min_itr_learn))

@@ -30,15 +30,15 @@ from rlpyt.utils.tensor import mean_of_valid, select_at_indexes
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr", "priority"])
 
-_MANY_IDLE_ITRS = 10  # More than can be an accident.
+_MANY_IDLE_ITRS = 10  # Too many to be chance.
 
-# As in DQN, and the recurrent state before each step, [T,B,...]; None if none is stored.
+# The fields of DQN, and the recurrent state before each step, [T,B,...], or None if none is stored.
 SamplesToBufferRnn = namedarraytuple("SamplesToBufferRnn", SamplesToBuffer._fields + ("prev_rnn_state",))
 
 #   priorities  [B], of the sequences that the samples belong to
 PrioritiesSamplesToBuffer = namedarraytuple("PrioritiesSamplesToBuffer", ["priorities", "samples"])
 
-# Buffers of sequences by (frames stored once, prioritized, shared by processes).
+# Buffers of sequences, by (frames stored once, prioritized, shared by processes).
 SEQUENCE_BUFFERS = {
     (False, False, False): UniformSequenceReplayBuffer,
     (False, False, True): AsyncUniformSequenceReplayBuffer,
@@ -54,25 +54,25 @@ SEQUENCE_BUFFERS = {
 class R2D1(DQN):
     """Q-learning with a recurrent agent, on sequences from a replay buffer.
 
-    A sequence begins with the recurrent state that the agent had when it was sampled, if that is stored. Both networks first run through
-    `warmup_T` steps to update the state, and then learn from the `batch_T` steps that follow, up to the end of the first episode.
+    A sequence begins with the recurrent state that the agent had while sampling, if that is stored. Both networks first update the state
+    through `warmup_T` steps. The network then learns from the next `batch_T` steps, up to the end of the first episode.
 
     To train on the beginnings of episodes, use a sampler that does not reset environments inside batches, with batches of
-    `store_rnn_state_interval` steps: then episodes begin where sequences do.
+    `store_rnn_state_interval` steps. Episodes and sequences then begin at the same steps.
 
-    Its settings are those of `rlpyt.algos.dqn.dqn.DQN`, without `batch_size` and `target_update_tau`, and:
+    It has the settings of `rlpyt.algos.dqn.dqn.DQN`, except `batch_size` and `target_update_tau`, and:
 
     Args:
-        batch_T: steps in a sequence that are trained on.
+        batch_T: steps of a sequence to train on.
         batch_B: sequences per gradient update.
-        warmup_T: steps before those.
-        store_rnn_state_interval: steps between two recurrent states that are stored. Sequences begin only at such steps. 0 stores no
-            states: sequences begin anywhere, with a state of zeros.
-        replay_ratio: replayed per sampled steps, where an update replays ``(batch_T + warmup_T) * batch_B`` steps.
-        pri_eta: η, the priority of a sequence is ``η max|δ| + (1 - η) mean|δ|``.
-        default_priority: of new samples without input priorities.
-        input_priorities: compute priorities of new samples as well, from the Q-values the agent recorded while sampling.
-        input_priority_shift: number of sequence starts by which these priorities are shifted back; None means
+        warmup_T: steps of a sequence before those to train on.
+        store_rnn_state_interval: steps between two stored recurrent states. Sequences begin only at steps with a stored state. 0 stores
+            no states: sequences begin anywhere, with a state of zeros.
+        replay_ratio: replayed steps per sampled step; an update replays ``(batch_T + warmup_T) * batch_B`` steps.
+        pri_eta: η; the priority of a sequence is ``η max|δ| + (1 - η) mean|δ|``.
+        default_priority: priority of new samples without input priorities.
+        input_priorities: also compute priorities of new samples, from the Q-values that the agent recorded while sampling.
+        input_priority_shift: number of sequence starts by which input priorities are shifted back; None means
             ``warmup_T // store_rnn_state_interval``.
         value_scale_eps: ε of `rescale`.
         optim_kwargs: None means ``eps = 1e-3``, if `OptimCls` has an eps.
@@ -84,7 +84,7 @@ class R2D1(DQN):
     OptInfoCls = OptInfo
     opt_info_fields = OptInfo._fields
     recurrent = True
-    _idle_itrs = 0  # Latest iterations in a row in which all priorities were 0.
+    _idle_itrs = 0  # Number of latest consecutive iterations in which all priorities were 0.
     agents = (
         "that acts epsilon-greedily on Q-values, has a target network and a recurrent state, such as AtariR2d1Agent or "
         "MlpR2d1Agent of rlpyt.agents.dqn"
@@ -133,23 +133,23 @@ class R2D1(DQN):
         super().__init__(batch_size=(self.batch_T + self.warmup_T) * self.batch_B, **settings)
 
     def optim_eps(self) -> float:
-        """Return the optimizer's eps where `optim_kwargs` is None."""
+        """Return the optimizer's eps for `optim_kwargs=None`."""
         return 1e-3
 
     @property
     def replay_batch_B(self) -> int:
-        """Sequences that an update draws from the buffer."""
+        """Number of sequences that an update draws from the buffer."""
         return self.batch_B
 
     # -----------------------------------------------------------------------------------------------------------------
     # Replay
     # -----------------------------------------------------------------------------------------------------------------
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
-        """Return the class of buffer that suits the observation of an example, and the settings."""
+        """Return the buffer class for the observation of an example and the settings."""
         return SEQUENCE_BUFFERS[is_frame_stack(example.observation), self.prioritized_replay, async_]
 
     def replay_kwargs(self, batch_spec: BatchSpec) -> dict[str, Any]:
-        """Extend the base class by the shape of sequences and the settings of input priorities."""
+        """Add the shape of sequences and the settings of input priorities."""
         kwargs = super().replay_kwargs(batch_spec)
         kwargs.update(rnn_state_interval=self.store_rnn_state_interval, batch_T=self.warmup_T + self.batch_T)
         if self.prioritized_replay:
@@ -161,7 +161,7 @@ class R2D1(DQN):
         return self._with_rnn_state(super().examples_to_buffer(examples), examples["agent_info"])
 
     def samples_to_buffer(self, samples: Any) -> SamplesToBufferRnn | PrioritiesSamplesToBuffer:
-        """Return what is stored of a batch [T,B], with its priorities if `input_priorities`."""
+        """Return the part of a batch [T,B] to store, with its priorities if `input_priorities`."""
         stored = self._with_rnn_state(super().samples_to_buffer(samples), samples.agent.agent_info)
         if not (self.prioritized_replay and self.input_priorities):
             return stored
@@ -175,9 +175,9 @@ class R2D1(DQN):
     def compute_input_priorities(self, samples: Any) -> torch.Tensor:
         """Compute the priorities [B] of the sequences to which a batch [T,B] of the sampler belongs.
 
-        They are like those of `loss`, but from the recorded Q-values of the acting network. Towards the end of the batch, targets
-        bootstrap from its last step, after fewer than n steps. A column without valid steps has `default_priority`, since its sequence
-        may hold others.
+        They differ from the priorities of `loss` in using the recorded Q-values of the acting network. Near the end of the batch, targets
+        bootstrap from its last step, after fewer than n steps. A column without valid steps gets `default_priority`, since its sequence
+        may hold valid steps of other batches.
         """
         env, qs, n = as_recorded(samples).env, samples.agent.agent_info.q, self.n_step_return
         T = len(env.done)
@@ -189,15 +189,15 @@ class R2D1(DQN):
         y = self.value_scale(return_ + discount * self.inv_value_scale(qs.max(dim=-1).values[end]))
         _, abs_errors = td_losses(y - q, self.delta_clip)
 
-        valid = valid_from_done(env.done)  # [T,B], the first episode
+        valid = valid_from_done(env.done)  # [T,B], steps of the first episode
         if env.timeout is not None:
-            truncated = (env.timeout * valid).any(dim=0)  # [B], the target would bootstrap from the end of that episode
+            truncated = (env.timeout * valid).any(dim=0)  # [B], targets would bootstrap from the end of that episode
             valid[:-1] *= ~(done_n.bool() & truncated)
         valid = valid[:-1]
         return torch.where(valid.any(dim=0), self._mixed(abs_errors, valid), self.default_priority)
 
     def _mixed(self, abs_errors: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-        """Return ``η max|δ| + (1 - η) mean|δ|`` [B] over valid errors [T,B]; 0 where none is valid."""
+        """Return ``η max|δ| + (1 - η) mean|δ|`` [B] over valid errors [T,B]; 0 for columns without any."""
         abs_errors = abs_errors * valid
         if not len(abs_errors):
             return abs_errors.sum(dim=0)
@@ -214,7 +214,7 @@ class R2D1(DQN):
         return opt_info, priorities if self.prioritized_replay else None
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
-        """Extend the base class by a message if the last iterations had nothing to learn from."""
+        """Do the updates; log a message if the last iterations had nothing to learn from."""
         opt_info = super().optimize_agent(itr, samples, sampler_itr)
         if opt_info.priority:
             self._idle_itrs = 0 if any(opt_info.priority) else self._idle_itrs + 1
@@ -229,19 +229,19 @@ class R2D1(DQN):
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute the loss ½ (Q(s,a) - y)², linear beyond `delta_clip`, over the valid steps of sequences.
 
-        ``y = h(R + γ^n h⁻¹(max_a' Q_target(s',a')))``, where h is `value_scale`, R the sum of n discounted rewards, and s' comes n steps
-        after s; the second term is missing if the episode was terminated before. With `double_dqn`, a' is the best action by Q.
-        Sequences are weighted by importance if replay is prioritized.
+        ``y = h(R + γ^n h⁻¹(max_a' Q_target(s',a')))``, where h is `value_scale`, R is the sum of n discounted rewards, and s' is n steps
+        after s. The second term is missing if the episode was terminated before. With `double_dqn`, a' is the best action by Q. Prioritized
+        replay weights sequences by importance.
 
-        Steps are valid up to the end of the first episode after the warm-up, except where the target would bootstrap from the end of a
-        truncated episode. If an episode ends during the warm-up, the state after it is zeros.
+        Steps after the warm-up are valid up to the end of the first episode, unless their target would bootstrap from the end of a
+        truncated episode. If an episode ends during the warm-up, the state after the warm-up is zeros.
 
         Args:
             samples: `SamplesFromReplay` of sequences, [warmup_T + batch_T (+ n), B], on the training device.
 
         Returns:
-            The mean loss over valid steps; |Q - y| of each step [batch_T,B], 0 where it is not valid; and the priority of each
-            sequence [B], 0 where none of its steps is valid.
+            The mean loss over valid steps; |Q - y| of each step [batch_T,B], 0 for invalid steps; and the priority of each sequence [B],
+            0 for sequences without valid steps.
         """
         W, T, n = self.warmup_T, self.batch_T, self.n_step_return
         inputs = _agent_inputs(samples)  # [W+T+n,B,...] each
@@ -256,7 +256,7 @@ class R2D1(DQN):
                 target_state = _where_alive(self.agent.target(*warmup, target_state)[1], alive)
             target_qs = self.agent.target(*(x[W:] for x in inputs), target_state)[0][n:]  # [T,B,A]
 
-        # With double Q-learning, the steps after the last trained one only choose actions; they have no gradient.
+        # With double Q-learning, the last n steps only choose actions; they have no gradient.
         end = W + T + n if self.double_dqn else W + T
         qs, _ = self.agent(*(x[W:end] for x in inputs), state)  # [T(+n),B,A]
         q = select_at_indexes(action, qs[:T])
@@ -275,7 +275,7 @@ class R2D1(DQN):
         return mean_of_valid(losses, valid), abs_errors * valid, self._mixed(abs_errors, valid)
 
     def value_scale(self, x: torch.Tensor) -> torch.Tensor:
-        """Return h(x), the scale on which values are learned. A subclass may override it together with `inv_value_scale`."""
+        """Return h(x), the scale on which values are learned. A subclass that overrides it also overrides `inv_value_scale`."""
         return rescale(x, self.value_scale_eps)
 
     def inv_value_scale(self, z: torch.Tensor) -> torch.Tensor:
@@ -292,22 +292,22 @@ def inverse_rescale(z: torch.Tensor, eps: float) -> torch.Tensor:
     """Return x with ``rescale(x, eps) = z``: ``sign(z) (((√(1 + 4ε(|z| + 1 + ε)) - 1) / 2ε)² - 1)``, without cancellation for small ε."""
     z_abs = z.abs()
     root = (1 + 4 * eps * (z_abs + 1 + eps)).sqrt()  # 1 + 2ε at z = 0.
-    u = 2 * z_abs * (1 - 2 * eps / (root + 1 + 2 * eps)) / (root + 1)  # What is squared above, minus 1.
+    u = 2 * z_abs * (1 - 2 * eps / (root + 1 + 2 * eps)) / (root + 1)  # The base of the square above, minus 1.
     return torch.copysign(u * (u + 2), z)
 
 
 def _agent_inputs(samples: Any) -> tuple[Any, Any, torch.Tensor]:
-    """Return the inputs of the agent at each step of sequences; null at the start of episodes, if the buffer provides that."""
+    """Return the agent's inputs at each step of sequences; previous ones are null at episode starts if the buffer provides that."""
     if getattr(samples, "all_prev_reward", None) is None:
         return samples.all_observation, samples.all_action, samples.all_reward
     return samples.all_observation, samples.all_prev_action, samples.all_prev_reward
 
 
 def _as_model_state(init_rnn_state: Any) -> Any:
-    """Return a stored state [B,N,...] as models take it, [N,B,...]; None for None."""
+    """Transpose a stored state [B,N,...] to [N,B,...] for models; return None for None."""
     return buffer_func(init_rnn_state, lambda x: x.transpose(0, 1).contiguous())
 
 
 def _where_alive(state: Any, alive: torch.Tensor) -> Any:
-    """Return the state [N,B,...], zeros where `alive` [B] is False."""
+    """Return the state [N,B,...], set to zeros where `alive` [B] is False."""
     return buffer_func(state, lambda x: x * alive.view(1, -1, *[1] * (x.dim() - 2)))

@@ -26,14 +26,14 @@ class A2C(OnPolicyAlgorithm):
         return OptInfo(*(value for (value,) in read_opt_info(OptInfo, [opt_info])))
 
     def update(self, batch: Any) -> OptInfo:
-        """Take one gradient step on the loss of `batch`, which is what `loss` takes."""
+        """Take one gradient step on the loss of `batch`, an argument of `loss`."""
         with self.autocast():
             loss, entropy, perplexity = self.loss(batch)
         grad_norm = self.descend(loss)
         return OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity)
 
     def loss_inputs(self, samples: Any) -> LossInputs:
-        """Return what `loss` computes with, on the training device."""
+        """Return the inputs of the loss, on the training device."""
         return_, advantage, valid = self.process_returns(samples)
         inputs = LossInputs(
             agent_inputs=self.agent_inputs(samples),

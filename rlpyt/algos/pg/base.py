@@ -1,4 +1,4 @@
-"""What policy gradient algorithms share: returns and advantages of a batch, and the agent's training inputs."""
+"""Base classes of policy gradient algorithms: returns and advantages of a batch, and the agent's training inputs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MIN_ADVANTAGE_STD = 1e-6
 
 
 class PolicyGradientAlgo(RlAlgorithm):
-    """On-policy actor-critic: subclasses define the loss, and have the settings of `OnPolicyAlgorithm`, which is the base class of ours.
+    """On-policy actor-critic; subclasses define the loss.
 
-    A class of yours may also assign attributes of these names.
+    Subclasses have the settings of `OnPolicyAlgorithm`, the base class of rlpyt's algorithms. Your class may also assign attributes with the names of these settings.
     """
 
     bootstrap_value = True
@@ -50,8 +50,8 @@ class PolicyGradientAlgo(RlAlgorithm):
         """Build the optimizer and store the other arguments. `examples` is not used.
 
         Raises:
-            ValueError: the agent has no distribution with likelihoods and entropies, which our losses need; or the learning rate is to
-                change, which a CUDA graph with this optimizer would not see.
+            ValueError: the agent has no distribution with likelihoods and entropies, which rlpyt's losses need; or the learning rate
+                follows a schedule that a CUDA graph with this optimizer would ignore.
         """
         distribution = agent.distribution
         is_one = all(_defines(distribution, name) for name in ("log_likelihood", "entropy"))
@@ -90,17 +90,16 @@ class PolicyGradientAlgo(RlAlgorithm):
     def process_returns(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Compute returns and advantages from the values recorded while sampling.
 
-        By discounted returns if ``gae_lambda == 1``, otherwise by generalized advantage estimation. Truncated
-        episodes bootstrap from the value of the observation that ended them. Advantages are normalized over
-        the valid steps if `normalize_advantage`.
+        Uses discounted returns if ``gae_lambda == 1``, otherwise generalized advantage estimation. Truncated episodes bootstrap from the
+        value of their final observation. If `normalize_advantage`, advantages are normalized over the valid steps.
 
         Args:
             samples: batch [T,B].
 
         Returns:
-            return_ [T,B], advantage [T,B], and valid [T,B] (1 or 0), which is None if all steps are valid: with a feed-forward agent and
-            environments that are reset inside the batch. A recurrent agent learns from a column only up to the first `done`: recurrent
-            layers run through the whole sequence, and cannot be reset in the middle of it, as the agent was.
+            return_ [T,B], advantage [T,B], and valid [T,B] (1 or 0). valid is None if all steps are valid, that is, with a feed-forward
+            agent and environments that are reset inside the batch. A recurrent agent learns from a column only up to the first `done`:
+            recurrent layers run through the whole sequence, so their state cannot be reset in the middle.
         """
         samples = as_recorded(samples)
         env, value = samples.env, samples.agent.agent_info.value
@@ -113,7 +112,7 @@ class PolicyGradientAlgo(RlAlgorithm):
             timeout=env.timeout,
             timeout_value=samples.agent.timeout_value,
         )
-        if self.gae_lambda == 1:  # The same numbers by less arithmetic.
+        if self.gae_lambda == 1:  # The same numbers with less arithmetic.
             return_ = discount_return_tl(**inputs)
             advantage = return_ - value
         else:
@@ -124,9 +123,9 @@ class PolicyGradientAlgo(RlAlgorithm):
         return return_, advantage, valid
 
     def agent_inputs(self, samples: Any) -> AgentInputs:
-        """Return the inputs [T,B,...] that the agent saw while sampling: null after the end of an episode.
+        """Return the inputs [T,B,...] of the agent while sampling. After the end of an episode, previous action and reward are null.
 
-        For a model that declares ``uses_prev_action = False`` the previous action and reward are not copied, since it ignores them.
+        For a model that declares ``uses_prev_action = False``, they are not set to null, since the model ignores them.
         """
         env, agent = samples.env, samples.agent
         prev_action, prev_reward = agent.prev_action, env.prev_reward
@@ -138,9 +137,9 @@ class PolicyGradientAlgo(RlAlgorithm):
     def update_obs_rms(self, samples: Any) -> None:
         """Add the observations of this batch to the statistics of an agent that normalizes them.
 
-        Called after the gradient updates, which then see observations normalized as they were when the actions were chosen: PPO's
-        likelihood ratios start at exactly one. Rows of environments that wait to be reset are left out, since they hold no observations.
-        A recurrent agent also adds observations that it does not learn from.
+        Called after the gradient updates. They then see observations normalized as during action selection, so PPO's likelihood ratios
+        start at exactly one. Rows of environments that wait for a reset are left out, since they hold no observations. A recurrent agent
+        also adds observations that it does not learn from.
         """
         if hasattr(self.agent, "update_obs_rms"):
             observation = samples.env.observation
@@ -150,7 +149,7 @@ class PolicyGradientAlgo(RlAlgorithm):
 
 
 class OnPolicyAlgorithm(PolicyGradientAlgo):
-    """A `PolicyGradientAlgo` with the settings that all of ours have.
+    """A `PolicyGradientAlgo` with the settings that all of rlpyt's have.
 
     Args:
         discount: γ.
@@ -158,13 +157,13 @@ class OnPolicyAlgorithm(PolicyGradientAlgo):
         value_loss_coeff: weight of the value loss.
         entropy_loss_coeff: weight of the entropy bonus.
         OptimCls: class of the optimizer.
-        optim_kwargs: its further arguments.
+        optim_kwargs: further arguments of the optimizer.
         clip_grad_norm: largest norm of the gradient.
         initial_optim_state_dict: optimizer state to start from.
         gae_lambda: λ of generalized advantage estimation; 1 means plain discounted returns.
         normalize_advantage: shift and scale the advantages of a batch to mean 0 and standard deviation 1.
-        linear_lr_schedule: let the learning rate fall linearly to 0 over the run. It is a function of the iteration that `optimize_agent`
-            is given, so a resumed run continues with its rate.
+        linear_lr_schedule: let the learning rate fall linearly to 0 over the run. The rate is a function of `itr` of `optimize_agent`, so
+            a resumed run continues the schedule.
 
     Raises:
         ValueError: a setting is not possible.
@@ -197,7 +196,7 @@ def _defines(distribution: Any, name: str) -> bool:
 
 
 def normalize(x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
-    """Shift and scale `x` to mean 0 and standard deviation 1 (the unbiased one) over its valid entries (all if None)."""
+    """Shift and scale `x` to mean 0 and unbiased standard deviation 1 over its valid entries (all if `valid` is None)."""
     mask = torch.ones_like(x) if valid is None else valid.to(x.dtype)
     centered = x - valid_mean(x, mask)
     variance = (centered.square() * mask).sum() / (mask.sum() - 1).clamp(min=1)
@@ -205,5 +204,5 @@ def normalize(x: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tenso
 
 
 def batch_first_to_layer_first(rnn_state: Any) -> Any:
-    """Turn stored recurrent states [B,N,H] into [N,B,H], as recurrent layers take them."""
+    """Transpose stored recurrent states [B,N,H] to [N,B,H] for recurrent layers."""
     return buffer_method(buffer_method(rnn_state, "transpose", 0, 1), "contiguous")

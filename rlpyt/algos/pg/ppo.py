@@ -22,20 +22,21 @@ LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "action", "return_",
 class PPO(OnPolicyAlgorithm):
     """Several epochs of gradient steps on shuffled minibatches of every batch of samples.
 
-    Its settings are those of `rlpyt.algos.pg.base.OnPolicyAlgorithm`, and:
+    It has the settings of `rlpyt.algos.pg.base.OnPolicyAlgorithm`, and:
 
     Args:
-        minibatches: gradient steps per epoch. Each uses ``T*B // minibatches`` steps of the batch (only valid ones, if the sampler waits
-            with resets), or, if the agent is recurrent, whole sequences [T] of ``B // minibatches`` environments. If that does not divide
-            the batch, an epoch has further minibatches as long as they fit, and drops the rest; but not if the sampler waits with resets.
+        minibatches: gradient steps per epoch. A minibatch has ``T*B // minibatches`` steps, or, if the agent is recurrent, whole sequences
+            [T] of ``B // minibatches`` environments. If `minibatches` does not divide the batch, an epoch has as many further minibatches
+            as fit, and drops the rest. If the sampler waits with resets, an epoch of a feed-forward agent has exactly `minibatches`, of
+            valid steps only.
         epochs: passes over the batch.
         ratio_clip: ε; the likelihood ratio is clipped to ``[1-ε, 1+ε]``.
         linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run, ratio_clip one iteration later.
 
     Attributes:
-        ratio_clip: the present value.
-        lr_scheduler: for subclasses that override `optimize_agent` and do not call `set_schedules`: its `step()`, at the end of each
-            iteration, makes the learning rate follow the schedule. None for all others.
+        ratio_clip: the current value.
+        lr_scheduler: for subclasses that override `optimize_agent` without calling `set_schedules`. Its `step()` at the end of each
+            iteration makes the learning rate follow the schedule. None for all others.
 
     Raises:
         ValueError: a setting is not possible.
@@ -60,7 +61,7 @@ class PPO(OnPolicyAlgorithm):
         self._ratio_clip = ratio_clip  # At the start of the run.
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
-        """Extend the base class by the size of minibatches.
+        """Also check the size of minibatches.
 
         Raises:
             ValueError: a minibatch would be empty.
@@ -75,7 +76,7 @@ class PPO(OnPolicyAlgorithm):
                 f"minibatches={self.minibatches} must be at most {n}, the {unit} in a batch of T={T}, B={B}"
                 f"{': a recurrent agent trains on whole sequences' if self.agent.recurrent else ''}."
             )
-        # Where the sampler waits with resets, the number of valid steps differs from batch to batch.
+        # If the sampler waits with resets, the number of valid steps differs from batch to batch.
         size = n // self.minibatches
         if n % self.minibatches and (self.mid_batch_reset or self.agent.recurrent):
             warnings.warn(
@@ -87,7 +88,7 @@ class PPO(OnPolicyAlgorithm):
         self._clip_of_graph = torch.full((), self.ratio_clip, device=self.agent.device)  # Always in the same memory.
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
-        """Train for `epochs` passes over `samples` [T,B], which move to the device once, before the first."""
+        """Train for `epochs` passes over `samples` [T,B], which are copied to the device once."""
         self.set_schedules(itr)
         recurrent = self.agent.recurrent
         return_, advantage, valid = self.process_returns(samples)
@@ -113,7 +114,7 @@ class PPO(OnPolicyAlgorithm):
         return read_opt_info(OptInfo, updates)
 
     def update(self, batch: tuple) -> OptInfo:
-        """Take one gradient step on a minibatch: `LossInputs` and, if the agent is recurrent, the states [n,N,H] before its sequences."""
+        """Take one gradient step on a minibatch: `LossInputs` and, if the agent is recurrent, initial states [n,N,H] of the sequences."""
         if self.agent.recurrent:
             batch = (*batch[:-1], batch_first_to_layer_first(batch[-1]))
         with self.autocast():
@@ -124,9 +125,9 @@ class PPO(OnPolicyAlgorithm):
     def minibatch_idxs(self, leading_dims: tuple[int, int], device: Any, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Return the indexes of all minibatches in order, [epochs * minibatches per epoch, minibatch size], on `device`.
 
-        They count environments if the agent is recurrent (whose sequences all begin with a valid step), otherwise steps in the flattened
-        [T*B]. With a mask `valid` [T,B] only valid steps are taken, in exactly `minibatches` per epoch, since ranks that train together
-        must not wait for each other; if the steps are too few, some are taken twice. Without a mask, an epoch has as many as fit.
+        The indexes of a recurrent agent count environments, whose sequences all begin with a valid step. Otherwise they count steps in the
+        flattened [T*B]. With a mask `valid` [T,B], only valid steps are drawn, in exactly `minibatches` per epoch, since ranks that train
+        together must not wait for each other; if there are too few, some are drawn twice. Without a mask, an epoch has as many as fit.
         """
         T, B = leading_dims
         is_masked = valid is not None and not self.agent.recurrent
@@ -141,14 +142,14 @@ class PPO(OnPolicyAlgorithm):
         return shuffled[:, torch.arange(n_minibatches * size, device=device) % n].reshape(-1, size)
 
     def set_schedules(self, itr: int) -> None:
-        """Extend the base class by ratio_clip."""
+        """Also set ratio_clip."""
         super().set_schedules(itr)
         if self.linear_lr_schedule:
             ratio_clip = self._ratio_clip * self.remaining(max(itr - 1, 0))  # Always one iteration late, as in the original.
             self.ratio_clip = self._clip_of_graph.fill_(ratio_clip) if self.cuda_graphs else ratio_clip
 
     def training_state(self) -> dict[str, Any]:
-        """Extend the base class by the position of `lr_scheduler`."""
+        """Add the position of `lr_scheduler`."""
         state = super().training_state()
         return state if self.lr_scheduler is None else dict(state, lr_scheduler_itr=self.lr_scheduler.last_epoch)
 
@@ -178,7 +179,7 @@ class PPO(OnPolicyAlgorithm):
         Args:
             agent_inputs, action, return_, advantage, valid, old_dist_info: [n,...], or [T,n,...] if
                 recurrent.
-            init_rnn_state: state [N,n,H] before the first step of the sequences, if the agent is recurrent.
+            init_rnn_state: initial state [N,n,H] of the sequences, if the agent is recurrent.
         """
         if init_rnn_state is not None:
             dist_info, value, _ = self.agent(*agent_inputs, init_rnn_state)
@@ -186,7 +187,7 @@ class PPO(OnPolicyAlgorithm):
             dist_info, value = self.agent(*agent_inputs)
         dist = self.agent.distribution
 
-        if valid is not None:  # Records of steps that were not taken are meaningless; the ratio there could overflow.
+        if valid is not None:  # Records of invalid steps are meaningless; their ratio could overflow.
             old_dist_info = _where(valid.bool(), old_dist_info, dist_info)
         ratio = dist.likelihood_ratio(action, old_dist_info=old_dist_info, new_dist_info=dist_info)
         pi_loss = -valid_mean(clipped_surrogate(ratio, advantage, self.ratio_clip), valid)
@@ -199,12 +200,12 @@ class PPO(OnPolicyAlgorithm):
 
 
 def clipped_surrogate(ratio: torch.Tensor, advantage: torch.Tensor, clip: float | torch.Tensor) -> torch.Tensor:
-    """Return ``min(ρ A, clip(ρ, 1-ε, 1+ε) A)`` of ratios ρ and advantages A; its derivative by ρ is A where ρ is not clipped, or 0."""
+    """Return ``min(ρ A, clip(ρ, 1-ε, 1+ε) A)`` of ratios ρ and advantages A. Its derivative by ρ is A, or 0 where ρ is clipped."""
     return _ClippedSurrogate.apply(ratio, advantage, clip)
 
 
 class _ClippedSurrogate(torch.autograd.Function):
-    """One node of the graph, since for small networks each operation costs as much as a layer."""
+    """The clipped surrogate as one node of the autograd graph. For small networks, each operation costs as much as a layer."""
 
     @staticmethod
     def forward(ctx: Any, ratio: torch.Tensor, advantage: torch.Tensor, clip: float | torch.Tensor) -> torch.Tensor:
@@ -220,7 +221,7 @@ class _ClippedSurrogate(torch.autograd.Function):
 
 
 def _where(mask: torch.Tensor, x: Any, other: Any) -> Any:
-    """Return a structure of tensors: those of `x` where `mask` is True, elsewhere those of `other`, without gradient."""
+    """Apply `torch.where` to structures of tensors. `other` gets no gradient."""
     if isinstance(x, tuple):
         return x._make(_where(mask, a, b) for a, b in zip(tuple(x), tuple(other)))
     return torch.where(mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim())), x, other.detach())

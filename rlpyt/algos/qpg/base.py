@@ -1,4 +1,4 @@
-"""What Q-function policy gradient algorithms share: replay, time limits, optimizers by name."""
+"""The base class of Q-function policy gradient algorithms: replay, time limits, optimizers by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rlpyt.utils.settings import checked
 
 LOGGED_STRIDE = 10  # The values of every tenth row of a batch are logged.
 
-# Buffers for samples without the observations that ended truncated episodes, by (frames stored once, shared by processes).
+# Buffers for samples without the final observations of truncated episodes, by (frames stored once, shared by processes).
 TIME_LIMIT_BUFFERS = {
     (False, False): TlUniformReplayBuffer,
     (False, True): AsyncTlUniformReplayBuffer,
@@ -48,15 +48,15 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     Subclasses make optimizers in `make_optimizers`, define `update`, and declare:
         optimizer_names: attributes of the optimizers, in the order of their losses.
         former_optimizer_names: attribute of an optimizer -> its name in states that the original rlpyt saved, if different.
-        loss_methods: methods that need an agent as follows; a subclass that overrides one may train any agent.
+        loss_methods: methods that need the agent declared below; a subclass that overrides one may train any agent.
         agent_needs: attributes that the agent must have.
-        agent_example: import path of an agent that has them.
-        n_q: how many Q-functions it has.
+        agent_example: import path of an agent with these attributes.
+        n_q: number of Q-functions of the agent.
 
-    Its settings are those of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
+    It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm`, and:
 
     Args:
-        bootstrap_timelimit: estimate what would have followed the end of a truncated episode; otherwise it counts as terminated.
+        bootstrap_timelimit: bootstrap from the end of a truncated episode; if False, a truncated episode counts as terminated.
     """
 
     optimizer_names: Sequence[str]
@@ -73,7 +73,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         super().__init__(**settings)
 
     def _prepare(self, agent: BaseAgent, *args: Any, **kwargs: Any) -> None:
-        """Extend the base class: the agent is told when learning begins.
+        """Also tell the agent when learning begins.
 
         Raises:
             ValueError: this algorithm's losses cannot train the agent. (Those of a user's class may train any agent.)
@@ -94,11 +94,11 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     # --- Q-functions --------------------------------------------------------------------------------------------------
 
     def freeze_q(self) -> AbstractContextManager:
-        """Return the context in which no gradients are computed for Q-functions: the agent's, if it has one, or ours."""
+        """Return a context without gradients for the Q-functions: the agent's if it has one, otherwise rlpyt's."""
         return self.agent.freeze_q() if hasattr(self.agent, "freeze_q") else frozen(self.q_parameters())
 
     def joint_q(self) -> AbstractContextManager:
-        """Return the context in which the agent computes Q-functions together, if it can. One `backward` must then serve all of them."""
+        """Return a context in which the agent computes its Q-functions together, if it can. One `backward` must then serve all of them."""
         return self.agent.joint_q() if hasattr(self.agent, "joint_q") else nullcontext()
 
     def q_parameters(self) -> Iterator[torch.nn.Parameter]:
@@ -119,11 +119,11 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         raise NotImplementedError
 
     def make_optimizer(self, parameters: Any, learning_rate: float) -> Any:
-        """Return an optimizer with these settings."""
+        """Return an optimizer of `OptimCls` for these parameters."""
         return make_optimizer(self.OptimCls, parameters, learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
 
     def optim_state_dict(self) -> dict[str, Any]:
-        """Return the state of each optimizer by its name; None for an optimizer that these settings do not need."""
+        """Return the state of each optimizer by name; None for an optimizer that the settings do not need."""
         optimizers = {name: getattr(self, name) for name in self.optimizer_names}
         return {name: None if optimizer is None else optimizer_state(optimizer) for name, optimizer in optimizers.items()}
 
@@ -131,7 +131,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         """Restore what `optim_state_dict` returned, here or in the original rlpyt.
 
         Raises:
-            ValueError: the state does not fit these settings.
+            ValueError: the state does not fit the settings.
         """
         for name in self.optimizer_names:
             optimizer = getattr(self, name)
@@ -148,7 +148,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         self._graphed_update = None
 
     def step_optimizers(self, losses: Sequence[Any], optimizers: Sequence[Any], others: Sequence[Any] = ()) -> list[torch.Tensor]:
-        """Take a step of all optimizers on the losses, with the gradients of `optimizers` clipped.
+        """Step all optimizers on the losses. Only the gradients of `optimizers`, not of `others`, are clipped.
 
         Returns:
             The norms of the gradients of `optimizers` before clipping.
@@ -163,8 +163,8 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     def backward(self, losses: Sequence[Any], optimizers: Sequence[Any]) -> None:
         """Compute the gradient of each loss for the parameters of its optimizer only.
 
-        Our losses have no parameters in common. Those of a user's class may have: the original rlpyt discards the gradients that the
-        policy's loss has for Q-functions.
+        rlpyt's losses share no parameters, but those of a user's class may: the original rlpyt discards the gradients of the policy's loss
+        for Q-functions.
         """
         if self.trains_by(*self.loss_methods):
             self.backward_from(losses)
@@ -173,20 +173,20 @@ class QpgAlgorithm(OffPolicyAlgorithm):
             torch.autograd.backward(loss, inputs=parameters_of(optimizer), retain_graph=True)
 
     def after_backward(self) -> None:
-        """Change gradients before they are clipped and used, for example average those that data-parallel models do not average."""
+        """Change gradients before clipping, for example average those that data-parallel models do not average."""
 
     # --- replay -------------------------------------------------------------------------------------------------------
 
     def initialize_replay_buffer(self, examples: dict[str, Any], batch_spec: BatchSpec, async_: bool = False) -> Any:
-        """Extend the base class: remember whether the sampler's collector records the observations that end truncated episodes."""
+        """Also remember whether the sampler's collector records the final observations of truncated episodes."""
         self._ends_recorded = bool(examples.get("ends_recorded", False))
         return super().initialize_replay_buffer(examples, batch_spec, async_)
 
     def default_replay_buffer_cls(self, example: Any, async_: bool = False) -> type:
-        """Return the class of buffer that suits the observation of an example, and the settings.
+        """Return the buffer class for the observation of an example and the settings.
 
-        If time limits are bootstrapped, its batches have `timeout_n` where final observations may be missing, or where a user's class
-        overrides training and may not know of them.
+        With `bootstrap_timelimit`, batches have `timeout_n` if final observations may be missing, or if a user's class overrides training
+        and may ignore them.
         """
         marks_timeouts = self.bootstrap_timelimit and getattr(example, "timeout", None) is not None
         trains_by_ours = self.trains_by("optimize_agent", "update", *self.loss_methods)
@@ -195,14 +195,14 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         return TIME_LIMIT_BUFFERS[is_frame_stack(example.observation), async_]
 
     def _timeout(self, env: Any) -> torch.Tensor:
-        """Return [T,B], True where an episode is truncated and should bootstrap."""
+        """Return [T,B], True where an episode is truncated and its target bootstraps."""
         timeout = getattr(env.env_info, "timeout", None) if env.timeout is None else env.timeout
         return torch.zeros_like(env.done) if timeout is None or not self.bootstrap_timelimit else timeout.bool() & env.done
 
     def valid_samples(self, samples: Any) -> torch.Tensor | None:
-        """Return which replayed samples [n] can be learned from; None for all.
+        """Return a mask [n] of the replayed samples to learn from, or None for all of them.
 
-        Samples are excluded if an episode was truncated within them whose final observation is not known.
+        A sample is excluded if its episode was truncated within its n steps and the final observation is unknown.
         """
         timeout_n = getattr(samples, "timeout_n", None)
         if timeout_n is None or not self.bootstrap_timelimit:

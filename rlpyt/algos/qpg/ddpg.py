@@ -21,15 +21,15 @@ OptInfo = namedtuple("OptInfo", ["muLoss", "qLoss", "muGradNorm", "qGradNorm"])
 class DDPG(QpgAlgorithm):
     """Learns a Q-function from replay, and a deterministic policy that maximizes it.
 
-    Its settings are those of `rlpyt.algos.replay.OffPolicyAlgorithm` and `rlpyt.algos.qpg.base.QpgAlgorithm`, and:
+    It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm` and `rlpyt.algos.qpg.base.QpgAlgorithm`, and:
 
     Args:
         target_update_interval: gradient updates of Q between updates of the target networks.
-        policy_update_interval: gradient updates of Q per one of the policy.
+        policy_update_interval: gradient updates of Q per update of the policy.
         learning_rate: step size of the policy's optimizer.
         q_learning_rate: step size of Q's optimizer.
-        clip_grad_norm: largest norm of the gradient, of the policy and of Q.
-        q_target_clip: largest absolute value that Q is trained towards.
+        clip_grad_norm: largest norm of the policy's gradient, and of Q's.
+        q_target_clip: largest absolute target of Q.
 
     Raises:
         ValueError: a setting is not possible.
@@ -71,11 +71,11 @@ class DDPG(QpgAlgorithm):
 
     @property
     def update_branch(self) -> bool:
-        """Whether the next update has a step of the policy."""
+        """Whether the next update includes a step of the policy."""
         return (self.update_counter + 1) % self.policy_update_interval == 0
 
     def update(self, batch: Any) -> tuple[OptInfo, None]:
-        """Take a gradient step of Q and, every `policy_update_interval` updates, then one of the policy."""
+        """Take a gradient step of Q, and every `policy_update_interval` updates then a step of the policy."""
         valid = self.valid_samples(batch)
         with self.joint_q():
             q_loss = self.q_loss(batch, valid)
@@ -88,11 +88,11 @@ class DDPG(QpgAlgorithm):
         return OptInfo(mu_loss, q_loss.detach(), mu_grad_norm, q_grad_norm), None
 
     def mu_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
-        """Compute the policy's loss ``-Q(s, mu(s))``, whose gradient is for the policy alone.
+        """Compute the policy's loss ``-Q(s, mu(s))``, with gradients for the policy alone.
 
         Args:
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
-            valid: [n], which to learn from; None for all.
+            valid: [n], mask of the samples to learn from, or None for all.
         """
         with self.freeze_q():
             return -mean_of_valid(self.agent.q_at_mu(*samples.agent_inputs), valid)
@@ -100,8 +100,8 @@ class DDPG(QpgAlgorithm):
     def q_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
         """Compute the loss ``½ (Q(s,a) - y)²`` with ``y = R + γ^m Q_target(s', mu_target(s'))``, clipped.
 
-        R is the sum of m discounted rewards; s' is m steps after s, at most n; the second term of y is missing if the episode was
-        terminated before. Arguments as of `mu_loss`.
+        R is the sum of m discounted rewards, and s' is m steps after s, at most n. The second term of y is missing if the episode was
+        terminated before. The arguments are those of `mu_loss`.
         """
         y = self.q_target(samples, self.agent.target_q_at_mu(*samples.target_inputs))
         q = self.agent.q(*samples.agent_inputs, samples.action)

@@ -25,16 +25,16 @@ _ENTROPY = Number(finite=True)
 
 
 class SoftActorCritic(QpgAlgorithm):
-    """What both forms of SAC share.
+    """The base class of both forms of SAC.
 
     Subclasses declare:
-        clipped: number of networks. Their optimizers come first in `optimizer_names`, and their gradients are clipped.
+        clipped: number of networks. Their optimizers come first in `optimizer_names`, and only their gradients are clipped.
 
-    Its settings are those of `rlpyt.algos.replay.OffPolicyAlgorithm` and `rlpyt.algos.qpg.base.QpgAlgorithm`, and:
+    It has the settings of `rlpyt.algos.replay.OffPolicyAlgorithm` and `rlpyt.algos.qpg.base.QpgAlgorithm`, and:
 
     Args:
         action_prior: "uniform" or "gaussian", the prior over actions in the policy's loss.
-        reward_scale: rewards are multiplied by it.
+        reward_scale: factor of all rewards.
         reparameterize: must be True: the policy learns by gradients through the action.
         clip_grad_norm: largest norm of the gradient of each network.
     """
@@ -66,7 +66,7 @@ class SoftActorCritic(QpgAlgorithm):
         super().__init__(**settings)
 
     def update(self, batch: Any) -> tuple[Any, None]:
-        """Take a step of all optimizers on the losses of `batch`."""
+        """Step all optimizers on the losses of `batch`."""
         with self.joint_q():
             losses, values = self.loss(batch)
         optimizers = [getattr(self, name) for name, loss in zip(self.optimizer_names, losses) if loss is not None]
@@ -85,7 +85,7 @@ class SoftActorCritic(QpgAlgorithm):
         raise NotImplementedError
 
     def append_opt_info_(self, opt_info: Any, losses: tuple, grad_norms: tuple, values: tuple) -> None:
-        """Append what is logged of an update, tensors, to the lists in `opt_info`."""
+        """Append the logged tensors of an update to the lists in `opt_info`."""
         q1, q2, *_ = values
         logged = [loss.detach() for loss in losses[: self.clipped]] + [*grad_norms] + [value[::LOGGED_STRIDE] for value in values]
         for field, value in zip(opt_info, [*logged, (q1 - q2).abs().mean()]):
@@ -98,25 +98,25 @@ class SoftActorCritic(QpgAlgorithm):
             setattr(self, name, self.make_optimizer(parameters, self.learning_rate))
 
     def get_action_prior(self, action: torch.Tensor) -> torch.Tensor | float:
-        """Log-density [n] of the prior over actions [n,A], standard normal or uniform (up to a constant)."""
+        """Return the log-density [n] of the prior, standard normal or uniform (up to a constant), at actions [n,A]."""
         if self.action_prior == "uniform":
             return 0.0
         return -0.5 * action.square().sum(-1) - 0.5 * action.shape[-1] * math.log(2 * math.pi)
 
 
 class SAC(SoftActorCritic):
-    """Learns a policy that maximizes reward and entropy, with two Q-functions, and optionally the weight α of entropy.
+    """Learns a policy that maximizes reward and entropy, with two Q-functions; optionally tunes the weight α of entropy.
 
-    Its settings are those of `SoftActorCritic`, and:
+    It has the settings of `SoftActorCritic`, and:
 
     Args:
-        fixed_alpha: α, the weight of entropy relative to reward; None to tune it.
-        target_entropy: entropy of the policy for which α is tuned; "auto" means minus the number of action components; None leaves α
-            at 1, or at `fixed_alpha`.
+        fixed_alpha: α, the weight of entropy relative to reward; None to tune α.
+        target_entropy: policy entropy for which α is tuned. "auto" means minus the number of action components; None leaves α at 1, or at
+            `fixed_alpha`.
 
     Attributes:
         _alpha: α, a tensor.
-        _target_entropy: once initialized, the number that α is tuned for.
+        _target_entropy: the target entropy as a number, set by `initialize`.
 
     Raises:
         ValueError: a setting is not possible.
@@ -158,7 +158,7 @@ class SAC(SoftActorCritic):
 
     @property
     def _alpha(self) -> torch.Tensor:
-        """The present α. Assigning it changes an α that is not tuned."""
+        """The current α. Assigning it has an effect only if α is not tuned."""
         return self._log_alpha.detach().exp()
 
     @_alpha.setter
@@ -167,7 +167,7 @@ class SAC(SoftActorCritic):
             self._log_alpha = torch.as_tensor(alpha, device=self._log_alpha.device).log()
 
     def after_backward(self) -> None:
-        """Average the gradient of α over the processes that train together. (Data-parallel models average theirs.)"""
+        """Average the gradient of α over the processes that train together. (Data-parallel models average their own gradients.)"""
         if self.alpha_optimizer is not None and self.world_size > 1:
             torch.distributed.all_reduce(self._log_alpha.grad)
             self._log_alpha.grad /= self.world_size
@@ -182,14 +182,14 @@ class SAC(SoftActorCritic):
             π:  α log π(ã|s) - min Q(s,ã) - log prior(ã),           ã ~ π(s)
             α:  -log α (log π(ã|s) + target entropy)
 
-        R is the sum of m discounted rewards; s' is m steps after s, at most n; the second term of y is missing if the episode was
+        R is the sum of m discounted rewards, and s' is m steps after s, at most n. The second term of y is missing if the episode was
         terminated before.
 
         Args:
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
 
         Returns:
-            Losses (q1, q2, pi, alpha or None), no two of which have gradients for the same parameters; and (q1, q2, mean, log_std).
+            Losses (q1, q2, pi, alpha or None), with gradients for disjoint sets of parameters; and (q1, q2, mean, log_std).
         """
         agent, valid = self.agent, self.valid_samples(samples)
         alpha = self._alpha
@@ -219,21 +219,21 @@ class SAC(SoftActorCritic):
         return (q1_loss, q2_loss, pi_loss, alpha_loss), tuple(value.detach() for value in values)
 
     def append_opt_info_(self, opt_info: OptInfo, losses: tuple, grad_norms: tuple, values: tuple) -> None:
-        """Extend the base class by α."""
+        """Also append α."""
         super().append_opt_info_(opt_info, losses, grad_norms, values)
         opt_info.alpha.append(self._alpha)
 
     def optim_state_dict(self) -> dict[str, Any]:
-        """Extend the base class by α."""
+        """Add α."""
         return dict(super().optim_state_dict(), log_alpha=self._log_alpha.detach().clone())
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `optim_state_dict` returned, with α if it is tuned; a fixed α stays as the settings say.
+        """Restore what `optim_state_dict` returned, including α if α is tuned. A fixed α keeps the value in the settings.
 
         Raises:
-            ValueError: the state does not fit these settings.
+            ValueError: the state does not fit the settings.
         """
-        if self.target_entropy is None:  # The original has an optimizer of α that never takes a step.
+        if self.target_entropy is None:  # The original has an optimizer of α that never steps.
             state_dict = {**state_dict, "alpha_optimizer": None}
         super().load_optim_state_dict(state_dict)
         if self.alpha_optimizer is not None:
@@ -242,7 +242,7 @@ class SAC(SoftActorCritic):
 
 
 def _joined(values: list) -> Any:
-    """Return the tensors of a list as one; None if it is empty."""
+    """Concatenate a list of tensors; return None if it is empty."""
     if len(values) < 2:
         return values[0] if values else None
     return torch.cat([torch.as_tensor(value).reshape(-1) for value in values])

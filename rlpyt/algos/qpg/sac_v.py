@@ -1,4 +1,4 @@
-"""Soft actor-critic with a value function, its first form (Haarnoja et al. 2018, arXiv:1801.01290)."""
+"""Soft actor-critic in its first form, with a value function (Haarnoja et al. 2018, arXiv:1801.01290)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SAC_V(SoftActorCritic):
 
     `reward_scale` sets the weight of reward relative to entropy.
 
-    Its settings are those of `rlpyt.algos.qpg.sac.SoftActorCritic`, and:
+    It has the settings of `rlpyt.algos.qpg.sac.SoftActorCritic`, and:
 
     Args:
         policy_output_regularization: weight of the loss ``½ mean² + ½ log_std²`` of the policy's outputs.
@@ -56,14 +56,14 @@ class SAC_V(SoftActorCritic):
             V:  ½ (V(s) - min Q(s,ã) + log π(ã|s) - log prior(ã))²,          ã ~ π(s)
             π:  log π(ã|s) - min Q(s,ã) - log prior(ã) + regularization
 
-        R is the sum of m discounted rewards; s' is m steps after s, at most n; the last term of the first line is missing if the
+        R is the sum of m discounted rewards, and s' is m steps after s, at most n. The last term of the first line is missing if the
         episode was terminated before.
 
         Args:
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
 
         Returns:
-            Losses (q1, q2, v, pi), no two of which have gradients for the same parameters; and (q1, q2, v, mean, log_std).
+            Losses (q1, q2, v, pi), with gradients for disjoint sets of parameters; and (q1, q2, v, mean, log_std).
         """
         agent, valid = self.agent, self.valid_samples(samples)
         with torch.no_grad():

@@ -17,10 +17,10 @@ MU_LEARNING_RATE = 1e-3  # default
 class TD3(DDPG):
     """DDPG with clipped double Q-learning, a noisy target policy, and fewer updates of the policy.
 
-    Its settings are those of `rlpyt.algos.qpg.ddpg.DDPG`, and:
+    It has the settings of `rlpyt.algos.qpg.ddpg.DDPG`, and:
 
     Args:
-        mu_learning_rate: step size of the policy's optimizer; `learning_rate`, as of DDPG, is another name for it.
+        mu_learning_rate: step size of the policy's optimizer; an alias of `learning_rate`, its name in DDPG.
 
     Raises:
         ValueError: a setting is not possible.
@@ -53,7 +53,7 @@ class TD3(DDPG):
     def q_loss(self, samples: Any, valid: torch.Tensor | None) -> torch.Tensor:
         """Compute the loss ``½ (Q_1(s,a) - y)² + ½ (Q_2(s,a) - y)²`` with ``y = R + γ^m min Q_target(s', mu_target(s') + noise)``.
 
-        R, m and s' as well as arguments are those of `DDPG.q_loss`.
+        R, m, s' and the arguments are those of `DDPG.q_loss`.
         """
         y = self.q_target(samples, torch.minimum(*self.agent.target_q_at_mu(*samples.target_inputs)))
         q1, q2 = self.agent.q(*samples.agent_inputs, samples.action)

@@ -14,26 +14,25 @@ from rlpyt.utils.synchronize import ExclusiveRWLock, ProcessLock
 
 
 class AsyncReplayBufferMixin(BufferMixin):
-    """Makes a buffer one that several processes append to and sample from at once; to put in front of a complete buffer class.
+    """Lets several processes append to a buffer and sample from it at once. Put it in front of a complete buffer class.
 
-    Its memory is shared by all processes that it is passed on to: forked ones, and ones that have it as an argument. Writers
-    exclude each other, but not readers:
+    Forked processes, and processes that get the buffer as an argument, share its memory. Writers exclude each other, but not readers:
 
         writer   [writer_lock: [lock: claim rows]  write  [lock: publish rows]]
-        reader   [lock: draw]  read  [lock: had any of it been claimed by now? then draw again]
+        reader   [lock: draw]  read  [lock: were any of the rows claimed meanwhile? then draw again]
 
-    What is not an array, such as random numbers and the ids of the latest batch, belongs to each process. No process waits for one that
-    was killed: rows that it had not published are overwritten, and the next process to take `lock` repairs what was left half done.
+    Only arrays are shared; random numbers and the ids of the latest batch, for example, belong to each process. No process waits for a
+    killed process: its unpublished rows are overwritten, and the next process to take `lock` repairs unfinished changes.
 
     A buffer class of another package, or one that overrides `sample_batch`, works as well. It must keep its arrays in shared memory
-    (``buffer_from_example(..., share_memory=self.async_)``). It cannot tell whether rows were overwritten while they were read;
-    so sampling, appending and updating priorities exclude each other. If it counts its rows in attributes `t` and
-    `_buffer_full`, these have their latest values in each process before each of these calls.
+    (``buffer_from_example(..., share_memory=self.async_)``). It cannot tell whether rows were overwritten during a read, so sampling,
+    appending and updating priorities exclude each other. If it counts its rows in attributes `t` and `_buffer_full`, each process gets
+    their latest values before each of these calls.
 
     Attributes:
-        lock: `ProcessLock` around what must not change meanwhile, all of it short.
+        lock: `ProcessLock` for short critical sections.
         writer_lock: `ProcessLock` around an append; the thread that holds it may take it again.
-        rw_lock: ``with rw_lock:`` and ``with rw_lock.write_lock:`` both take `writer_lock`, for classes that exclude writers by themselves.
+        rw_lock: ``with rw_lock:`` and ``with rw_lock.write_lock:`` both take `writer_lock`, for classes that exclude writers themselves.
     """
 
     async_ = True
@@ -63,17 +62,17 @@ class AsyncReplayBufferMixin(BufferMixin):
             self.lock.call_on_takeover(self._repair)
 
     def _async_pull(self) -> None:
-        """Take over where other processes have written to; does nothing for a buffer whose cursor is in shared memory, as ours is."""
+        """Get the cursor from shared memory; does nothing if the buffer itself keeps its cursor there, like rlpyt's buffers."""
         if self._cursor is not None:
             self.t, self._buffer_full = int(self._cursor[0]), bool(self._cursor[1])
 
     def _async_push(self) -> None:
-        """Tell other processes where this one has written to; does nothing for a buffer whose cursor is in shared memory."""
+        """Put the cursor into shared memory; does nothing if the buffer itself keeps its cursor there."""
         if self._cursor is not None:
             self._cursor[:] = self.t, self._buffer_full
 
     def append_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Append samples as the buffer does, after any other process that is doing so, and return what the buffer does."""
+        """Append samples, as soon as no other process is appending; return the result of the buffer's `append_samples`."""
         with self.writer_lock:
             self._async_pull()
             result = super().append_samples(*args, **kwargs)
@@ -81,13 +80,13 @@ class AsyncReplayBufferMixin(BufferMixin):
         return result
 
     def end_episodes(self, *args: Any, **kwargs: Any) -> None:
-        """End episodes as the buffer does, if it does, after any other process that is appending."""
+        """End episodes, as soon as no other process is appending; does nothing if the buffer has no `end_episodes`."""
         if hasattr(super(), "end_episodes"):
             with self.writer_lock:
                 super().end_episodes(*args, **kwargs)
 
     def sample_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a batch as the buffer does, nothing of which was overwritten while it was read."""
+        """Return a batch of the buffer, no part of which was overwritten during the read."""
         if self._tells_what_was_overwritten:
             return super().sample_batch(*args, **kwargs)
         with self.writer_lock:
@@ -95,18 +94,18 @@ class AsyncReplayBufferMixin(BufferMixin):
             return super().sample_batch(*args, **kwargs)
 
     def update_batch_priorities(self, priorities: Any, ids: Any = None) -> Any:
-        """Update priorities as the buffer does, if it has any (see `has_priorities`)."""
+        """Update the priorities of a buffer that has priorities (see `has_priorities`)."""
         args = (priorities,) if ids is None else (priorities, ids)
         with nullcontext() if self._tells_what_was_overwritten else self.writer_lock:
             return super().update_batch_priorities(*args)  # type: ignore[misc]
 
     def state_dict(self, since: int = 0) -> dict[str, Any]:
-        """Return a copy of the contents, between two appends; see that of the buffer."""
+        """Return a copy of the buffer's `state_dict`, taken between two appends."""
         with self.writer_lock:
             return cloned(super().state_dict(since))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned; no process may sample meanwhile."""
+        """Restore what `state_dict` returned. No process may sample meanwhile."""
         with self.writer_lock:
             super().load_state_dict(state_dict)
             self._async_push()

@@ -1,4 +1,4 @@
-"""What a replay buffer is to an algorithm."""
+"""The interface of replay buffers, as algorithms use them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from rlpyt.utils.settings import has
 
-# Optional fields of what an algorithm stores of a batch. Some are [T,B], the others have other leading dimensions. A buffer that takes
-# the latter has a method `append_batch`.
+# Optional fields of the samples that an algorithm stores. The first are [T,B]; the others have other leading dimensions, and need a buffer
+# with a method `append_batch`.
 OPTIONAL_STEPS = ("timeout", "valid")
 BESIDE_STEPS = ("final_observation", "observation_after")
 
@@ -30,7 +30,7 @@ class BaseReplayBuffer:
         """Add new samples ``[T,B]``, over the oldest ones if the buffer is full.
 
         Returns:
-            The number T of rows written, and the index of these rows: a slice, or an array [T] where they wrap around.
+            The number T of rows written, and the index of these rows: a slice, or an array [T] if they wrap around.
         """
         raise NotImplementedError
 
@@ -40,16 +40,16 @@ class BaseReplayBuffer:
 
 
 def unknown_fields(buffer: Any) -> tuple[str, ...]:
-    """Return those of the fields above that the `append_samples` of a buffer of another package cannot take.
+    """Return the optional fields that `append_samples` of another package's buffer cannot take.
 
-    They are the ones that are no steps [T,B,...], and the optional steps for which it has no memory, which it calls `samples`.
+    These are all of `BESIDE_STEPS`, and those of `OPTIONAL_STEPS` that its memory, the attribute `samples`, lacks.
     """
     memory = getattr(buffer, "samples", None)
     return (*BESIDE_STEPS, *(name for name in OPTIONAL_STEPS if memory is not None and getattr(memory, name, None) is None))
 
 
 def without(samples: Any, names: tuple[str, ...]) -> Any:
-    """Return `samples`, or a pair of priorities and samples, with None for the fields of these names."""
+    """Return `samples`, or a pair of priorities and samples, with None for the named fields."""
     if "samples" in samples._fields:
         return samples._replace(samples=without(samples.samples, names))
     return samples._replace(**{name: None for name in names if name in samples._fields})

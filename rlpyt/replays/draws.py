@@ -1,4 +1,4 @@
-"""Which stored samples to replay: the parts of a buffer that choose them, and what they return."""
+"""The parts of a buffer that draw the samples to replay."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rlpyt.replays.ring import Rows
 from rlpyt.utils.plain import generator_state, set_generator_state
 from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
 
-# Steps that are not valid are drawn again this often, before all that are valid are looked for.
+# Number of times that invalid steps are drawn again before all valid steps are listed.
 _MAX_DRAWS = 20
 
 
 class Draw(NamedTuple):
-    """What was drawn for one batch.
+    """The samples drawn for one batch.
 
     Attributes:
         where: arguments of `extract_batch`: T_idxs [n], B_idxs [n], and for sequences their length T.
         oldest: number of the oldest row at which a sample starts; 0 in buffers of one process.
-        ids: [n], int64, of the samples, under which their priorities are updated; None without priorities.
+        ids: [n], int64, ids of the samples for updating their priorities; None without priorities.
         is_weights: [n], float32, importance-sampling weights; None without priorities.
     """
 
@@ -33,49 +33,49 @@ class Draw(NamedTuple):
 
 
 class Draws:
-    """Knows nothing of what can be drawn, as in a buffer whose subclass chooses by itself; also the interface of those that do.
+    """The interface of parts that draw samples, and a part that does nothing, for buffers whose subclass draws samples itself.
 
-    An append calls `check`, then `claim` before any row is written, and `publish` before the cursor moves. What is called under the
-    lock of a buffer may be cut off when its process is killed; then `repair` is called first.
+    An append calls `check`, then `claim` before any row is written, and `publish` before the cursor moves. If a process is killed inside a
+    call under the buffer's lock, the next process calls `repair` first.
     """
 
     def check(self, samples: Any, n: int) -> None:
-        """Raise ValueError if something that comes with the next `n` rows is not possible."""
+        """Raise ValueError if the `samples` for the next `n` rows are not possible."""
 
     def claim(self, n: int) -> None:
-        """Stop drawing what the next `n` rows overwrite."""
+        """Stop drawing samples that the next `n` rows overwrite."""
 
     def publish(self, n: int, samples: Any) -> None:
-        """Draw, from now on, what the `n` rows just written make valid."""
+        """From now on, draw the samples that the `n` rows just written make valid."""
 
     def repair(self) -> None:
-        """Complete or undo what a killed process left half done."""
+        """Complete or undo the unfinished changes of a killed process."""
 
     def detach(self) -> None:
-        """From now on the class of the buffer says by itself what can be drawn."""
+        """From now on, leave it to the class of the buffer which samples are valid."""
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
+        """Return the state to save in a checkpoint."""
         return {}
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Raise ValueError if `load_state` cannot load this."""
+        """Raise ValueError if `load_state` cannot load `state`."""
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned."""
 
 
 class UniformDraws(Draws, OwnRandomNumbers):
-    """Draws valid steps uniformly, with replacement, by a separate stream of random numbers.
+    """Draws valid steps uniformly, with replacement, from a separate stream of random numbers.
 
     Args:
-        rows: those that can be drawn.
+        rows: rows to draw from.
         B: number of environments.
-        off_backward, off_forward: how many rows before and after the cursor are not valid.
-        valid: [T*B+1], bool, which stored steps may be drawn (the last one is no step); [0] means all.
+        off_backward, off_forward: numbers of invalid rows before and after the cursor.
+        valid: [T*B+1], bool, True for stored steps that may be drawn (the last entry is no step); shape [0] means all.
 
     Attributes:
-        rng: seeded from numpy's global generator, so that seeding that one makes a run repeatable.
+        rng: seeded from numpy's global generator, so that seeding the global one makes a run repeatable.
     """
 
     def __init__(self, rows: Rows, B: int, off_backward: int, off_forward: int, valid: np.ndarray) -> None:
@@ -84,7 +84,7 @@ class UniformDraws(Draws, OwnRandomNumbers):
         self.rng = rng_from_global_seed()
 
     def select(self, n: int, off_backward: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indexes (T_idxs [n], B_idxs [n]) of `n` steps; with another `off_backward` than usual if given.
+        """Return the indexes (T_idxs [n], B_idxs [n]) of `n` steps. `off_backward` overrides the attribute.
 
         Raises:
             ValueError: no step is valid yet.
@@ -103,7 +103,7 @@ class UniformDraws(Draws, OwnRandomNumbers):
         return self.rows.wrap(number) * self.rows.interval, self.rng.integers(self.B, size=n)
 
     def _replace_invalid(self, T_idxs: np.ndarray, B_idxs: np.ndarray, first: int, end: int) -> None:
-        """Draw steps that are not valid again, until all are, which leaves the rest equally probable."""
+        """Draw invalid steps again until all are valid. All valid steps stay equally probable."""
         invalid = np.flatnonzero(~self.valid[T_idxs * self.B + B_idxs])
         for _ in range(_MAX_DRAWS):
             if not len(invalid):
@@ -114,8 +114,8 @@ class UniformDraws(Draws, OwnRandomNumbers):
         t, b = np.nonzero(self.valid[:-1].reshape(-1, self.B)[rows])
         if not len(t):
             raise ValueError(
-                "Nothing to replay: all that is stored are blank rows, which a sampler without mid_batch_reset leaves behind ended "
-                "episodes: raise min_steps_learn, or lower batch_T."
+                "Nothing to replay: all stored rows are blank. A sampler without mid_batch_reset leaves blank rows after the end of an "
+                "episode. Raise min_steps_learn, or lower batch_T."
             )
         chosen = self.rng.integers(len(t), size=len(invalid))
         T_idxs[invalid], B_idxs[invalid] = rows[t[chosen]], b[chosen]
@@ -125,7 +125,7 @@ class UniformDraws(Draws, OwnRandomNumbers):
 
     def check_state(self, state: dict[str, Any]) -> None:
         if "rng" not in state:
-            raise ValueError("The saved replay buffer is not one that replays uniformly, and this one is.")
+            raise ValueError("The saved replay buffer does not replay uniformly, and this one does.")
 
     def load_state(self, state: dict[str, Any]) -> None:
         set_generator_state(self.rng, state["rng"])
@@ -133,16 +133,16 @@ class UniformDraws(Draws, OwnRandomNumbers):
 
 @cache
 def takes_ids(ReplayCls: Any) -> bool:
-    """Whether `update_batch_priorities` of buffers of a class takes `ids`; the documented one takes priorities alone."""
+    """Return whether `update_batch_priorities` of a buffer class takes `ids`. The documented signature has priorities alone."""
     own = [vars(cls)["update_batch_priorities"] for cls in ReplayCls.__mro__ if "update_batch_priorities" in vars(cls)]
     return all("ids" in signature(function).parameters for function in own)
 
 
 def is_ours(buffer: Any, name: str, after: type | None = None) -> bool:
-    """Whether no class of a buffer defines a method of that name but those of this package.
+    """Return whether only classes of this package define a method of that name for the buffer.
 
     Args:
-        after: look only at the classes that come after this one, those where its `super()` looks.
+        after: consider only the classes after this one in the method resolution order.
     """
     classes = type(buffer).__mro__
     if after is not None:

@@ -1,4 +1,4 @@
-"""Replay of whole episodes, and of transitions out of them."""
+"""Replay of whole episodes and of their transitions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _NOT_LAST = -1  # Slot of a step that is not the last of its episode.
 
 
 class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
-    """Keeps the latest episodes, as many as fit: the oldest ones make room, each as a whole.
+    """Keeps as many of the latest episodes as fit, and drops the oldest episodes as a whole.
 
-    Every observation is stored once; truncated episodes are kept like others, `step_types` telling how each ended. Only numbers are kept,
-    not, for example, the names in env_infos. Memory is reserved at the first append, and taken as it fills.
+    Every observation is stored once. Truncated episodes are stored like others; `step_types` tells how each ended. Only numbers are stored,
+    not, for example, the names in env_infos. Memory is reserved at the first append, and used as the buffer fills.
 
     Args:
-        capacity: the most steps that are kept (env steps).
-        env_spec: of what is sampled; None takes that of the first episodes, which is not part of a checkpoint.
+        capacity: largest number of stored steps (env steps).
+        env_spec: `EnvSpec` of the samples; None takes that of the first episodes, which checkpoints do not contain.
 
     Attributes:
         capacity, env_spec: as above.
@@ -44,46 +44,46 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, also what kinds of episodes are kept."""
+        """Forget all episodes, and their fields, dtypes and shapes."""
         self._ring = Ring(self.capacity)
         self._episodes: deque[tuple[int, int]] = deque()  # (number of the first step, steps), oldest first.
         self._steps: dict[str, Tree] | None = None  # [capacity,...]
-        self._forms: dict[str, Tree] = {}  # (dtype, shape without the first dimension) of every array that an append must have.
-        self._last: Tree = None  # Of FinalObservations, whose slots are the same in all.
-        self._slots = np.full(self.capacity, _NOT_LAST)  # Of the last step of each episode.
+        self._forms: dict[str, Tree] = {}  # (dtype, shape without the first dimension) of every array in an append.
+        self._last: Tree = None  # Tree of FinalObservations, which all use the same slots.
+        self._slots = np.full(self.capacity, _NOT_LAST)  # Slot of the last step of each episode.
         self._episode_infos: deque[dict] = deque()
 
-    # What there is --------------------------------------------------------------------------------------------------
+    # Contents -------------------------------------------------------------------------------------------------------
     @property
     def n_episodes(self) -> int:
-        """How many episodes are kept."""
+        """Number of stored episodes."""
         return len(self._episodes)
 
     @property
     def n_steps(self) -> int:
-        """How many steps are kept."""
+        """Number of stored steps."""
         return self._ring.written - self._first
 
     def __len__(self) -> int:
-        """Return how many steps are kept."""
+        """Return the number of stored steps."""
         return self.n_steps
 
     @property
     def _first(self) -> int:
-        """Number of the oldest step that is kept."""
+        """Number of the oldest stored step."""
         return self._episodes[0][0] if self._episodes else self._ring.written
 
     # Writing --------------------------------------------------------------------------------------------------------
     def append_episodes(self, batch: EpisodeBatch) -> None:
-        """Add episodes, in their order; the oldest ones make room. Of more than fit, the last ones are added.
+        """Append episodes in order, and drop the oldest ones to make room. If not all fit, only the last ones are appended.
 
         Raises:
             TypeError: the steps are not whole episodes.
-            ValueError: an episode has more steps than there is room for; or fields, dtypes or shapes are not those of the episodes before,
-                also of last_observations and episode_infos. Then nothing is changed.
+            ValueError: an episode has more steps than `capacity`; or fields, dtypes or shapes, also of last_observations and episode_infos,
+                differ from those of earlier episodes. The buffer is then unchanged.
         """
         if not isinstance(batch, EpisodeBatch):
-            raise TypeError(f"append_episodes takes an EpisodeBatch, not a {type(batch).__name__}, which does not tell where episodes are.")
+            raise TypeError(f"append_episodes takes an EpisodeBatch, not a {type(batch).__name__}, which does not tell where episodes end.")
         batch = batch.numpy()
         lengths = np.asarray(batch.lengths, np.int64)
         if not len(lengths):
@@ -126,7 +126,7 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
     def _check(self, forms: dict[str, Tree]) -> None:
         expected, got = structure(self._forms), structure(forms)
         if expected != got:
-            raise ValueError(f"The episodes have the fields {got}, but must have those kept before, {expected}.")
+            raise ValueError(f"The episodes have the fields {got}, but must have those of earlier episodes, {expected}.")
         given = dict(leaves(forms))
         for path, (dtype, shape) in leaves(self._forms):
             got_dtype, got_shape = given[path]
@@ -148,10 +148,10 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
 
     # Reading --------------------------------------------------------------------------------------------------------
     def sample_timesteps(self, n: int) -> TimeStepBatch:
-        """Return `n` transitions drawn uniformly with replacement, copied out.
+        """Return copies of `n` transitions drawn uniformly with replacement.
 
         Raises:
-            ValueError: nothing is kept yet, or `n` is less than 1.
+            ValueError: the buffer is empty, or `n` is less than 1.
         """
         self._check_not_empty(n)
         numbers = self.rng.integers(self._first, self._ring.written, size=n)
@@ -172,36 +172,36 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
         return TimeStepBatch(env_spec=self.env_spec, **steps, next_observations=next_observations, episode_infos=infos, validate=False)
 
     def sample_transitions(self, n: int) -> dict[str, Tree]:
-        """Return what `sample_timesteps` does as a dictionary of arrays [n,...].
+        """Return the result of `sample_timesteps` as a dictionary of arrays [n,...].
 
         Raises:
-            ValueError: nothing is kept yet, or `n` is less than 1.
+            ValueError: the buffer is empty, or `n` is less than 1.
         """
         batch = self.sample_timesteps(n)
         return {name: getattr(batch, name) for name in TimeStepBatch._PER_STEP}
 
     def sample_episodes(self, n: int) -> EpisodeBatch:
-        """Return `n` episodes drawn uniformly with replacement, each as likely as any other, copied out.
+        """Return copies of `n` episodes drawn uniformly with replacement, regardless of their lengths.
 
         Raises:
-            ValueError: nothing is kept yet, or `n` is less than 1.
+            ValueError: the buffer is empty, or `n` is less than 1.
         """
         self._check_not_empty(n)
         return self._read(self.rng.integers(self.n_episodes, size=n))
 
     def sample_path(self) -> dict[str, Tree]:
-        """Return one episode drawn uniformly, as `EpisodeBatch.to_list` does.
+        """Return one episode drawn uniformly, in the format of `EpisodeBatch.to_list`.
 
         Raises:
-            ValueError: nothing is kept yet.
+            ValueError: the buffer is empty.
         """
         return self.sample_episodes(1).to_list()[0]
 
     def episodes(self) -> EpisodeBatch:
-        """Return all episodes, oldest first, copied out.
+        """Return copies of all episodes, oldest first.
 
         Raises:
-            ValueError: nothing is kept yet.
+            ValueError: the buffer is empty.
         """
         self._check_not_empty()
         return self._read(np.arange(self.n_episodes))
@@ -210,10 +210,10 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
         if not self._episodes:
             raise ValueError("The buffer is empty: append episodes before sampling.")
         if n < 1:
-            raise ValueError(f"n={n} must be at least 1: there is no sample of nothing.")
+            raise ValueError(f"n={n} must be at least 1.")
 
     def _read(self, idxs: np.ndarray) -> EpisodeBatch:
-        """Return the episodes number `idxs` [n], from the oldest one."""
+        """Return the episodes at `idxs` [n], counted from the oldest one."""
         starts, lengths = np.array(self._episodes)[idxs].T
         stops = np.cumsum(lengths)
         rows = self._ring.wrap(np.arange(stops[-1]) + np.repeat(starts - (stops - lengths), lengths))
@@ -228,12 +228,12 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
         )
 
     def _infos(self, idxs: np.ndarray) -> dict:
-        """Return what is the same during a whole episode, of these episodes: arrays [n,...]."""
+        """Return the infos of these episodes: arrays [n,...] with one entry per episode."""
         return tree_map(lambda *values: np.stack(values), *(self._episode_infos[i] for i in idxs.tolist()))
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Return the contents: plain data and tensors; not `env_spec`, which is given to the constructor."""
+        """Return the contents as plain data and tensors, without `env_spec`, an argument of the constructor."""
         kept = None
         if self._episodes:
             batch = self.episodes()
@@ -245,7 +245,7 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
         """Restore what `state_dict` returned.
 
         Raises:
-            ValueError: it is of a buffer of another capacity, or is damaged.
+            ValueError: the state has another capacity, or is damaged.
         """
         check_form(state, dict(capacity=int, rng=str, episodes=(dict, type(None))), "The saved buffer")
         if state["capacity"] != self.capacity:

@@ -1,4 +1,4 @@
-"""Side store of the observations that ended truncated episodes, which have no place in ``[T,B]`` memory."""
+"""Storage of the final observations of truncated episodes, which have no place in ``[T,B]`` memory."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import numpy as np
 
 from rlpyt.utils.buffer import SharedMap, buffer_from_example, buffer_func, buffer_leaves, check_memory, numpify_buffer
 
-# How much memory is asked for at a time whether it is there; less is not worth asking for.
+# Memory use grows in chunks. Before each chunk, a check makes sure that enough memory is free.
 _CHUNK_BYTES = 64 * 1024**2
 
-_FREED, _END = 0, 1  # Counts: slots that have been freed and not been used again; slots that were ever used.
+_FREED, _END = 0, 1  # Indexes of the counts: freed slots not yet used again; slots ever used.
 
 
 class FinalObservations:
-    """Keeps observations in slots, which never move; freed slots are used again before new ones.
+    """Keeps observations in slots that never move, and reuses freed slots before new ones.
 
-    Memory is reserved for `capacity` observations, but taken only as far as slots are used.
+    Memory is reserved for `capacity` observations, but used only for slots that were ever used.
 
-    Processes may share a store made with `share_memory`: those that append and forget exclude each other, others
-    read meanwhile, of slots that the writers do not free. A writer killed in the middle may leave slots behind that
-    nobody uses, but nothing else. A store without it belongs to one process, although one that is forked sees it too.
+    Processes may share a store made with `share_memory`. Processes that append and forget exclude each other; others meanwhile read slots
+    that the writers do not free. A killed writer may leave unused slots behind, but does no other harm. Without `share_memory`, a store
+    belongs to one process, although a forked process sees it too.
 
     Args:
         example: one observation, without leading dimensions.
-        capacity: the most observations that can ever be kept at once.
+        capacity: largest number of observations kept at once.
         share_memory: whether processes started later see the same store.
 
     Attributes:
-        example, capacity, share_memory: as above, `example` as numpy arrays.
+        example, capacity, share_memory: as above, with `example` as numpy arrays.
     """
 
     def __init__(self, example: Any, capacity: int, share_memory: bool = False) -> None:
@@ -44,15 +44,15 @@ class FinalObservations:
         self._chunk = math.ceil(_CHUNK_BYTES / self._slot_bytes)  # Slots.
 
     def __len__(self) -> int:
-        """Return how many observations are kept."""
+        """Return the number of observations kept."""
         return int(self._counts[_END] - self._counts[_FREED])
 
     def append(self, observations: Any, n: int) -> np.ndarray:
         """Keep `n` observations [n,...] and return their slots, int64 [n].
 
         Raises:
-            ValueError: there is no slot for them.
-            MemoryError: there is no memory for them.
+            ValueError: too few slots are free.
+            MemoryError: too little memory is free.
         """
         n_freed, end = self._counts.tolist()
         n_again = min(n, n_freed)
@@ -63,12 +63,12 @@ class FinalObservations:
             n_bytes = max(n_new, self._chunk) * self._slot_bytes
             check_memory(n_bytes, f"Keeping more than the {end} observations that ended truncated episodes in the replay buffer so far")
         slots = np.concatenate([self._freed[n_freed - n_again : n_freed][::-1], np.arange(end, end + n_new)])
-        self._counts[:] = n_freed - n_again, end + n_new  # From here on nobody else gets them.
+        self._counts[:] = n_freed - n_again, end + n_new  # From here on, no other append gets these slots.
         self._memory[slots] = observations
         return slots
 
     def forget(self, slots: np.ndarray) -> None:
-        """Free these slots [n], each of which is in use."""
+        """Free these slots [n], all of which must be in use."""
         n_freed = int(self._counts[_FREED])
         self._freed[n_freed : n_freed + len(slots)] = slots
         self._counts[_FREED] = n_freed + len(slots)
@@ -80,12 +80,12 @@ class FinalObservations:
     def take(self, slots: np.ndarray, out: Any) -> None:
         """Copy the observations in these slots [n] to the arrays `out` [n,...], of the same structure, shapes and dtypes."""
         for leaf, leaf_out in zip(buffer_leaves(self._memory), buffer_leaves(out), strict=True):
-            np.take(leaf, slots, axis=0, out=leaf_out, mode="clip")  # Any other mode copies once more.
+            np.take(leaf, slots, axis=0, out=leaf_out, mode="clip")  # Any other mode makes another copy.
 
     def __getstate__(self) -> dict[str, Any] | tuple:
         if self.share_memory and context.get_spawning_popen() is not None:
             return self.__dict__
-        n_freed, end = self._counts.tolist()  # A copy is one of what is in use, not of all that is reserved.
+        n_freed, end = self._counts.tolist()  # Copy the used memory, not all that is reserved.
         return self.example, self.capacity, self.share_memory, self[:end], self._freed[:n_freed], end
 
     def __setstate__(self, state: dict[str, Any] | tuple) -> None:
@@ -100,6 +100,6 @@ class FinalObservations:
 
 
 def _reserve(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Return an array of zeros that takes memory only where it is used; the system counts no more of an anonymous file."""
+    """Return an array of zeros in an anonymous file, of which the system counts only the used memory."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     return np.ndarray(shape, dtype, buffer=SharedMap(max(n_bytes, 1)))

@@ -1,4 +1,4 @@
-"""Storage of image observations that share frames: each frame once."""
+"""Storage of stacked image observations, with each frame stored once."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from rlpyt.utils.lazy import LazyModule
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
-# The fields of a step that a frame buffer works with; an example may be of any type that has them, and more.
+# The fields of a step that a frame buffer needs; an example may be of any type with these fields, and have more.
 BufferSamples = namedarraytuple(
     "BufferSamples", ["observation", "action", "reward", "done", "timeout", "final_observation"], defaults=(None, None)
 )
 
 
 class FrameStorage(Storage):
-    """Stores of every observation [C,H,W], the C latest frames from OLDEST to NEWEST, only the newest frame.
+    """Stores only the newest frame of every observation [C,H,W]. An observation is the C latest frames, from OLDEST to NEWEST.
 
-    Reading puts observations together again, and so needs the ``C - 1`` rows before a step. Frames from before the start of an episode
-    are read as zeros, which they must have been.
+    Reading rebuilds observations, which needs the ``C - 1`` rows before a step. Frames from before the start of an episode are read as
+    zeros, so they must have been zeros.
     """
 
     def __init__(self, example: Any, ring: Ring, B: int, share_memory: bool) -> None:
         self.n_frames = len(example.observation)
         super().__init__(example, ring, B, share_memory)
-        self.moves_by_frames = self.n_frames == 1  # Known of observations, as soon as one differed from the one before.
+        self.moves_by_frames = self.n_frames == 1  # Known as soon as one observation differs from the previous one.
         self._last_observation: tuple[np.ndarray, int] | None = None  # [1,B,...] and the number of the next row, until that is known.
 
     @classmethod
@@ -71,15 +71,14 @@ class FrameStorage(Storage):
 
     def load_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
         super().load_chunk(chunk, number, n)
-        self._last_observation = None  # What is appended next does not follow it.
+        self._last_observation = None  # The next append does not follow it.
 
     def _check_frames(self, observation: np.ndarray, done: np.ndarray) -> None:
-        """Check that the observations to append are what will be read, [n,B,C,H,W] and done [n,B].
+        """Check that appended observations [n,B,C,H,W], with done [n,B], will be read back unchanged.
 
-        The comparison of all observations with those before them ends with the first that differed, which tells a stack of
-        frames from other images.
+        Each observation is compared with the previous one, until one differs. That one tells stacks of frames from other images.
         """
-        starts = np.zeros_like(done)  # The first observation of all may be any.
+        starts = np.zeros_like(done)  # The very first observation may be any.
         starts[1:] = done[:-1]
         if self.rows.written:
             starts[0] = self.samples.done[self.rows.row(-1)]
@@ -112,7 +111,7 @@ class FrameStorage(Storage):
     # Reading --------------------------------------------------------------------------------------------------------
     @property
     def _frames(self) -> tuple[np.ndarray, np.ndarray, int, int, int]:
-        """First arguments of the kernels that put observations together: frames [T*B,bytes], done [T*B], T, B, C."""
+        """First arguments of the kernels that rebuild observations: frames [T*B,bytes], done [T*B], T, B, C."""
         n = self.size
         return _as_bytes(self.memory.observation[:n], n), self.memory.done[:n], self.T, self.B, self.n_frames
 
@@ -139,14 +138,14 @@ class FrameStorage(Storage):
 
 
 class FrameBufferMixin(BufferMixin):
-    """Stores every frame once; to put in front of an n-step buffer.
+    """Stores every frame once. Put it in front of an n-step buffer.
 
-    Its observations are stacks of frames [C,H,W], see `FrameStorage`. ``samples.observation`` holds the frames [T,B,H,W]. Rows up to
-    ``C - 2`` after the cursor cannot be replayed either, because part of their frames has been overwritten.
+    Observations are stacks of frames [C,H,W], see `FrameStorage`. ``samples.observation`` holds the frames [T,B,H,W]. The next ``C - 2``
+    rows after the cursor cannot be replayed either, because some of their frames are overwritten.
 
     Raises:
-        ValueError: observations are not stacks of frames; by `append_samples`, too, if an observation is not the previous one moved on by
-            one frame, or one that starts an episode has older frames that are not zero.
+        ValueError: observations are not stacks of frames. `append_samples` also raises it if an observation is not the previous one moved
+            on by one frame, or if the first observation of an episode has older frames that are not zero.
     """
 
     StorageCls = FrameStorage
@@ -154,7 +153,7 @@ class FrameBufferMixin(BufferMixin):
 
     @property
     def n_frames(self) -> int:
-        """C, how many frames an observation has."""
+        """C, the number of frames in an observation."""
         return self.storage.n_frames
 
     @property
@@ -164,5 +163,5 @@ class FrameBufferMixin(BufferMixin):
 
 
 def _as_bytes(frames: np.ndarray, *leading_dims: int) -> np.ndarray:
-    """Return frames as bytes uint8 [...,n] with other leading dimensions, over the same memory."""
+    """Return a view of frames as bytes uint8 [...,n] with other leading dimensions."""
     return frames.reshape(*leading_dims, -1).view(np.uint8)

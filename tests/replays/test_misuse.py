@@ -223,7 +223,7 @@ def test_a_single_valid_step_among_blank_rows_is_found():
     buffer.append_samples(samples(cls, 4000, valid=valid))
     assert set(buffer.sample_batch(10).action.tolist()) == {12341}
     buffer.samples.valid[:] = False
-    with pytest.raises(ValueError, match="all that is stored are blank rows"):
+    with pytest.raises(ValueError, match="all stored rows are blank"):
         buffer.sample_batch(10)
 
 

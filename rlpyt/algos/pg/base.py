@@ -30,7 +30,8 @@ _MIN_ADVANTAGE_STD = 1e-6
 class PolicyGradientAlgo(RlAlgorithm):
     """On-policy actor-critic; subclasses define the loss.
 
-    Subclasses have the settings of `OnPolicyAlgorithm`, the base class of rlpyt's algorithms. Your class may also assign attributes with the names of these settings.
+    Subclasses have the settings of `OnPolicyAlgorithm`, the base class of rlpyt's algorithms. Your class may also assign attributes with
+    the names of these settings.
     """
 
     bootstrap_value = True

@@ -126,7 +126,7 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
     def _check(self, forms: dict[str, Tree]) -> None:
         expected, got = structure(self._forms), structure(forms)
         if expected != got:
-            raise ValueError(f"The episodes have the fields {got}, but must have those of earlier episodes, {expected}.")
+            raise ValueError(f"The episodes have the fields {got}, but must have those kept before, {expected}.")
         given = dict(leaves(forms))
         for path, (dtype, shape) in leaves(self._forms):
             got_dtype, got_shape = given[path]

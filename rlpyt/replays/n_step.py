@@ -1,4 +1,4 @@
-"""The replay buffer: what it stores, replays and saves, and the parts that do so."""
+"""The base class of replay buffers with n-step returns, made of parts that store, draw, gather and save."""
 
 from __future__ import annotations
 
@@ -23,56 +23,56 @@ from rlpyt.utils.settings import COUNT, FRACTION, checked, naming, shown
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
-# After this many batches in a row that were overwritten while they were read, writers wait for the next one.
+# After this many consecutive batches that were overwritten while being read, writers wait for the next batch.
 _N_TRIES = 3
 
 
 class BaseNStepReturnBuffer(BaseReplayBuffer):
-    """Stores the latest samples in arrays [T,B,...], and replays random ones of them with their n-step returns.
+    """Stores the latest samples in arrays [T,B,...], and replays random samples with their n-step returns.
 
-    The latest `n_step_return` rows up to the cursor cannot be replayed yet, because rewards and next observations
-    are missing (`off_backward`), and the row at the cursor cannot any more, because the action and reward
-    before it have been overwritten (`off_forward`). Subclasses name the parts: what stores observations (`StorageCls`), what is drawn
-    (`_make_draws`, `_draw`), and what is read out (`_make_layout`, `extract_batch`).
+    The latest `n_step_return` rows up to the cursor cannot be replayed yet, because later rewards and observations are missing
+    (`off_backward`). The row at the cursor can no longer be replayed, because the previous action and reward are overwritten
+    (`off_forward`). Subclasses choose the parts: for storing observations (`StorageCls`), for drawing samples (`_make_draws`, `_draw`), and
+    for gathering batches (`_make_layout`, `extract_batch`).
 
-    Samples may have more fields than they must:
+    Samples may have optional fields:
 
-    * `timeout` [T,B], bool: the episode was truncated with the step (`done` is True as well). They bring a field
-      `final_observation` [K,B,...] then, whose slot [k,b] is the observation that ended the k-th truncated episode of
-      environment b in them (None if nothing was truncated). These are kept as long as the step is.
-    * `observation_after` [1,B,...]: what follows the last step, for `end_episodes`.
+    * `timeout` [T,B], bool: the step truncated the episode (`done` is also True). The samples then also have a field
+      `final_observation` [K,B,...], whose entry [k,b] is the observation that ended the k-th truncated episode of environment b (None if
+      no episode was truncated). Final observations are kept as long as their steps.
+    * `observation_after` [1,B,...]: the observation after the last step, for `end_episodes`.
     * `valid` [T,B], bool (or 0 and 1): False for the rows that a sampler leaves blank after the end of an episode; they are never drawn.
 
-    Processes may share a buffer of an asynchronous class. An append then announces which rows it will overwrite, writes,
-    and only at last makes the new ones valid; only the first and the last of this, and drawing, take `lock`. A reader
-    without it finds out afterwards, by the numbers of the rows, whether they had been claimed by then.
+    Processes may share a buffer of an asynchronous class. An append first claims the rows that it will overwrite, then writes, and finally
+    makes the new rows valid. Only the first and the last of these steps, and drawing, take `lock`. Reading takes no lock; the reader checks
+    afterwards, by the numbers of its rows, whether any of them were claimed meanwhile.
 
     Args:
-        example: namedtuple of one example each of what will be appended, without leading dimensions; it has
-            the fields `observation`, `action`, `reward` and `done`.
+        example: namedtuple with an example of each field of a step, without leading dimensions; it has the fields `observation`, `action`,
+            `reward` and `done`.
         size: environment steps to keep; rounded up to a whole number of rows, ``T = ceil(size / B)``.
         B: number of environments.
         discount: γ.
         n_step_return: n.
-        null_action: what the agent is given as previous action at the start of an episode.
+        null_action: the agent's previous action at the start of an episode.
 
     Attributes:
         T, size, off_backward, off_forward: see above. A subclass that needs a larger `off_forward` sets it before this
             constructor runs.
-        ring: where the next row goes, and which rows are valid.
-        starts: the rows at which what is replayed may start.
+        ring: the cursor; tells which rows are valid.
+        starts: the rows at which replayed samples may start.
         storage, returns, ends, layout, draws: the other parts. `ends` is None if no final observations are kept.
 
     Raises:
         ValueError: the size is too small to replay anything.
-        MemoryError: the memory for it is not available.
+        MemoryError: too little memory is free.
     """
 
     StorageCls = Storage
     off_forward = 1
     keeps_final_observations = True
     requires_final_observations = True
-    lock: AbstractContextManager = nullcontext()  # An asynchronous buffer has locks among processes.
+    lock: AbstractContextManager = nullcontext()  # An asynchronous buffer has locks that processes share.
     writer_lock: AbstractContextManager = nullcontext()
 
     @checked(example=EXAMPLE, size=COUNT, B=COUNT, discount=FRACTION, n_step_return=COUNT)
@@ -107,19 +107,19 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             self.storage.memory.action[self.size] = self.null_action
         self.returns = NStepReturns(self.storage, n_step_return, discount, self.async_)
         self.ends = EpisodeEnds(stored.observation, self.ring, B, self.async_) if self._keeps_ends(example) else None
-        self._row_parts: list[Any] = [self.storage]  # What is written row by row.
+        self._row_parts: list[Any] = [self.storage]  # The parts that are written row by row.
         self._batches = BatchMemory()
         self.layout = self._make_layout(example)
         self.draws = self._make_draws()
         self._saved_parts = self._row_parts if self.ends is None else [*self._row_parts, self.ends]
 
         self._own_append = is_ours(self, "append_samples")
-        self._own_observations = is_ours(self, "extract_observation")  # Otherwise a subclass knows how to make them.
-        self._beside: dict[str, Any] = {}  # During `append_batch`, the fields that `append_samples` is not given,
-        self._n_beside = 0  # and the time steps of the batch that they belong to.
+        self._own_observations = is_ours(self, "extract_observation")  # Otherwise a subclass makes them.
+        self._beside: dict[str, Any] = {}  # During `append_batch`, the fields that are kept from `append_samples`,
+        self._n_beside = 0  # and the number of time steps in their batch.
 
     def _check_size(self, size: int) -> None:
-        """Check that something can be replayed once the buffer is full."""
+        """Check that the buffer, once full, can replay something."""
         back, forward = self.start_zones()
         if self.T // self.start_interval <= back + forward:
             at_least = (back + forward) * self.start_interval
@@ -135,23 +135,23 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         return self.keeps_final_observations and getattr(example, "timeout", None) is not None
 
     def _step_bytes(self, example: Any) -> float:
-        """Return the bytes of memory per step, of all parts."""
+        """Return the bytes of memory per step in all parts."""
         n_bytes = step_bytes(self.StorageCls.stored_example(example)) + EpisodeEnds.STEP_BYTES * self._keeps_ends(example)
         return n_bytes + (step_bytes(example.reward) + step_bytes(example.done)) * (self.n_step_return > 1)
 
     def _make_layout(self, example: Any) -> Any:
-        """Return what puts batches together; `extract_batch` of a subclass uses it."""
+        """Return the part that gathers batches, for `extract_batch` of a subclass."""
 
     def _make_draws(self) -> Draws:
-        """Return what chooses samples; by default a subclass does so in `sample_batch`."""
+        """Return the part that draws samples. The default draws none: a subclass draws in `sample_batch`."""
         return Draws()
 
     # -----------------------------------------------------------------------------------------------------------------
-    # What is stored
+    # Contents
     # -----------------------------------------------------------------------------------------------------------------
     @property
     def samples(self) -> Any:
-        """Namedarraytuple like the example, [T,B,...]; written by `append_samples` alone."""
+        """Namedarraytuple like the example, [T,B,...]; only `append_samples` writes it."""
         return self.storage.samples
 
     @property
@@ -166,26 +166,26 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
 
     @property
     def start_interval(self) -> int:
-        """Rows from one at which what is replayed may start to the next."""
+        """Number of rows from one possible start of a sample to the next."""
         return 1
 
     def start_zones(self, *size: Any) -> tuple[int, int]:
-        """Return how many starts before the cursor, and after it, cannot be replayed."""
+        """Return the numbers of starts before and after the cursor that cannot be replayed."""
         return self.off_backward, self.off_forward
 
     @property
     def min_rows(self) -> int:
-        """Rows that must have been written before anything can be replayed."""
+        """Number of rows to write before anything can be replayed."""
         return sum(self.start_zones()) * self.start_interval + 1
 
     @property
     def written(self) -> int:
-        """Rows ever written; `state_dict` can leave out what came before such a number."""
+        """Number of rows ever written; an argument for `state_dict`, to leave out earlier rows."""
         return self.ring.written
 
     @property
     def t(self) -> int:
-        """The row to be written next. A class that writes rows by itself sets it."""
+        """The next row to write. A class that writes rows itself sets it."""
         return self.ring.t
 
     @t.setter
@@ -198,7 +198,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
 
     @property
     def _buffer_full(self) -> bool:
-        """Whether every row has been written. A class that writes rows by itself sets it when it restarts at row 0."""
+        """Whether every row has been written. A class that writes rows itself sets it when it restarts at row 0."""
         return self.ring.full
 
     @_buffer_full.setter
@@ -211,10 +211,10 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     # Writing
     # -----------------------------------------------------------------------------------------------------------------
     def append_batch(self, samples: Any) -> None:
-        """Append what an algorithm stores of a batch, by `append_samples`.
+        """Append the samples that an algorithm stores, by `append_samples`.
 
-        If that is a method of another package, it is given the fields [T',B,...] alone, and need not know that there are others: they
-        are kept here until the one of this class asks for them.
+        If a class of another package overrides `append_samples`, that method gets only the fields [T',B,...]. The other fields are kept
+        here until `append_samples` of this class needs them.
         """
         if self._own_append:
             self.append_samples(samples)
@@ -228,14 +228,14 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             self._beside = {}
 
     def append_samples(self, samples: Any) -> tuple[int, slice | np.ndarray]:
-        """Write samples [T',B,...] at the cursor, complete the returns of the rows they belong to, and advance.
+        """Write samples [T',B,...] at the cursor, compute the returns that they complete, and advance.
 
         Returns:
-            T', and the index of the rows that were written: a slice, or an array [T'] where they wrap around.
+            T', and the index of the rows written: a slice, or an array [T'] if they wrap around.
 
         Raises:
-            ValueError: there are more rows than in the buffer; a field is missing, or of another shape or kind of dtype than in the
-                example; or an observation that ended an episode is missing. Nothing has been written then.
+            ValueError: there are more rows than in the buffer; a field is missing, or has another shape or kind of dtype than in the
+                example; or a final observation is missing. Nothing is written then.
         """
         samples = numpify_buffer(with_priorities(samples))
         n = len(samples.reward)
@@ -264,23 +264,23 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             part.write(samples, n)
 
     def compute_returns(self, T: int) -> None:
-        """Compute the n-step returns that the `T` rows just written at the cursor complete, before it advances."""
+        """Compute the n-step returns that the `T` rows just written complete. Called before the cursor advances."""
         self.returns.complete(T)
 
     def _publish(self, n: int, samples: Any) -> None:
-        """Make the `n` rows written valid."""
+        """Make the `n` rows just written valid."""
         self.draws.publish(n, samples)
         self.ring.advance(n)
 
     def _repair(self) -> None:
-        """Set right what a process was changing under `lock` when it was killed."""
+        """Repair the unfinished changes of a process that was killed while it held `lock`."""
         self.draws.repair()
 
     def _truncated(self, samples: Any) -> tuple:
-        """Return arguments of `EpisodeEnds.write`: which of the steps were truncated, and the observations that followed.
+        """Return arguments of `EpisodeEnds.write`: a mask of the truncated steps, and their final observations.
 
         Raises:
-            ValueError: these are missing.
+            ValueError: final observations are missing.
         """
         if self.ends is None or not samples.timeout.any():
             return ()
@@ -296,7 +296,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         return ()
 
     def _beside_steps(self, samples: Any, name: str) -> Any:
-        """Return the field of `BESIDE_STEPS` with that name, in the form in which observations are stored; None if it is missing."""
+        """Return a field of `BESIDE_STEPS`, in the form of stored observations; None if the field is missing."""
         observation = getattr(samples, name, None)
         if observation is None and self._beside.get(name) is not None:
             if len(samples.reward) == self._n_beside:
@@ -310,9 +310,9 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         return None if observation is None else self.storage.stored_observation(observation)
 
     def end_episodes(self, B_idxs: Any = None) -> None:
-        """Mark the newest step of environments `B_idxs` (None: of all) as truncated, because what comes next does not follow it.
+        """Mark the newest step of environments `B_idxs` (None: all) as truncated, because the next step will not follow it.
 
-        To be called when a run is resumed, and its environments cannot be.
+        Called when a run is resumed without its environments.
         """
         if self.written == 0:
             return
@@ -327,27 +327,27 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         if self.ends is not None and knows_after:
             self.ends.end_episodes(b)
         needed = self.ends is not None and self.requires_final_observations
-        self.samples.timeout[newest, b] = knows_after or not needed  # Else it counts as a termination.
+        self.samples.timeout[newest, b] = knows_after or not needed  # If False, the end counts as a termination.
 
     # -----------------------------------------------------------------------------------------------------------------
     # Reading
     # -----------------------------------------------------------------------------------------------------------------
     def reuse_batches(self, n_slots: int = 2, pin: bool = False) -> None:
-        """From now on put batches into the same memory again and again, which saves the time to allocate it.
+        """From now on reuse the memory of earlier batches, which saves the time to allocate it.
 
-        A batch then only lasts until `n_slots` more of the same size have been sampled.
+        A batch then lasts only until `n_slots` more batches of the same size have been sampled.
 
         Args:
-            n_slots: how many batches last at the same time.
+            n_slots: number of batches that last at the same time.
             pin: use page-locked memory, from which an accelerator copies each batch in one piece.
         """
         self._batches.reuse(n_slots, pin)
 
     def draw_and_gather(self, *size: int | None) -> tuple[Any, Draw]:
-        """Return a random batch, nothing of which was overwritten while it was read, and its draw; arguments as of `draw_batch`.
+        """Return a random batch, no part of which was overwritten while being read, and its draw. Arguments are those of `draw_batch`.
 
         Raises:
-            ValueError: nothing is valid yet.
+            ValueError: no sample is valid yet.
         """
         for _ in range(_N_TRIES):
             draw = self.draw_batch(*size)
@@ -360,10 +360,10 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             return self.gather_batch(draw), draw
 
     def draw_batch(self, *size: int | None) -> Draw:
-        """Choose the samples of a batch.
+        """Draw the samples of a batch.
 
         Args:
-            *size: batch_B, the number of samples; and batch_T, the length of sequences, unless the buffer knows it.
+            *size: batch_B, the number of samples; and batch_T, the length of sequences, unless the buffer has a fixed length.
         """
         with self.lock:
             draw = self._draw(*size)
@@ -373,33 +373,33 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         raise NotImplementedError
 
     def extract_batch(self, *where: Any, **kwargs: Any) -> Any:
-        """Return what is stored at the places that were drawn."""
+        """Return the batch stored at these places."""
         raise NotImplementedError
 
     def gather_batch(self, draw: Draw) -> Any:
-        """Return the batch that was drawn, read from memory as it is now; changes nothing of the buffer."""
+        """Return the drawn batch, read from the current memory. The buffer is not changed."""
         batch = self.extract_batch(*draw.where)
         if draw.ids is None or draw.is_weights is None:
             return batch
         return weighted(batch.__class__)._make((*batch, self._batches.beside(draw.is_weights), torch.from_numpy(draw.ids)))
 
     def discard_batch(self) -> None:
-        """Put the next batch into the memory of the latest one, which nobody uses: the one before may still be on its way to a device."""
+        """Reuse the memory of the latest batch for the next one. Earlier batches may still be on their way to a device."""
         self._batches.repeat()
 
     def draw_is_intact(self, draw: Draw) -> bool:
-        """Whether everything that was drawn is still in memory, and no other process has begun to overwrite it."""
+        """Return whether all drawn rows are still in memory, and no other process has begun to overwrite them."""
         if not self.async_:
             return True
         with self.lock:
             return draw.oldest >= self.ring.window(0, self.off_forward)[0]
 
     def _checked_idxs(self, T_idxs: Any, B_idxs: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return bounds-checked int64 indexes [n]; the kernels do no checking."""
+        """Return bounds-checked int64 indexes [n], because the kernels check no bounds."""
         T_idxs, B_idxs = _as_indexes(T_idxs), _as_indexes(B_idxs)
         if not kernels.all_within(T_idxs, B_idxs, self.T, self.B):
             raise IndexError(
-                f"T_idxs and B_idxs must be as many as each other, from 0 to {self.T - 1} and from 0 to {self.B - 1}: got {len(T_idxs)} "
+                f"T_idxs and B_idxs must be equally many, from 0 to {self.T - 1} and from 0 to {self.B - 1}: got {len(T_idxs)} "
                 f"from {T_idxs.min(initial=0)} to {T_idxs.max(initial=0)} and {len(B_idxs)} from {B_idxs.min(initial=0)} to "
                 f"{B_idxs.max(initial=0)}."
             )
@@ -414,8 +414,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         The tensors of stored steps are views of the buffer's memory: save them before the next append.
 
         Args:
-            since: leave out the rows that had been written when `written` had this value, because they are in a state that
-                was saved then (or earlier). `load_state_dict` of that and then of this one restores all.
+            since: an earlier value of `written`: leave out the rows written before, because a state saved then contains them. Loading that
+                state and then this one restores everything.
         """
         written, claimed = self.written, self.ring.claimed
         oldest = max(claimed - self.T, 0)
@@ -433,11 +433,11 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         """Restore what `state_dict` returned.
 
         Raises:
-            ValueError: it is of another buffer, or leaves out rows that are not here.
+            ValueError: the state does not fit this buffer, or leaves out rows that this buffer lacks.
         """
         s = state_dict
         self._check_state(s)
-        if s["complete"] and self.ends is not None:  # Nothing of what was here stays.
+        if s["complete"] and self.ends is not None:  # Earlier contents are dropped.
             self.ends.clear()
         self.ring.move_to(s["first"])
         for (number, rows), chunk in zip(self.ring.pieces(s["first"], s["written"]), s["chunks"], strict=True):
@@ -453,7 +453,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.draws.load_state(s)
 
     def _check_state(self, s: dict[str, Any]) -> None:
-        """Raise ValueError if a state cannot be loaded, before anything is."""
+        """Raise ValueError if a state cannot be loaded. Called before anything is changed."""
         counts = dict.fromkeys(("first", "written", "claimed"), NATURAL)
         check_form(s, dict(counts, complete=bool, chunks=[dict], after=(dict, type(None))), "The saved replay buffer")
         settings = self._state_settings()
@@ -477,11 +477,11 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         self.draws.check_state(s)
 
     def _state_settings(self) -> dict[str, Any]:
-        """Return the settings which a saved state must share."""
+        """Return the settings that a saved state must have."""
         return dict(T=self.T, B=self.B, start_interval=self.start_interval, n_step_return=self.n_step_return)
 
 
-# The base of mixins, classes that are put in front of a buffer: for type checkers only, so that they know what a buffer has.
+# The base of mixins (classes in front of a buffer), so that type checkers know the attributes of a buffer.
 if TYPE_CHECKING:
     BufferMixin = BaseNStepReturnBuffer
 else:

@@ -1,4 +1,4 @@
-"""Batches that are gathered while the one before is trained on."""
+"""Gathering of the next batch while the current one is trained on."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rlpyt.utils.settings import COUNT, checked, has
 
 
 class PrefetchedReplay:
-    """A replay buffer whose next batch is gathered by a thread while the caller works with this one.
+    """A replay buffer with a thread that gathers the next batch while the caller works with the current one.
 
-    It has the methods and attributes of the buffer. The samples of a batch, and their weights, are drawn when the batch before it is
-    returned, by the priorities of that moment, however long the gathering takes. So the same calls give the same batches.
-    `append_samples` waits until nothing is being read.
+    It has the methods and attributes of the buffer. The samples of a batch, and their weights, are drawn when the previous batch is
+    returned, by the priorities of that moment, however long gathering takes. So the same calls give the same batches. `append_samples`
+    waits until the thread has finished reading.
 
-    All calls come from one thread. Where the buffer reuses memory (`reuse_batches`), a batch lasts until the next one is returned, which
-    takes two pieces of memory. A process that is forked, or started with this as an argument, starts another thread.
+    All calls must come from one thread. If the buffer reuses memory (`reuse_batches`), a batch lasts until the next one is returned, which
+    takes two pieces of memory. A forked process, or one started with this as an argument, starts another thread.
 
     Raises:
         ValueError: the class of the buffer overrides `sample_batch`.
 
     Args:
         buffer: the replay buffer.
-        batch_B: number of samples in a batch that is gathered ahead.
-        batch_T: length of sequences, likewise; None for transitions, or for what the buffer is set to at the time.
+        batch_B: number of samples in a prefetched batch.
+        batch_T: length of sequences in a prefetched batch; None for transitions, or for the length that the buffer has at the time.
     """
 
     @checked(buffer=has("a replay buffer", "sample_batch"), batch_B=COUNT, batch_T=COUNT)
@@ -43,13 +43,13 @@ class PrefetchedReplay:
                 "prefetch_batches False, or override draw_batch and gather_batch instead."
             )
         self.buffer, self.batch_B, self.batch_T = buffer, batch_B, batch_T
-        self._ids: np.ndarray | None = None  # Of the batch returned last.
+        self._ids: np.ndarray | None = None  # Ids of the batch returned last.
         self._next_draw: Draw | None = None
-        self._next_batch: tuple[Any, bool, BaseException | None] | None = None  # Batch, whether it is intact, error; once it is gathered.
+        self._next_batch: tuple[Any, bool, BaseException | None] | None = None  # (batch, whether it is intact, error), once gathered.
         self._thread: threading.Thread | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":  # Not yet there, while this is being copied.
+        if name == "buffer":  # Not yet set while an instance is being copied.
             raise AttributeError(name)
         return getattr(self.buffer, name)
 
@@ -57,10 +57,10 @@ class PrefetchedReplay:
     # The methods of a buffer
     # -----------------------------------------------------------------------------------------------------------------
     def sample_batch(self, batch_B: int, batch_T: int | None = None) -> Any:
-        """Return a batch, and let the thread gather the next one; a batch of another size than usual is gathered at once.
+        """Return a batch, and let the thread gather the next one. A batch of an unusual size is drawn and gathered at once.
 
         Raises:
-            Exception: whatever gathering this batch raised.
+            Exception: the error that gathering this batch raised.
         """
         if (batch_B, batch_T or self._usual_T) != (self.batch_B, self._usual_T):
             self._wait()
@@ -77,17 +77,17 @@ class PrefetchedReplay:
         return batch
 
     def append_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Append samples to the buffer, when nothing is being read."""
+        """Append samples to the buffer, once the thread has finished reading."""
         self._wait()
         return self.buffer.append_samples(*args, **kwargs)
 
     def append_batch(self, samples: Any) -> None:
-        """Append what an algorithm stores of a batch to the buffer, when nothing is being read."""
+        """Append samples of an algorithm to the buffer, once the thread has finished reading."""
         self._wait()
         self.buffer.append_batch(samples)
 
     def update_batch_priorities(self, priorities: Any, ids: Any = None) -> None:
-        """Update priorities as the buffer does; of the batch returned last if there are no `ids`."""
+        """Update priorities in the buffer, by default those of the batch returned last."""
         ids = self._ids if ids is None else ids
         if takes_ids(self.buffer.__class__):
             self.buffer.update_batch_priorities(priorities, ids)
@@ -96,7 +96,7 @@ class PrefetchedReplay:
             self.buffer.update_batch_priorities(priorities)
 
     def state_dict(self, since: int = 0) -> dict[str, Any]:
-        """Extend that of the buffer by the next batch, which may have been gathered before the latest append."""
+        """Return the buffer's state and the next batch, which may have been gathered before the latest append."""
         self._wait()
         state = {**self.buffer.state_dict(since), "next_draw": None}
         if self._next_draw is not None and self._next_batch is not None:
@@ -106,7 +106,7 @@ class PrefetchedReplay:
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned, of this or of the buffer alone."""
+        """Restore a `state_dict` of this or of the buffer alone."""
         self._wait()
         self.buffer.load_state_dict(state_dict)
         self._next_draw = self._next_batch = None
@@ -126,7 +126,7 @@ class PrefetchedReplay:
                     leaf.copy_(other)
 
     def close(self) -> None:
-        """End the thread; it starts again when it is needed."""
+        """End the thread; it starts again when needed."""
         if self._thread is not None:
             self._wait()
             self._end_thread()
@@ -141,7 +141,7 @@ class PrefetchedReplay:
     # The thread
     # -----------------------------------------------------------------------------------------------------------------
     def _take_next(self) -> tuple[Any, Draw | None]:
-        """Return the batch that was gathered ahead, and its draw; None without one, or if another process has overwritten its rows."""
+        """Return the prefetched batch and its draw, or two None if no batch was prefetched or another process overwrote its rows."""
         self._wait()
         if self._next_batch is None:
             return None, None
@@ -155,12 +155,12 @@ class PrefetchedReplay:
         return None, None
 
     def _wait(self) -> None:
-        """Wait for the batch that is being gathered, if there is one."""
+        """Wait for the batch that is being gathered, if any."""
         if self._next_draw is None or self._next_batch is not None:
             return
         if self._thread is not None and self._thread.is_alive():
             self._next_batch = self._results.get()
-        else:  # It has stayed behind in the process that this one was forked from.
+        else:  # The thread stayed in the parent when this process was forked.
             self._next_batch = _gather(self.buffer, self._next_draw)
 
     def _start_thread(self) -> None:
@@ -191,7 +191,7 @@ def _to_numpy(part: Any) -> Any:
 
 
 def _checked(draw: Any, n: int, *T: int) -> list:
-    """Return a draw of `n` samples that was saved; ValueError if it is something else. Whether there are such rows is not looked at."""
+    """Return a saved draw of `n` samples, or raise ValueError if it is not one. The indexes are not checked."""
     check_form(draw, list, "next_draw")
     where: Any
     of_samples: Any
@@ -213,7 +213,7 @@ def _size(batch_B: int, batch_T: int | None) -> tuple[int, ...]:
 
 
 def _gather(buffer: Any, draw: Any) -> tuple[Any, bool, BaseException | None]:
-    """Return (batch, whether nothing in it was overwritten while it was read, error)."""
+    """Return (batch, whether it is intact, error). An intact batch was not overwritten while being read."""
     try:
         return buffer.gather_batch(draw), buffer.draw_is_intact(draw), None
     except BaseException as error:
@@ -221,6 +221,6 @@ def _gather(buffer: Any, draw: Any) -> tuple[Any, bool, BaseException | None]:
 
 
 def _gather_all(buffer: Any, requests: queue.SimpleQueue, results: queue.SimpleQueue) -> None:
-    """Serve requests until None arrives. Holds no reference to the owner, so that it can be garbage-collected."""
+    """Serve requests until None arrives. The thread holds no reference to its owner, which can so be garbage-collected."""
     while (draw := requests.get()) is not None:
         results.put(_gather(buffer, draw))

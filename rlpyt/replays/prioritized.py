@@ -19,12 +19,12 @@ kernels = LazyModule("rlpyt.utils.kernels")
 
 
 class PrioritizedDraws(Draws):
-    """Draws starts in proportion to ``priority ** alpha``, by a tree that turns on and off what can be replayed.
+    """Draws starts in proportion to ``priority ** alpha``, by a tree in which only starts that can be replayed are turned on.
 
     Args:
-        tree: one leaf per start, its priority to the power of alpha.
-        rows: the starts.
-        storage: of the steps; it knows which of them are blank.
+        tree: has one leaf per start, its priority to the power of alpha.
+        rows: the rows of the starts.
+        storage: storage of the steps; tells which steps are blank.
         alpha: exponent of all priorities.
         beta: exponent of the importance-sampling weights; may be assigned later.
         weights_eps: added to priorities before they are inverted to importance-sampling weights.
@@ -49,10 +49,10 @@ class PrioritizedDraws(Draws):
         return Draw((T_idxs * self.rows.interval, B_idxs), 0, ids, is_weights)
 
     def powers(self, priorities: Any) -> np.ndarray:
-        """Return priorities as they are stored: float64, to the power of alpha.
+        """Return priorities in stored form: float64, to the power of alpha.
 
         Raises:
-            ValueError: one is negative or NaN.
+            ValueError: a priority is negative or NaN.
         """
         if isinstance(priorities, torch.Tensor):
             kept = priorities.dtype in (torch.float32, torch.float64)
@@ -73,7 +73,7 @@ class PrioritizedDraws(Draws):
             self.tree.checked_input(self.rows.among(n), priorities)
 
     def _input(self, samples: Any, n: int) -> np.ndarray | None:
-        """Return the powers of the priorities that samples bring for the starts among the next `n` rows."""
+        """Return the powers of the samples' priorities for the starts among the next `n` rows; None without priorities."""
         priorities = getattr(samples, "priorities", None)
         if priorities is None:
             return None
@@ -114,7 +114,7 @@ class PrioritizedDraws(Draws):
 
 
 def with_priorities(samples: Any) -> Any:
-    """Return samples [n,B] that may come in two fields, `samples` and `priorities`, as one structure."""
+    """Return samples [n,B] as one structure. They may be given as two fields, `samples` and `priorities`."""
     if "samples" not in getattr(samples, "_fields", ()):
         return samples
     samples, priorities = samples.samples, samples.priorities

@@ -1,4 +1,4 @@
-"""The only place that knows that replay memory wraps around."""
+"""Arithmetic of replay memory that wraps around. No other module knows that it does."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from rlpyt.utils.buffer import buffer_from_example
 def window(written: int, claimed: int, T: int, back: int, forward: int) -> tuple[int, int]:
     """Return the numbers (first, end) of the rows that can be replayed, out of the latest `T`.
 
-    Those just before `written` still wait for what follows them. The oldest have lost what came before them, and so have,
-    in a ring that never wrapped, its first `forward` rows, since nothing came before row 0. Empty if ``first == end``.
+    The newest rows before `written` still lack the rows after them. The oldest rows lack the rows before them, and so do the first
+    `forward` rows of a ring that never wrapped, since nothing came before row 0. The window is empty if ``first == end``.
 
     Args:
         written: number of rows written.
-        claimed: `written`, and the number of rows that are being written now.
-        T: rows there is memory for.
-        back: how many of the latest rows are not valid.
-        forward: how many of the oldest rows in memory are not valid.
+        claimed: `written` plus the number of rows being written now.
+        T: number of rows of memory.
+        back: number of newest rows that are not valid.
+        forward: number of oldest rows in memory that are not valid.
     """
     first = max(claimed - T, 0) + forward
     return first, max(written - back, first)
 
 
 class Rows:
-    """Rows of memory that are written in order, again and again; row number i, counted from the first one ever, lies in row ``i % T``.
+    """Rows of memory that are written in order, again and again. Rows are numbered from the first ever; number i lies in row ``i % T``.
 
     Attributes:
         T: number of rows of memory.
-        ring: what moves the cursor.
-        interval: rows of that ring that count as one here.
+        ring: the ring whose cursor moves.
+        interval: number of rows of `ring` per row here.
         written: number of rows ever written.
-        claimed: `written`, and the rows that are being written.
-        t: the row of memory to be written next, in [0, T).
+        claimed: `written` plus the number of rows being written.
+        t: the next row of memory to write, in [0, T).
         full: whether every row has been written.
     """
 
@@ -63,9 +63,9 @@ class Rows:
         return self.written >= self.T
 
     def rows(self, start: int, n: int) -> slice | np.ndarray:
-        """Return the index of the `n` rows that lie `start` rows from the cursor (before it if negative).
+        """Return the index of the `n` rows from `start` rows after the cursor (before it if negative) on.
 
-        As a slice where they do not wrap around, otherwise as an array [n].
+        The index is a slice, or an array [n] if the rows wrap around.
         """
         first = self.row(start)
         if first + n <= self.T:
@@ -73,24 +73,24 @@ class Rows:
         return self.wrap(np.arange(first, first + n))
 
     def row(self, offset: int) -> int:
-        """Return the row of memory that lies `offset` rows from the cursor; the newest one is -1."""
+        """Return the row of memory `offset` rows after the cursor; the newest row has offset -1."""
         return (self.t + offset) % self.T
 
     def among(self, n: int) -> int:
-        """Return how many of these rows the next `n` rows of `ring` are."""
+        """Return how many of these rows are among the next `n` rows of `ring`."""
         return -(-(self.ring.written + n) // self.interval) - self.written
 
     def wrap(self, numbers: np.ndarray) -> np.ndarray:
-        """Return where in memory rows lie, in [0, T), of their numbers, or of rows counted on beyond either end."""
+        """Return the rows of memory, in [0, T), for row numbers, or for rows counted on beyond either end."""
         return numbers % self.T
 
     def numbers(self, rows: np.ndarray) -> np.ndarray:
-        """Return the numbers of what was last written to rows of memory; negative where nothing was."""
+        """Return the latest row numbers written to rows of memory; negative for rows never written."""
         last = self.written - 1
         return last - (last - rows) % self.T
 
     def piece(self, number: int, n: int) -> slice:
-        """Return where in memory those of these rows lie that are among `n` rows of `ring`, which do not wrap around, from `number` on."""
+        """Return the slice of memory with these rows' share of the `n` rows of `ring` from `number` on, which must not wrap around."""
         first = -(-number // self.interval)
         row = first % self.T
         return slice(row, row - (-(number + n) // self.interval) - first)
@@ -108,11 +108,11 @@ class Rows:
             first += n
 
     def window(self, back: int, forward: int) -> tuple[int, int]:
-        """Return (first, end) of what can be replayed; see the function of this name."""
+        """Return the numbers (first, end) of the rows that can be replayed; see the function `window`."""
         return window(self.written, self.claimed, self.T, back, forward)
 
     def nothing_to_replay(self, back: int, forward: int) -> ValueError:
-        """Return the error for a `window` that is empty."""
+        """Return the error for an empty `window`."""
         stored = min(self.ring.written, self.ring.T)
         return ValueError(
             f"Nothing to replay yet: {stored} time steps are stored, and more than {(back + forward) * self.interval} are needed: raise "
@@ -123,7 +123,7 @@ class Rows:
 class Ring(Rows):
     """The cursor of rows of memory. A writer claims rows, writes them, and advances.
 
-    From the claim on, what these rows held is no longer valid. What they will hold is not valid before `advance`.
+    A claim makes the old contents of these rows invalid. `advance` makes their new contents valid.
 
     Args:
         T: number of rows of memory.
@@ -149,23 +149,23 @@ class Ring(Rows):
         return self._counts.item(1)
 
     def every(self, interval: int) -> Rows:
-        """Return one row in `interval`, from number 0 on, numbered by themselves: what this ring does is seen there."""
+        """Return every `interval`-th row from number 0 on, with separate numbers. These rows follow the cursor of this ring."""
         return self if interval == 1 else _Every(self, interval)
 
     def claim(self, n: int) -> None:
-        """Announce that the next `n` rows will be written now."""
+        """Announce that the next `n` rows are about to be written."""
         self._counts[1] = max(self.claimed, self.written + n)
 
     def advance(self, n: int) -> None:
         """Move the cursor past `n` newly written rows.
 
-        If more had been claimed, by somebody who never finished, they stay claimed until they are written.
+        If a writer that never finished claimed more rows, these stay claimed until they are written.
         """
         self._counts[0] += n
         self.claim(0)
 
     def move_to(self, written: int, claimed: int = 0) -> None:
-        """Set the cursor to row number `written`, with the rows up to number `claimed` claimed."""
+        """Move the cursor to row number `written`, and claim the rows up to number `claimed`."""
         self._counts[:] = written, max(written, claimed)
 
 

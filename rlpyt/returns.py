@@ -2,9 +2,9 @@
 
 All functions take torch tensors or numpy arrays with leading dimension ``[T]`` and any trailing dimensions, usually ``[T,B]``, and return
 the same kind. No gradient flows through them. The recursions run backwards over the rows: on the CPU in one kernel, on a GPU by torch
-operations on one row after the other.
+operations, row by row.
 
-An episode ends where `done` is True, and with it the sum of rewards. A truncation (`timeout`, which implies `done`) bootstraps from the
+An episode, and the sum of its rewards, ends where `done` is True. A truncation (`timeout`, which implies `done`) bootstraps from the
 value of the episode's final observation; a termination does not.
 """
 
@@ -24,16 +24,16 @@ Array = Any  # A torch tensor or a numpy array.
 
 
 def discount_return(reward: Array, done: Array, bootstrap_value: Array, discount: float, return_dest: Array | None = None) -> Array:
-    """Discounted sum of rewards until the episode's end, bootstrapped at the end of the batch.
+    """Return the discounted sum of rewards until the episode's end, bootstrapped at the end of the batch.
 
     ``G_t = r_t + γ (1 - d_t) G_{t+1}``, ``G_T = bootstrap_value``.
 
     Args:
         reward: [T,...].
         done: [T,...], bool (or 0 and 1).
-        bootstrap_value: [1,...] or [...], the value of the observation after the last row; ignored where that row is done.
+        bootstrap_value: [1,...] or [...], the value of the observation after the last row; ignored where the last row is done.
         discount: γ.
-        return_dest: [T,...], if given, is written to and returned.
+        return_dest: [T,...], if given, receives the result and is returned.
 
     Returns:
         Returns [T,...].
@@ -59,7 +59,7 @@ def generalized_advantage_estimation(
     Args:
         value: [T,...], V(s_t).
         gae_lambda: λ.
-        advantage_dest: [T,...], written to and returned, if given.
+        advantage_dest: [T,...], if given, receives the advantages and is returned.
         reward, done, bootstrap_value, discount, return_dest: as in `discount_return`.
 
     Returns:
@@ -80,15 +80,15 @@ def discount_return_tl(
     return_dest: Array | None = None,
     timeout_value: Array | None = None,
 ) -> Array:
-    """Like `discount_return`, but truncated episodes are bootstrapped.
+    """Like `discount_return`, but truncated episodes bootstrap.
 
-    Where `timeout`, ``G_t = r_t + γ V(final observation)`` if that value is given as `timeout_value`. Otherwise ``G_t = V_t``: leave this
-    step out of the loss, because its return equals the estimate.
+    Where `timeout` is True, ``G_t = r_t + γ V(final observation)`` if `timeout_value` gives that value. Otherwise ``G_t = V_t``: leave
+    such a step out of the loss, because its return equals the estimate.
 
     Args:
-        timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well); None means nowhere.
-        value: [T,...], V(s_t); used only where `timeout` without `timeout_value`.
-        timeout_value: [T,...], value of the observation that ended the episode; used only where `timeout`.
+        timeout: [T,...], bool, True where the step truncated the episode (`done` is also True); None means nowhere.
+        value: [T,...], V(s_t); used only where `timeout` is True, if `timeout_value` is None.
+        timeout_value: [T,...], value of the final observation of the episode; used only where `timeout` is True.
         reward, done, bootstrap_value, discount, return_dest: as in `discount_return`.
 
     Returns:
@@ -99,7 +99,7 @@ def discount_return_tl(
     """
     _check_shapes(reward, done=done, timeout=timeout, value=value, timeout_value=timeout_value)
     if timeout is not None and value is None and timeout_value is None:
-        raise ValueError("Where episodes were truncated (timeout), returns need timeout_value, or else value: give one of them.")
+        raise ValueError("Returns of truncated episodes (timeout) need timeout_value or value: give one of them.")
     if not _in_cpu_memory(reward):
         return_ = _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, value, timeout_value)
         return _deliver(return_, reward, return_dest)
@@ -135,14 +135,14 @@ def generalized_advantage_estimation_tl(
     return_dest: Array | None = None,
     timeout_value: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Like `generalized_advantage_estimation`, but truncated episodes are bootstrapped.
+    """Like `generalized_advantage_estimation`, but truncated episodes bootstrap.
 
-    Where `timeout`, ``δ_t = r_t + γ V(final observation) - V_t`` if that value is given as `timeout_value`. Otherwise ``δ_t = 0``: leave
-    this step out of the loss, because its return V_t equals the estimate.
+    Where `timeout` is True, ``δ_t = r_t + γ V(final observation) - V_t`` if `timeout_value` gives that value. Otherwise ``δ_t = 0``: leave
+    such a step out of the loss, because its return V_t equals the estimate.
 
     Args:
-        timeout: [T,...], bool: the episode was truncated with this step (`done` is True as well); None means nowhere.
-        timeout_value: [T,...], value of the observation that ended the episode; used only where `timeout`.
+        timeout: [T,...], bool, True where the step truncated the episode (`done` is also True); None means nowhere.
+        timeout_value: [T,...], value of the final observation of the episode; used only where `timeout` is True.
         reward, value, done, bootstrap_value, discount, gae_lambda, advantage_dest, return_dest: as in
             `generalized_advantage_estimation`.
 
@@ -184,14 +184,14 @@ def discount_return_n_step(
     done_n_dest: Array | None = None,
     do_truncated: bool = False,
 ) -> tuple[Array, Array]:
-    """Discounted sum of the next n rewards of the episode, without bootstrapping.
+    """Return the discounted sum of the next n rewards of the episode, without bootstrapping.
 
-    ``R_t = Σ_{k<n} γ^k r_{t+k} Π_{j<k} (1 - d_{t+j})``; ``done_n_t`` says whether any of ``d_t .. d_{t+n-1}`` is True.
+    ``R_t = Σ_{k<n} γ^k r_{t+k} Π_{j<k} (1 - d_{t+j})``; ``done_n_t`` tells whether any of ``d_t .. d_{t+n-1}`` is True.
 
     Args:
         n_step: n.
         do_truncated: if True, also return the last n-1 rows, whose sums stop at the end of the given rewards.
-        return_dest, done_n_dest: written to and returned, if given.
+        return_dest, done_n_dest: if given, receive the results and are returned.
         reward, done, discount: as in `discount_return`.
 
     Returns:
@@ -239,7 +239,7 @@ def _in_cpu_memory(x: Array) -> bool:
 
 
 def _float_dtype(x: Array) -> np.dtype:
-    """Return the dtype that returns of rewards `x` are computed in."""
+    """Return the dtype in which to compute returns of rewards `x`."""
     return np.dtype(np.float64 if x.dtype in (torch.float64, np.float64) else np.float32)
 
 
@@ -259,7 +259,7 @@ def _rows(x: Array | None, dtype: Any) -> np.ndarray | None:
 
 
 def _row(bootstrap_value: Array, like: Array, dtype: Any) -> np.ndarray:
-    """Return the bootstrap value of rows ``like[t]`` as an array [N], whether given as [1,...], [...] or a number."""
+    """Return the bootstrap value, given as [1,...], [...] or a number, as an array [N] with one entry per column of `like`."""
     value = _numpy(bootstrap_value, dtype)
     if value.ndim == like.ndim and len(value) == 1:
         value = value[0]
@@ -269,9 +269,9 @@ def _row(bootstrap_value: Array, like: Array, dtype: Any) -> np.ndarray:
 
 
 def _deliver(result: Array, like: Array, destination: Array | None) -> Array:
-    """Return a result [T,N], or [T,...], in the destination, or else as the kind of array of `like` [T',...].
+    """Return a result [T,N] or [T,...] in `destination` if given, otherwise as the same kind of array as `like` [T',...].
 
-    Its dtype is that of `like`, or a floating one if `like` holds integers.
+    Its dtype is that of `like`, or a floating-point type if `like` holds integers.
     """
     if isinstance(like, torch.Tensor):
         if isinstance(result, np.ndarray):
@@ -291,12 +291,12 @@ def _deliver(result: Array, like: Array, destination: Array | None) -> Array:
 # Memory of a GPU
 # ---------------------------------------------------------------------------------------------------------------------
 def _floating(x: Array, like: torch.Tensor) -> torch.Tensor:
-    """Return `x` as a tensor without gradient, in the dtype that returns are computed in."""
+    """Return `x` as a tensor without gradient, in the dtype in which to compute returns."""
     return torch.as_tensor(x, device=like.device).detach().to(torch.float64 if like.dtype is torch.float64 else torch.float32)
 
 
 def _bootstrap_row(bootstrap_value: Array, reward: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
-    """Return the bootstrap value as one row, ``[B]``, whether given as ``[1,B]``, ``[B]`` or a number; 0 where it does not count."""
+    """Return the bootstrap value, given as ``[1,B]``, ``[B]`` or a number, as one row ``[B]``; 0 where the last row is done."""
     value = _floating(bootstrap_value, like=reward)
     if value.dim() == reward.dim() and len(value) == 1:
         value = value[0]
@@ -312,7 +312,7 @@ def _backward_sum(x: torch.Tensor, decay: torch.Tensor, last: torch.Tensor | flo
 
 
 def _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, value, timeout_value):
-    """`discount_return_tl` of tensors on a GPU."""
+    """Compute `discount_return_tl` of tensors on a GPU."""
     return_ = _floating(reward, like=reward).clone()
     if timeout is not None:
         timeout = timeout.bool()
@@ -325,7 +325,7 @@ def _discount_return_by_torch(reward, done, bootstrap_value, discount, timeout, 
 
 
 def _generalized_advantage_estimation_by_torch(reward, value, done, bootstrap_value, discount, gae_lambda, timeout, timeout_value):
-    """`generalized_advantage_estimation_tl` of tensors on a GPU."""
+    """Compute `generalized_advantage_estimation_tl` of tensors on a GPU."""
     reward = _floating(reward, like=reward)
     value = _floating(value, like=reward)
     alive = (~done.bool()).to(reward.dtype)
@@ -340,7 +340,7 @@ def _generalized_advantage_estimation_by_torch(reward, value, done, bootstrap_va
 
 
 def _discount_return_n_step_by_torch(reward, done, n_step, discount, rows):
-    """The first `rows` of `discount_return_n_step` of tensors on a GPU."""
+    """Compute the first `rows` rows of `discount_return_n_step` of tensors on a GPU."""
     r = _floating(reward, like=reward)
     return_ = torch.zeros((rows, *r.shape[1:]), dtype=r.dtype, device=r.device)
     done_n = torch.zeros((rows, *done.shape[1:]), dtype=torch.bool, device=done.device)

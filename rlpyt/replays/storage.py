@@ -1,4 +1,4 @@
-"""Memory for steps, row by row: whole observations here, single frames in `rlpyt.replays.frame`."""
+"""Memory for steps, row by row. Whole observations are stored here, single frames in `rlpyt.replays.frame`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from rlpyt.returns import discount_return_n_step
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves, numpify_buffer, torchify_buffer
 from rlpyt.utils.structures import named_leaves
 
-# Fields of samples that are not stored row by row.
+# Fields of samples that `Storage` does not store row by row.
 _NOT_IN_ROWS = (*BESIDE_STEPS, "priorities", "prev_rnn_state")
 
 
 class RowArrays:
-    """Stores structures of numbers, one for each step of some rows. An append writes where the cursor of the rows is.
+    """Stores a structure of numbers for each step of certain rows. An append writes at the cursor of these rows.
 
     Args:
-        example: of one step, as numpy arrays.
-        name: of `example`, in errors and checkpoints.
-        rows: those that are stored: all rows of a ring, or one in an interval.
+        example: example of one step, as numpy arrays.
+        name: name of `example` in errors and checkpoints.
+        rows: the rows to store: all rows of a ring, or one per interval.
         B: number of environments.
         share_memory: whether processes started later see the same arrays.
-        fields: examples of the fields that samples must have; None: the field `name`.
-        n_more: further rows of memory behind those of all steps.
+        fields: examples of the fields that samples must have; None means the field `name`.
+        n_more: number of extra rows of memory after the rows of all steps.
 
     Attributes:
         memory: [T*B+n_more,...]; step (t, b) lies in row ``t * B + b``.
@@ -49,7 +49,7 @@ class RowArrays:
         self.samples = buffer_func(self.memory, lambda memory: memory[: self.size].reshape(self.T, self.B, *memory.shape[1:]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "samples"}  # Copied, views would have separate memory.
+        return {name: value for name, value in self.__dict__.items() if name != "samples"}  # Copies of views would have separate memory.
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -59,7 +59,7 @@ class RowArrays:
         """Check samples [n,B,...] before anything is written.
 
         Raises:
-            ValueError: naming the field, what is expected, and what came.
+            ValueError: a field does not fit; the message names the field, what is expected, and what was given.
         """
         for name, shape, dtype in self._expected:
             new = samples
@@ -78,12 +78,12 @@ class RowArrays:
         return named_leaves(self.samples, self.name)
 
     def chunk(self, number: int, n: int) -> dict[str, Any]:
-        """Return what is stored with `n` rows of the ring, which do not wrap around, from row `number` on: tensors over the memory."""
+        """Return tensors over the memory of `n` rows of the ring, from row `number` on. The rows must not wrap around."""
         rows = self.rows.piece(number, n)
         return {name: torchify_buffer(leaf[rows]) for name, leaf in self.named_arrays()}
 
     def check_chunk(self, chunk: dict[str, Any], number: int, n: int) -> None:
-        """Raise ValueError unless such a part returned this for such rows."""
+        """Raise ValueError unless `chunk` is one of such a part, for `n` rows from `number` on."""
         rows = self.rows.piece(number, n)
         for name, leaf in self.named_arrays():
             check_saved(chunk, name, leaf[rows].shape, leaf.dtype)
@@ -98,25 +98,25 @@ class RowArrays:
 class Storage(RowArrays):
     """Stores steps with whole observations.
 
-    `memory` has one row more, which holds the action and reward that an agent is given after a reset.
+    `memory` has an extra row for the action and reward that the agent gets after a reset.
 
     Args:
         example: one step, as numpy arrays.
-        ring: its rows are stored.
-        B, share_memory: as of `RowArrays`.
+        ring: the ring whose rows are stored.
+        B, share_memory: those of `RowArrays`.
 
     Attributes:
-        timeout, valid: [T*B+1], or [0] if steps do not have that field.
+        timeout, valid: [T*B+1], or [0] if steps lack that field.
     """
 
     def __init__(self, example: Any, ring: Ring, B: int, share_memory: bool) -> None:
         fields = steps_alone(example)._asdict()
         super().__init__(self.stored_example(example), "samples", ring, B, share_memory, fields, n_more=1)
-        none = np.empty(0, np.bool_)  # Stands for an absent field where kernels look for one.
+        none = np.empty(0, np.bool_)  # Stands for an absent field in calls of kernels.
         self.timeout, self.valid = (none if x is None else x for x in (getattr(self.memory, name, None) for name in ("timeout", "valid")))
 
     # -----------------------------------------------------------------------------------------------------------------
-    # The form in which observations are stored
+    # The stored form of observations
     # -----------------------------------------------------------------------------------------------------------------
     @classmethod
     def stored_example(cls, example: Any) -> Any:
@@ -129,15 +129,15 @@ class Storage(RowArrays):
 
     @classmethod
     def rows_before(cls, example: Any) -> int:
-        """Return how many rows before a step reading it needs: one, for the previous action and reward, or more."""
+        """Return the number of earlier rows needed to read a step: one, for the previous action and reward, or more."""
         return 1
 
     def stored_observation(self, observation: Any) -> Any:
-        """Return observations [n,B,...] in the form in which they are stored."""
+        """Return observations [n,B,...] in stored form."""
         return observation
 
     def completed(self, stored: Any, before: Callable[[], Any]) -> Any:
-        """Return observations [n,...] that are stored in another place, as `stored` [n,...]; `before` returns those one step earlier."""
+        """Return the observations [n,...] for `stored` [n,...] from outside this memory; `before` returns those one step earlier."""
         return stored
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Storage(RowArrays):
         self.samples.observation[rows] = observation
 
     def valid_at(self, rows: np.ndarray) -> np.ndarray | None:
-        """Return which steps of rows [n] are not blank, [n,B]; None if all are."""
+        """Return a mask [n,B] of the steps in rows [n] that are not blank; None if no step can be blank."""
         return self.samples.valid[rows].astype(bool) if len(self.valid) else None
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -167,22 +167,22 @@ class Storage(RowArrays):
         return rows_like(self.memory.observation, *leading_dims, new=new)
 
     def observations(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int | None = None) -> Any:
-        """Return copies of the observations [n,...] at ``[T_idxs, B_idxs]``; [T,n,...] of the `T` steps from there on, if given."""
+        """Return copies of the observations [n,...] at ``[T_idxs, B_idxs]``; with `T`, those [T,n,...] of `T` steps from there on."""
         return self.samples.observation[T_idxs if T is None else self.rows.wrap(T_idxs + np.arange(T)[:, None]), B_idxs]
 
     def gather(self, rows: np.ndarray, T_idxs: np.ndarray, B_idxs: np.ndarray, n_steps: np.ndarray | None, out: Any) -> None:
-        """Write observations to `out`: of transitions over `n_steps` [n], or of sequences if that is None.
+        """Write the observations of transitions over `n_steps` [n], or of sequences if that is None, to `out`.
 
         Args:
-            rows: [2n], or [T,n]: rows of `memory` with the observations where transitions start, then where they end; or of sequences.
+            rows: rows of `memory` to copy: [2n], where transitions start and then where they end; or [T,n], those of sequences.
             T_idxs, B_idxs: [n], where transitions or sequences start.
-            out: [2n,...], or [T,n,...].
+            out: [2n,...] for transitions, or [T,n,...] for sequences.
         """
         take_rows(pairs_of_leaves(self.memory.observation, rows, out))
 
 
 class NStepReturns:
-    """Returns over `n_step` steps of what a storage holds.
+    """The `n_step` returns of the steps in a storage.
 
     Attributes:
         return_: [T*B], ``r_t + γ r_{t+1} + ... + γ^{n-1} r_{t+n-1}``, cut off at the end of the episode.
@@ -212,7 +212,7 @@ class NStepReturns:
         return self.return_.reshape(shape), self.done_n.reshape(shape)
 
     def complete(self, n: int) -> None:
-        """Compute what the `n` rows just written at the cursor complete, before it advances."""
+        """Compute the returns that the `n` rows just written complete. Called before the cursor advances."""
         if self.n_step == 1:
             return
         ring, samples = self.storage.rows, self.storage.samples
@@ -224,8 +224,8 @@ class NStepReturns:
         )
 
     def end_episodes(self, B_idxs: np.ndarray) -> None:
-        """Mark that the episodes of environments `B_idxs` end with the newest row."""
-        if self.storage.rows.written >= self.n_step:  # The other returns are computed by the next append.
+        """Mark the newest row as the end of the episodes of environments `B_idxs`."""
+        if self.storage.rows.written >= self.n_step:  # The next append computes the later returns.
             self.as_T_B[1][self.storage.rows.row(-self.n_step), B_idxs] = True
 
 
@@ -242,10 +242,10 @@ def check_saved(saved: dict[str, Any], name: str, shape: tuple[int, ...], dtype:
 
 
 def steps_alone(samples: Any) -> Any:
-    """Return `samples` without the fields that have other leading dimensions than the rest, or are used otherwise."""
+    """Return `samples` with None for fields that have other leading dimensions or are not stored with steps."""
     return samples._replace(**{name: None for name in _NOT_IN_ROWS if name in samples._fields})
 
 
 def step_bytes(example: Any) -> int:
-    """Return the bytes of one step like an example."""
+    """Return the number of bytes of `example`, one step."""
     return sum(np.asarray(leaf).nbytes for leaf in buffer_leaves(example))

@@ -16,39 +16,39 @@ kernels = LazyModule("rlpyt.utils.kernels")
 
 
 class SumTree(OwnRandomNumbers):
-    """Priorities of a ring of ``[T,B]`` steps, and their sums over 8, 64, 512, ... of them, by which steps are found.
+    """Priorities of a ring of ``[T,B]`` steps, and their sums over groups of 8, 64, 512, ..., through which steps are found.
 
-    The id of a step is ``number * B + b``, with the number of its row as in `rlpyt.replays.ring`, so that an update for a step that has
-    been overwritten since it was drawn is recognised, and ignored. A row is on, and its steps can be drawn, while it is in the `window`
-    of the cursor; the priorities of all others are 0.
+    The id of a step is ``number * B + b``, with the number of its row as in `rlpyt.replays.ring`. An update for a step that was overwritten
+    after it was drawn is thus recognised and ignored. A row is on while it is in the `window` of the cursor. Only steps of such rows can
+    be drawn; the priorities of all others are 0.
 
-    Sums are recomputed from what they sum, never changed by differences: rounding errors do not pile up, and a sum is 0 exactly if all
-    priorities below it are. No priority may exceed `largest_priority`, with which no sum overflows.
+    Sums are always recomputed from their terms, never changed by differences. So rounding errors do not accumulate, and a sum is exactly 0
+    if all priorities below it are 0. No priority may exceed `largest_priority`, the bound that keeps sums from overflowing.
 
     Args:
         T, B: size of the ring.
-        off_backward: how many of the latest rows wait for what follows them.
-        off_forward: how many of the oldest rows have lost what came before them.
+        off_backward: number of newest rows that lack the rows after them.
+        off_forward: number of oldest rows that lack the rows before them.
         default_value: priority of new steps.
-        enable_input_priorities: whether `advance` is given priorities.
-        input_priority_shift: how many rows before the cursor the steps are that these belong to.
-        enable_blanks: whether `advance` is told of steps that are never to be drawn.
-        rows: the rows that the steps are of, whose cursor somebody else moves: after each `claim`, and after each `advance`. None gives
-            the tree a ring, whose cursor these methods move.
+        enable_input_priorities: whether `advance` takes priorities.
+        input_priority_shift: number of rows before the cursor at which the priorities given to `advance` begin.
+        enable_blanks: whether `advance` takes a mask of steps that may be drawn.
+        rows: the rows of the steps. Their owner moves their cursor after each `claim`, and after each `advance`. None gives the tree a
+            ring, whose cursor these methods move.
 
     Attributes:
         size: ``T * B``.
-        tree: float64, all leaves (leaf ``row * B + b``), then all sums of 8 leaves, and so on to the total, which is the last number;
-            `rlpyt.utils.kernels` tells more.
+        tree: float64, all leaves (leaf ``row * B + b``), then all sums of 8 leaves, and so on; the last number is the total. See
+            `rlpyt.utils.kernels`.
         priorities: the leaves, as a view [T,B].
-        input_priorities: [T,B], the priorities that rows have or will have when they are turned on; None if not enabled.
-        blank: [T,B], bool, steps that are never turned on; None if not enabled.
-        drawn_ids: int64 [n], the steps that `sample` returned last in this process; None before the first.
-        rng: seeded from numpy's global generator, so that seeding that one makes a run repeatable.
+        input_priorities: [T,B], the priorities of rows that are on, or of other rows once they are turned on; None if not enabled.
+        blank: [T,B], bool, True for steps that are never turned on; None if not enabled.
+        drawn_ids: int64 [n], ids of the steps that `sample` returned last in this process; None before the first call.
+        rng: seeded from numpy's global generator, so that seeding the global one makes a run repeatable.
 
     Raises:
-        ValueError: a negative shift, or a default that is not a priority.
-        MemoryError: the memory for it is not available.
+        ValueError: the shift is negative, or the default is not a valid priority.
+        MemoryError: too little memory is free.
     """
 
     async_ = False
@@ -90,7 +90,7 @@ class SumTree(OwnRandomNumbers):
 
     @staticmethod
     def _allocate(n: int, dtype: Any) -> np.ndarray:
-        """Return an array [n] of zeros that begins where a line of cache begins."""
+        """Return an array [n] of zeros, aligned to a cache line."""
         check_memory(n * 8, f"A sum tree with an array of {n} numbers")
         array: np.ndarray = np.zeros(n + 7, dtype)
         start = -(array.ctypes.data // 8) % 8
@@ -102,7 +102,7 @@ class SumTree(OwnRandomNumbers):
 
     def __getstate__(self) -> dict:
         state = self.__dict__.copy()
-        del state["priorities"]  # Pickled, it would be a separate array.
+        del state["priorities"]  # A pickled view would become a separate array.
         return state
 
     def __setstate__(self, state: dict) -> None:
@@ -114,17 +114,17 @@ class SumTree(OwnRandomNumbers):
     # -----------------------------------------------------------------------------------------------------------------
     @property
     def written(self) -> int:
-        """How many rows are complete."""
+        """Number of complete rows."""
         return self.rows.written
 
     @property
     def claimed(self) -> int:
-        """How many rows are complete or being written."""
+        """Number of rows that are complete or being written."""
         return self.rows.claimed
 
     @property
     def t(self) -> int:
-        """The memory row to be written next."""
+        """The next row of memory to write."""
         return self.rows.t
 
     @property
@@ -142,7 +142,7 @@ class SumTree(OwnRandomNumbers):
         self.drawn_ids: np.ndarray | None = None
 
     def detach(self) -> None:
-        """Continue with a separate cursor, for a class that moves the cursor of its buffer and calls `advance` by itself."""
+        """Continue with a separate cursor, for a class that moves the cursor of its buffer and calls `advance` itself."""
         if self._ring is None:
             written, claimed = self.written, self.claimed
             self.rows = self._ring = Ring(self.T, share_memory=self.async_)
@@ -153,7 +153,7 @@ class SumTree(OwnRandomNumbers):
         return self.rows.window(self.off_backward, self.off_forward)
 
     def claim(self, T: int) -> None:
-        """Turn off what writing `T` more rows makes invalid; `advance` does it as well.
+        """Turn off the rows that writing `T` more rows makes invalid; `advance` does this, too.
 
         Raises:
             ValueError: there are more rows than in the ring.
@@ -166,7 +166,7 @@ class SumTree(OwnRandomNumbers):
             self._ring.claim(T)
 
     def repair(self) -> None:
-        """Turn off all rows outside `window`, and recompute all sums, after a process was killed in the middle of a change."""
+        """After a process was killed during a change, turn off all rows outside `window` and recompute all sums."""
         first, end = self.window()
         off = np.ones(self.T, np.bool_)
         for _, rows in self.rows.pieces(first, end):
@@ -175,14 +175,14 @@ class SumTree(OwnRandomNumbers):
         kernels.tree_sum_range(self.tree, self._levels, 0, self.size)
 
     def advance(self, T: int, priorities: Any = None, valid: np.ndarray | None = None) -> None:
-        """Turn on rows that become valid when the cursor moves past `T` newly written rows, and turn off those that no longer are.
+        """Turn on the rows that become valid when the cursor moves past `T` newly written rows, and turn off those that become invalid.
 
         Args:
-            T: how many rows, at most as many as in the ring.
-            priorities: of the rows from `input_priority_shift` before the cursor on, [T,B], or [B] or a number for all; None for the
-                default. Rows that will be turned on later keep them until then; those that are on take them at once; what belongs to
-                rows before the first one ever written, or to overwritten ones, is dropped.
-            valid: [T,B], bool, which of the new steps may ever be drawn (with `enable_blanks`); None for all.
+            T: number of rows, at most that of the ring.
+            priorities: [T,B], or [B] or a number for all rows; None means the default. They belong to the `T` rows from
+                `input_priority_shift` rows before the cursor on. Rows that are on take them at once, other rows when turned on. Priorities
+                of rows before the first one ever written, and of overwritten rows, are dropped.
+            valid: [T,B], bool, True for new steps that may ever be drawn (with `enable_blanks`); None means all.
 
         Raises:
             ValueError: there are more rows than in the ring; priorities are given without `enable_input_priorities`, have another
@@ -196,7 +196,7 @@ class SumTree(OwnRandomNumbers):
         first, end = window(written + T, claimed, self.T, self.off_backward, self.off_forward)
         self._mark_blank(T, valid)
         if self.input_priorities is not None:
-            for _, rows in self.rows.pieces(written, written + T):  # Not what they were a lap ago.
+            for _, rows in self.rows.pieces(written, written + T):  # Overwrites those of the previous lap.
                 self.input_priorities[rows] = self.default_value
         if priorities is not None and self.input_priorities is not None:
             start = written - self.input_priority_shift
@@ -212,7 +212,7 @@ class SumTree(OwnRandomNumbers):
         self._set_rows(low, high, self.default_value if self.input_priorities is None else self.input_priorities)
 
     def _set_rows(self, low: int, high: int, values: float | np.ndarray) -> None:
-        """Set the priorities of rows number `low` to `high` (exclusive) to a number, or to those rows of `values` [T,B]."""
+        """Set the priorities of rows number `low` to `high` (exclusive) to a number, or to the same rows of `values` [T,B]."""
         for _, rows in self.rows.pieces(low, high):
             self.priorities[rows] = values[rows] if isinstance(values, np.ndarray) else values
             if self.blank is not None:
@@ -231,7 +231,7 @@ class SumTree(OwnRandomNumbers):
             self.blank[rows] = False if valid is None else ~valid[begin : begin + rows.stop - rows.start]
 
     def _checked(self, priorities: Any) -> np.ndarray:
-        """Return priorities as float64 array; raise ValueError if any is not a valid priority."""
+        """Return priorities as a float64 array; raise ValueError if one is not a valid priority."""
         priorities = np.asarray(priorities, np.float64)
         good = (priorities >= 0) & (priorities <= self.largest_priority)
         if not good.all():
@@ -260,10 +260,10 @@ class SumTree(OwnRandomNumbers):
         """Draw `n` steps in proportion to their priorities.
 
         Args:
-            unique: without replacement: every further step is drawn in proportion to the priorities of those that are left.
+            unique: draw without replacement: each further step is drawn in proportion to the priorities of the remaining steps.
 
         Returns:
-            ids int64 [n], T_idxs int64 [n], B_idxs int64 [n], priorities float64 [n]; new arrays.
+            New arrays: ids int64 [n], T_idxs int64 [n], B_idxs int64 [n], priorities float64 [n].
 
         Raises:
             ValueError: nothing can be drawn yet, or fewer than `n` different steps.
@@ -284,9 +284,9 @@ class SumTree(OwnRandomNumbers):
         positive = np.count_nonzero(self.priorities)
         if positive == 0:
             return ValueError(
-                f"Nothing to replay: the priorities of all {(end - first) * self.B} steps are 0, as they are where there is nothing to "
-                "learn. If episodes are truncated within n_step_return steps, lower it or let them go on for longer; if all that is stored "
-                "are blank rows, which a sampler without mid_batch_reset leaves behind ended episodes, raise min_steps_learn."
+                f"Nothing to replay: the priorities of all {(end - first) * self.B} steps are 0, so there is nothing to learn. If episodes "
+                "are truncated within n_step_return steps, lower it or let episodes go on for longer. If all stored rows are blank, which "
+                "a sampler without mid_batch_reset leaves after the end of an episode, raise min_steps_learn."
             )
         return ValueError(
             f"{n} different steps were to be drawn, and only {positive} have a priority above 0: lower the batch size, raise "
@@ -303,10 +303,10 @@ class SumTree(OwnRandomNumbers):
         return (T_idxs, B_idxs), priorities
 
     def update(self, ids: np.ndarray, priorities: np.ndarray) -> None:
-        """Set the priorities [n] of steps with `ids` [n], if their rows are on, and they are not blank; of equal ids the first one counts.
+        """Set the priorities [n] of the steps `ids` [n] whose rows are on and that are not blank. Of equal ids, the first one counts.
 
         Raises:
-            ValueError: shapes differ, or a priority is not from 0 to `largest_priority`; the tree is then as before.
+            ValueError: shapes differ, or a priority is not from 0 to `largest_priority`; the tree is then unchanged.
         """
         ids, priorities = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(priorities, np.float64)
         if ids.shape != priorities.shape or ids.ndim != 1:
@@ -323,17 +323,17 @@ class SumTree(OwnRandomNumbers):
         """Set the priorities [n] of the steps that `sample` returned last in this process.
 
         Raises:
-            ValueError: nothing has been sampled, the shape is another, or a priority is not from 0 to `largest_priority`.
+            ValueError: nothing has been sampled, the shape differs, or a priority is not from 0 to `largest_priority`.
         """
         if self.drawn_ids is None:
-            raise ValueError("There are no samples to update the priorities of: call sample first.")
+            raise ValueError("There are no samples whose priorities to update: call sample first.")
         self.update(self.drawn_ids, priorities)
 
     # -----------------------------------------------------------------------------------------------------------------
     # The tree itself
     # -----------------------------------------------------------------------------------------------------------------
     def find(self, random_values: np.ndarray) -> np.ndarray:
-        """Return the leaves int64 [n] that random numbers [n] from 0 to 1 lead to, each in proportion to its priority."""
+        """Return the leaves int64 [n] selected by random numbers [n] from 0 to 1, in proportion to their priorities."""
         random_values = np.ascontiguousarray(random_values, np.float64)
         if not ((random_values >= 0) & (random_values <= 1)).all():
             raise ValueError(f"Random numbers must be from 0 to 1, got {random_values.min()} to {random_values.max()}.")
@@ -342,7 +342,7 @@ class SumTree(OwnRandomNumbers):
         return tree_idxs
 
     def reconstruct(self, tree_idxs: np.ndarray, values: np.ndarray) -> None:
-        """Set leaves `tree_idxs` [n] to `values` ([n] or a number), on or not, and recompute the sums over them."""
+        """Set leaves `tree_idxs` [n] to `values` ([n] or a number), whether on or off, and recompute the sums over them."""
         tree_idxs, values = self._checked_leaves(tree_idxs), self._checked(values)
         self.priorities.flat[tree_idxs] = values
         kernels.tree_sum_leaves(self.tree, self._levels, tree_idxs)
@@ -350,16 +350,16 @@ class SumTree(OwnRandomNumbers):
     def reconstruct_advance(self, low_on_t: int, high_on_t: int, low_off_t: int, high_off_t: int) -> None:
         """Turn on rows `low_on_t` to `high_on_t` (exclusive), then turn off rows `low_off_t` to `high_off_t`.
 
-        Rows may be counted on beyond T; a high that is below its low is taken to be a lap further.
+        Rows may be counted on beyond T. A high below its low means the row one lap later.
         """
         self._turn_on(low_on_t, high_on_t + self.T * (high_on_t < low_on_t))
         self._set_rows(low_off_t, high_off_t + self.T * (high_off_t < low_off_t), 0.0)
 
     def propagate_diffs(self, tree_idxs: np.ndarray, diffs: np.ndarray, min_level: int = 1) -> None:
-        """Make the sums over leaves `tree_idxs` [n] right again after these have changed by `diffs` ([n] or a number).
+        """Recompute the sums over leaves `tree_idxs` [n], which have changed by `diffs` ([n] or a number).
 
         Args:
-            min_level: 0 adds the differences to the leaves first; above, they have them already, and differences are not looked at.
+            min_level: 0 first adds `diffs` to the leaves. Any higher level means that the leaves have changed already; `diffs` is ignored.
         """
         tree_idxs = self._checked_leaves(tree_idxs)
         if min_level == 0:
@@ -369,7 +369,7 @@ class SumTree(OwnRandomNumbers):
         kernels.tree_sum_leaves(self.tree, self._levels, tree_idxs)
 
     def _checked_leaves(self, tree_idxs: np.ndarray) -> np.ndarray:
-        """Return a copy int64 [n] of indexes of leaves; raise ValueError if any is out of range."""
+        """Return a copy int64 [n] of indexes of leaves; raise ValueError if one is out of range."""
         tree_idxs = np.array(tree_idxs, np.int64).reshape(-1)
         if ((tree_idxs < 0) | (tree_idxs >= self.size)).any():
             raise ValueError(f"Leaves have indexes from 0 to {self.size - 1}, got {tree_idxs.min()} to {tree_idxs.max()}.")
@@ -405,7 +405,7 @@ class SumTree(OwnRandomNumbers):
         return {name: int(getattr(self, name)) for name in names}
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Raise ValueError if `state` is of a tree of another size, or of other settings."""
+        """Raise ValueError if the tree of `state` has another size or other settings."""
         check_form(state, dict(written=NATURAL, claimed=NATURAL, priorities=object, rng=str), "The saved sum tree")
         saved = {name: state.get(name) for name in self._settings()}
         if saved != self._settings():
@@ -425,10 +425,10 @@ class SumTree(OwnRandomNumbers):
             raise ValueError(f"The saved sum tree has {state['written']} rows of {state['claimed']}, which cannot be in {self.T} rows.")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned.
+        """Restore what `state_dict` returned.
 
         Raises:
-            ValueError: it is of a tree of another size, or of other settings.
+            ValueError: the saved tree has another size or other settings.
         """
         self.check_state(state)
         self.reset()
@@ -444,7 +444,7 @@ class SumTree(OwnRandomNumbers):
 
 
 def _tree_levels(size: int) -> tuple[np.ndarray, int]:
-    """Return where the levels of a tree of `size` leaves begin, int64, and its length; see `rlpyt.utils.kernels`."""
+    """Return the offsets int64 of the levels of a tree of `size` leaves, and its length; see `rlpyt.utils.kernels`."""
     levels, end, n = [], 0, size
     while True:
         padded = -(-n // 8) * 8
@@ -456,10 +456,10 @@ def _tree_levels(size: int) -> tuple[np.ndarray, int]:
 
 
 class AsyncSumTree(SumTree):
-    """Sum tree in shared memory: rows advance in some processes while others draw.
+    """A sum tree in shared memory: some processes advance rows while others draw.
 
-    A process that changes it or draws from it must exclude all others meanwhile. Each process draws other random numbers, and has its
-    latest ids.
+    A process that changes the tree or draws from it must exclude all others meanwhile. Each process has separate random numbers and latest
+    ids.
     """
 
     async_ = True

@@ -1,4 +1,4 @@
-"""What is read out of an n-step buffer to train on single transitions."""
+"""Batches of single transitions from an n-step buffer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ kernels = LazyModule("rlpyt.utils.kernels")
 #   return_             sum of discounted rewards over the next n steps of the episode
 #   done                the episode ended with the step
 #   done_n              the episode ended within the n steps
-#   target_inputs       at the end of the window: n steps later, or at the end of a truncated episode before that
+#   target_inputs       at the end of the window: n steps later, or at the earlier end of a truncated episode
 #   bootstrap_discount  float32, factor of the value of target_inputs: 0 if the episode was terminated in the
 #                       window, otherwise discount ** (number of steps to target_inputs); hence
 #                       target = return_ + bootstrap_discount * value(target_inputs)
@@ -36,27 +36,27 @@ SamplesFromReplay = namedarraytuple(
 
 
 class _Memory(NamedTuple):
-    """Where one batch of n transitions is put together. Of "ends" [2n], the first half is where transitions begin."""
+    """Memory for one batch of n transitions. In arrays [2n], the first half is where transitions start, the second where they end."""
 
-    rows: np.ndarray  # [2n], these four as in `kernels.transition_rows`
+    rows: np.ndarray  # [2n], the first four as in `kernels.transition_rows`
     before: np.ndarray  # [2n]
     n_steps: np.ndarray  # [n]
     slot: np.ndarray  # [n]
     bootstrap_discount: np.ndarray  # [n]
     timeout_n: np.ndarray  # [n]
-    observation: Any  # [2n,...], of the ends
-    gathers: list  # (stored rows, which of them, where to)
-    batch: Any  # SamplesFromReplay of torch tensors over all this
+    observation: Any  # [2n,...]
+    gathers: list  # (stored rows, indexes to copy, destination)
+    batch: Any  # SamplesFromReplay of torch tensors over this memory
 
 
 class Transitions:
-    """Puts batches of transitions over `n_step_return` steps together.
+    """Gathers batches of transitions over `n_step_return` steps.
 
     Args:
-        storage, returns: of the steps.
-        ends: of truncated episodes; None if they are not kept.
-        batches: memory to put batches together in.
-        BatchCls: type of a batch, `SamplesFromReplay` or one with `timeout` and `timeout_n` as well.
+        storage, returns: those of the steps.
+        ends: final observations of truncated episodes; None if they are not kept.
+        batches: memory of batches.
+        BatchCls: type of a batch: `SamplesFromReplay`, or one that also has `timeout` and `timeout_n`.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Transitions:
         self._slots = np.empty(0, np.int32) if ends is None else ends.slots
 
     def gather(self, T_idxs: np.ndarray, B_idxs: np.ndarray, final_observations: Callable, observations: Callable | None = None) -> Any:
-        """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n]; the indexes must be right.
+        """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n]. Indexes are not checked.
 
         Args:
-            final_observations: ``final_observations(T_idxs, B_idxs)`` returns those that ended the episodes truncated there.
-            observations: ``observations(T_idxs, B_idxs)`` returns the observations; None gathers those of the storage.
+            final_observations: ``final_observations(T_idxs, B_idxs)`` returns the final observations of episodes truncated there.
+            observations: ``observations(T_idxs, B_idxs)`` returns the observations; None reads them from the storage.
         """
         n, storage = len(T_idxs), self.storage
         m = self.batches.next(self._memory, n)
@@ -140,28 +140,28 @@ class NStepReturnBuffer(BaseNStepReturnBuffer):
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
         """Return the transitions that start at rows `T_idxs` [n] of environments `B_idxs` [n].
 
-        Never bootstraps across a reset: where the episode was truncated within the window, `target_inputs` are
-        what the agent would have been given next if the episode had continued.
+        Transitions never bootstrap across a reset: if an episode was truncated within the n steps, `target_inputs` are the inputs that the
+        agent would have got next in that episode.
 
         Returns:
-            `SamplesFromReplay`, torch tensors with leading dimension [n]; over memory that nothing else uses, unless
-            `reuse_batches` was called.
+            `SamplesFromReplay`, torch tensors with leading dimension [n]. Nothing else uses their memory, unless `reuse_batches` was
+            called.
 
         Raises:
-            IndexError: an index is not one of a row and an environment.
+            IndexError: an index is out of range.
         """
         observations = None if self._own_observations else self.extract_observation
         return self.layout.gather(*self._checked_idxs(T_idxs, B_idxs), self.extract_final_observation, observations)
 
     def extract_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
-        """Return the observations [n,...] at ``[T_idxs, B_idxs]``, as a copy.
+        """Return copies of the observations [n,...] at ``[T_idxs, B_idxs]``.
 
-        What a subclass returns here is what batches hold, whatever its shape and dtype; override `extract_final_observation`
-        likewise.
+        A subclass may override this to change the observations in batches, also their shape and dtype. It must then also override
+        `extract_final_observation`.
         """
         return self.storage.observations(*self._checked_idxs(T_idxs, B_idxs))
 
     def extract_final_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray) -> Any:
-        """Return the observations [n,...] that ended the episodes truncated at ``[T_idxs, B_idxs]``, as a copy."""
+        """Return copies of the final observations [n,...] of the episodes truncated at ``[T_idxs, B_idxs]``."""
         assert self.ends is not None, "only asked for where an episode was truncated"
         return self.storage.completed(self.ends.at(T_idxs, B_idxs), lambda: self.extract_observation(T_idxs, B_idxs))

@@ -17,28 +17,28 @@ EPS = 1e-6  # Added to priorities of transitions before they are inverted.
 
 # A transition, and
 #   is_weights  float32, importance-sampling weight, at most 1
-#   ids         int64, what the sample is called in `update_batch_priorities`
+#   ids         int64, id of the sample for `update_batch_priorities`
 SamplesFromReplayPri = weighted(SamplesFromReplay)
 
 
 class PrioritizedReplay(BufferMixin):
-    """Replays samples in proportion to ``priority ** alpha``; to put in front of an n-step buffer.
+    """Replays samples in proportion to ``priority ** alpha``. Put it in front of an n-step buffer.
 
-    What can be replayed is what could be without priorities, too: the tree turns on and off the same starts.
+    The same starts can be replayed as without priorities; the tree turns them on and off.
 
     Args:
-        alpha: exponent of all priorities, whether by default, with the samples, or by update.
-        beta: exponent of the importance-sampling weights, 1 to correct for the probabilities completely.
-        default_priority: of new samples.
+        alpha: exponent of all priorities: default, input and updated ones.
+        beta: exponent of the importance-sampling weights; 1 corrects for the probabilities completely.
+        default_priority: priority of new samples.
         unique: draw without replacement.
-        input_priorities: samples bring their `priorities`: [n,B], [B] or a scalar, one for each start among them. Where only some rows
-            are starts, [n,B] may have one for each row; those of the other rows are not used. An append may also get a pair with the
+        input_priorities: appended samples have a field `priorities`: [n,B], [B] or a scalar, one for each start among them. If only some
+            rows are starts, [n,B] may have one for each row; those of the other rows are ignored. An append may also get a pair with the
             fields `samples` and `priorities`.
-        input_priority_shift: how many starts before these samples the priorities belong to.
+        input_priority_shift: number of starts by which input priorities belong to earlier samples.
         kwargs: arguments of the buffer.
 
     Attributes:
-        priority_tree: one priority per start, to the power of alpha; it knows which samples `sample_batch` returned last.
+        priority_tree: one priority per start, to the power of alpha. It records the ids of the latest `sample_batch`.
         weights_eps: added to priorities before they are inverted to importance-sampling weights.
 
     Raises:
@@ -64,7 +64,7 @@ class PrioritizedReplay(BufferMixin):
         super().__init__(**kwargs)
 
     def init_priority_tree(self) -> None:
-        """Make `priority_tree`, one leaf per start at which what is replayed may begin."""
+        """Make `priority_tree`, with one leaf per possible start of a sample."""
         off_backward, off_forward = self.start_zones()
         TreeCls = AsyncSumTree if self.async_ else SumTree
         self.priority_tree = TreeCls(
@@ -87,16 +87,16 @@ class PrioritizedReplay(BufferMixin):
         return super()._step_bytes(example) + (10 + 8 * self.input_priorities) / self.start_interval
 
     def set_beta(self, beta: float) -> None:
-        """Set the exponent of the importance-sampling weights, which may follow a schedule; ValueError if it is negative."""
+        """Set the exponent of the importance-sampling weights, for example by a schedule; raise ValueError if it is negative."""
         check_values(type(self).__name__, dict(beta=beta), dict(beta=RATE))
         self.beta = self.draws.beta = beta
 
     def sample_batch(self, batch_B: int) -> Any:  # type: ignore[override]
-        """Return a batch of `batch_B` samples; see `extract_batch`. It has two more fields, the last ones:
+        """Return a batch of `batch_B` samples; see `extract_batch`. It has two additional fields, the last ones:
 
-        * is_weights [n], float32: ``(1 / (p + weights_eps)) ** beta``, p the priority to the power of alpha, divided by the largest
-          in the batch;
-        * ids [n], int64: what these samples are called in `update_batch_priorities`.
+        * is_weights [n], float32: ``(1 / (p + weights_eps)) ** beta``, with p the priority to the power of alpha, divided by the largest
+          of these numbers in the batch;
+        * ids [n], int64: ids of the samples for `update_batch_priorities`.
         """
         batch, draw = self.draw_and_gather(batch_B)
         self.priority_tree.drawn_ids = draw.ids  # For the documented `update_batch_priorities(priorities)`.
@@ -106,14 +106,14 @@ class PrioritizedReplay(BufferMixin):
         return self.draws.draw(batch_B)
 
     def update_batch_priorities(self, priorities: Any, ids: Any = None) -> None:
-        """Set new priorities [n] of samples; those that have been overwritten since they were drawn are left out.
+        """Set new priorities [n] of samples. Samples that were overwritten after they were drawn are ignored.
 
         Args:
-            priorities: to be raised to the power of alpha here.
-            ids: [n], the samples; by default those of the latest `sample_batch` of this process.
+            priorities: priorities before they are raised to the power of alpha.
+            ids: [n], ids of the samples; by default those of the latest `sample_batch` in this process.
 
         Raises:
-            ValueError: nothing has been sampled, the numbers of priorities and samples differ, or one is negative or NaN.
+            ValueError: nothing has been sampled, the numbers of priorities and samples differ, or a priority is negative or NaN.
         """
         powers = self.draws.powers(priorities)
         with self.lock:

@@ -1,4 +1,4 @@
-"""Transitions that say where an episode was truncated."""
+"""Transitions that tell whether an episode was truncated."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rlpyt.replays.non_sequence.uniform import UniformReplay
 from rlpyt.utils.collections import namedarraytuple
 
 # A transition, and
-#   timeout    the episode was truncated with the step
+#   timeout    the step truncated the episode
 #   timeout_n  the episode was truncated within the n steps
 SamplesFromReplayTL = namedarraytuple("SamplesFromReplayTL", SamplesFromReplay._fields + ("timeout", "timeout_n"))
 
 
 class NStepTimeLimitBuffer(NStepReturnBuffer):
-    """Buffer of transitions whose batches, `SamplesFromReplayTL`, have `timeout` and `timeout_n` as well.
+    """Buffer of transitions whose batches, `SamplesFromReplayTL`, also have `timeout` and `timeout_n`.
 
-    Samples need not bring the observations that ended truncated episodes. Where such an observation is missing, nothing can be
-    bootstrapped, so that `bootstrap_discount` is 0: leave samples with `timeout_n` out of the loss then.
+    Appended samples need not have final observations of truncated episodes. Without its final observation, a truncated episode cannot be
+    bootstrapped, and `bootstrap_discount` is 0. Leave such samples, with `timeout_n`, out of the loss.
 
     Raises:
         ValueError: the example has no field `timeout`.

@@ -13,7 +13,7 @@ from rlpyt.replays.non_sequence.n_step import NStepReturnBuffer
 
 
 class UniformReplay(BufferMixin):
-    """Replays single steps, all valid ones with the same probability; to put in front of an n-step buffer."""
+    """Replays all valid steps with the same probability. Put it in front of an n-step buffer."""
 
     draws: UniformDraws
 
@@ -31,7 +31,7 @@ class UniformReplay(BufferMixin):
         """Return (T_idxs [batch_B], B_idxs [batch_B]) of random steps that are valid now.
 
         Raises:
-            ValueError: none is valid yet.
+            ValueError: no step is valid yet.
         """
         return self.draws.select(batch_B)
 

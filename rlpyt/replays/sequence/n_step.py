@@ -1,4 +1,4 @@
-"""What is read out of an n-step buffer to train on sequences."""
+"""Batches of sequences from an n-step buffer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ kernels = LazyModule("rlpyt.utils.kernels")
 
 # Sequences of T steps, and the n steps that the targets of the last one need; torch tensors.
 #   all_observation    [T+n,B,...]
-#   all_action         [T+n,B,...]  from one step before the first observation on: ``all_action[1:]`` are the actions taken
+#   all_action         [T+n,B,...]  begins one step before all_observation: ``all_action[1:]`` are the actions taken
 #   all_reward         [T+n,B]      like all_action
 #   return_            [T,B]        sum of discounted rewards over the next n steps of the episode
 #   done               [T,B]        the episode ended with the step
 #   done_n             [T,B]        the episode ended within the n steps
-#   init_rnn_state     [B,...]      of the agent before the first step, as it was stored; None if it is not
-#   all_prev_action    [T+n,B,...]  what the agent was given with each observation: like all_action, but null at the start of an episode
+#   init_rnn_state     [B,...]      stored state of the agent before the first step; None if states are not stored
+#   all_prev_action    [T+n,B,...]  the agent's input with each observation: like all_action, but null at the start of an episode
 #   all_prev_reward    [T+n,B]      likewise
-#   valid              [T,B]        False: there is no target, since the episode was truncated within the n steps, or no step at all,
-#                                   because the sampler waited for the end of its batch
+#   valid              [T,B]        False if the step has no target, because the episode was truncated within the n steps, or if it is
+#                                   blank, because the sampler waited for the end of its batch
 SamplesFromReplay = namedarraytuple(
     "SamplesFromReplay",
     ["all_observation", "all_action", "all_reward", "return_", "done", "done_n", "init_rnn_state"]
@@ -38,7 +38,7 @@ SamplesFromReplay = namedarraytuple(
     defaults=(None, None, None),
 )
 
-# The fields of a step that a sequence buffer works with; an example may be of any type that has them, and more.
+# The fields of a step that a sequence buffer needs; an example may be of any type with these fields, and have more.
 SamplesToBuffer = namedarraytuple(
     "SamplesToBuffer",
     ["observation", "action", "reward", "done", "prev_rnn_state", "timeout", "valid", "priorities"],
@@ -47,39 +47,39 @@ SamplesToBuffer = namedarraytuple(
 
 
 class _Memory(NamedTuple):
-    """Where one batch of n sequences of T steps, and N more, is put together."""
+    """Memory for one batch of n sequences of T steps, and N further steps for their targets."""
 
-    rows: np.ndarray  # [T+N,n], these four as in `kernels.sequence_rows`
+    rows: np.ndarray  # [T+N,n], the first four as in `kernels.sequence_rows`
     before: np.ndarray  # [T+N,n]
     prev: np.ndarray  # [T+N,n]
     valid: np.ndarray  # [T,n]
-    rnn_rows: np.ndarray  # [n], where in `samples_prev_rnn_state`
+    rnn_rows: np.ndarray  # [n], rows of the memory of recurrent states
     observation: Any  # [T+N,n,...]
-    gathers: list  # (stored rows, which of them, where to)
-    batch: Any  # SamplesFromReplay of torch tensors over all this
+    gathers: list  # (stored rows, indexes to copy, destination)
+    batch: Any  # SamplesFromReplay of torch tensors over this memory
 
 
 class RecurrentStates(RowArrays):
-    """Stores the recurrent state of the agent before the steps at which sequences may start."""
+    """Stores the agent's recurrent state before each step at which sequences may start."""
 
     def __init__(self, example: Any, starts: Rows, B: int, share_memory: bool) -> None:
         super().__init__(example, "prev_rnn_state", starts, B, share_memory)
 
     def write(self, samples: Any, n: int) -> None:
-        """Write those of the states of samples [n,B,...] that belong to starts."""
+        """Write the states of samples [n,B,...] at starts."""
         written, interval = self.rows.ring.written, self.rows.interval
         states = buffer_func(samples.prev_rnn_state, lambda x: x[-written % interval :: interval])
         self.samples[self.rows.rows(0, self.rows.among(n))] = states
 
 
 class Sequences:
-    """Puts batches of sequences together.
+    """Gathers batches of sequences.
 
     Args:
-        storage, returns: of the steps.
+        storage, returns: those of the steps.
         states: recurrent states at the starts; None if they are not stored.
-        interval: rows from one start to the next.
-        batches: memory to put batches together in.
+        interval: number of rows from one start to the next.
+        batches: memory of batches.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Sequences:
         self.storage, self.returns, self.states, self.interval, self.batches = storage, returns, states, interval, batches
 
     def gather(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int, observations: Callable | None = None) -> Any:
-        """Return the sequences of `T` steps that start at rows `T_idxs` [n] of environments `B_idxs` [n]; the indexes must be right.
+        """Return the sequences of `T` steps that start at rows `T_idxs` [n] of environments `B_idxs` [n]. Indexes are not checked.
 
         Args:
-            observations: ``observations(T_idxs, B_idxs, T)`` returns the observations; None gathers those of the storage.
+            observations: ``observations(T_idxs, B_idxs, T)`` returns the observations; None reads them from the storage.
         """
         m, storage = self.batches.next(self._memory, T, len(T_idxs)), self.storage
         kernels.sequence_rows(
@@ -126,22 +126,22 @@ class Sequences:
 
 
 class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
-    """Buffer of sequences; stores the recurrent state of the agent, of every step or of every `rnn_state_interval`-th.
+    """Buffer of sequences, which stores the agent's recurrent state of each step, or of each `rnn_state_interval`-th step.
 
-    What is replayed starts at steps whose number, counted from the first one ever, is a multiple of `rnn_state_interval`. If
-    that is more than 1, the zones around the cursor that cannot be replayed are rounded up to whole intervals. All steps of
-    a sequence, and the `n_step_return` steps after it, lie in memory.
+    Sequences start at steps whose number, counted from the first step ever, is a multiple of `rnn_state_interval`. If the interval is more
+    than 1, the zones around the cursor that cannot be replayed are rounded up to whole intervals. All steps of a sequence, and the
+    `n_step_return` steps after it, lie in memory.
 
-    Samples bring a field `prev_rnn_state` [T,B,...], the state before each step, unless none is stored. `final_observation` is
-    not used: the value of an observation outside the sequence would need another recurrent state, so that
-    steps before a truncation are marked as not `valid`.
+    Samples have a field `prev_rnn_state` [T,B,...], the state before each step, unless no states are stored. `final_observation` is not
+    used, because the value of an observation outside the sequence would need another recurrent state. Steps before a truncation are marked
+    as not `valid` instead.
 
     Args:
-        example: with a field `prev_rnn_state`, if that is stored.
+        example: has a field `prev_rnn_state`, if states are stored.
         size: as in the base class; rounded up to a whole number of intervals.
         B: number of environments.
-        rnn_state_interval: steps from one that is stored with its recurrent state to the next; less than 1 stores none.
-        batch_T: steps in a sequence; may be given when sampling instead, if replay is uniform.
+        rnn_state_interval: number of steps from one stored recurrent state to the next; less than 1 stores none.
+        batch_T: steps in a sequence; for uniform replay, it may be given when sampling instead.
         kwargs: `discount`, `n_step_return`, `null_action`.
 
     Raises:
@@ -162,11 +162,11 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
 
     @property
     def start_interval(self) -> int:
-        """Rows from one at which a sequence may start to the next."""
+        """Number of rows from one possible start of a sequence to the next."""
         return max(1, self.rnn_state_interval)
 
     def start_zones(self, batch_T: int | None = None) -> tuple[int, int]:
-        """Return how many starts before the cursor, and after it, are none for sequences of `batch_T` steps."""
+        """Return the numbers of starts before and after the cursor where no sequence of `batch_T` steps can start."""
         rows_after = (batch_T or self.batch_T or 1) - 1 + self.n_step_return
         return -(-rows_after // self.start_interval), -(-self.off_forward // self.start_interval)
 
@@ -186,19 +186,19 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
 
     @property
     def samples_prev_rnn_state(self) -> Any:
-        """Recurrent states [T/rnn_state_interval,B,...] as they are stored; None if they are not."""
+        """Stored recurrent states [T/rnn_state_interval,B,...]; None if they are not stored."""
         return None if self.states is None else self.states.samples
 
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
         """Return the sequences of `T` steps that start at rows `T_idxs` [n] of environments `B_idxs` [n].
 
         Returns:
-            `SamplesFromReplay`, torch tensors with leading dimensions [T,n] or [T+n_step_return,n]; over memory that nothing
-            else uses, unless `reuse_batches` was called.
+            `SamplesFromReplay`, torch tensors with leading dimensions [T,n] or [T+n_step_return,n]. Nothing else uses their memory, unless
+            `reuse_batches` was called.
 
         Raises:
-            IndexError: an index is not one of a row and an environment.
-            ValueError: a sequence starts at a row that is stored without recurrent state.
+            IndexError: an index is out of range.
+            ValueError: a sequence starts at a row without a stored recurrent state.
         """
         T_idxs, B_idxs = self._checked_idxs(T_idxs, B_idxs)
         if self.start_interval > 1 and (T_idxs % self.start_interval).any():
@@ -206,8 +206,8 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
         return self.layout.gather(T_idxs, B_idxs, T, None if self._own_observations else self.extract_observation)
 
     def extract_observation(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
-        """Return the observations [T,n,...] of the `T` steps from ``[T_idxs, B_idxs]`` on, as a copy.
+        """Return copies of the observations [T,n,...] of the `T` steps from ``[T_idxs, B_idxs]`` on.
 
-        What a subclass returns here is what batches hold, whatever its shape and dtype.
+        A subclass may override this to change the observations in batches, also their shape and dtype.
         """
         return self.storage.observations(*self._checked_idxs(T_idxs, B_idxs), T)

@@ -10,14 +10,14 @@ from rlpyt.replays.sequence.n_step import SamplesFromReplay, SequenceNStepReturn
 
 # Sequences, and
 #   is_weights  [B], float32, importance-sampling weight, at most 1
-#   ids         [B], int64, what the sequence is called in `update_batch_priorities`
+#   ids         [B], int64, id of the sequence for `update_batch_priorities`
 SamplesFromReplayPri = weighted(SamplesFromReplay)
 
 
 class PrioritizedSequenceReplay(PrioritizedReplay):
-    """Replays sequences of `batch_T` steps in proportion to ``priority ** alpha``; to put in front of a sequence buffer.
+    """Replays sequences of `batch_T` steps in proportion to ``priority ** alpha``. Put it in front of a sequence buffer.
 
-    There is one priority per start, hence one per `rnn_state_interval` steps. The constructor needs `batch_T`.
+    Each start has a priority, so there is one priority per `rnn_state_interval` steps. The constructor needs `batch_T`.
 
     Raises:
         ValueError: `batch_T` is missing.
@@ -28,7 +28,7 @@ class PrioritizedSequenceReplay(PrioritizedReplay):
 
     def _make_draws(self) -> PrioritizedDraws:
         if self.batch_T is None:
-            raise ValueError("Prioritized replay of sequences needs batch_T, since their length says where they can start.")
+            raise ValueError("Prioritized replay of sequences needs batch_T, since their length determines where they can start.")
         return super()._make_draws()
 
     def _draw(self, batch_B: int, batch_T: int | None = None) -> Draw:

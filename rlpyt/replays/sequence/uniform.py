@@ -13,16 +13,16 @@ from rlpyt.replays.sequence.n_step import SequenceNStepReturnBuffer
 
 
 class UniformSequenceReplay(UniformReplay):
-    """Replays sequences, all valid starts with the same probability; to put in front of a sequence buffer."""
+    """Replays sequences, with the same probability for all valid starts. Put it in front of a sequence buffer."""
 
     batch_T: int | None
 
     def set_batch_T(self, batch_T: int) -> None:
-        """Set the number of steps in a sequence, where `sample_batch` is not told another."""
+        """Set the default number of steps in a sequence for `sample_batch`."""
         self.batch_T = batch_T
 
     def sample_batch(self, batch_B: int, batch_T: int | None = None) -> Any:
-        """Return `batch_B` random sequences of `batch_T` steps (by default, of as many as set before); see `extract_batch`."""
+        """Return `batch_B` random sequences of `batch_T` steps (by default, the number set before); see `extract_batch`."""
         return self.draw_and_gather(batch_B, batch_T)[0]
 
     def sample_idxs(self, batch_B: int, batch_T: int | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 # Inputs of an agent for one step. They are defined here, and not with the agents, so that environment workers need not import torch.
 AgentInputs = namedarraytuple("AgentInputs", ["observation", "prev_action", "prev_reward"])
 
-# Exchanged between environments and agent in one step. With an action server it is in shared memory.
+# The data that environments and agent exchange in one step. With an action server, it is in shared memory.
 #   observation  [B,...]  of the next step
-#   action       [B,...]  in an evaluation the current action; in training the previous one, as the agent sees it
-#   reward, done [B]      results of the action; in training the previous reward, as the agent sees it
-#   agent_info   [B,...]  in an evaluation whose TrajInfo class overrides `step`, else None
+#   action       [B,...]  in an evaluation, the current action; in training, the previous one, as the agent sees it
+#   reward, done [B]      results of the action; in training, the previous reward, as the agent sees it
+#   agent_info   [B,...]  in an evaluation whose TrajInfo class overrides `step`, otherwise None
 StepBuffer = namedarraytuple("StepBuffer", ["observation", "action", "reward", "done", "agent_info"], defaults=(None,))
 
 # The batch. Optional fields are None if the collector does not record them.
-#   final_observation     [K,B,...]  slot [k,b] is the observation that ended the k-th truncated episode of column b in this batch
+#   final_observation     [K,B,...]  entry [k,b] is the observation that ended the k-th truncated episode of column b in this batch
 #   terminal_observation  [T,B,...]  the same for other ends (done or traj_done); only with the sampler's keep_terminal_observations=True.
-#                         Episodes need these observations, algorithms do not
+#                         Batches of episodes need these observations; algorithms do not
 Samples = namedarraytuple("Samples", ["agent", "env", "final_observation", "terminal_observation"], defaults=(None, None))
 
 #   action       [T,B,...]
 #   prev_action  [T,B,...]  view of the same [T+1,B] memory as action, one row earlier
-#   agent_info   [T,B,...]  what the agent returned in addition to the action
+#   agent_info   [T,B,...]  the agent's outputs besides the action
 AgentSamples = namedarraytuple("AgentSamples", ["action", "prev_action", "agent_info"])
 
 #   bootstrap_value  [1,B]  float32, V(next_observation[T-1]); meaningless where the last step is done
-#   timeout_value    [T,B]  float32, V(the observation that ended the episode) where env.timeout, else 0
+#   timeout_value    [T,B]  float32, V(final observation of the episode) where env.timeout, else 0
 AgentSamplesBsv = namedarraytuple(
     "AgentSamplesBsv", ["action", "prev_action", "agent_info", "bootstrap_value", "timeout_value"], defaults=(None,)
 )
@@ -42,13 +42,13 @@ AgentSamplesBsv = namedarraytuple(
 #   observation       [T,B,...]
 #   reward            [T,B]  float32
 #   prev_reward       [T,B]  view of the same [T+1,B] memory as reward, one row earlier
-#   done              [T,B]  bool, the episode (as the agent sees it) ended with this step: terminated or truncated
+#   done              [T,B]  bool, this step ended the episode (as the agent sees it): terminated or truncated
 #   env_info          [T,B,...]
-#   timeout           [T,B]  bool, the episode was truncated with this step; terminated = done & ~timeout
-#   next_observation  [T,B,...]  view of the same [T+1,B] memory as observation, one row later: the agent's next input, which
-#                     after an episode's end is the first observation of the next episode
-#   ends_recorded     [T,B]  bool, written by the collector: whether it records the fields that `as_recorded`
-#                     names, which custom collectors may not; None if all fields that are not None are recorded
+#   timeout           [T,B]  bool, this step truncated the episode; terminated = done & ~timeout
+#   next_observation  [T,B,...]  view of the same [T+1,B] memory as observation, one row later: the agent's next input. After the end of
+#                     an episode, this is the first observation of the next episode
+#   ends_recorded     [T,B]  bool, written by the collector: True if it records the fields listed in `as_recorded`. Custom collectors
+#                     may not record them. None if all fields that are not None are recorded
 EnvSamples = namedarraytuple(
     "EnvSamples",
     ["observation", "reward", "prev_reward", "done", "env_info", "timeout", "next_observation", "ends_recorded"],
@@ -59,7 +59,7 @@ EnvSamples = namedarraytuple(
 def as_recorded(samples: Any) -> Any:
     """Return a batch with None for the fields that its collector has not recorded.
 
-    A sampler allocates all fields of a batch. A custom collector may leave those unwritten that say how episodes end: `timeout`,
+    A sampler allocates all fields of a batch. A custom collector may not write the fields about the ends of episodes: `timeout`,
     `timeout_value`, `final_observation`, `terminal_observation`, and the last row of `next_observation`.
     """
     recorded = getattr(samples.env, "ends_recorded", None)
@@ -74,7 +74,7 @@ def as_recorded(samples: Any) -> Any:
 
 
 class BatchSpec(namedtuple("BatchSpec", "T B")):
-    """Dimensions of a batch: `T` time steps of `B` environments, `size` env steps in total."""
+    """Dimensions of a batch: `T` time steps of `B` environments, `size` environment steps in total."""
 
     __slots__ = ()
 
@@ -86,8 +86,8 @@ class BatchSpec(namedtuple("BatchSpec", "T B")):
 class TrajInfo(AttrDict):
     """Statistics of one episode; fields whose names do not start with an underscore are logged.
 
-    Subclass it to log more. To log the sum of an entry of ``env_info``, name it in `env_info_sums`: this is fast, because collectors sum
-    over the batch when an episode ends. For anything else override `step`, which is called after every environment step.
+    Subclass it to log more. To log the sum of an entry of ``env_info``, list the entry in `env_info_sums`. This is fast, because collectors
+    sum over the batch when an episode ends. For anything else, override `step`, which is called after every environment step.
 
     Attributes:
         env_info_sums: pairs ``(field, name of the env_info entry)``.
@@ -108,7 +108,7 @@ class TrajInfo(AttrDict):
             self[field] = 0.0
 
     def step(self, observation: Any, action: Any, reward: float, done: bool, agent_info: Any, env_info: Any) -> None:
-        """Record one environment step: `observation` and `action` are its inputs, the others its results.
+        """Record one environment step: `observation` and `action` are its inputs, the other arguments its results.
 
         `agent_info` is None while environments are decorrelated.
         """
@@ -121,14 +121,14 @@ class TrajInfo(AttrDict):
             self[field] += getattr(env_info, name)
 
     def terminate(self, observation: Any) -> TrajInfo:
-        """Return the finished object; `observation` is the one that ended the episode."""
+        """Return the finished object; `observation` is the final one of the episode."""
         return self
 
 
 class TaskTrajInfo(TrajInfo):
-    """Also logs the return of each task: ``Task0Return``, ... for environments with ``env_info.task_id``.
+    """Also logs the return of each task as ``Task0Return``, ... for environments with ``env_info.task_id``.
 
-    `TaskOnehotWrapper` and `MultiEnvWrapper` of `rlpyt.envs.multitask` add this entry, and `TaskNameWrapper` if it is given a `task_id`.
+    In `rlpyt.envs.multitask`, `TaskOnehotWrapper` and `MultiEnvWrapper` add this entry; `TaskNameWrapper` adds it if given a `task_id`.
 
     Subclass it to use names instead of numbers::
 
@@ -136,7 +136,7 @@ class TaskTrajInfo(TrajInfo):
             task_names = ("reach", "push")  # TaskreachReturn, TaskpushReturn
 
     Attributes:
-        task_names: the name of each task, by its number; other tasks keep their number.
+        task_names: names of tasks, indexed by task number; other tasks keep their number.
     """
 
     task_names: tuple[str, ...] = ()
@@ -181,19 +181,19 @@ def infos_from_plain(plain: Any, TrajInfoCls: Any, name: str = "traj_infos") -> 
 
 
 class Agent(Protocol):
-    """What a sampler asks of an agent. `rlpyt.agents.base.BaseAgent` implements it.
+    """The agent's interface for samplers. `rlpyt.agents.base.BaseAgent` implements it.
 
-    The sampler calls `initialize` first, before worker processes start, and `collector_initialize` in each process that acts. Then come
-    batches and evaluations. Each begins with `sample_mode` or `eval_mode`, and consists of `step` for all environments of the process, and
-    of `reset_one` for those whose episode has ended. `value` is called for agents of policy gradients only, which have it.
+    The sampler first calls `initialize`, before worker processes start, and `collector_initialize` in each process that acts. Batches and
+    evaluations follow. Each begins with `sample_mode` or `eval_mode`, and calls `step` for all environments of the process, and
+    `reset_one` for each environment whose episode has ended. Only policy gradient agents have `value`, which is called only for them.
 
     Attributes:
         recurrent: whether the agent remembers earlier steps of an episode.
-        alternating: a recurrent agent has two such memories, one for each half of the environments (`toggle_alt`). A sampler sets it for
-            agents that are not recurrent.
-        clip_actions: whether actions are clipped to the bounds of their space for the environments.
+        alternating: whether a recurrent agent has two recurrent states, one for each half of the environments (`toggle_alt`). A sampler
+            sets it for agents that are not recurrent.
+        clip_actions: whether actions for the environments are clipped to the bounds of their space.
         acts_on_device: whether `step` and `value` return tensors on the agent's device. The action server sets it, and copies them.
-        device: where the agent acts and is trained.
+        device: device on which the agent acts and is trained.
     """
 
     recurrent: bool
@@ -203,25 +203,25 @@ class Agent(Protocol):
     device: torch.device
 
     def initialize(self, env_spaces: Any, share_memory: bool = False, **kwargs: Any) -> None:
-        """Make the models for the environment's spaces; with `share_memory`, worker processes see their parameters change."""
+        """Build the models for the environment's spaces; with `share_memory`, worker processes see changes of their parameters."""
 
     def collector_initialize(self, global_B: int = 1, env_ranks: Any = None) -> None:
-        """Prepare to act for the environments `env_ranks`, of `global_B` in the run."""
+        """Prepare to act for the environments `env_ranks` out of `global_B` in the run."""
 
     def sync_shared_memory(self) -> None:
-        """Copy the trained parameters to where worker processes read them, if that is elsewhere."""
+        """Copy the trained parameters to the memory from which worker processes read them, if it is separate."""
 
     def sample_mode(self, itr: int) -> None:
-        """Act for the batch `itr` from now on, and continue its episodes."""
+        """From now on, act for batch `itr`, and continue its episodes."""
 
     def eval_mode(self, itr: int) -> None:
-        """Act for an evaluation at iteration `itr` from now on."""
+        """From now on, act for an evaluation at iteration `itr`."""
 
     def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
         """Parameters stay as they are for `n_steps` calls of `step` (None: for many) with `B` environments each, or until the next mode."""
 
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
-        """Return ``(action, agent_info)`` for tensors ``[B,...]``: tensors too, without gradient."""
+        """Return ``(action, agent_info)`` for tensors ``[B,...]``, as tensors without gradient."""
 
     def reset(self) -> None:
         """Forget the past of all environments."""
@@ -230,26 +230,26 @@ class Agent(Protocol):
         """Forget the past of environment `idx` of this process."""
 
     def sampling_state(self) -> Any:
-        """Return what the agent remembers of its environments, for a checkpoint: plain data and tensors."""
+        """Return the agent's memory of its environments for a checkpoint, as plain data and tensors."""
 
     def set_sampling_state(self, state: Any, example: Any) -> None:
         """Continue from what `sampling_state` returned; `example` is a structure like agent_info."""
 
 
 class AsyncAgent(Agent, Protocol):
-    """What an asynchronous sampler asks of an agent besides. One process trains it, others act with copies of its parameters."""
+    """The agent's interface for asynchronous samplers. One process trains the agent; others act with copies of its parameters."""
 
     def async_initialize(self) -> None:
-        """In the process that trains, after `initialize`: prepare to send parameters."""
+        """In the training process, after `initialize`: prepare to send parameters."""
 
     def async_cpu(self, share_memory: bool = True) -> None:
-        """In a process that samples: act with a copy of the model; with `share_memory`, worker processes see its parameters change."""
+        """In a sampling process: act with a copy of the model; with `share_memory`, worker processes see changes of its parameters."""
 
     def to_device(self, cuda_idx: int | None = None) -> None:
         """Act on this GPU, or on the CPU if it is None."""
 
     def send_shared_memory(self) -> None:
-        """In the process that trains: publish the trained parameters."""
+        """In the training process: publish the trained parameters."""
 
     def recv_shared_memory(self) -> None:
-        """In a process that samples: load the parameters that were sent last, if they are new."""
+        """In a sampling process: load the latest published parameters, if they are new."""

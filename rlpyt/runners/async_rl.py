@@ -5,11 +5,11 @@
     sampling process(es)  --batch in one of two buffers-->  memory copier  -->  replay buffer  -->  optimizer(s)
                           <--parameters, each time they have been trained--------------------------  (this process is the first one)
 
-While the copier reads one buffer, sampling continues in the other. The copier appends batches in the order in which they were sampled; it
-is one process, because two would have to take turns. Any number of GPUs will do, also 0.
+While the copier reads one buffer, sampling continues in the other. The copier appends batches in the order of sampling. There is only one
+copier, because several would have to take turns. Any number of GPUs will do, including 0.
 
-Optimizing waits whenever it would otherwise train on more than `replay_ratio` samples per sampled step. Sampling runs at full speed, unless
-it shares processors with training: then it gets the time that training leaves, which is all of it while optimizing waits.
+Optimization waits whenever it would otherwise exceed `replay_ratio` replayed samples per sampled step. Sampling runs at full speed, unless
+it shares processors with training. It then gets the time that training leaves, which is all of it while optimization waits.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ NICENESS = 15  # of sampling processes that share processors with training: whil
 
 
 class AsyncRlMixin(RunnerMixin):
-    """In front of a runner: ``class AsyncRl(AsyncRlMixin, MinibatchRl)``.
+    """Makes a runner asynchronous. Put it in front of a runner: ``class AsyncRl(AsyncRlMixin, MinibatchRl)``.
 
-    The algorithm must learn from replay, and the sampler must be asynchronous (`rlpyt.samplers.async_`). The interval of the log is in
-    sampled steps, as with other runners; `Iteration` counts calls of `optimize_agent`, `SamplerIteration` the sampler's batches.
+    The algorithm must learn from replay, and the sampler must be asynchronous (`rlpyt.samplers.async_`). The log interval counts sampled
+    steps, as in other runners. `Iteration` counts calls of `optimize_agent`, `SamplerIteration` counts the sampler's batches.
 
     Args:
         affinity: ``optimizer`` (a list with one dictionary for each optimizing process: ``cpus``, ``cuda_idx``, ``torch_threads``,
             ``set_affinity``) and ``sampler`` (the dictionary of a synchronous run, or a list of them for several sampling processes). Or
             the dictionary of a synchronous run for both. Or "auto".
-        kwargs: of the runner.
+        kwargs: arguments of the runner.
 
     Raises:
-        ValueError: sampler, algorithm or affinity do not suit.
+        ValueError: sampler, algorithm or affinity is unsuitable.
     """
 
     _eval_pauses_training = False
@@ -90,7 +90,7 @@ class AsyncRlMixin(RunnerMixin):
 
     # The run --------------------------------------------------------------------------------------------------------
     def train(self) -> None:
-        """Optimize as often as the replay ratio allows while other processes sample, logging at the specified interval of samples."""
+        """Optimize as often as the replay ratio allows while other processes sample, and log at every interval of sampled steps."""
         self._forget_earlier_training()
         self._lines, self._ended = None, False
         with logger.verbosity(self.verbose), self._interruptible() as interrupt, ExitStack() as stack:
@@ -121,7 +121,7 @@ class AsyncRlMixin(RunnerMixin):
             self.shutdown()
 
     def startup(self) -> int:
-        """Initialize sampler and replay buffer in shared memory, and start all other processes; return the number of batches."""
+        """Initialize sampler and replay buffer in shared memory, and start the other processes; return the number of batches."""
         self._lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B)
         self._settle()
         sampling_seed = self.seed + 1
@@ -151,7 +151,7 @@ class AsyncRlMixin(RunnerMixin):
         return n_itr
 
     def launch_workers(self) -> None:
-        """Start sampling processes, memory copier, and all optimizing processes but this one."""
+        """Start the sampling processes, the memory copier, and all optimizing processes except this one."""
         start_method = self.sampler.start_method or default_start_method()
         for default, affinities in ((1, self.sampler_affinities), (torch.get_num_threads(), self.optimizer_affinities[1:])):
             for affinity in affinities:
@@ -159,7 +159,7 @@ class AsyncRlMixin(RunnerMixin):
         parts = [copy.copy(part) for part in self.sampler.parts(len(self.sampler_affinities))]
         if self.resume_from is not None:
             for part in parts:
-                part.max_decorrelation_steps = 0  # What is appended to the replay that was saved begins with new episodes.
+                part.max_decorrelation_steps = 0  # After a resume, appended samples begin with new episodes.
         pipes = [multiprocessing.get_context(start_method).Pipe(duplex=False) for _ in parts]
         self._reports, self._report_ends = [receive for receive, _ in pipes], [send for _, send in pipes]
         lines, n = self._lines, len(parts)
@@ -193,23 +193,23 @@ class AsyncRlMixin(RunnerMixin):
         self._pool = WorkerPool(_work, [dict(kwargs=kwargs) for kwargs in processes], names, start_method=start_method)
 
     def optim_startup(self) -> None:
-        """Bind this process, move the agent to its device, and build the optimizer; all other processes have been started."""
+        """Bind this process, move the agent to its device, and build the optimizer. All other processes have already been started."""
         _start_optimizer(self)
         self.initialize_logging()
 
     def initialize_logging(self) -> None:
         super().initialize_logging()
-        self.opt_itr = 0  # Calls of optimize_agent so far.
-        self.sampler_itr = -1  # The latest batch whose TrajInfos are here.
-        self.n_copied = 0  # Batches in the replay buffer.
+        self.opt_itr = 0  # Number of calls of optimize_agent.
+        self.sampler_itr = -1  # The latest batch whose TrajInfos have arrived.
+        self.n_copied = 0  # Number of batches in the replay buffer.
         self.sampler_parameters_version = 0
         self.throttled = Stopwatch()
-        self._pending: dict[int, list] = {}  # Reports on batches on which not all sampling processes have reported yet.
+        self._pending: dict[int, list] = {}  # Reports on batches for which the reports of other sampling processes are missing.
         self._n_sampling = len(self._reports)
         self._ratio_since = self.min_itr_learn, 0  # Batch and update from which the replay ratio counts.
 
     def start_sampling(self) -> None:
-        """Restore a resumed run, wait until all processes are ready, and let them begin."""
+        """Restore the state of a resumed run, wait until all processes are ready, and let them begin."""
         if self.resume_from is not None:
             self.first_itr = restore(self, *self._resumed)
             self._resumed = None
@@ -228,10 +228,10 @@ class AsyncRlMixin(RunnerMixin):
         self._next_check = 0.0
 
     def wait_for_samples(self) -> bool:
-        """Wait until one more optimization keeps to the replay ratio; return False if sampling has ended.
+        """Wait until the replay ratio allows one more optimization; return False if sampling has ended.
 
         Raises:
-            Overdue: sampling has not ended some seconds after a signal.
+            Overdue: sampling does not end within some seconds after a signal.
         """
         interrupt = self._interruptible()
         while True:
@@ -247,14 +247,14 @@ class AsyncRlMixin(RunnerMixin):
                 self._pool.wait_for(self._lines.in_replay, *self._reports)
 
     def _n_needed(self) -> int:
-        """Batches that must be in the replay buffer for one more optimization, so that `replay_ratio` is an upper bound."""
+        """Return how many batches the replay buffer must contain so that one more optimization does not exceed `replay_ratio`."""
         first_itr, first_update = self._ratio_since
         updates = self.algo.update_counter - first_update + self.algo.updates_per_optimize
         samples = updates * self.algo.batch_size * self.world_size
         return first_itr + max(1, -int(-samples // (self.itr_batch_size * self.algo.replay_ratio)))
 
     def optimize(self) -> None:
-        """Train on what is in the replay buffer, and send the parameters to the sampler."""
+        """Train on the contents of the replay buffer, and send the parameters to the sampler."""
         sampler_itr = self.n_copied - 1
         self._tell_optimizers(sampler_itr)
         self.agent.train_mode(sampler_itr)
@@ -265,17 +265,17 @@ class AsyncRlMixin(RunnerMixin):
         self.diagnostics.store_opt_info(opt_info)
 
     def _tell_optimizers(self, sampler_itr: int) -> None:
-        """Have the other optimizing processes train together with this one; or end, if that is -1."""
+        """Let the other optimizing processes train together with this one, or end if `sampler_itr` is -1."""
         if self.world_size > 1:
             dist.broadcast(torch.tensor([sampler_itr]), src=0, group=self._control)
 
     def _end_optimizers(self) -> None:
         self._tell_optimizers(-1)
         self.agent.unwrap()
-        gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
+        gc.collect()  # Wrapped models refer to the group in cycles, and must be deleted before it.
 
     def _stop_sampling(self) -> None:
-        """Have sampling end after the batches that have begun. Called by a signal handler, too."""
+        """End sampling after the batches that have begun. A signal handler also calls this."""
         if self._lines is not None:
             self._lines.stop[0] = True
         self.sampler.stop_evaluation()
@@ -296,10 +296,10 @@ class AsyncRlMixin(RunnerMixin):
             self.agent.unwrap()
             self.saver.wait()
 
-    # What other processes report ------------------------------------------------------------------------------------
+    # Reports of other processes -------------------------------------------------------------------------------------
     def _take_in(self) -> None:
         """Receive the reports of the copier and of sampling processes; log the rows that are due."""
-        if time.monotonic() > self._next_check:  # Training may be so far behind that it never waits.
+        if time.monotonic() > self._next_check:  # If training lags far behind, it never waits for the pool.
             self._pool.check()
             self._next_check = time.monotonic() + WATCH_INTERVAL
         self.n_copied += self._lines.in_replay.acquire_waiting()
@@ -315,7 +315,7 @@ class AsyncRlMixin(RunnerMixin):
                 self._store_reports(itr, self._pending.pop(itr))
 
     def _store_reports(self, itr: int, reports: list[_Report]) -> None:
-        """Count a batch on which all sampling processes have reported, and log if it is the last of an interval."""
+        """Count a batch once all sampling processes have reported it, and log if it is the last one of an interval."""
         evaluated = [report.evaluation for report in reports if report.evaluation is not None]
         self.diagnostics.sampling.seconds += max(report.sampling_seconds for report in reports)
         self.sampler_parameters_version = min(report.parameters_version for report in reports)
@@ -332,17 +332,17 @@ class AsyncRlMixin(RunnerMixin):
                 self._row_itr = -1  # It came before batch 0.
 
     def log_batch(self, itr: int, eval_traj_infos: list, eval_time: float) -> None:
-        """Write the row of the log that comes after batch `itr`."""
+        """Write the row of the log after batch `itr`."""
         self.log_diagnostics(itr, *[eval_traj_infos, eval_time] * self._eval)
 
     def after_row(self, row: dict[str, float]) -> None:
-        """If the run stops, sampling ends after the batches that have begun, which are not counted any more."""
+        """If the run stops, end sampling after the batches that have begun. These batches are no longer counted."""
         super().after_row(row)
         if self.stop_reason is not None:
             self._stop_sampling()
 
     def record_async(self, eval_time: float) -> None:
-        """Record the columns that only asynchronous runs have."""
+        """Record the columns of asynchronous runs."""
         now = time.monotonic()
         last, last_throttled = self._last_logged
         throttled = self.throttled.seconds
@@ -362,7 +362,7 @@ class AsyncRlMixin(RunnerMixin):
 
     @property
     def waiting_seconds(self) -> float:
-        """Seconds for which optimizing has waited so far, because of the replay ratio."""
+        """Seconds that optimization has waited so far because of the replay ratio."""
         return self.throttled.seconds
 
     # Snapshots ------------------------------------------------------------------------------------------------------
@@ -372,10 +372,10 @@ class AsyncRlMixin(RunnerMixin):
         return dict(snapshot, itr=self._iteration(itr), sampler_itr=self.sampler_itr, cum_updates=self.algo.update_counter)
 
     def sampling_state(self) -> None:
-        """Environments continue while a snapshot is taken, so that a resumed run begins new episodes."""
+        """Return None: environments continue while a snapshot is taken, so a resumed run begins new episodes."""
 
     def restore_sampling(self, state: Any) -> list[int]:
-        """Return that all environments begin new episodes."""
+        """Return all columns, because all environments begin new episodes."""
         return list(range(self.sampler.batch_spec.B))
 
     def counters(self) -> dict:
@@ -388,11 +388,11 @@ class AsyncRlMixin(RunnerMixin):
 
 
 class AsyncRlBase(AsyncRlMixin, MinibatchRlBase):
-    """For runners with their own rows of the log: they may override `log_batch`."""
+    """Base class of runners that write other rows of the log; they may override `log_batch`."""
 
 
 class AsyncRl(AsyncRlMixin, MinibatchRl):
-    """Measures performance by the trajectories that are sampled. Args: see `AsyncRlMixin` and `MinibatchRl`."""
+    """Measures performance by the sampled trajectories. Args: see `AsyncRlMixin` and `MinibatchRl`."""
 
     def log_diagnostics(self, itr: int, prefix: str = "Diagnostics/") -> None:
         """Write a row of the log."""
@@ -402,7 +402,7 @@ class AsyncRl(AsyncRlMixin, MinibatchRl):
 
 
 class AsyncRlEval(AsyncRlMixin, MinibatchRlEval):
-    """Measures performance by evaluation episodes, which the sampling processes play between their batches while training continues.
+    """Measures performance by evaluation episodes. The sampling processes play them between batches while training continues.
 
     Args: see `AsyncRlMixin` and `MinibatchRlEval`.
     """
@@ -421,18 +421,18 @@ class _Lines:
     """The signals between the processes of a run.
 
     Args:
-        n_parts: sampling processes, each of which fills its columns of every batch.
-        B: columns of a batch.
+        n_parts: number of sampling processes; each fills its columns of every batch.
+        B: number of columns of a batch.
 
     Attributes:
         filled: for each of the two buffers, from the sampling processes to the copier: "my columns are in place".
-        free: for each of the two buffers, one for each sampling process, from the copier: "you may write into it".
-        restarted: [2,B], for each of the two buffers, from the sampling processes to the copier: the columns that do not follow the batch
-            before.
+        free: for each of the two buffers, one per sampling process, from the copier: "you may write into it".
+        restarted: [2,B], for each of the two buffers, from the sampling processes to the copier: the columns that do not continue the
+            previous batch.
         in_replay: from the copier to the optimizer: "one more batch is in the replay buffer".
-        stop: [1], set by the optimizer: sampling processes finish the batches that one of them has begun, and begin no others.
-        n_batches: [1], batches of the whole run; fewer than at first once the run was told to stop.
-        n_begun: [1], batches that some sampling process has begun.
+        stop: [1], set by the optimizer: sampling processes finish the batches that any of them has begun, and begin no others.
+        n_batches: [1], number of batches in the whole run; reduced when the run is told to stop.
+        n_begun: [1], number of batches that any sampling process has begun.
     """
 
     def __init__(self, n_parts: int, B: int) -> None:
@@ -449,7 +449,7 @@ class _Lines:
                 semaphore.release()
 
     def may_begin(self, itr: int) -> bool:
-        """Whether a sampling process must fill its columns of batch `itr`: a batch that one of them has begun, all of them finish."""
+        """Return whether a sampling process must fill its columns of batch `itr`. All of them finish each batch that one has begun."""
         with self._lock:
             if self.stop[0]:
                 self.n_batches[0] = min(self.n_batches[0], self.n_begun[0])
@@ -464,13 +464,13 @@ class _Report(NamedTuple):
 
     itr: int
     traj_infos: list
-    parameters_version: int  # Of the parameters that the batch was sampled with.
+    parameters_version: int  # Version of the parameters that acted in the batch.
     sampling_seconds: float
-    evaluation: tuple[list, float] | None  # TrajInfos, and seconds it took; None if there was none after this batch.
+    evaluation: tuple[list, float] | None  # (TrajInfos, seconds) of the evaluation after this batch, if any.
 
 
 def _work(pipe: Any, kwargs: dict) -> None:
-    """The target of every process but this one, see `WorkerPool`: its work begins with the command that names the first batch."""
+    """The target of every process except this one, see `WorkerPool`. Its work begins when it receives the first batch's number."""
     kwargs = dict(kwargs)
     if niceness := kwargs.pop("niceness", 0):
         os.nice(niceness)
@@ -490,7 +490,7 @@ def _sample(
     min_itr_learn: int,
 ) -> None:
     """Fill one part of every batch."""
-    torch.set_num_threads(1)  # Before anything else: forked, it cannot use those of its parent.
+    torch.set_num_threads(1)  # Must come first: a forked process cannot use the threads of its parent.
     set_seed(seed)
     sampler.initialize(affinity)
     pipe.send(("ok", None))
@@ -514,7 +514,7 @@ def _sample(
             if eval_interval and (itr + 1) % eval_interval == 0 and itr >= min_itr_learn - 1:
                 evaluation = _evaluate(sampler, itr)
             send_by_value(report, _Report(itr, traj_infos, version, seconds, evaluation))
-        lines.filled[half].release()  # The copier then finds that sampling has ended.
+        lines.filled[half].release()  # Wakes the copier, which then ends.
         report.send(None)
         pipe.send(("ok", None))
         pipe.recv()
@@ -559,7 +559,7 @@ def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -
 # Several optimizers
 # ---------------------------------------------------------------------------------------------------------------------
 class _Optimizer:
-    """An optimizing process other than the first one, which is the runner's."""
+    """An optimizing process other than the first. The first one is the runner's process."""
 
     def __init__(self, runner: Any, rank: int) -> None:
         self.algo, self.agent = runner.algo, runner.agent
@@ -568,7 +568,7 @@ class _Optimizer:
         self.seed = runner.seed + SEED_STEP * rank
 
     def train(self, pipe: Any) -> None:
-        """Train together with the others, until there are no more samples."""
+        """Train together with the other optimizers until sampling has ended."""
         set_seed(self.seed)
         with process_group(self, meeting_place(get_temp_dir(), self.world_size)):
             _start_optimizer(self)
@@ -584,7 +584,7 @@ class _Optimizer:
                     self.agent.train_mode(int(sampler_itr))
                     self.algo.optimize_agent(itr, sampler_itr=int(sampler_itr))
             self.agent.unwrap()
-            gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
+            gc.collect()  # Wrapped models refer to the group in cycles, and must be deleted before it.
         leave(pipe)
 
 

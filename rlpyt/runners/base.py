@@ -1,9 +1,9 @@
-"""What a runner is."""
+"""The base class of runners."""
 
 
 class BaseRunner:
-    """Orchestrates sampler and algorithm to run the training loop, and records how it goes."""
+    """Runs the training loop with a sampler and an algorithm, and logs its progress."""
 
     def train(self) -> None:
-        """Conduct a whole training run: what a launch script calls once it has made algorithm, agent and sampler."""
+        """Conduct a whole training run. A launch script calls this after building algorithm, agent and sampler."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""What a snapshot holds of a run, and how the run continues from it.
+"""The contents of a run's snapshots, and how a run resumes from one.
 
-A snapshot has the documented keys (itr, cum_steps, agent_state_dict, optimizer_state_dict), and everything else under ``run``. What is
-replayed lies in files beside it (see `ReplayFiles`). All of it is plain data and tensors: loading runs no code. Contents that cannot have
-been saved are a ValueError that names the part.
+A snapshot has the documented keys (itr, cum_steps, agent_state_dict, optimizer_state_dict), and everything else under ``run``. The replay
+buffer is saved in files beside it (see `ReplayFiles`). Snapshots hold only plain data and tensors: loading runs no code. Contents that
+rlpyt cannot have saved raise a ValueError that names the part.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ FORM = dict(itr=NATURAL, cum_steps=NATURAL, agent_state_dict=object, optimizer_s
 _RUN_FORM = dict(
     format=NATURAL, seed=NATURAL, settings=dict, runner=dict, n_rows=NATURAL, best_score=(int, float), algo=object, sampler=object, rng=dict
 )
-_DOCUMENTED = ("agent_state_dict", "optimizer_state_dict")  # Parts that stand outside of ``run``.
-_OF_EACH_PROCESS = ("algo", "sampler", "rng")  # Parts of which each process that trains has its own.
+_DOCUMENTED = ("agent_state_dict", "optimizer_state_dict")  # Parts with a key outside of ``run``.
+_OF_EACH_PROCESS = ("algo", "sampler", "rng")  # Parts that each training process has separately.
 _LONGEST_SETTING = 500  # characters
 _SAMPLER_SETTINGS = ("EnvCls", "env_kwargs", "batch_T", "batch_B", "CollectorCls", "eval_n_envs")
 
 
-# --- What is saved ----------------------------------------------------------------------------------------------------
+# --- Contents ---------------------------------------------------------------------------------------------------------
 def training_parts(agent: Any, algo: Algorithm) -> dict[str, Part]:
-    """Return the parts that each process that trains restores."""
+    """Return the parts that each training process restores."""
     return dict(
         agent_state_dict=Part(agent.state_dict, agent.load_state_dict),
         optimizer_state_dict=Part(algo.optim_state_dict, algo.load_optim_state_dict),
@@ -51,7 +51,7 @@ def training_parts(agent: Any, algo: Algorithm) -> dict[str, Part]:
 
 
 def snapshot_of(run: Run, itr: int, cum_steps: int) -> dict[str, Any]:
-    """Return the snapshot of a run after iteration `itr` and its row of the log, but for what is replayed."""
+    """Return the snapshot of a run after iteration `itr` and its row of the log, without the replay buffer."""
     states = {name: part.state_dict() for name, part in run.parts().items()}
     documented = {name: states.pop(name) for name in _DOCUMENTED}
     log = dict(n_rows=logger.n_rows(), best_score=logger.best_score())
@@ -61,18 +61,18 @@ def snapshot_of(run: Run, itr: int, cum_steps: int) -> dict[str, Any]:
 
 
 def process_state(run: Run) -> dict[str, Any]:
-    """Return the states of the parts of which each process that trains has its own."""
+    """Return the states of the parts that each training process has separately."""
     parts = run.parts()
     return {name: parts[name].state_dict() for name in _OF_EACH_PROCESS}
 
 
 def run_settings(run: Run) -> dict[str, Any]:
-    """Return what `settings_of` did before training; or what it does now, where `startup` was overridden and did not keep that."""
+    """Return the result of `settings_of` before training, or its current result if an overridden `startup` did not keep that."""
     return run.settings or settings_of(run)
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return the settings that must be the same when a run is resumed, as JSON would hold them. For a runner that has just been made."""
+    """Return the settings that must not change when a run is resumed, as JSON data. Call this before training changes settings."""
     script, sampler = run.script or running_script(), run.sampler
     return {
         "world_size": run.world_size,
@@ -86,7 +86,7 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 
 def _arguments_of(part: Any, script: Script) -> dict[str, Any]:
-    """The arguments an object was made with, as far as it keeps them under their names."""
+    """Return those arguments of an object's constructor that the object keeps under their names."""
     names = {name for cls in type(part).__mro__ if "__init__" in vars(cls) for name in inspect.signature(vars(cls)["__init__"]).parameters}
     kept = {name: _as_data(getattr(part, name), script) for name in sorted(names) if name in vars(part) and "state_dict" not in name}
     return {"class": type(part).__name__, **kept}
@@ -96,17 +96,17 @@ def _as_data(value: Any, script: Script) -> Any:
     return readable(describe(value, script)[0])
 
 
-# --- What is restored -------------------------------------------------------------------------------------------------
+# --- Resuming ---------------------------------------------------------------------------------------------------------
 def find_snapshot(run: Run, path: Any) -> tuple[Path, dict[str, Any]]:
-    """Return the file and the contents of the snapshot that `run` continues from.
+    """Return the file and the contents of the snapshot from which `run` resumes.
 
     Args:
         run: the run, whose settings are known.
-        path: of a snapshot, or of the directory of a run, whose newest readable snapshot is taken.
+        path: path of a snapshot, or of a run's directory, whose newest readable snapshot is used.
 
     Raises:
         FileNotFoundError: there is no snapshot.
-        ValueError: no snapshot is readable, or it is of a run with other settings, which are listed.
+        ValueError: no snapshot is readable, or its run had other settings; the message lists them.
     """
     file, snapshot = load_snapshot(path, replay_needed=run.save_replay)
     saved = run_in(file, snapshot)
@@ -117,15 +117,15 @@ def find_snapshot(run: Run, path: Any) -> tuple[Path, dict[str, Any]]:
 
 
 def seed_of(path: Any) -> int | None:
-    """Return the seed of the run in the newest readable snapshot at this path; None without one."""
+    """Return the seed of the run in the newest readable snapshot at this path, or None if there is no such snapshot."""
     for file in newest_first(path)[1]:
-        with suppress(ValueError):  # Which is said when the run is resumed.
+        with suppress(ValueError):  # Resuming the run raises it again.
             return run_in(file, read_snapshot(file))["seed"]
     return None
 
 
 def run_in(file: Any, snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of the run in a snapshot; ValueError if it holds none, or if this version cannot have saved it."""
+    """Return the state of the run in a snapshot; raise ValueError if it is missing, or if this version cannot have saved it."""
     if snapshot.get("run") is None:
         raise ValueError(
             f"{file} holds an agent and an optimizer, but not the state of a run: start a new run with them instead "
@@ -139,7 +139,7 @@ def run_in(file: Any, snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_format(saved: Any) -> None:
-    """Raise ValueError unless snapshots of this format can be read."""
+    """Raise ValueError unless this version reads snapshots of this format."""
     if saved != FORMAT:
         raise ValueError(f"it is of format {shown(saved)}, this version of rlpyt reads format {FORMAT}: use the one that saved it.")
 
@@ -167,7 +167,7 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
     _restore_replay(run, file, own["replay"], first_itr)
     with reading(file, f"{where}['sampler']"):
         restarted = parts["sampler"].load_state_dict(own["sampler"])
-    end_replayed_episodes(run.algo, restarted)  # What will be appended does not follow what is stored.
+    end_replayed_episodes(run.algo, restarted)  # Appended samples will not continue the stored ones.
     with reading(file, "run['runner']"):
         parts["runner"].load_state_dict(saved["runner"])
     if run.rank == 0:
@@ -179,14 +179,14 @@ def restore(run: Run, file: Path, snapshot: dict[str, Any]) -> int:
     if restarted and own["sampler"] is not None:
         logger.log(
             f"{len(restarted)} environments begin a new episode: their states are not known (they have no get_state, or sampling was "
-            "abandoned at a signal), or they are shared out among workers in another way than they were, or update_envs had replaced them "
-            "(then call it again)."
+            "abandoned at a signal), or they are distributed differently among workers, or update_envs had replaced them (then call it "
+            "again)."
         )
     return first_itr
 
 
 def restore_training(agent: Any, algo: Algorithm, snapshot: dict[str, Any], file: Any) -> None:
-    """Restore agent and algorithm, as each process that trains must."""
+    """Restore agent and algorithm. Each training process calls this."""
     for name, part in training_parts(agent, algo).items():
         is_documented = name in _DOCUMENTED
         with reading(file, name if is_documented else f"run['{name}']"):
@@ -194,14 +194,14 @@ def restore_training(agent: Any, algo: Algorithm, snapshot: dict[str, Any], file
 
 
 def end_replayed_episodes(algo: Algorithm, columns: list[int]) -> None:
-    """Mark the newest stored step of these environments, which restart with the next batch, as truncated, if there is a replay buffer."""
+    """Mark the newest stored step of these environments as truncated, because they restart. Does nothing without a replay buffer."""
     buffer = replay_buffer_of(algo)
     if columns and hasattr(buffer, "end_episodes"):
         buffer.end_episodes(columns)
 
 
 def replay_buffer_of(algo: Algorithm) -> Any:
-    """Return the replay buffer of an algorithm; None if it has none, or does not have it yet."""
+    """Return the replay buffer of an algorithm; None if it has none, or none yet."""
     return getattr(algo, "replay_buffer", None)
 
 
@@ -212,7 +212,7 @@ def _restore_replay(run: Run, file: Path, replay: dict | None, first_itr: int) -
     paths = replay_files(file, replay)
     missing = [path for path in paths if not path.is_file()]
     if replay is None or (missing and not run.save_replay):
-        reason = "The replay of the snapshot is not there any more: the buffer starts empty."
+        reason = "The replay files of the snapshot have been deleted: the buffer starts empty."
         if replay is None:
             reason = "The snapshot holds no replay: the buffer starts empty. (save_replay=True of the runner keeps it.)"
         logger.log(reason)
@@ -226,13 +226,13 @@ def _restore_replay(run: Run, file: Path, replay: dict | None, first_itr: int) -
     for i, path in enumerate(paths):
         state = read_snapshot(path)
         if i == 0:
-            state["complete"] = True  # The rows that it leaves out have been overwritten by those that follow.
+            state["complete"] = True  # Later rows have overwritten the rows that it leaves out.
         with reading(path, "The replay"):
             buffer.load_state_dict(state)
 
 
 def check_settings(saved: dict, now: dict, file: Any) -> None:
-    """ValueError, with every difference, unless the settings of a snapshot are those of this run."""
+    """Raise ValueError, listing all differences, unless the settings of a snapshot are those of this run."""
     with reading(file, "run['settings']"):
         differences = [
             f"{where}: {shortened(repr(old), _LONGEST_SETTING)} in the snapshot, {shortened(repr(new), _LONGEST_SETTING)} now"
@@ -254,11 +254,11 @@ def _differences(a: Any, b: Any, where: str) -> list[tuple[str, Any, Any]]:
 
 # --- Saving -----------------------------------------------------------------------------------------------------------
 class Saver:
-    """Saves the snapshots of one training, with what is replayed; in another thread, where the replay buffer allows it.
+    """Saves the snapshots of one training with the replay buffer, in another thread if the buffer allows it.
 
     Attributes:
-        was_due: whether a snapshot was due so far.
-        is_saved: whether the newest of these is safe.
+        was_due: whether any snapshot was due so far.
+        is_saved: whether the newest snapshot that was due is safe on the disk.
     """
 
     def __init__(self) -> None:
@@ -272,13 +272,13 @@ class Saver:
         return self.was_due and not self.is_saved
 
     def wait(self) -> None:
-        """Wait until the last snapshot is safe, or refused; raise what saving it raised."""
+        """Wait until the last snapshot is safe or refused; raise the error of saving it, if any."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     def begin(self) -> None:
-        """Record that a snapshot is due, when the one before is done."""
+        """Wait for the previous snapshot, and record that another one is due."""
         self.wait()
         self.was_due, self.is_saved = True, False
 
@@ -291,14 +291,14 @@ class Saver:
         force: bool = False,
         score: float | None = None,
     ) -> None:
-        """Save the snapshot that `make` returns, and the new rows of the buffer `replay`, if any. For the others see `Snapshots`."""
+        """Save the snapshot from `make`, and the new rows of the buffer `replay`, if any. For other arguments see `Snapshots`."""
         self.begin()
         snapshot = make()
         part = self._new_in(replay, snapshots.get_snapshot_dir())
         snapshot["replay"] = part and part.manifest
         if part is None or not part.lasts:
             self._write(snapshots, itr, snapshot, part, force, score)
-        else:  # Training continues, and changes parameters.
+        else:  # Training changes parameters meanwhile, so save a copy.
             thread = ThreadPoolExecutor(1, "save")
             self._writing = thread.submit(self._write, snapshots, itr, cloned(snapshot), part, force, score)
             thread.shutdown(wait=False)
@@ -311,7 +311,7 @@ class Saver:
             self.delete_old_replay()
 
     def save_own(self, state: dict[str, Any], replay: Any, directory: str, rank: int) -> dict[str, Any] | None:
-        """Save what a rank replays; return its `state` with the names of the files, for rank 0. None if the disk refused them."""
+        """Save a rank's replay buffer; return its `state` with the names of the files, for rank 0. None if the disk refused them."""
         part = self._new_in(replay, directory, rank)
         return dict(state, replay=part and part.manifest) if part is None or part.try_to_write() else None
 
@@ -323,26 +323,26 @@ class Saver:
         return self._replay_files.prepare(replay)
 
     def delete_old_replay(self) -> None:
-        """Delete files of replay that no snapshot needs any more, if the last one is safe."""
+        """Delete replay files that no snapshot needs any more, if the last snapshot is safe."""
         if self.is_saved and self._replay_files is not None:
             self._replay_files.delete_old()
 
 
 class ReplayFiles:
-    """The contents of a replay buffer in files, each with what was stored since the one before.
+    """The contents of a replay buffer in files. Each file holds the steps stored since the previous file.
 
-    A file whose steps have all been overwritten in the buffer is deleted when two snapshots without it are safe: the last one, and
-    ``params_previous.pkl``.
+    When all steps of a file have been overwritten in the buffer, and two snapshots without the file are safe (the last one and
+    ``params_previous.pkl``), the file is deleted.
     """
 
     def __init__(self, directory: Any) -> None:
         self.directory = Path(directory)
-        self._parts: list[tuple[str, int]] = []  # (name, rows written by its end)
+        self._parts: list[tuple[str, int]] = []  # (name, number of rows written by its end)
         self._dropped: list[tuple[str, int]] = []  # Files that the newest snapshot does not need,
-        self._dropped_before: list[tuple[str, int]] = []  # and those that the one before does not need either.
+        self._dropped_before: list[tuple[str, int]] = []  # and files that the previous snapshot does not need either.
 
     def prepare(self, buffer: Any) -> ReplayPart:
-        """Return what is new in `buffer`, to be written to a file."""
+        """Return the new rows of `buffer`, to be written to a file."""
         since = self._parts[-1][1] if self._parts else 0
         state = buffer.state_dict(since)
         part = f"{state['first']}-{state['written']}-{time.time_ns()}.pt", state["written"]
@@ -356,19 +356,19 @@ class ReplayFiles:
         self._parts = part.parts
 
     def delete_old(self) -> None:
-        """Delete files that no snapshot needs any more; to be called when the snapshot with the part written last is safe."""
+        """Delete files that no snapshot needs any more. Call this when the snapshot with the latest part is safe."""
         for name, _ in self._dropped_before:
             (self.directory / name).unlink(missing_ok=True)
         self._dropped_before, self._dropped = self._dropped, []
 
 
 class ReplayPart:
-    """The new rows of a replay buffer, as views of its memory, which can be written while training continues.
+    """The new rows of a replay buffer, as views of its memory. They can be written while training continues.
 
     Attributes:
         manifest: names of the files, for the snapshot.
-        parts: name of this file and of those before that are still needed, each with the rows written by its end.
-        lasts: whether the rows stay in the buffer for long, so that there is no hurry to write them.
+        parts: names of this file and of the earlier ones still needed, each with the number of rows written by its end.
+        lasts: whether the rows stay in the buffer long enough to be written while training continues.
     """
 
     def __init__(self, files: ReplayFiles, buffer: Any, state: dict, parts: list) -> None:
@@ -379,11 +379,11 @@ class ReplayPart:
         self.lasts = self._is_copy or state["written"] - state["first"] <= state["T"] // 2
 
     def try_to_write(self) -> bool:
-        """Write the file; return whether the disk took it, which a warning says if not."""
+        """Write the file; return whether the disk took it, and log a warning if not."""
         return logger.try_to_write(str(self.path.parent), self.write)
 
     def write(self) -> None:
-        """Write the file; OSError if the disk refuses it, or rows have been overwritten. The next part then begins with these rows."""
+        """Write the file; raise OSError if the disk refuses it or rows were overwritten. The next part then begins with these rows."""
         files, state = self._files, self._state
         files.directory.mkdir(exist_ok=True)
         with atomic_write(self.path) as file:

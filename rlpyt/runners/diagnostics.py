@@ -1,4 +1,4 @@
-"""What every runner counts and logs: the same columns everywhere."""
+"""Counters and columns of the log that all runners share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.stopwatch import Stopwatch
 
-# Columns, and fields of trajectories and of algorithms, that are on the screen only if everything is shown.
+# Columns, and fields of trajectories and algorithms, that appear on the screen only if everything is shown.
 _DETAILS = frozenset(
     "Iteration CumUpdates UpdatesPerSecond ReplayRatio CumReplayRatio "
     "NonzeroRewards DiscountedReturn gradNorm perplexity tdAbsErr priority muGradNorm qGradNorm q1GradNorm q2GradNorm vGradNorm piGradNorm "
@@ -24,13 +24,13 @@ _COUNTERS = ("cum_steps", "cum_completed_trajs", "cum_eval_time", "_last_steps",
 
 
 class Diagnostics:
-    """Counters of a run, and the table that is logged from them.
+    """Counters of a run, and the table logged from them.
 
     Args:
         opt_info_fields: names of the results of an optimization.
         batch_size: environment steps per iteration, all processes together.
         train_batch_size: samples per gradient update, all processes together.
-        waiting_seconds: already spent waiting for workers, while they started.
+        waiting_seconds: seconds already spent waiting for the start of workers.
     """
 
     def __init__(self, opt_info_fields: Iterable[str], batch_size: int, train_batch_size: int | None, waiting_seconds: float = 0.0) -> None:
@@ -48,11 +48,11 @@ class Diagnostics:
         self._last_updates = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counters after a row has been recorded."""
+        """Return the counters. Call this after a row has been recorded."""
         return dict({name: getattr(self, name) for name in _COUNTERS if name != "cum_time"}, cum_time=self.cum_time)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue counting from what `state_dict` returned."""
+        """Continue counting from a `state_dict`."""
         check_form(state, dict.fromkeys(_COUNTERS, (int, float)), "diagnostics")
         counters = {name: state[name] for name in _COUNTERS}
         self._last_time = time.monotonic()
@@ -89,7 +89,7 @@ class Diagnostics:
             itr: iteration of the runner.
             updates: gradient updates so far.
             eval_time: seconds of evaluation since the last row.
-            training_pauses: whether there is no training during an evaluation.
+            training_pauses: whether training pauses during an evaluation.
         """
         now = time.monotonic()
         self.cum_eval_time += eval_time
@@ -114,12 +114,12 @@ class Diagnostics:
         self.new_completed_trajs = 0
 
     def record_times(self, eval_time: float, replay_seconds: float, waiting_seconds: float) -> None:
-        """Record where the seconds since the last row went.
+        """Record how the seconds since the last row were spent.
 
         Args:
             eval_time: seconds of evaluation since the last row.
-            replay_seconds: spent so far on replay, within optimization.
-            waiting_seconds: spent so far waiting for workers, within sampling and evaluation.
+            replay_seconds: seconds of optimization spent on replay, since the start of the run.
+            waiting_seconds: seconds of sampling and evaluation spent waiting for workers, since the start of the run.
         """
         now = self.sampling.seconds, waiting_seconds, replay_seconds, self.optimization.seconds
         sampling, waiting, replay, optimization = (a - b for a, b in zip(now, self._last_seconds))
@@ -134,7 +134,7 @@ class Diagnostics:
             logger.record_tabular(name, seconds, detail=True)
 
     def record_infos(self, traj_infos: list) -> None:
-        """Record statistics of the TrajInfos and of the optimizations since the last row, and forget the latter."""
+        """Record statistics of the TrajInfos and of the optimizations since the last row, and forget these optimizations."""
         fields = sorted({name for info in traj_infos for name in info if not name.startswith("_")}, key=_first_seen(traj_infos))
         for name in fields:
             logger.record_tabular_misc_stat(name, [info[name] for info in traj_infos if name in info], detail=name in _DETAILS)
@@ -165,7 +165,7 @@ def counter(name: str) -> property:
 
 
 def moment(name: str) -> property:
-    """Return a property like `counter` for a moment: by ``time.time()`` in the runner, by ``time.monotonic()`` in its `diagnostics`."""
+    """Return a property like `counter` for a time: from ``time.time()`` in the runner, from ``time.monotonic()`` in its `diagnostics`."""
 
     def read(runner: Any) -> float:
         return getattr(runner.diagnostics, name) + time.time() - time.monotonic()

@@ -1,4 +1,4 @@
-"""Functions that a runner calls after each row of its log, and that may stop the run.
+"""Functions that a runner calls after each row of its log. They may stop the run.
 
 def report(runner, row):
     print(row["Diagnostics/CumSteps"], row["ReturnAverage"])
@@ -21,29 +21,29 @@ from rlpyt.utils.text import said
 
 
 class Hook(Protocol):
-    """A function that is called after each row of the log.
+    """A function that a runner calls after each row of the log.
 
-    It is called in the process that writes the log (rank 0 of `SyncRl`), between two iterations: after the row is written, and before the
-    snapshot of that row is saved. So a resumed run has what the hook changed, its random numbers included.
+    The process that writes the log (rank 0 of `SyncRl`) calls it between two iterations, after writing the row and before saving the
+    snapshot of that row. So the snapshot contains the changes that the hook makes, including random states.
 
     Args:
         runner: has `agent`, `algo`, `sampler`, `diagnostics` and `stop_return`.
-        row: the values of the row by column, under the names that progress.csv has.
+        row: the values of the row by column name in progress.csv.
 
     Returns:
         True (of Python or numpy) ends the run in good order: all hooks are called, the snapshot is saved, and the run counts as finished.
-        After anything else the run continues.
+        After any other value, the run continues.
 
     Raises:
-        Exception: any. The snapshot of the row is saved, the log names the hook, and the run ends with the exception. That includes
-            sys.exit(): return True to end the run.
+        Exception: any exception. The snapshot of the row is saved, the log names the hook, and the run ends with the exception. This
+            includes sys.exit(); to end the run in good order, return True.
     """
 
     def __call__(self, runner: Any, row: dict[str, float]) -> Any: ...
 
 
 def checked_hooks(hooks: Sequence[Hook] | None) -> list[Hook]:
-    """Return the hooks as a list; ValueError if something is not callable as ``hook(runner, row)``."""
+    """Return the hooks as a list; raise ValueError if one is not callable as ``hook(runner, row)``."""
     if not isinstance(hooks, (list, tuple, type(None))):
         raise ValueError(f"hooks={hooks!r} must be a list of functions that are called as hook(runner, row), or None.")
     for i, hook in enumerate(hooks or ()):
@@ -53,7 +53,7 @@ def checked_hooks(hooks: Sequence[Hook] | None) -> list[Hook]:
 
 
 def _takes_two(hook: Callable) -> bool:
-    with suppress(ValueError):  # Some callables do not tell their signature.
+    with suppress(ValueError):  # Some callables have no known signature.
         try:
             inspect.signature(hook).bind(None, None)
         except TypeError:
@@ -62,7 +62,7 @@ def _takes_two(hook: Callable) -> bool:
 
 
 def call_hooks(hooks: Sequence[Hook], runner: Any, row: dict[str, float]) -> str | None:
-    """Call all hooks, in order; return the name of the first one that stops the run, or None."""
+    """Call all hooks in order; return the name of the first one that stops the run, or None."""
     stopping = [name_of(hook) for hook in hooks if _stops(hook, runner, row)]
     return stopping[0] if stopping else None
 
@@ -77,7 +77,7 @@ def _stops(hook: Hook, runner: Any, row: dict[str, float]) -> bool:
 
 
 def name_of(hook: Callable) -> str:
-    """Return the name of a function, or that of the class of another callable."""
+    """Return the name of a function, or the class name of another callable."""
     if isinstance(hook, functools.partial):
         return name_of(hook.func)
     return getattr(hook, "__qualname__", type(hook).__qualname__)

@@ -1,4 +1,4 @@
-"""What a runner asks of its parts, and what snapshots ask of a runner."""
+"""The interfaces of a runner's parts, and the interface of runners for snapshots."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rlpyt.utils.recipes import Script
 
 
 class Algorithm(Protocol):
-    """What a runner asks of an algorithm. `rlpyt.algos.base.RlAlgorithm` implements it.
+    """The algorithm's interface for runners. `rlpyt.algos.base.RlAlgorithm` implements it.
 
-    The runner calls `initialize` once, when the agent is on its device, and then `optimize_agent` after each batch. For a snapshot it calls
-    the two methods that return states. To resume, it calls their inverses between `initialize` and the first batch.
+    The runner calls `initialize` once, when the agent is on its device, and then `optimize_agent` after each batch. For a snapshot, it
+    calls the two methods that return states. To resume, it calls their inverses between `initialize` and the first batch.
 
     Attributes:
-        opt_info_fields: the columns of the log that `optimize_agent` yields.
+        opt_info_fields: the columns of the log for the results of `optimize_agent`.
         update_counter: gradient updates so far.
-        bootstrap_value: whether the sampler records the values that returns bootstrap from.
+        bootstrap_value: whether the sampler must record the value estimates from which returns bootstrap.
 
     An algorithm may have further attributes: ``discount``, for the TrajInfo class; ``batch_size``, samples per gradient update;
     ``min_itr_learn``, iterations before it learns; ``replay_seconds``, time spent on replay; ``replay_buffer``, which `save_replay` saves.
@@ -41,23 +41,23 @@ class Algorithm(Protocol):
         """Invert `optim_state_dict`."""
 
     def training_state(self) -> dict[str, Any]:
-        """Return the rest of the algorithm's state, without models and replay: plain data."""
+        """Return the rest of the algorithm's state, without models and replay, as plain data."""
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Invert `training_state`."""
 
 
 class BatchSampler(Protocol):
-    """What a runner asks of a sampler. `rlpyt.samplers.base.BaseSampler` implements it.
+    """The sampler's interface for runners. `rlpyt.samplers.base.BaseSampler` implements it.
 
-    The runner calls `initialize` first and `shutdown` last, and in between, in its own thread, `obtain_samples` or `evaluate_agent`.
+    The runner calls `initialize` first and `shutdown` last. In between, it calls `obtain_samples` or `evaluate_agent` in its own thread.
 
     Attributes:
-        batch_spec: dimensions (T, B) of a batch, of this process alone.
+        batch_spec: dimensions (T, B) of a batch in this process.
         mid_batch_reset: whether environments are reset inside a batch.
         TrajInfoCls: class of the TrajInfos.
         eval_n_envs: number of evaluation environments; 0 for none.
-        eval_max_trajectories: the most episodes of an evaluation; None for no limit.
+        eval_max_trajectories: largest number of episodes in an evaluation; None for no limit.
         waiting_seconds: seconds spent so far waiting for worker processes.
     """
 
@@ -71,60 +71,60 @@ class BatchSampler(Protocol):
     def waiting_seconds(self) -> float: ...
 
     def initialize(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Make environments, initialize the agent, and start workers; return one example of each field of a batch."""
+        """Build environments, initialize the agent, and start workers; return one example of each field of a batch."""
 
     def obtain_samples(self, itr: int) -> tuple[Any, list]:
-        """Return the batch ``[T,B]`` of iteration `itr`, in memory that the next one overwrites, and the TrajInfos of finished episodes."""
+        """Return the batch ``[T,B]`` of iteration `itr`, and the TrajInfos of finished episodes. The next batch overwrites its memory."""
 
     def evaluate_agent(self, itr: int) -> list:
         """Return the TrajInfos of complete evaluation episodes."""
 
     def take_restarted(self) -> list[int]:
-        """Return the columns of the last batch that do not follow the batch before it."""
+        """Return the columns of the last batch that do not continue the previous batch."""
 
     def state_dict(self) -> Any:
-        """Return the state of sampling, plain data and tensors; None if it continues with new episodes."""
+        """Return the state of sampling as plain data and tensors; None if a resumed run begins new episodes."""
 
     def load_state_dict(self, state: Any) -> list[int]:
-        """Continue from what `state_dict` returned; return the columns whose environments begin a new episode."""
+        """Continue from a `state_dict`; return the columns whose environments begin a new episode."""
 
     def shutdown(self) -> None:
-        """End all workers, and close environments."""
+        """End all workers and close environments."""
 
 
 class Snapshots(Protocol):
-    """What a runner asks of whatever keeps its snapshots: the module `rlpyt.utils.logging.logger`, unless a `Trainer` counts in epochs.
+    """The interface for storing a runner's snapshots: the module `rlpyt.utils.logging.logger`, unless a `Trainer` counts in epochs.
 
-    `itr` is the last complete iteration. With `force`, a snapshot is saved even between two gaps, because this is the last chance.
+    `itr` is the last complete iteration. With `force`, a snapshot is saved even inside a gap, because the run ends.
     """
 
     def get_snapshot_dir(self) -> str | None:
         """Return the directory of the snapshots; None if none are kept."""
 
     def is_snapshot_due(self, itr: int, force: bool = False) -> bool:
-        """Whether `save_itr_params` would save anything now."""
+        """Return whether `save_itr_params` would save a snapshot now."""
 
     def save_itr_params(self, itr: int, params: dict[str, Any], force: bool = False, score: float | None = None) -> bool:
-        """Save a snapshot, if it is due; return whether it is safe on the disk. `score` is the mean return, if known."""
+        """Save a snapshot if one is due; return whether it is safe on the disk. `score` is the mean return, if known."""
 
 
 class Part(NamedTuple):
-    """A part of a run: `state_dict` returns its state, plain data and tensors, and `load_state_dict` continues from that."""
+    """A part of a run: `state_dict` returns its state as plain data and tensors, and `load_state_dict` restores it."""
 
     state_dict: Callable[[], Any]
     load_state_dict: Callable[[Any], Any]
 
 
 class Run(Protocol):
-    """What `rlpyt.runners.checkpoint` asks of a runner.
+    """The runner's interface for `rlpyt.runners.checkpoint`.
 
     Attributes:
-        settings: those that must be the same when the run is resumed, as they were before training; {} if they were not kept.
-        seed_given: the seed that the runner was given, if any; `seed` is the one that it uses, and is set by `restore`.
-        itr_batch_size: env steps of one iteration, of all processes.
-        save_replay: whether the replay buffer is saved too.
-        rank, world_size: number of this process, and of all that train together.
-        script: what made the run; None for the script of this process.
+        settings: settings that must not change when the run is resumed, as they were before training; {} if they were not kept.
+        seed_given: the seed argument of the runner, if any; `seed` is the seed that it uses, and is set by `restore`.
+        itr_batch_size: environment steps of one iteration in all processes.
+        save_replay: whether the replay buffer is saved, too.
+        rank, world_size: index of this process, and number of processes that train together.
+        script: the script that made the run; None for the script of this process.
     """
 
     algo: Any
@@ -140,4 +140,4 @@ class Run(Protocol):
     script: Script | None
 
     def parts(self) -> dict[str, Part]:
-        """Return the parts of the run by the names that they have in a snapshot, in the order in which their states are taken."""
+        """Return the parts of the run by their names in a snapshot, in the order of saving their states."""

@@ -1,4 +1,4 @@
-"""How a run was made, written into its params.json: enough to make its parts again, and to say where they came from.
+"""A record of how a run was made, in its params.json: enough to build its parts again, and to tell where they came from.
 
 params.json holds the `log_params` of the script, and under ``"rlpyt"`` this record:
 
@@ -11,7 +11,7 @@ seed, n_steps,      of the run (env steps, mean return); what it was resumed wit
 stop_return
 runner, algo,       how each was made: ``class``, ``arguments`` (those that were given), ``defaults`` (the values of all
 agent, sampler      others, for reading); see `rlpyt.utils.recipes`. `Trainer` adds ``trainer``.
-accelerate          what the algorithm's method of that name was given
+accelerate          arguments of the algorithm's method of that name
 traj_info           attributes that the TrajInfo class gets, such as the discount
 started, command... when, where and by which versions the run was started; the state of the script's git repository
 resumed             the same for each time the run was resumed
@@ -36,20 +36,20 @@ from rlpyt.utils.recipes import Script, defaults_of, describe, describe_call, re
 
 FORMAT = 1
 PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba")  # whose versions can change what a run computes
-CHANGEABLE = ("n_steps", "stop_return")  # Settings of a runner that may be others when the run is resumed.
+CHANGEABLE = ("n_steps", "stop_return")  # Settings of a runner that may change when the run is resumed.
 _ORIGIN = ("started", "command", "directory", "host", "platform", "python", "packages", "githash", "git_root_path")
 
 
 def record_run(runner: Any) -> None:
-    """Write how the parts of `runner` were made into params.json of the run that is being logged; once, and in one process only.
+    """Write how the parts of `runner` were made into params.json of the open log. Only one process writes it, and only once.
 
-    A sentence of the log names what cannot be written as data. Without a log, nothing is written.
+    The log names arguments that cannot be written as data. Without an open log, nothing is written.
 
     Args:
         runner: a runner whose seed is known, and whose training has not begun.
 
     Raises:
-        ValueError: it is only to be built, see `rlpyt.utils.logging.context.no_new_runs`.
+        ValueError: the runner is only to be built, see `rlpyt.utils.logging.context.no_new_runs`.
     """
     check_runs_may_start()
     directory = runner.snapshots.get_snapshot_dir()
@@ -71,27 +71,27 @@ def record_run(runner: Any) -> None:
 
 
 def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts: Any) -> dict[str, str]:
-    """Write a record into params.json of a directory; what cannot be written as data is named in a sentence of the log.
+    """Write a record into params.json of a directory, and name arguments that cannot be written as data in the log.
 
     Args:
-        directory: of the run.
-        script: what was run.
+        directory: directory of the run.
+        script: the script of the run.
         parts: the objects of the run by name.
-        facts: further entries of the record, plain data.
+        facts: further entries of the record, as plain data.
 
     Returns:
-        What cannot be written, by the name of its part and argument, such as "sampler.EnvCls".
+        Descriptions of the arguments that cannot be written, by part and argument, such as "sampler.EnvCls".
     """
     calls, unknown = {}, {}
     for name, part in parts.items():
         try:
             call, cannot = describe_call(part, script, parts, where=name)
             call["defaults"] = readable(describe(defaults_of(part), script, parts)[0])
-        except Exception as error:  # Of a class that nobody here knows. The run is worth more than its record.
+        except Exception as error:  # Classes of users may raise anything. The run is worth more than its record.
             cannot = {name: f"{type(part).__name__}, whose arguments could not be read: {type(error).__name__}: {error}"}
             call = {"class": {"$unknown": cannot[name]}, "arguments": {}, "defaults": {}}
         for arguments in (call["arguments"], call["defaults"]):
-            arguments.pop("resume_from", None)  # Of this process, not of the run.
+            arguments.pop("resume_from", None)  # Belongs to this process, not to the run.
         calls[name] = call
         unknown.update(cannot)
     relative = None if script.file is None else os.path.relpath(os.path.realpath(script.file), os.path.realpath(directory))
@@ -112,7 +112,7 @@ def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts:
 
 
 def may_play(unrecorded: dict[str, str]) -> bool:
-    """Whether a record tells agent and environments in full, given what `write_record` could not write."""
+    """Return whether a record describes agent and environments completely, given the result of `write_record`."""
     return not any(where.partition(".")[0] in ("agent", "sampler") for where in unrecorded)
 
 
@@ -132,12 +132,12 @@ def _add_record(path: str, record: dict) -> None:
 
 
 def _origin(script: Script, directory: Any) -> dict[str, Any]:
-    """When, where and with what a run is started."""
+    """Return when, where and with which versions a run is started."""
     facts = dict(provenance.describe_process(), packages=_versions())
     return {**facts, **(_git_state(script.file, str(Path(directory).parent)) if script.file else {})}
 
 
-@functools.cache  # What runs is what was there when the process imported it.
+@functools.cache  # The process runs the code as it was at import.
 def _git_state(file: str, outputs: str) -> dict[str, Any]:
     root = provenance.repository_of(file)
     return {} if root is None else provenance.git_state(file, root, [Path(LOG_DIR).resolve(), Path(outputs).resolve()])

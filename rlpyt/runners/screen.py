@@ -1,4 +1,4 @@
-"""The lines of a run on the screen: its settings at the start, and at the end the commands that use its files."""
+"""The lines that a run shows on the screen: its settings at the start, and the commands that use its files at the end."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LONGEST_NAME = 100  # characters
 
 
 def tell_settings(runner: Any) -> None:
-    """Log in two lines what a runner is about to train, with its seed and affinity; warn if a long run keeps nothing.
+    """Log two lines with a runner's parts, seed and affinity; warn if a long run keeps nothing.
 
     Args:
-        runner: a runner whose seed is known. Its parts may be of users' classes.
+        runner: a runner whose seed is known. Its parts may belong to classes of users.
     """
     algo, agent, sampler = (type(part).__name__ for part in (runner.algo, runner.agent, runner.sampler))
     spec = getattr(runner.sampler, "batch_spec", None)
@@ -54,7 +54,7 @@ def tell_settings(runner: Any) -> None:
 
 
 def tell_of_busy_processors() -> None:
-    """Log a line if other programs use processors that the torch threads of this process would need."""
+    """Log a line if other programs use processors that the torch threads of this process need."""
     n, n_threads, busy = len(allowed_cpus()), torch.get_num_threads(), round(busy_processors())
     if busy and n - busy < n_threads:
         logger.log(
@@ -64,7 +64,7 @@ def tell_of_busy_processors() -> None:
 
 
 def env_name(sampler: Any) -> str:
-    """Return the environment of a sampler in few words: its id or game, or else the name of the function that makes it."""
+    """Return a short name of a sampler's environment: its id or game, or else the name of the function that makes it."""
     makes, kwargs = getattr(sampler, "EnvCls", None), getattr(sampler, "env_kwargs", None)
     many = max((len(each) for each in (makes, kwargs) if isinstance(each, (list, tuple))), default=1)
     make, kwargs = (each[0] if isinstance(each, (list, tuple)) and each else each for each in (makes, kwargs))
@@ -81,13 +81,13 @@ def _name_of(make: Any) -> str:
 
 
 def said_affinity(affinities: Any) -> str:
-    """Return affinities of processes in few words, equal ones once."""
+    """Return a short text for affinities of processes, with equal ones once."""
     said = {", ".join(f"{key}={_compact(value)}" for key, value in each.items()) or "{}": None for each in affinities}
     return " | ".join(said)
 
 
 def _compact(value: Any) -> str:
-    """Return a value of an affinity as text; consecutive processors by the first and the last of them."""
+    """Return a value of an affinity as text, with consecutive processors as a range."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(cpu, int) for cpu in value):
         return f"[{' '.join(map(_compact, value))}]" if isinstance(value, (list, tuple)) else str(value)
     ends: list[list[int]] = []
@@ -100,7 +100,7 @@ def _compact(value: Any) -> str:
 
 
 def tell_next(runner: Any) -> None:
-    """Show the commands that use the files of a run, if it has saved a snapshot; those that would not work are left out.
+    """Show the commands that use the files of a run, if it has saved a snapshot. Commands that would not work are left out.
 
     Args:
         runner: a runner, after its training.
@@ -112,7 +112,7 @@ def tell_next(runner: Any) -> None:
     commands = [f"rlpyt plot {path}"] * (logger.n_rows() > 0)
     if runner.is_recorded and may_play(runner.unrecorded) and not missing_modules("video"):
         commands.append(f"rlpyt video {path}")
-    is_named = re.fullmatch(r"run_\w+", Path(directory).name) is not None  # The command resumes no other directories.
+    is_named = re.fullmatch(r"run_\w+", Path(directory).name) is not None  # The command resumes only such directories.
     if runner.is_recorded and not runner.unrecorded and is_named and not getattr(runner, "_launched", False):
         commands.append(f"rlpyt resume {path}{_options(runner)}")
     show_commands(commands)
@@ -125,7 +125,7 @@ def show_commands(commands: Sequence[str]) -> None:
 
 
 def _options(runner: Any) -> str:
-    """Return the options with which a run that has ended continues."""
+    """Return the options that let a finished run continue."""
     steps = runner.diagnostics.cum_steps
     if runner.reason_to_stop(runner._score, runner._n_scored, steps) is not None:
         return " --stop_return none"

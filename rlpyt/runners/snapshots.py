@@ -1,7 +1,7 @@
-"""Snapshots in the directory of a run: how one is found, and `Snapshotter`, which keeps those of epochs.
+"""Finding snapshots in the directory of a run, and `Snapshotter`, which keeps the snapshots of epochs.
 
-The files are those of `rlpyt.utils.logging.snapshot`: complete at every moment, with checksums. They hold tensors and plain data only, so
-that loading one runs no code.
+The files are those of `rlpyt.utils.logging.snapshot`: complete at every moment, with checksums. They hold only tensors and plain data, so
+loading one runs no code.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _REPLAY_FORM = dict(directory=str, files=[str])
 
 
 class NotAFileError(FileNotFoundError):
-    """The snapshot asked for is not there."""
+    """The requested snapshot does not exist."""
 
 
 class SnapshotConfig(NamedTuple):
-    """Where snapshots are kept, and which."""
+    """The directory of snapshots, and which snapshots to keep."""
 
     snapshot_dir: str
     snapshot_mode: str = "last"
@@ -44,23 +44,23 @@ class Snapshotter:
     mode               files
     =================  =======================================================================
     ``all``            ``itr_N.pkl`` of every epoch N
-    ``last``           ``params.pkl``, that of the last epoch
+    ``last``           ``params.pkl``, of the last epoch
     ``gap``            ``itr_N.pkl`` of every epoch N that is a multiple of the gap
     ``gap_and_last``   both of these; the logger's name for it, ``last+gap``, works too
-    ``gap_overwrite``  ``params.pkl``, that of the last epoch that is a multiple of the gap
+    ``gap_overwrite``  ``params.pkl``, of the last epoch that is a multiple of the gap
     ``none``           no file
     =================  =======================================================================
 
-    The logger's ``gap``, which runners obey, counts otherwise: a gap ends with iterations 0, gap - 1, 2 gap - 1 and so on.
-    A ``params.pkl`` that is replaced stays as ``params_previous.pkl``. Of the processes that torchrun started, only the first one saves.
+    The logger's ``gap``, which runners use, counts differently: a gap ends with iterations 0, gap - 1, 2 gap - 1 and so on.
+    A replaced ``params.pkl`` is kept as ``params_previous.pkl``. Of the processes that torchrun started, only the first one saves.
 
     Args:
         snapshot_dir: directory of the snapshots, made if it does not exist; default ``data/local/experiment`` in the current directory.
-        snapshot_mode: which are kept.
+        snapshot_mode: which snapshots to keep.
         snapshot_gap: epochs between two snapshots in the modes with a gap.
 
     Raises:
-        ValueError: the mode is unknown, or the gap does not suit it.
+        ValueError: the mode is unknown, or the gap is unsuitable for it.
     """
 
     @checked(snapshot_dir=PATH._replace(optional=True), snapshot_gap=COUNT)
@@ -80,12 +80,12 @@ class Snapshotter:
 
     @property
     def is_writer(self) -> bool:
-        """Whether this process saves: the first one of those that torchrun started."""
+        """Whether this process saves. Of the processes that torchrun started, only the first one does."""
         return self._is_writer
 
     @property
     def snapshot_mode(self) -> str:
-        """Which snapshots are kept."""
+        """The mode, which tells which snapshots are kept."""
         return self._policy.mode
 
     @property
@@ -94,21 +94,21 @@ class Snapshotter:
         return self._policy.gap
 
     def is_due(self, itr: int, force: bool = False) -> bool:
-        """Whether `save_itr_params` would save anything of epoch `itr`."""
+        """Return whether `save_itr_params` would save a snapshot of epoch `itr`."""
         return self._store.is_due(itr, force)
 
     def save_itr_params(self, itr: int, params: Any, force: bool = False) -> bool:
-        """Save the snapshot of an epoch, if the mode says so; return whether it is safe, False if the mode does not say so.
+        """Save the snapshot of an epoch if the mode requires it; return whether a snapshot was saved.
 
         If the disk refuses it, a warning is logged.
 
         Args:
             itr: number of the epoch.
             params: tensors, arrays, numbers, strings, and dicts, lists and tuples of them.
-            force: save an epoch that is no multiple of the gap, because this is the last chance.
+            force: also save an epoch that is no multiple of the gap, because training ends.
 
         Raises:
-            TypeError: `params` holds something else; the message says where.
+            TypeError: `params` contains an object of another type; the message tells where.
         """
         return self._store.save(itr, params, logger.try_to_write, force)
 
@@ -121,14 +121,14 @@ class Snapshotter:
 def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[str, Any]]:
     """Return the file and the contents of the snapshot of an epoch.
 
-    Where the latest run has none, those of the run before it count, which were moved aside (``params.1.pkl``).
+    If the latest run has no snapshot, those of the previous run are used, which were moved aside (``params.1.pkl``).
 
     Args:
         load_dir: directory of the snapshots, or a snapshot itself.
         itr: number of the epoch; "last" or "first" for the last or first epoch with a readable snapshot.
 
     Raises:
-        ValueError: `itr` is something else, or no snapshot is readable.
+        ValueError: `itr` is not possible, or no snapshot is readable.
         NotAFileError: there is no snapshot of epoch `itr`.
         FileNotFoundError: there is no snapshot at all, or no such directory.
     """
@@ -136,7 +136,7 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
         raise ValueError(f"itr={itr!r} must be the number of an epoch, 'first' or 'last'.")
     directory = Path(load_dir)
     if not directory.is_dir():
-        return load_snapshot(directory)  # Or an error that says what is missing.
+        return load_snapshot(directory)  # Or raise an error that tells what is missing.
     files = [file for file in snapshot_files(directory) if file.name == "params" or (file.itr is not None and not file.is_previous)]
     if not files:
         raise FileNotFoundError(f"There is no snapshot in {directory}: give the directory of an experiment.")
@@ -144,7 +144,7 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
     numbered: dict[float, Path] = {file.itr: file.path for file in files if file.run == latest and file.itr is not None}
     if str(itr).isdecimal() and int(itr) in numbered:
         return numbered[int(itr)], read_snapshot(numbered[int(itr)])
-    readable: dict[float, tuple[Path, dict[str, Any]]] = {}  # Those without a number in their names, by epoch.
+    readable: dict[float, tuple[Path, dict[str, Any]]] = {}  # By epoch, files without a number in their names.
     problems: list[str] = []
     for path in sorted(file.path for file in files if file.run == latest and file.itr is None):  # params.pkl, params_previous.pkl
         try:
@@ -171,17 +171,17 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
 
 
 def _epoch_of(snapshot: Any) -> float:
-    """Return the number of the epoch of a snapshot; infinite where it has none, so that it counts as the last one."""
+    """Return the epoch of a snapshot; infinity if it has none, so that it counts as the last one."""
     epoch = snapshot.get("epoch", snapshot.get("itr")) if isinstance(snapshot, dict) else None
     return epoch if isinstance(epoch, int) else math.inf
 
 
 def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[str, Any]]:
-    """Return the file and the contents of a snapshot: of a file, or the newest readable one in the directory of a run.
+    """Return the file and the contents of a snapshot: the given one, or the newest readable one in the directory of a run.
 
     Args:
-        path: of the file or directory.
-        replay_needed: skip snapshots whose files of replay are damaged or missing.
+        path: path of the snapshot or directory.
+        replay_needed: skip snapshots whose replay files are damaged or missing.
 
     Raises:
         FileNotFoundError: there is no snapshot.
@@ -207,16 +207,16 @@ def load_snapshot(path: Any, replay_needed: bool = False) -> tuple[Path, dict[st
 
 
 def newest_first(path: Any) -> tuple[Path, list[Path]]:
-    """Return a path, or where the file has been moved to, and the snapshots there: the file itself, or those in the directory of a run."""
+    """Return the current location of `path`, and the snapshots there: the file itself, or those in the directory of a run."""
     path = moved_aside(Path(path))
     return path, [path] if path.is_file() else [file.path for file in sorted(snapshot_files(path), key=_recency, reverse=True)]
 
 
 def _recency(file: SnapshotFile) -> tuple[float, float, bool]:
-    """The higher, the later a snapshot was written; the times of files do not tell, since copying changes them.
+    """Return a sort key that is higher for snapshots written later. Copying changes the times of files, so they are not used.
 
-    Files of earlier runs, which were moved aside, are older; within a run, sampled steps tell. What is damaged comes first, so that it is
-    noticed.
+    Files of earlier runs, which were moved aside, are older. Within a run, the number of sampled steps decides. Damaged files count as
+    newest, so that they are noticed.
     """
     try:
         steps = torch.load(file.path, map_location="cpu", weights_only=True, mmap=True).get("cum_steps", -1)
@@ -227,7 +227,7 @@ def _recency(file: SnapshotFile) -> tuple[float, float, bool]:
 
 
 def replay_files(file: Path, replay: dict | None) -> list[Path]:
-    """Return the files of replay that the snapshot in `file` names; ValueError if one is outside of the directory of the run."""
+    """Return the replay files that the snapshot in `file` names; raise ValueError if one is outside of the run's directory."""
     if replay is None:
         return []
     check_form(replay, _REPLAY_FORM, f"replay of {file}")

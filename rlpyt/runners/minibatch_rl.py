@@ -65,49 +65,48 @@ class MinibatchRlBase(Recorded, BaseRunner):
         agent: the learning agent.
         sampler: the sampler.
         n_steps: environment steps of the whole run; rounded up to whole logging intervals.
-        seed: of the run; None draws one.
+        seed: seed of the run; None draws one.
         affinity: processors, GPU and threads: ``master_cpus``, ``workers_cpus``, ``cuda_idx``, ``master_torch_threads``,
-            ``worker_torch_threads``, ``set_affinity``; all optional. "auto" suits a run that has the machine to itself.
+            ``worker_torch_threads``, ``set_affinity``; all optional. "auto" is for a run that has the machine to itself.
         log_interval_steps: environment steps between two rows of the log.
-        resume_from: directory of a run, or a snapshot, to resume; None starts a new run. All settings must be those of that run, except
-            `n_steps`, `log_interval_steps`, `affinity`, `stop_return`, `hooks` and `verbose`.
-        save_replay: save the replay buffer beside each snapshot, for a resumed run. The first snapshot writes all of it, later ones write
-            new steps only; on the disk it takes as much space as in memory.
-        stop_return: the run stops at the first row of the log whose mean return (`ReturnAverage`) is at least this, if it is the mean over
-            enough trajectories: over a full window of `log_traj_window`, or in an evaluation over at least one for each evaluation
-            environment. None: the run takes all of `n_steps`.
-        hooks: called as ``hook(runner, row)`` after each row of the log, in this order; see `rlpyt.runners.hooks.Hook`.
-        verbose: what is shown on the screen. 0: warnings, progress, and why the run ends; 1: also its settings, and short tables; 2: all
-            lines, and tables with all columns. None: as `rlpyt.utils.logging.logger.set_verbose` says, by default 1. In the files of the
-            log, only the tables in debug.log depend on it.
+        resume_from: directory of a run, or a snapshot, to resume; None starts a new run. All settings must be those of the resumed run,
+            except `n_steps`, `log_interval_steps`, `affinity`, `stop_return`, `hooks` and `verbose`.
+        save_replay: save the replay buffer with each snapshot, for a resumed run. The first snapshot writes all of it, later ones write
+            only new steps. It takes as much space on the disk as in memory.
+        stop_return: stop the run at the first row of the log with at least this mean return (`ReturnAverage`) over enough trajectories.
+            Enough is a full window of `log_traj_window`, or, in an evaluation, one per evaluation environment. None: run all `n_steps`.
+        hooks: functions to call as ``hook(runner, row)`` after each row of the log, in this order; see `rlpyt.runners.hooks.Hook`.
+        verbose: how much to show on the screen. 0: warnings, progress, and why the run ends; 1: also its settings, and short tables; 2: all
+            lines, and tables with all columns. None: the level of `rlpyt.utils.logging.logger.set_verbose`, by default 1. Of the log's
+            files, only the tables in debug.log depend on it.
 
     Attributes:
-        stop_reason: a sentence that says why the run stops before `n_steps`; None while it continues.
+        stop_reason: a sentence that tells why the run stops before `n_steps`; None while the run continues.
     """
 
     _eval = False
     _eval_pauses_training = True
-    _returns_are_of = "{n} trajectories"  # What the mean return is over.
+    _returns_are_of = "{n} trajectories"  # The trajectories of the mean return.
     stop_return: float | None = None
     hooks: Sequence[Hook] = ()
     stop_reason: str | None = None
     _score: float | None = None  # Mean return in the last row of the log,
-    _n_scored = 0  # and the number of trajectories that it is the mean of.
+    _n_scored = 0  # and the number of trajectories in that mean.
     snapshots: Snapshots = logger
     settings: dict[str, Any] = {}  # See `settings_of`.
-    script: Script | None = None  # The file that made the run, where it is not that of this process.
+    script: Script | None = None  # The file that made the run, if it is not that of this process.
     also_recorded: dict = {}  # Further entries of the record in params.json, plain data.
-    is_recorded = False  # Whether params.json says how this run was made,
-    unrecorded: dict[str, str] = {}  # and what it leaves out, see `write_record`.
+    is_recorded = False  # Whether params.json holds the record of this run,
+    unrecorded: dict[str, str] = {}  # and the arguments that it lacks, see `write_record`.
     verbose: int | None = None
-    pbar: Any = NoBar()  # A subclass that counts may have a `ProgBarCounter`, which is then shown instead of `progress`.
+    pbar: Any = NoBar()  # A subclass may set a `ProgBarCounter`, which is then shown instead of `progress`.
     rank = 0
     _itr = -1  # The last complete iteration,
     _row_itr = -1  # and the one with the last row of the log.
     _interrupt: Interrupt | None = None
-    _sampling_is_lost = False  # Whether sampling was abandoned, so that the states of environments are not known.
+    _sampling_is_lost = False  # Whether sampling was abandoned, so that the states of environments are unknown.
 
-    # The counters in `diagnostics`, for subclasses that log by themselves.
+    # The counters in `diagnostics`, for subclasses that write rows of the log themselves.
     _opt_infos = counter("opt_infos")
     _new_completed_trajs = counter("new_completed_trajs")
     _cum_completed_trajs = counter("cum_completed_trajs")
@@ -193,15 +192,15 @@ class MinibatchRlBase(Recorded, BaseRunner):
         return n_itr
 
     def _settle(self) -> None:
-        """Settle settings and seed of the run, show them, and record them."""
-        self.settings = settings_of(self)  # Now: training changes some of them, such as PPO's ratio_clip.
+        """Determine settings and seed of the run, show them, and record them."""
+        self.settings = settings_of(self)  # Before training, which changes some of them, such as PPO's ratio_clip.
         self._settle_seed()
         set_seed(self.process_seed)
         tell_settings(self)
         record_run(self)
 
     def _settle_seed(self) -> None:
-        """Use the seed that was given, or else that of the run to resume, or else draw one."""
+        """Use the given seed, or else the seed of the run to resume, or else draw one."""
         if self.seed is None and self.resume_from is not None:
             self.seed = seed_of(self.resume_from)
         if self.seed is None:
@@ -215,7 +214,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             )
 
     def _meet(self) -> None:
-        """Wait for other processes that train together with this one; here, none do."""
+        """Wait for other processes that train together with this one. A subclass may have such processes."""
 
     def _resume(self) -> None:
         """Resume from `resume_from`, unless that is None or done."""
@@ -225,7 +224,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     @property
     def process_seed(self) -> int:
-        """Seed of this process's generators."""
+        """Seed of the random generators of this process."""
         return self.seed
 
     def get_traj_info_kwargs(self) -> dict:
@@ -265,7 +264,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     @cached_property
     def progress(self) -> Progress:
-        """The progress of this run, which counts from its first use, after a resumed run has its state."""
+        """The progress of this run. It counts from its first use, after the state of a resumed run is restored."""
         return Progress(
             self.n_itr * self.itr_batch_size,
             self.diagnostics.cum_steps,
@@ -279,7 +278,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
-        """The counters of this run. They start in `initialize_logging`, or where that is overridden, when they are first used."""
+        """The counters of this run. They start in `initialize_logging`, or, if that is overridden, at their first use."""
         return self._new_diagnostics()
 
     def shutdown(self) -> None:
@@ -298,7 +297,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     @contextmanager
     def _iterations(self) -> Iterator[Iterator[int]]:
-        """Start up, yield the iterations until the run ends or stops, and shut everything down."""
+        """Start up, yield the iterations until the run ends or stops, and shut down."""
         with logger.verbosity(self.verbose), self._interruptible() as interrupt:
             try:
                 self._forget_earlier_training()
@@ -318,7 +317,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self._say_end(interrupt)
 
     def _say_end(self, interrupt: Interrupt) -> None:
-        """Say that the run has ended, and what can be done next; SystemExit if a signal ended it."""
+        """Log that the run has ended, and show the next commands; raise SystemExit if a signal ended it."""
         with logger.verbosity(self.verbose):
             if interrupt.signal is None:
                 logger.log(COMPLETE)
@@ -327,7 +326,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             raise interrupt.ended()
 
     def _forget_earlier_training(self) -> None:
-        """Reset what an earlier call of `train` has left."""
+        """Reset the attributes that an earlier call of `train` has set."""
         self._sampling_is_lost, self.saver = False, Saver()
         self._itr = self._row_itr = -1
 
@@ -338,16 +337,16 @@ class MinibatchRlBase(Recorded, BaseRunner):
         return self._interrupt
 
     def _on_signal(self) -> None:
-        """Stop an evaluation. A signal handler calls this, at any moment of the run."""
+        """Stop an evaluation. A signal handler calls this at any time of the run."""
         if hasattr(self.sampler, "stop_evaluation"):
             self.sampler.stop_evaluation()
 
     def _is_told(self, interrupt: Interrupt) -> bool:
-        """Whether the run was told to end, by a signal."""
+        """Return whether a signal told the run to end."""
         return interrupt.signal is not None
 
     def _abandon_sampling(self) -> None:
-        """End the run without the sampler, which has not finished its batch or evaluation in time."""
+        """End the run without the sampler, which did not finish its batch or evaluation in time."""
         self._sampling_is_lost = True
         logger.warn(
             "the sampler has not come to an end in time, and is abandoned: what it has collected since the last complete "
@@ -364,7 +363,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             self._itr = itr
 
     def _stops(self, interrupt: Interrupt) -> bool:
-        """Whether to stop before the next iteration."""
+        """Return whether to stop before the next iteration."""
         return self._is_told(interrupt) or self.stop_reason is not None
 
     def run_iteration(self, itr: int) -> None:
@@ -381,12 +380,12 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self._itr = itr
 
     def _sample(self, itr: int) -> tuple[Any, list]:
-        """Return a batch, and the TrajInfos of its finished episodes; raise Overdue if it takes too long after a signal."""
+        """Return a batch and the TrajInfos of its finished episodes; raise Overdue if that takes too long after a signal."""
         with self._interruptible().abandonable():
             return self.sampler.obtain_samples(itr)
 
     def _finish(self, itr: int, interrupt: Interrupt) -> None:
-        """Save and log what is missing after `itr`, the last complete iteration (-1 if none is complete)."""
+        """Write the missing row of the log and snapshot after `itr`, the last complete iteration (-1 if none is complete)."""
         if self._is_told(interrupt):
             self.finish_interrupted(itr)
         elif self.stop_reason is not None:
@@ -396,7 +395,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             self._save_after_all(itr, interrupt)
 
     def finish_stopped(self, itr: int) -> None:
-        """Save, unless that was done with the last row of the log, and say why the run stops."""
+        """Save, unless the last row of the log came with a snapshot, and log why the run stops."""
         if itr < max(self.first_itr, self.min_itr_learn - 1):
             self._save(max(itr, 0), force=True)
         logger.log(self.stop_reason, level=0)
@@ -416,7 +415,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     # Snapshots ------------------------------------------------------------------------------------------------------
     def get_itr_snapshot(self, itr: int) -> dict:
-        """Return the state of the run after iteration `itr`: agent, optimizer, and all else that `resume_from` needs."""
+        """Return the state of the run after iteration `itr`: agent, optimizer, and everything else that `resume_from` needs."""
         return snapshot_of(self, itr, self.diagnostics.cum_steps)
 
     def parts(self) -> dict[str, Part]:
@@ -429,24 +428,24 @@ class MinibatchRlBase(Recorded, BaseRunner):
         )
 
     def sampling_state(self) -> Any:
-        """Return the state of sampling, plain data and tensors; None if it continues with new episodes."""
+        """Return the state of sampling as plain data and tensors; None if a resumed run begins new episodes."""
         return dict(itr=self._itr) if self._sampling_is_lost else self.sampler.state_dict()
 
     def restore_sampling(self, state: Any) -> list[int]:
-        """Continue from what `sampling_state` returned; return the columns of the batch whose environments begin new episodes."""
+        """Continue from a `sampling_state`; return the columns of the batch whose environments begin new episodes."""
         try:
             return self.sampler.load_state_dict(state)
         except KeyError:
-            if isinstance(state, dict) and set(state) == {"itr"}:  # Sampling was abandoned, which a user's sampler may not know.
+            if isinstance(state, dict) and set(state) == {"itr"}:  # Sampling was abandoned; a user's sampler may not expect this state.
                 return list(range(self.sampler.batch_spec.B))
             raise
 
     def counters(self) -> dict:
-        """Return the counters of this runner, plain data."""
+        """Return the counters of this runner as plain data."""
         return dict(diagnostics=self.diagnostics.state_dict(), score=self._score, n_scored=self._n_scored)
 
     def load_counters(self, counters: dict) -> None:
-        """Continue counting from what `counters` returned; stop at once if these are of a solved run."""
+        """Continue counting from the result of `counters`; stop at once if the run was already solved."""
         check_counters(counters)
         self.diagnostics.load_state_dict(counters["diagnostics"])
         self._score, self._n_scored = counters.get("score"), counters.get("n_scored", 0)
@@ -466,11 +465,11 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def _save(self, itr: int, force: bool = False) -> None:
         if self.snapshots.is_snapshot_due(itr, force):
-            record_run(self)  # Where a subclass has a startup() that did not.
+            record_run(self)  # A subclass's startup() may not have done so.
             self.saver.save(self.snapshots, itr, lambda: self.get_itr_snapshot(itr), self._saved_replay, force, self._score)
 
     def _save_after_all(self, itr: int, interrupt: Interrupt) -> None:
-        """Try once more to save the last snapshot, at the end of the run; RuntimeError if that fails, unless the run was told to end."""
+        """At the end of the run, retry saving the last snapshot; raise RuntimeError if that fails, unless the run was told to end."""
         logger.log("saving snapshot once more, since the last one could not be saved...")
         self._save(max(itr, 0), force=True)
         self.saver.wait()
@@ -496,11 +495,11 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.progress.update(self.diagnostics.cum_steps)
 
     def _count_steps(self, itr: int) -> None:
-        """After batch `itr`: count the environment steps of all batches, in case an overridden `store_diagnostics` has not."""
+        """Count the environment steps up to batch `itr`, in case an overridden `store_diagnostics` has not."""
         self.diagnostics.cum_steps = max(self.diagnostics.cum_steps, (itr + 1) * self.itr_batch_size)
 
     def _iteration(self, itr: int) -> int:
-        """The iteration in the row of batch `itr`."""
+        """Return the iteration to show in the row of batch `itr`."""
         return itr
 
     @property
@@ -535,7 +534,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.progress.clear()
 
     def after_row(self, row: dict[str, float]) -> None:
-        """Call the hooks, decide by them and by the mean return whether the run stops, and show the progress if it does not.
+        """Call the hooks, and stop the run if a hook or the mean return requires it. Otherwise show the progress.
 
         `log_diagnostics` calls this between a row and its snapshot.
 
@@ -551,11 +550,11 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.progress.row(steps, value(row, *RETURN_COLUMNS), is_going_on=self.stop_reason is None and not is_told)
 
     def reason_to_stop(self, score: float | None, n_trajs: int, cum_steps: int) -> str | None:
-        """Return the sentence that says that a run is solved; None if it is not.
+        """Return a sentence if the run is solved, or None if it is not.
 
         Args:
-            score: mean return in the last row of its log; None if it has none.
-            n_trajs: number of trajectories that it is the mean of.
+            score: mean return in the last row of its log, if any.
+            n_trajs: number of trajectories in that mean.
             cum_steps: environment steps so far.
         """
         if self.stop_return is None or score is None or n_trajs < self.min_trajs_to_stop or not score >= self.stop_return:
@@ -565,7 +564,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     @property
     def min_trajs_to_stop(self) -> int:
-        """The least number of trajectories whose mean return can stop the run."""
+        """Smallest number of trajectories whose mean return can stop the run."""
         return 1
 
     def _log_infos(self, traj_infos: list | None = None) -> None:
@@ -575,7 +574,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.diagnostics.record_infos(traj_infos or [])
 
 
-# The base of mixins, classes that are put in front of a runner: for type checkers only, so that they know what a runner has.
+# The base of mixins (classes in front of a runner), so that type checkers know the attributes of a runner.
 if TYPE_CHECKING:
     RunnerMixin = MinibatchRlBase
 else:
@@ -583,10 +582,10 @@ else:
 
 
 class MinibatchRl(MinibatchRlBase):
-    """Measures performance by the trajectories it trains on.
+    """Measures performance by the trajectories on which it trains.
 
     Args:
-        log_traj_window: number of the last trajectories that are averaged.
+        log_traj_window: number of latest trajectories to average.
         kwargs: see `MinibatchRlBase`.
     """
 
@@ -640,14 +639,14 @@ class MinibatchRl(MinibatchRlBase):
 
 
 class MinibatchRlEval(MinibatchRlBase):
-    """Measures performance by pausing to play evaluation episodes: once before training, and every logging interval."""
+    """Measures performance by evaluation episodes. Training pauses for them: before it begins, and in every logging interval."""
 
     _eval = True
     _returns_are_of = "the {n} trajectories of the evaluation"
 
     @property
     def min_trajs_to_stop(self) -> int:
-        """One for each evaluation environment; fewer if an evaluation is limited to fewer trajectories."""
+        """The number of evaluation environments, or the limit of trajectories in an evaluation if that is less."""
         return min(self.sampler.eval_n_envs, self.sampler.eval_max_trajectories or self.sampler.eval_n_envs)
 
     def train(self) -> None:
@@ -669,7 +668,7 @@ class MinibatchRlEval(MinibatchRlBase):
         self._clear_progress()
         logger.log("Evaluating agent...", level=2)
         start = time.monotonic()
-        self.agent.eval_mode(itr)  # Might be for epsilon-greedy.
+        self.agent.eval_mode(itr)  # For example, sets epsilon.
         with self._interruptible().abandonable():
             traj_infos = self.sampler.evaluate_agent(itr)
         self.agent.sample_mode(itr)
@@ -694,7 +693,7 @@ class MinibatchRlEval(MinibatchRlBase):
 
 
 def set_torch_threads(affinity: Mapping[str, Any]) -> None:
-    """Use as many torch threads in this process as its affinity says, if it does; else say if other programs will hold them up."""
+    """Set the number of torch threads of this process by its affinity. If that has none, log if other programs hold the threads up."""
     if affinity.get("master_torch_threads") is not None:
         torch.set_num_threads(int(affinity["master_torch_threads"]))
     elif affinity.get("cuda_idx") is None and torch.get_num_threads() > 1:
@@ -702,11 +701,11 @@ def set_torch_threads(affinity: Mapping[str, Any]) -> None:
 
 
 def snapshot_is_missing(directory: Any) -> RuntimeError:
-    """Return the error of a run whose last snapshot could not be saved, and which therefore has not finished."""
+    """Return the error of a run that has not finished, because its last snapshot could not be saved."""
     reasons = logger.why_not_written(directory or "")
     return RuntimeError(
-        f"The last snapshot could not be saved, also when that was tried once more at the end of the run{': ' * bool(reasons)}{reasons}. "
-        "Make room for it, and resume the run: it continues from the snapshot before, if any."
+        f"The last snapshot could not be saved, not even in a second try at the end of the run{': ' * bool(reasons)}{reasons}. "
+        "Make room for it, and resume the run: it continues from the previous snapshot, if any."
     )
 
 
@@ -718,6 +717,6 @@ def check_counters(counters: Any) -> None:
 
 
 def checked_stop_return(stop_return: Any) -> float | None:
-    """Return the mean return at which a run stops, as a float or None; ValueError for anything else."""
+    """Return the mean return at which a run stops, as a float or None; raise ValueError for anything else."""
     check_values("The run", dict(stop_return=stop_return), dict(stop_return=OF_RUNNERS["stop_return"]))
     return None if stop_return is None else float(stop_return)

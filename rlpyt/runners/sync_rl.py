@@ -1,13 +1,13 @@
 """Training in several processes at once, each with a replica of sampler, algorithm and agent. Gradients are averaged between them.
 
-The runner starts the replicas, one for each entry of its list of affinities. Or it is one of the replicas that ``torchrun`` started, on one
-machine or several, with the same script::
+The runner starts the replicas, one for each entry of its list of affinities. Or ``torchrun`` starts all replicas, on one machine or
+several, with the same script::
 
     python train.py                                  # affinity=[dict(cuda_idx=0, ...), dict(cuda_idx=1, ...)]
     torchrun --nproc-per-node 2 train.py
 
-Ranks exchange gradients inside DistributedDataParallel, by NCCL between GPUs and by gloo otherwise. Everything else (trajectories, whether
-to stop) they exchange between iterations, in a second group, which uses gloo.
+Ranks exchange gradients inside DistributedDataParallel, by NCCL between GPUs and by gloo otherwise. Between iterations, they exchange
+everything else (trajectories, whether to stop) in a second group, which uses gloo.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.processors import check_affinity, check_gpus
 from rlpyt.utils.settings import checked
 
-_PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for an evaluation say; deaths are noticed otherwise.
+_PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for example for an evaluation; `watching` notices deaths.
 _ANSWER = 3.0  # seconds, at the end of a run, after which a rank that has not abandoned its sampler is considered stuck
 _GRACE = 5.0  # seconds for the report of a rank that failed, and for a wait for that rank to raise an error
-SEED_STEP = 100  # Between the seeds of the processes' generators. Environments have separate streams.
+SEED_STEP = 100  # Distance between the seeds of ranks. Environments have separate random streams.
 
 
 class SyncRlMixin(RunnerMixin):
-    """In front of a runner: ``class SyncRl(SyncRlMixin, MinibatchRl)``.
+    """Trains in several processes. Put it in front of a runner: ``class SyncRl(SyncRlMixin, MinibatchRl)``.
 
-    Batch dimensions of sampler and algorithm are those of each process: n processes sample n times as much, and train on n times as much.
+    Sampler and algorithm have their batch dimensions per process, so n processes sample n times as much and train on n times as much.
     Rank 0 logs, evaluates and saves.
 
     Args:
-        affinity: a list with one dictionary for each process, as for `MinibatchRl`. Under torchrun, one for each process of this machine,
-            or one for all. "auto" starts a process for each GPU.
-        kwargs: of the runner.
+        affinity: a list with one dictionary per process, as for `MinibatchRl`. Under torchrun, one per process of this machine, or one for
+            all. "auto" starts a process for each GPU.
+        kwargs: arguments of the runner.
 
     Raises:
         ValueError: `affinity` is no such list, or does not fit torchrun's number of processes.
@@ -98,11 +98,11 @@ class SyncRlMixin(RunnerMixin):
                 self._train_in_group(None)
             else:
                 self._launch_and_train()
-        if interrupt.signal is not None:  # It came when the training was over.
+        if interrupt.signal is not None:  # It arrived after training had ended.
             raise interrupt.ended()
 
     def _launch_and_train(self) -> None:
-        """Start the other ranks, if any, which meet this one at a file."""
+        """Start the other ranks, if any. They meet this one at a file."""
         if self.world_size == 1:
             self._train_in_group(dist.HashStore())
             return
@@ -115,7 +115,7 @@ class SyncRlMixin(RunnerMixin):
         except (SystemExit, KeyboardInterrupt, Overdue):
             raise
         except BaseException as error:
-            if self._interruptible().signal is not None and _may_be_lost_connection(error):  # To a rank that has ended by the signal.
+            if self._interruptible().signal is not None and _may_be_lost_connection(error):  # Lost to a rank that the signal has ended.
                 raise SystemExit(self._interruptible().exit_code) from error
             if self._pool is not None:
                 raise_first_failure(self._pool, error)
@@ -125,10 +125,10 @@ class SyncRlMixin(RunnerMixin):
                 self._pool.kill(grace=0)
 
     def launch_workers(self) -> None:
-        """Start a process for each rank but this one."""
+        """Start a process for each rank except this one."""
         ranks = range(1, self.world_size)
         replica = copy.copy(self)
-        replica.hooks = ()  # Rank 0 calls them, so they need not go through a pipe.
+        replica.hooks = ()  # Only rank 0 calls hooks, so they need not go through a pipe.
         replica._interrupt = replica._pool = None
         start_method = getattr(self.sampler, "start_method", None) or default_start_method()
         for rank in ranks:
@@ -146,14 +146,14 @@ class SyncRlMixin(RunnerMixin):
     def _train_in_group(self, store: Any) -> None:
         with process_group(self, store):
             super().train()
-            gc.collect()  # Wrapped models refer to the group in cycles, and have to be gone before it.
+            gc.collect()  # Wrapped models refer to the group in cycles, and must be deleted before it.
 
     def be_replica(self, rank: int) -> None:
-        """Train as this rank, in the process that was started for it."""
+        """Train as this rank, in its process."""
         self.rank, self.affinity = rank, self.affinities[rank]
         self._train_in_group(meeting_place(get_temp_dir(), self.world_size))
 
-    # What ranks do together -----------------------------------------------------------------------------------------
+    # Steps that ranks take together ---------------------------------------------------------------------------------
     def startup(self) -> int:
         """Start up with the seed of rank 0; only rank 0 logs."""
         if self.rank > 0:
@@ -169,18 +169,18 @@ class SyncRlMixin(RunnerMixin):
 
     @property
     def process_seed(self) -> int:
-        """Seed of this process's generators."""
+        """Seed of the random generators of this process."""
         return self.seed + SEED_STEP * self.rank
 
     def _interruptible(self) -> Interrupt:
-        """See the base class. In a rank that rank 0 has started, a repeated signal has no effect: rank 0 acts on it."""
+        """See the base class. In a rank that rank 0 started, a repeated signal has no effect, because rank 0 handles it."""
         interrupt = super()._interruptible()
         if self.rank > 0:
             interrupt.says, interrupt.may_repeat = None, self._launched
         return interrupt
 
     def _on_signal(self) -> None:
-        """See the base class. Pass the signal to the ranks that this one has started."""
+        """See the base class. Pass the signal on to the ranks that this one started."""
         super()._on_signal()
         for process in [] if self._pool is None else self._pool.processes:
             with suppress(ProcessLookupError):
@@ -202,13 +202,13 @@ class SyncRlMixin(RunnerMixin):
         return samples
 
     def _agree(self, is_lost: bool = False) -> bool:
-        """Wait for all ranks, and record whether any of them was told to stop: all of them do after the same iteration.
+        """Wait for all ranks, and record whether any of them was told to stop. All ranks then stop after the same iteration.
 
         Args:
             is_lost: whether this rank has abandoned its sampler.
 
         Returns:
-            Whether any of them has.
+            Whether any rank has abandoned its sampler.
         """
         interrupt = self._interruptible()
         flags = torch.tensor([interrupt.signal or 0, is_lost])
@@ -224,13 +224,13 @@ class SyncRlMixin(RunnerMixin):
         return bool(any_lost)
 
     def _stops(self, interrupt: Interrupt) -> bool:
-        """Whether the ranks have agreed to stop."""
+        """Return whether the ranks have agreed to stop."""
         if self._agreed_signal:
             interrupt.adopt(self._agreed_signal)
         return super()._stops(interrupt)
 
     def _is_told(self, interrupt: Interrupt) -> bool:
-        """Whether the ranks have agreed that one of them was told to end. A later signal comes too late for all to do the same."""
+        """Return whether the ranks have agreed that one of them was told to end. A later signal is too late to be agreed on."""
         return bool(self._agreed_signal)
 
     def store_diagnostics(self, itr: int, traj_infos: list, opt_info: Any) -> None:
@@ -246,7 +246,7 @@ class SyncRlMixin(RunnerMixin):
         super().initialize_logging()
 
     def log_diagnostics(self, itr: int, *args: Any, **kwargs: Any) -> None:
-        """Gather the trajectories of all ranks and log a row; then all ranks continue together, or stop if rank 0 has decided so."""
+        """Gather the trajectories of all ranks and log a row. All ranks then continue together, or stop if rank 0 so decides."""
         gathered: list | None = [None] * self.world_size if self.rank == 0 else None
         own, self._own_infos = self._own_infos, []
         dist.gather_object(own, gathered, dst=0, group=self._control)
@@ -264,7 +264,7 @@ class SyncRlMixin(RunnerMixin):
             self.stop_reason = "Rank 0 decided so."
 
     def _save(self, itr: int, force: bool = False) -> None:
-        """See the base class. The snapshot, which rank 0 saves, also holds the states of the other ranks; each saves what it replays."""
+        """See the base class. Rank 0 saves the snapshot, with the states of the other ranks. Each rank saves its replay buffer."""
         where = [self.snapshots.get_snapshot_dir() if self.rank == 0 and self.snapshots.is_snapshot_due(itr, force) else None]
         dist.broadcast_object_list(where, src=0, group=self._control)
         if where[0] is None:
@@ -290,11 +290,11 @@ class SyncRlMixin(RunnerMixin):
         return snapshot
 
     def take_in(self, traj_infos: list) -> None:
-        """In rank 0: count trajectories of other ranks."""
+        """Count trajectories of other ranks. Only rank 0 calls this."""
         self.diagnostics.count_trajs(len(traj_infos))
 
     def shutdown(self) -> None:
-        """See the base class. Unwrap the models, so that the group can end."""
+        """See the base class. Also unwrap the models, so that the group can end."""
         try:
             super().shutdown()
         finally:
@@ -305,7 +305,7 @@ class SyncRl(SyncRlMixin, MinibatchRl):
     """Data-parallel training that measures performance by the trajectories of all processes."""
 
     def take_in(self, traj_infos: list) -> None:
-        """See the base class. Add them to the window of the last trajectories."""
+        """See the base class. Add the trajectories to the window of the latest ones."""
         super().take_in(traj_infos)
         self._traj_infos.extend(traj_infos)
 
@@ -319,7 +319,7 @@ class SyncRlEval(SyncRlMixin, MinibatchRlEval):
             return [], 0.0
         try:
             return super().evaluate_agent(itr)
-        except Overdue:  # The others wait for the row of the log.
+        except Overdue:  # The other ranks wait for the row of the log.
             self._sampling_is_lost = True
             return [], 0.0
 
@@ -328,22 +328,22 @@ def _replica(pipe: Any, runner: Any, rank: int) -> None:
     """The target of the processes of other ranks, see `WorkerPool`."""
     pipe.send(("ok", None))
     pipe.recv()
-    with suppress(SystemExit):  # Interrupted, as all are.
+    with suppress(SystemExit):  # A signal has ended all ranks.
         runner.be_replica(rank)
     leave(pipe)
 
 
 def leave(pipe: Any) -> None:
-    """End this process, a rank of a group, when all ranks are done."""
+    """End this process, a rank of a group, once all ranks are done."""
     pipe.send(("ok", None))
     pipe.recv()
     pipe.send(("ok", None))
-    os._exit(0)  # The interpreter's own end now and then aborts while threads of the group still run.
+    os._exit(0)  # A normal exit sometimes aborts while threads of the group still run.
 
 
 def raise_first_failure(pool: WorkerPool, error: BaseException) -> None:
-    """If another process failed before this one, which then only lost its connection, raise what that process reported."""
-    if not _may_be_lost_connection(error):  # The others have lost theirs to this process.
+    """If this process only lost its connection because another process failed first, raise the error of that process."""
+    if not _may_be_lost_connection(error):  # This process failed first, and the others lost their connection to it.
         return
     ended = threading.Event()
     ended.wait(0.1)
@@ -358,7 +358,7 @@ def raise_first_failure(pool: WorkerPool, error: BaseException) -> None:
 
 
 def _interruptibly(collective: Callable, *args: Any, **kwargs: Any) -> None:
-    """Call `collective` in another thread: while this one waits for it, signals are handled."""
+    """Call `collective` in another thread, so that this thread handles signals meanwhile."""
     errors = []
 
     def call() -> None:
@@ -376,26 +376,26 @@ def _interruptibly(collective: Callable, *args: Any, **kwargs: Any) -> None:
         try:
             raise errors[0]
         finally:
-            errors.clear()  # It refers to the thread's frame, and that to the group, which has to be gone before another one.
+            errors.clear()  # An error refers to the thread's frame, and so to the group, which must be deleted before another one.
 
 
 def _may_be_lost_connection(error: BaseException) -> bool:
-    """Whether an error is one of torch's own, raised in one of its functions."""
+    """Return whether an error was raised inside a function of torch."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, RuntimeError) and bool(frames) and frames[-1].filename.startswith(os.path.dirname(torch.__file__))
 
 
 def meeting_place(directory: str, world_size: int) -> Any:
-    """Return the store at which processes meet: a file in the directory of the pool that they are in, which is deleted with it.
+    """Return the store at which processes meet: a file in the directory of their pool, which is deleted with the pool.
 
-    In a worker, that directory is what multiprocessing's `get_temp_dir` returns.
+    In a worker, multiprocessing's `get_temp_dir` returns that directory.
     """
     return dist.FileStore(os.path.join(directory, "ranks"), world_size)
 
 
 @contextmanager
 def process_group(runner: Any, store: Any):
-    """Have `runner` be a rank of the group, which meets at `store`, or as torchrun says if that is None."""
+    """Make `runner` a rank of the group that meets at `store`, or by torchrun's settings if that is None."""
     cuda_idx = runner.affinity.get("cuda_idx")
     if store is not None:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):

@@ -1,4 +1,4 @@
-"""`Trainer`: epochs, with their log and their snapshots, around an algorithm that has its own loop, or one of rlpyt's.
+"""`Trainer`: training in epochs, with log and snapshots, by an algorithm with a training loop, or by one of rlpyt's.
 
     trainer = Trainer(ctxt)                      # of wrap_experiment; Trainer() logs and saves where the log is open
     trainer.setup(algo, env)                     # an algorithm with train(trainer), or
@@ -10,12 +10,12 @@
     trainer.restore(directory)
     trainer.resume()                             # continues as if it had never stopped; n_epochs=200 makes it longer
 
-A snapshot holds data and no code, so that the arguments of `setup` must be made again. It holds
+A snapshot holds data and no code, so the arguments of `setup` must be built again. It holds
 
-- of an algorithm with ``train(trainer)``, what its ``state_dict()`` returns (or ``__getstate__()``): tensors, arrays, numbers, strings,
-  random generators, and dicts, lists and tuples of them. ``load_state_dict(state)`` (or ``__setstate__(state)``) continues from it;
-- of its sampler the same, if the sampler has these methods; otherwise environments begin new episodes;
-- of an algorithm of rlpyt, what its runner saves;
+- for an algorithm with ``train(trainer)``, the result of ``state_dict()`` (or ``__getstate__()``): tensors, arrays, numbers, strings,
+  random generators, and dicts, lists and tuples of them. ``load_state_dict(state)`` (or ``__setstate__(state)``) restores it;
+- for its sampler the same, if the sampler has these methods; otherwise environments begin new episodes;
+- for an algorithm of rlpyt, the snapshot of its runner;
 - the random state of the process, counters, and the position in the log.
 """
 
@@ -51,7 +51,7 @@ from rlpyt.utils.seed import get_seed, rng_states, seed_env, set_rng_states
 from rlpyt.utils.settings import COUNT, SEED, STEPS, checked
 from rlpyt.utils.text import printable
 
-_FORM = dict(  # Of the snapshots of an algorithm with its own loop, see `check_form`.
+_FORM = dict(  # The form of snapshots of an algorithm with a training loop, see `check_form`.
     epoch=NATURAL,
     cum_steps=NATURAL,
     algo=dict,
@@ -80,29 +80,30 @@ class TrainArgs:
 
 
 class Trainer:
-    """Trains, with a row of the log and a snapshot after each epoch.
+    """Trains in epochs, and writes a row of the log and a snapshot after each of them.
 
     Args:
-        snapshot_config: has `snapshot_dir`, `snapshot_mode` and `snapshot_gap`, as the context of an experiment has; see
-            `rlpyt.runners.snapshots.Snapshotter`. Or the directory alone, for the last snapshot. None: those of the open log, or else the
-            defaults.
-        verbose: what is shown on the screen, from 0 to 2, as of runners; None: as `rlpyt.utils.logging.logger.set_verbose` says.
+        snapshot_config: has `snapshot_dir`, `snapshot_mode` and `snapshot_gap`, like the context of an experiment; see
+            `rlpyt.runners.snapshots.Snapshotter`. A directory alone keeps the last snapshot. None takes the configuration of the open log,
+            or else the defaults.
+        verbose: how much to show on the screen, from 0 to 2, as for runners; None takes the level of
+            `rlpyt.utils.logging.logger.set_verbose`.
 
     Raises:
-        TypeError: `snapshot_config` is something else.
+        TypeError: `snapshot_config` is none of these.
 
     Attributes:
-        step_itr: iterations so far, which an algorithm with ``train(trainer)`` counts; they are the steps of TensorBoard.
-        step_episode: the samples of such an algorithm in this epoch, for `store_episodes`; after `restore`, those that were stored, a list
-            of dictionaries, one per episode.
-        enable_logging: whether a row is logged after each epoch; such an algorithm may write its rows instead.
+        step_itr: iterations so far, counted by an algorithm with ``train(trainer)``; they are the steps of TensorBoard.
+        step_episode: the samples of such an algorithm in this epoch, for `store_episodes`; after `restore`, the stored samples, a list of
+            dictionaries, one per episode.
+        enable_logging: whether a row is logged after each epoch; such an algorithm may write the rows itself instead.
     """
 
     @checked(verbose=logger.VERBOSE)
     def __init__(self, snapshot_config: Any = None, verbose: int | None = None) -> None:
         config = _config_of_log() if snapshot_config is None else _as_config(snapshot_config)
         self._snapshotter = Snapshotter(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap)
-        self.script: Script | None = None  # The file that made the run, where it is not that of this process.
+        self.script: Script | None = None  # The file that made the run, if it is not that of this process.
         self.step_itr = 0
         self.step_episode: Any = None
         self.enable_logging = True
@@ -111,13 +112,13 @@ class Trainer:
         self._algo: Any = None
         self._env: Any = None
         self._sampler: Any = None
-        self._runner_settings: dict | None = None  # None: the algorithm has its own loop.
+        self._runner_settings: dict | None = None  # None if the algorithm has a training loop.
         self._runner: Any = None
         self._train_args: TrainArgs | None = None
         self._restored: tuple[Any, dict] | None = None  # Snapshot file and contents.
         self._must_continue = False  # Sampler and random states are restored when the first epoch begins.
         self._interrupt: Interrupt | None = None
-        self._sampler_state: dict | None = None  # Of a sampler that was shut down after training.
+        self._sampler_state: dict | None = None  # State of a sampler that was shut down after training.
         self._missing_epoch: int | None = None  # The epoch of the last snapshot, if it could not be saved.
         self._total_env_steps = 0
         self._cum_time = 0.0  # seconds until `_start_time`
@@ -140,16 +141,16 @@ class Trainer:
         """Choose what to train.
 
         Args:
-            algo: has ``train(trainer)``, and ``_sampler`` if it uses `obtain_episodes`; or is an algorithm of rlpyt, with
+            algo: an algorithm with ``train(trainer)``, and with ``_sampler`` if it uses `obtain_episodes`; or an algorithm of rlpyt, with
                 ``optimize_agent``.
             env: environment, for `get_env_copy`.
-            agent, sampler: of an algorithm of rlpyt.
-            seed, affinity, save_replay: of its runner, see `rlpyt.runners.minibatch_rl.MinibatchRlBase`. The seed defaults to the last one
-                given to `rlpyt.utils.seed.set_seed`.
-            RunnerCls: class of its runner; default `MinibatchRlEval` if the sampler has evaluation environments, else `MinibatchRl`.
+            agent, sampler: agent and sampler for an algorithm of rlpyt.
+            seed, affinity, save_replay: arguments of its runner, see `rlpyt.runners.minibatch_rl.MinibatchRlBase`. The seed defaults to the
+                last one given to `rlpyt.utils.seed.set_seed`.
+            RunnerCls: class of its runner; default `MinibatchRlEval` if the sampler has evaluation environments, otherwise `MinibatchRl`.
 
         Raises:
-            TypeError: `algo` is neither.
+            TypeError: `algo` is neither of these.
             ValueError: agent or sampler is missing, or superfluous.
         """
         settings = dict(agent=agent, sampler=sampler, seed=seed, affinity=affinity, save_replay=save_replay, RunnerCls=RunnerCls)
@@ -171,7 +172,7 @@ class Trainer:
             self._load_algo()
 
     def get_env_copy(self) -> Any:
-        """Return a copy of the environment that `setup` was given, with other random numbers; None if it was given none."""
+        """Return a copy of the environment given to `setup`, with other random numbers; None if none was given."""
         if self._env is None:
             return None
         import cloudpickle
@@ -196,11 +197,10 @@ class Trainer:
 
         Args:
             itr: number of the iteration.
-            batch_size: the least number of environment steps; default that of `train`.
-            agent_update: the policy or parameters that workers act with. Default: what ``get_param_values()`` of the algorithm's
-                ``exploration_policy``, or else of its ``policy``, returns; without that method, the policy. Or a list, one entry per
-                worker.
-            env_update: changes the environments; None leaves them. Or a list, one entry per worker.
+            batch_size: smallest number of environment steps; default that of `train`.
+            agent_update: the policy or parameters for the workers, or a list with one entry per worker. Default: ``get_param_values()`` of
+                the algorithm's ``exploration_policy``, or else of its ``policy``; the policy itself if it lacks that method.
+            env_update: changes the environments, or a list of changes with one entry per worker; None leaves them unchanged.
 
         Returns:
             An `rlpyt.episodes.EpisodeBatch`.
@@ -224,11 +224,11 @@ class Trainer:
         return episodes
 
     def obtain_samples(self, itr: int, batch_size: int | None = None, agent_update: Any = None, env_update: Any = None) -> list[dict]:
-        """As `obtain_episodes`, but return a list of dictionaries, one per episode."""
+        """Do `obtain_episodes`, but return a list of dictionaries, one per episode."""
         return self.obtain_episodes(itr, batch_size, agent_update, env_update).to_list()
 
     def _policy_parameters(self) -> Any:
-        """Return the parameters of the policy, or the policy if it does not return them."""
+        """Return the parameters of the policy, or the policy if it has no `get_param_values`."""
         policy = getattr(self._algo, "exploration_policy", None)
         policy = getattr(self._algo, "policy", None) if policy is None else policy
         if policy is None:
@@ -253,17 +253,17 @@ class Trainer:
         Args:
             n_epochs: number of epochs.
             batch_size: environment steps per epoch. For an algorithm of rlpyt, a multiple of the steps in a batch of its sampler, by
-                default one batch; with `SyncRl`, of the batches of all processes together.
-            plot, pause_for_plot: ignored, with a warning: there is no window.
+                default one batch; with `SyncRl`, the batches of all processes count together.
+            plot, pause_for_plot: ignored, with a warning, because there is no window.
             store_episodes: keep ``step_episode`` in snapshots.
 
         Returns:
-            What the algorithm's ``train`` returns, by convention the average return in the last epoch. For algorithms of rlpyt, that
-            average, or None if it is not known.
+            The result of the algorithm's ``train``, by convention the average return in the last epoch. For algorithms of rlpyt, that
+            average, or None if it is unknown.
 
         Raises:
             NotSetupError: there was no `setup`.
-            TypeError: snapshots are kept, and the algorithm does not return its state.
+            TypeError: snapshots are kept, but the algorithm does not return its state.
         """
         self._check_setup("train()")
         self._restored, self._must_continue = None, False
@@ -278,10 +278,10 @@ class Trainer:
         store_episodes: bool | None = None,
         pause_for_plot: bool | None = None,
     ) -> Any:
-        """Continue from the snapshot that `restore` has loaded. For arguments see `train`; they default to those of the first training.
+        """Continue from the snapshot that `restore` loaded. Arguments are those of `train`, and default to those of the first training.
 
         Raises:
-            NotSetupError: there was no `restore`, or no `setup`.
+            NotSetupError: there was no `restore` or no `setup`.
         """
         if self._restored is None:
             raise NotSetupError("Call restore(directory) before resume().")
@@ -297,7 +297,7 @@ class Trainer:
             with logger.verbosity(self.verbose):
                 return self._train_by_algorithm() if self._runner_settings is None else self._train_by_runner()
         finally:
-            self._restored = None  # The next training does not start from it.
+            self._restored = None  # The next training must not start from it.
 
     def _recorded(self) -> dict[str, Any]:
         """Return the entries of the trainer in params.json."""
@@ -340,7 +340,7 @@ class Trainer:
         return value
 
     def _tell_settings(self) -> None:
-        """Log in one line what an algorithm with its own loop is about to do."""
+        """Log the settings of an algorithm with a training loop in one line."""
         args = self._train_args
         parts = [type(self._algo).__name__]
         parts += [type(part).__name__ for part in (self._sampler, self._env) if part is not None]
@@ -353,7 +353,7 @@ class Trainer:
             self._progress = None
 
     def step_epochs(self) -> Iterator[int]:
-        """Yield the number of each epoch, and log and save after it; ``train(trainer)`` of an algorithm loops over this.
+        """Yield the number of each epoch, and log and save after it. The algorithm's ``train(trainer)`` loops over this.
 
         for epoch in trainer.step_epochs():
             trainer.step_episode = trainer.obtain_samples(trainer.step_itr)
@@ -385,7 +385,7 @@ class Trainer:
                 return
 
     def log_diagnostics(self, pause_for_plot: bool = False) -> None:
-        """Record the columns that are the same for all algorithms in the row of this epoch; `step_epochs` does it."""
+        """Record the columns that all algorithms share in the row of this epoch. `step_epochs` calls this."""
         logger.record_tabular("TotalEnvSteps", self.total_env_steps)
         logger.record_tabular("CumTime (s)", self._seconds())
         logger.record_tabular("EpochTime (s)", time.monotonic() - self._epoch_time)
@@ -425,12 +425,12 @@ class Trainer:
 
     # Snapshots ------------------------------------------------------------------------------------------------------
     def save(self, epoch: int) -> None:
-        """Save a snapshot, if one is due according to the snapshot mode; `step_epochs` does it after each epoch.
+        """Save a snapshot, if one is due according to the snapshot mode. `step_epochs` calls this after each epoch.
 
         Raises:
             NotSetupError: there was no `setup`.
-            RuntimeError: the algorithm is one of rlpyt, whose runner saves.
-            TypeError: the algorithm does not return its state, or the state holds what a snapshot cannot hold.
+            RuntimeError: the algorithm is one of rlpyt, whose runner saves the snapshots.
+            TypeError: the algorithm does not return its state, or the state contains an object that a snapshot cannot hold.
         """
         self._check_setup("save()")
         if self._runner_settings is not None:
@@ -443,7 +443,7 @@ class Trainer:
             self._missing_epoch = None if is_safe else epoch
 
     def _save_after_all(self) -> None:
-        """Try once more to save the last snapshot, if that failed; RuntimeError if it fails again, unless training was told to end."""
+        """If the last snapshot is not saved, try once more; raise RuntimeError if that fails, unless training was told to end."""
         if self._missing_epoch is not None:
             self._save(self._missing_epoch, force=True)
         if self._missing_epoch is not None and self._interrupt.signal is None:
@@ -474,18 +474,18 @@ class Trainer:
         return _state_of(self._sampler) if _has_state_dict(self._sampler) else None
 
     def restore(self, from_dir: Any, from_epoch: int | str = "last") -> TrainArgs:
-        """Load a snapshot. The algorithm gets its state here, or in `setup` if that comes later; `resume` restores the rest.
+        """Load a snapshot. The algorithm gets its state here, or in a later `setup`; `resume` restores the rest.
 
         Args:
             from_dir: directory of the experiment.
-            from_epoch: number of an epoch that has a snapshot; "first" or "last" for the first or last of these.
+            from_epoch: number of an epoch that has a snapshot; "first" or "last" for the first or last such epoch.
 
         Returns:
             A copy of the arguments of `train`, with the epoch to continue with.
 
         Raises:
             FileNotFoundError: there is no snapshot, or none of that epoch.
-            ValueError: no snapshot is readable, or a `Trainer` has not saved it.
+            ValueError: no snapshot is readable, or no `Trainer` saved it.
         """
         file, snapshot = find_snapshot(from_dir, from_epoch)
         trainer = snapshot.get("trainer") if isinstance(snapshot, dict) else None
@@ -513,7 +513,7 @@ class Trainer:
         return dataclasses.replace(self._train_args)
 
     def _load_algo(self) -> None:
-        """Restore the algorithm from the snapshot; the runner restores one of rlpyt."""
+        """Restore the algorithm from the snapshot. (The runner restores an algorithm of rlpyt.)"""
         file, snapshot = self._restored
         if ("run" in snapshot) != (self._runner_settings is not None):
             kind = "an algorithm of rlpyt" if "run" in snapshot else "an algorithm with train(trainer)"
@@ -523,7 +523,7 @@ class Trainer:
             self._must_continue = True
 
     def _continue(self) -> None:
-        """Restore the rest of the snapshot, when all is prepared."""
+        """Restore the rest of the snapshot, just before the first epoch."""
         if not self._must_continue:
             return
         self._must_continue = False
@@ -531,7 +531,7 @@ class Trainer:
         if snapshot["sampler"] is not None and _has_state_dict(self._sampler):
             load_state(self._sampler, snapshot["sampler"], file)
         elif self._sampler is not None:
-            logger.log("Environments begin new episodes: the sampler does not tell where they are.")
+            logger.log("Environments begin new episodes: the sampler does not save their states.")
         self._total_env_steps, self.step_itr = snapshot["cum_steps"], snapshot["trainer"]["total_itr"]
         self._cum_time, self._start_time = snapshot["trainer"]["cum_time"], time.monotonic()
         if logger.n_rows() == 0:
@@ -547,7 +547,7 @@ class Trainer:
             )
 
     def _describe(self) -> None:
-        """Write what is trained, and how long, into trainer.json."""
+        """Write the settings and the length of the training into trainer.json."""
         if not self._snapshotter.is_writer:
             return
         settings = self._runner_settings or dict(sampler=self._sampler)
@@ -558,7 +558,7 @@ class Trainer:
 
 
 class _EpochSnapshots:
-    """Keeps the snapshots of the runner that `Trainer` trains with, by epochs. See `rlpyt.runners.protocols.Snapshots`."""
+    """Keeps the snapshots of `Trainer`'s runner by epochs. See `rlpyt.runners.protocols.Snapshots`."""
 
     def __init__(self, snapshotter: Snapshotter, runner: Any, args: TrainArgs) -> None:
         self._snapshotter, self._runner, self._args = snapshotter, runner, args
@@ -610,12 +610,12 @@ def _has_state_dict(part: Any) -> bool:
 
 
 def _has_getstate(part: Any) -> bool:
-    """Whether the class of an object defines ``__getstate__`` and ``__setstate__``; since Python 3.11 every object has the former."""
+    """Return whether an object's class defines ``__getstate__`` and ``__setstate__``. (Since Python 3.11, every object has the former.)"""
     return getattr(type(part), "__getstate__", None) is not getattr(object, "__getstate__", None) and hasattr(part, "__setstate__")
 
 
 def _state_of(part: Any) -> dict[str, Any]:
-    """Return the state of an object, for a snapshot."""
+    """Return the state of an object for a snapshot."""
     _check_has_state(part)
     name = type(part).__name__
     method = "state_dict" if _has_state_dict(part) else "__getstate__"
@@ -629,7 +629,7 @@ def _state_of(part: Any) -> dict[str, Any]:
 
 
 def load_state(part: Any, saved: dict[str, Any], file: Any) -> None:
-    """Invert `_state_of`; ValueError if it is the state of something else, or damaged."""
+    """Invert `_state_of`; raise ValueError if the state belongs to another class, or is damaged."""
     name = type(part).__name__
     with reading(file, f"The state of {name}"):
         check_form(saved, {"class": str, "state": object}, "state")

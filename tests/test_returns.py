@@ -271,7 +271,7 @@ def test_what_does_not_have_the_shape_of_the_rewards_is_refused(monkeypatch, on_
         generalized_advantage_estimation(reward, reward[:, :1], done, last, 0.9, 0.9)
     with pytest.raises(ValueError, match="timeout_value has shape"):
         generalized_advantage_estimation_tl(reward, reward, done, last, 0.9, 0.9, done, timeout_value=reward[:2])
-    with pytest.raises(ValueError, match="need timeout_value, or else value"):
+    with pytest.raises(ValueError, match="need timeout_value or value"):
         discount_return_tl(reward, done, last, 0.9, done, None)
 
 

@@ -1,4 +1,4 @@
-"""An alias of `rlpyt.returns`, for scripts that import this path."""
+"""Another path to `rlpyt.returns`, which scripts use."""
 
 from rlpyt.returns import (  # noqa: F401
     discount_return,

@@ -201,7 +201,7 @@ def fill_after(steps, disk):
     return fill
 
 
-MISSING = r"The last snapshot could not be saved, also when .*params.pkl: \[Errno 28\] No space left on device"
+MISSING = r"The last snapshot could not be saved, not even .*params.pkl: \[Errno 28\] No space left on device"
 
 
 @pytest.mark.parametrize("since", thinned([0, 100], quick=[100]))

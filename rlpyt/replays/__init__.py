@@ -1,1 +1,1 @@
-"""Replay buffers: a ring of ``[T,B]`` memory, what is stored in it, which of it is drawn, and what is read out."""
+"""Replay buffers: storage in a ring of ``[T,B]`` memory, drawing of samples, and gathering of batches."""

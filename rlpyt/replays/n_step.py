@@ -290,8 +290,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         if self.requires_final_observations:
             raise ValueError(
                 "Samples have steps with timeout=True, but no final_observation [K,B,...] with the observations "
-                "that ended those episodes; without them the value of what follows cannot be estimated. If samples_to_buffer is your "
-                "own, return final_observation=samples.final_observation, too; or treat time limits as terminations (timeout all False)."
+                "that ended those episodes, from which targets bootstrap. If samples_to_buffer is your own, also return "
+                "final_observation=samples.final_observation, or treat time limits as terminations (timeout all False)."
             )
         return ()
 
@@ -304,7 +304,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             elif name == "final_observation":
                 raise ValueError(
                     f"append_samples of {type(self).__name__} passed on {len(samples.reward)} of {self._n_beside} time steps of a batch, "
-                    "and it is not known which of the final observations belong to them: pass on the whole batch at once, or define "
+                    "and the buffer cannot tell which final observations belong to them: pass on the whole batch at once, or define "
                     "append_batch(samples)."
                 )
         return None if observation is None else self.storage.stored_observation(observation)

@@ -90,7 +90,7 @@ class Rows:
         return last - (last - rows) % self.T
 
     def piece(self, number: int, n: int) -> slice:
-        """Return the slice of memory with these rows' share of the `n` rows of `ring` from `number` on, which must not wrap around."""
+        """Return the slice of memory of these rows that are among `n` rows of `ring` from `number` on, which must not wrap around."""
         first = -(-number // self.interval)
         row = first % self.T
         return slice(row, row - (-(number + n) // self.interval) - first)

@@ -299,7 +299,7 @@ class AsyncRlMixin(RunnerMixin):
     # Reports of other processes -------------------------------------------------------------------------------------
     def _take_in(self) -> None:
         """Receive the reports of the copier and of sampling processes; log the rows that are due."""
-        if time.monotonic() > self._next_check:  # If training lags far behind, it never waits for the pool.
+        if time.monotonic() > self._next_check:  # If training lags far behind, it never waits for the pool, which would check it.
             self._pool.check()
             self._next_check = time.monotonic() + WATCH_INTERVAL
         self.n_copied += self._lines.in_replay.acquire_waiting()

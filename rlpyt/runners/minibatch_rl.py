@@ -349,8 +349,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
         """End the run without the sampler, which did not finish its batch or evaluation in time."""
         self._sampling_is_lost = True
         logger.warn(
-            "the sampler has not come to an end in time, and is abandoned: what it has collected since the last complete "
-            "iteration is lost. A resumed run begins new episodes."
+            "the sampler did not end in time, and is abandoned: its samples since the last complete iteration are lost. A resumed run "
+            "begins new episodes."
         )
 
     def _until_stopped(self, n_itr: int, interrupt: Interrupt) -> Iterator[int]:

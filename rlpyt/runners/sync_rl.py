@@ -37,7 +37,7 @@ from rlpyt.utils.logging import logger
 from rlpyt.utils.processors import check_affinity, check_gpus
 from rlpyt.utils.settings import checked
 
-_PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for example for an evaluation; `watching` notices deaths.
+_PATIENCE = timedelta(days=7)  # Ranks may wait long for each other, for example for an evaluation; deaths are noticed by other means.
 _ANSWER = 3.0  # seconds, at the end of a run, after which a rank that has not abandoned its sampler is considered stuck
 _GRACE = 5.0  # seconds for the report of a rank that failed, and for a wait for that rank to raise an error
 SEED_STEP = 100  # Distance between the seeds of ranks. Environments have separate random streams.
@@ -216,7 +216,7 @@ class SyncRlMixin(RunnerMixin):
             with interrupt.abandonable(PATIENCE + _ANSWER):
                 _interruptibly(dist.all_reduce, flags, op=dist.ReduceOp.MAX, group=self._control)
         except Overdue:
-            logger.warn("another rank does not answer: the run ends, with the snapshot before as the last one.")
+            logger.warn("another rank does not answer: the run ends, and the previous snapshot is its last one.")
             if self._pool is not None:
                 self._pool.kill(grace=0)
             raise SystemExit(interrupt.exit_code) from None
@@ -380,7 +380,7 @@ def _interruptibly(collective: Callable, *args: Any, **kwargs: Any) -> None:
 
 
 def _may_be_lost_connection(error: BaseException) -> bool:
-    """Return whether an error was raised inside a function of torch."""
+    """Return whether an error is a RuntimeError raised inside a function of torch."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, RuntimeError) and bool(frames) and frames[-1].filename.startswith(os.path.dirname(torch.__file__))
 

@@ -117,8 +117,8 @@ class DQN(OffPolicyAlgorithm):
         eps_itr_max = max(1, self.eps_steps // self.sampler_bs)
         if eps_itr_max <= self.min_itr_learn:
             logger.log(
-                f"The agent's epsilon goes to its final value at once when learning begins: eps_steps={self.eps_steps} is counted from "
-                f"step 0, as min_steps_learn={self.min_steps_learn} is. Raise eps_steps for it to fall gradually."
+                f"The agent's epsilon jumps to its final value when learning begins: eps_steps={self.eps_steps} and min_steps_learn="
+                f"{self.min_steps_learn} are both counted from step 0. Raise eps_steps to let epsilon fall gradually."
             )
         agent.set_epsilon_itr_min_max(self.min_itr_learn, eps_itr_max)
 

@@ -220,9 +220,9 @@ class R2D1(DQN):
             self._idle_itrs = 0 if any(opt_info.priority) else self._idle_itrs + 1
             if self._idle_itrs == _MANY_IDLE_ITRS:
                 logger.log(
-                    f"R2D1 has learned nothing in {_MANY_IDLE_ITRS} iterations: no step that was replayed has a target. A step has none "
-                    f"if its episode is truncated within n_step_return={self.n_step_return} steps from it, or if it is blank, as a "
-                    "sampler without mid_batch_reset leaves steps behind ended episodes. Lower n_step_return, or let episodes go on longer."
+                    f"R2D1 has learned nothing in {_MANY_IDLE_ITRS} iterations: no replayed step has a target. A step has no target if its "
+                    f"episode is truncated within the next n_step_return={self.n_step_return} steps, or if it is blank. A sampler without "
+                    "mid_batch_reset leaves blank steps after the end of an episode. Lower n_step_return, or let episodes go on longer."
                 )
         return opt_info
 

@@ -150,10 +150,10 @@ def test_epsilon_anneals_from_when_learning_begins_over_eps_steps():
 
 def test_it_is_said_if_epsilon_does_not_fall_gradually(capsys):
     make(min_steps_learn=160, eps_steps=168)
-    assert "epsilon goes" not in capsys.readouterr().out
+    assert "epsilon jumps" not in capsys.readouterr().out
     make(min_steps_learn=160, eps_steps=160)
     out = capsys.readouterr().out
-    assert "epsilon goes to its final value at once" in out and "eps_steps=160" in out and "Raise eps_steps" in out
+    assert "epsilon jumps to its final value" in out and "eps_steps=160" in out and "Raise eps_steps" in out
 
 
 def test_samples_are_stored_with_final_observations():

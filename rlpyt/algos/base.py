@@ -47,7 +47,7 @@ class RlAlgorithm(Recorded):
     can_be_graphed = False
     world_size = 1
     _copies: PackedCopies | None = None
-    _one: torch.Tensor | None = None  # The gradient of a loss for itself.
+    _one: torch.Tensor | None = None  # The gradient of a loss with respect to itself.
     _graphed_update: Any = None  # Refers to the memory of optimizer and models.
 
     def check_settings(self) -> None:
@@ -100,7 +100,7 @@ class RlAlgorithm(Recorded):
             logger.log(f"The device ({self.agent.device}) has no CUDA graphs: training without.")
             self.cuda_graphs = False
         if self.cuda_graphs and self.world_size > 1:
-            raise ValueError("cuda_graphs=True is for training in one process: leave it False where several processes train together.")
+            raise ValueError("cuda_graphs=True is for training in one process: leave it False if several processes train together.")
         if self.compile_models:
             for model in self.agent.named_models().values():
                 unwrap_ddp(model).compile()

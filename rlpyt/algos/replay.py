@@ -323,8 +323,8 @@ class ReplayAlgorithm(RlAlgorithm):
 
         These are the ids of the batch, if the batch has ids and the buffer takes them.
 
-        Copies to an accelerator are asynchronous. Only the copy of the last batch but one is waited for, because the buffer reuses the
-        memory of that batch.
+        Copies to an accelerator are asynchronous. This waits only for the copy of the last batch but one, because the buffer reuses its
+        memory.
         """
         if len(self._copied) == 2:
             self._copied[0].synchronize()

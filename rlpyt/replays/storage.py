@@ -112,8 +112,8 @@ class Storage(RowArrays):
     def __init__(self, example: Any, ring: Ring, B: int, share_memory: bool) -> None:
         fields = steps_alone(example)._asdict()
         super().__init__(self.stored_example(example), "samples", ring, B, share_memory, fields, n_more=1)
-        none = np.empty(0, np.bool_)  # Stands for an absent field in calls of kernels.
-        self.timeout, self.valid = (none if x is None else x for x in (getattr(self.memory, name, None) for name in ("timeout", "valid")))
+        absent = np.empty(0, np.bool_)  # Stands for an absent field in calls of kernels.
+        self.timeout, self.valid = (absent if x is None else x for x in (getattr(self.memory, name, None) for name in ("timeout", "valid")))
 
     # -----------------------------------------------------------------------------------------------------------------
     # The stored form of observations

@@ -45,7 +45,7 @@ from rlpyt.utils.settings import checked
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.synchronize import ProcessLock
 
-NICENESS = 15  # of sampling processes that share processors with training: while both are busy, they get a thirtieth of one
+NICENESS = 15  # Of sampling processes that share processors with training. While both are busy, sampling gets a thirtieth of a processor.
 
 
 class AsyncRlMixin(RunnerMixin):

@@ -110,8 +110,8 @@ class DQN(OffPolicyAlgorithm):
         """
         acts_on_q_values = all(hasattr(agent, name) for name in ("target", "update_target", "set_epsilon_itr_min_max"))
         kind = agent.recurrent, hasattr(agent, "give_V_min_max")
-        is_one = acts_on_q_values and kind == (self.recurrent, self.distributional)
-        if not is_one and self.trains_by("optimize_agent", "update", "loss"):
+        is_suitable = acts_on_q_values and kind == (self.recurrent, self.distributional)
+        if not is_suitable and self.trains_by("optimize_agent", "update", "loss"):
             raise ValueError(f"{type(self).__name__} needs an agent {self.agents}; {type(agent).__name__} does not.")
         super()._prepare(agent, *args, **kwargs)
         eps_itr_max = max(1, self.eps_steps // self.sampler_bs)

@@ -55,8 +55,8 @@ class PolicyGradientAlgo(RlAlgorithm):
                 follows a schedule that a CUDA graph with this optimizer would ignore.
         """
         distribution = agent.distribution
-        is_one = all(_defines(distribution, name) for name in ("log_likelihood", "entropy"))
-        if not is_one and self.trains_by("optimize_agent", "loss"):
+        is_suitable = all(_defines(distribution, name) for name in ("log_likelihood", "entropy"))
+        if not is_suitable and self.trains_by("optimize_agent", "loss"):
             raise ValueError(
                 f"{type(self).__name__} needs an agent for policy gradients, whose distribution has likelihoods and entropies, such as "
                 f"AtariFfAgent, MlpFfAgent or MujocoFfAgent of rlpyt.agents.pg; {type(agent).__name__} has "
@@ -73,7 +73,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
         if self.cuda_graphs and self.linear_lr_schedule and not rate_may_change(self.optimizer):
             raise ValueError(
-                f"cuda_graphs=True repeats the learning rate of {type(self.optimizer).__name__} as it is at first: set "
+                f"cuda_graphs=True would always repeat the first learning rate of {type(self.optimizer).__name__}: set "
                 "linear_lr_schedule=False, or choose an optimizer of torch that has the argument fused or capturable."
             )
         if self.initial_optim_state_dict is not None:
@@ -126,7 +126,7 @@ class PolicyGradientAlgo(RlAlgorithm):
     def agent_inputs(self, samples: Any) -> AgentInputs:
         """Return the inputs [T,B,...] of the agent while sampling. After the end of an episode, previous action and reward are null.
 
-        For a model that declares ``uses_prev_action = False``, they are not set to null, since the model ignores them.
+        For a model that declares ``uses_prev_action = False``, they are neither copied nor set to null, since the model ignores them.
         """
         env, agent = samples.env, samples.agent
         prev_action, prev_reward = agent.prev_action, env.prev_reward

@@ -78,10 +78,10 @@ class QpgAlgorithm(OffPolicyAlgorithm):
         Raises:
             ValueError: this algorithm's losses cannot train the agent. (Those of a user's class may train any agent.)
         """
-        is_one = all(hasattr(agent, name) for name in self.agent_needs)
-        if is_one and is_of_rlpyt(agent.q):
-            is_one = len(agent.q_names) == self.n_q
-        if not is_one and self.trains_by("optimize_agent", "update", *self.loss_methods):
+        is_suitable = all(hasattr(agent, name) for name in self.agent_needs)
+        if is_suitable and is_of_rlpyt(agent.q):
+            is_suitable = len(agent.q_names) == self.n_q
+        if not is_suitable and self.trains_by("optimize_agent", "update", *self.loss_methods):
             agent_path = f"{type(agent).__module__}.{type(agent).__qualname__}"
             raise ValueError(
                 f"{type(self).__name__} needs an agent with {', '.join(self.agent_needs)} and with {self.n_q} Q-functions, such as "

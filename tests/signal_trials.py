@@ -169,7 +169,7 @@ def _snapshot_is_wrong(directory):
     text = log.read_text() if log.exists() else ""
     stopped = [line.rsplit(" ", 1)[1].rstrip(".") for line in text.splitlines() if "Stopped after iteration" in line]
     if not stopped:
-        return ["a snapshot is missing"] if "WARNING: the sampler has not come" in text and "itr #1 " in text else []
+        return ["a snapshot is missing"] if "WARNING: the sampler did not end" in text and "itr #1 " in text else []
     saved = torch.load(file, weights_only=True)
     return [] if str(saved.get("sampler_itr", saved["itr"])) == stopped[0] else [f"snapshot of {saved['itr']}, stopped after {stopped[0]}"]
 

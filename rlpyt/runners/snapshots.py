@@ -157,7 +157,9 @@ def find_snapshot(load_dir: Any, itr: int | str = "last") -> tuple[Path, dict[st
             return readable[int(itr)]
         available = [str(epoch) for epoch in sorted({*numbered, *readable} - {math.inf})]
         available += [f"one, in {readable[math.inf][0].name}, that tells no epoch"] if math.inf in readable else []
-        raise NotAFileError(f"There is no snapshot of epoch {itr} in {directory}, but of {', '.join(available)}. {' '.join(problems)}".rstrip())
+        raise NotAFileError(
+            f"There is no snapshot of epoch {itr} in {directory}, but of {', '.join(available)}. {' '.join(problems)}".rstrip()
+        )
     for epoch in sorted({*numbered, *readable}, reverse=itr == "last"):
         try:
             found = readable.get(epoch) or (numbered[epoch], read_snapshot(numbered[epoch]))

@@ -311,7 +311,7 @@ def test_a_graph_of_an_optimizer_that_cannot_see_its_learning_rate_change_is_ref
     algo = PPO(OptimCls=OwnOptimizer).accelerate(cuda_graphs=True)
     agent = MlpFfAgent()
     agent.initialize(SPACES)
-    with pytest.raises(ValueError, match="cuda_graphs=True repeats the learning rate of OwnOptimizer"):
+    with pytest.raises(ValueError, match="cuda_graphs=True would always repeat the first learning rate of OwnOptimizer"):
         algo.initialize(agent, 10, BatchSpec(4, 4), mid_batch_reset=True)
 
 

@@ -6,16 +6,16 @@ import torch
 
 from rlpyt.utils.tensor import valid_mean
 
-# Parameters of the distributions at a batch of data, e.g. the probabilities of all actions: a namedarraytuple of tensors with leading
-# dimensions [T,B], [B] or []. Each distribution defines a type.
+# Parameters of the distributions of a batch of data, e.g. the probabilities of all actions: a namedarraytuple of tensors with leading
+# dimensions [T,B], [B] or []. Each distribution has its type.
 DistInfo = Any
 
 
 class Distribution:
-    """Formulas of a family of distributions, whose parameters are arguments, `dist_info`.
+    """Formulas of a family of distributions; the parameters are the argument `dist_info`.
 
-    All results keep the leading dimensions of their inputs, except for the means, which are scalars. Not every
-    distribution has every method.
+    All results keep the leading dimensions of their inputs, except for means, which are scalars. Not every distribution has every
+    method.
     """
 
     @property

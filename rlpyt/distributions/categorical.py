@@ -13,7 +13,7 @@ DistInfo = namedarraytuple("DistInfo", ["prob"])
 
 
 class Categorical(DiscreteMixin):
-    """Distribution over ``0 .. dim - 1``, given all their probabilities: dist_info.prob [*lead,dim]."""
+    """Distribution over ``0 .. dim - 1`` with the probabilities dist_info.prob [*lead,dim]."""
 
     DistInfoCls = DistInfo
 
@@ -25,10 +25,10 @@ class Categorical(DiscreteMixin):
     def sample(self, dist_info: DistInfo) -> torch.Tensor:
         """Draw integers [*lead]. Probabilities need not be normalized; a value of probability 0 is never drawn.
 
-        Inverts the cumulative distribution: one random number per datum, and the cheapest way for small batches.
+        Inverts the cumulative distribution with one random number per datum, the cheapest way for small batches.
 
         Raises:
-            ValueError: probabilities are NaN, infinite, or all zero; only on the CPU, since on a GPU asking would cost more
+            ValueError: probabilities are NaN, infinite, or all zero; only on the CPU, since on a GPU the check would cost more
                 than sampling.
         """
         cumulative = dist_info.prob.cumsum(dim=-1)

@@ -15,7 +15,7 @@ from rlpyt.utils.collections import namedarraytuple
 class Composite(Distribution):
     """Independent distributions, one for each field of a namedtuple of actions: their densities multiply.
 
-    Samples are structures of the space's namedtuple type, and so, under the same field names, is `dist_info`: each part has its own.
+    Samples are namedtuples of the space's type. `dist_info` has the same fields, with the parameters of each part.
 
     Args:
         parts: the distributions, in the order of the fields; they may be composite themselves.
@@ -38,7 +38,7 @@ class Composite(Distribution):
         return sum(part.dim for part in self.parts)
 
     def sample(self, dist_info: Any) -> Any:
-        """Draw actions: a namedtuple of what the parts draw, [*lead,...]."""
+        """Draw actions: a namedtuple of the samples of all parts, [*lead,...]."""
         return self.NamedTupleCls(*(part.sample(info) for part, info in zip(self.parts, tuple(dist_info))))
 
     def log_likelihood(self, x: Any, dist_info: Any) -> torch.Tensor:
@@ -50,19 +50,19 @@ class Composite(Distribution):
         return sum(part.kl(*of_part) for part, *of_part in zip(self.parts, tuple(old_dist_info), tuple(new_dist_info)))
 
     def entropy(self, dist_info: Any) -> torch.Tensor:
-        """H = sum over parts i of H_i, probabilities and densities mixed as the parts are; [*lead]."""
+        """H = sum over parts i of H_i, of discrete and continuous parts alike; [*lead]."""
         return sum(part.entropy(info) for part, info in zip(self.parts, tuple(dist_info)))
 
 
 def encode(distribution: Distribution, action: Any) -> torch.Tensor:
-    """Turn an action [*lead,...] into the vector [*lead,dim] that models take: one-hot where it is discrete, parts one after another."""
+    """Turn an action [*lead,...] into a vector [*lead,dim] for models: discrete parts as one-hots, and all parts concatenated."""
     if isinstance(distribution, Composite):
         return torch.cat([encode(part, part_action) for part, part_action in zip(distribution.parts, tuple(action))], dim=-1)
     return distribution.to_onehot(action) if isinstance(distribution, DiscreteMixin) else action
 
 
 def leaves(distribution: Distribution) -> list[Distribution]:
-    """Return the distributions, in order, which make up a composite one, at any depth; or the distribution itself."""
+    """Return the innermost parts of a composite distribution, in order; for any other, the distribution itself."""
     if not isinstance(distribution, Composite):
         return [distribution]
     return [leaf for part in distribution.parts for leaf in leaves(part)]

@@ -1,4 +1,4 @@
-"""What all distributions over discrete values share."""
+"""The base class of distributions over discrete values."""
 
 import torch
 
@@ -11,7 +11,7 @@ class DiscreteMixin(Distribution):
 
     Args:
         dim: number of values.
-        dtype, onehot_dtype: of integers and of encodings.
+        dtype, onehot_dtype: dtypes of integers and of encodings.
     """
 
     def __init__(self, dim: int, dtype: torch.dtype = torch.long, onehot_dtype: torch.dtype = torch.float) -> None:

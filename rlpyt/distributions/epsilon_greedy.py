@@ -9,7 +9,7 @@ from rlpyt.utils.tensor import OnDevices
 
 
 class EpsilonGreedy(DiscreteMixin):
-    """The action of the highest Q-value, or, with probability epsilon, any action, uniformly.
+    """Chooses the action of the highest Q-value, or with probability epsilon any action, uniformly.
 
     Args:
         epsilon: a number, or a tensor [B] with a value for each environment.
@@ -40,7 +40,7 @@ class EpsilonGreedy(DiscreteMixin):
 
 
 class CategoricalEpsilonGreedy(EpsilonGreedy):
-    """The same for distributions of the return: the value of an action is the mean of its distribution.
+    """`EpsilonGreedy` for distributions of the return: the Q-value of an action is the mean of its distribution.
 
     Args:
         z: values [P] of the atoms.
@@ -63,7 +63,7 @@ class CategoricalEpsilonGreedy(EpsilonGreedy):
         """
         z = self._zs.on(p.device, self.z) if z is None else z
         if z is None:
-            raise ValueError("What are the atoms worth? Give z [P] to sample, to set_z or to the constructor.")
+            raise ValueError("The atoms have no values: give z [P] to sample, to set_z or to the constructor.")
         return super().sample(p @ z.to(p))
 
     def set_z(self, z: torch.Tensor | None) -> None:

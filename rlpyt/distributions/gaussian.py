@@ -18,18 +18,17 @@ EPS = 1e-8
 
 
 class Gaussian(Distribution):
-    """Gaussian of independent components (diagonal covariance): dist_info.mean and, unless `std` is set, .log_std.
+    """Gaussian of independent components (diagonal covariance).
 
-    Both are [*lead,dim].
+    dist_info holds mean [*lead,dim] and, unless `std` is set, log_std [*lead,dim].
 
     Args:
         dim: number of components.
         std: standard deviation, a number or one per component; None to take it from dist_info.log_std.
-        clip: limit of samples, to [-clip,clip]; not accounted for in formulas.
-        noise_clip: limit of the noise which is added to the mean; not accounted for in formulas.
-        min_std, max_std: limits of the standard deviation from dist_info.log_std; accounted for in formulas.
-        squash: samples become ``squash * tanh(sample)``; accounted for in log_likelihood, while kl and entropy are not available.
-            Excludes clip.
+        clip: limits samples to [-clip,clip]; formulas ignore this.
+        noise_clip: limits the noise added to the mean to [-noise_clip,noise_clip]; formulas ignore this.
+        min_std, max_std: limits of the standard deviation from dist_info.log_std; formulas include them.
+        squash: samples become ``squash * tanh(sample)``. log_likelihood includes this; kl and entropy are not available. Excludes `clip`.
     """
 
     DistInfoCls = DistInfoStd
@@ -77,8 +76,8 @@ class Gaussian(Distribution):
     def log_likelihood(self, x: torch.Tensor, dist_info: DistInfoStd) -> torch.Tensor:
         """Log-density of samples x [*lead,dim]; [*lead].
 
-        When squashing, x is the sample *before* it is squashed (inverting tanh is numerically risky), and the result
-        is the density of ``squash * tanh(x)``.
+        With squashing, x is the sample *before* it is squashed (inverting tanh is numerically risky), and the result is the density of
+        ``squash * tanh(x)``.
         """
         log_std = self._log_std(dist_info)
         z = (x - dist_info.mean) * torch.exp(-log_std)
@@ -91,7 +90,7 @@ class Gaussian(Distribution):
     def sample_loglikelihood(self, dist_info: DistInfoStd) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a sample [*lead,dim] and its log-likelihood [*lead], differentiable (once) through the reparameterized sample.
 
-        The density of a clipped sample is the one without clipping.
+        The likelihood ignores clipping.
         """
         if self.std is None and self.clip is None and self.noise_clip is None:
             mean = dist_info.mean
@@ -149,7 +148,7 @@ class Gaussian(Distribution):
         return x
 
     def _log_std(self, dist_info: DistInfoStd) -> torch.Tensor:
-        """Return the log of the present standard deviation, [*lead,dim]."""
+        """Return the log of the standard deviation, [*lead,dim]."""
         if self.std is not None:
             return torch.log(self._stds.on(dist_info.mean.device, self.std) + EPS).expand_as(dist_info.mean)
         if self.min_log_std is None and self.max_log_std is None:
@@ -164,8 +163,8 @@ class Gaussian(Distribution):
 class _SampleWithLogLikelihood(torch.autograd.Function):
     """A sample ``squash * tanh(x)`` (x itself if `squash` is None) with ``x = mean + std * noise``, and its log-density.
 
-    That of x is ``sum(-noise² / 2 - log_std - log(2π) / 2)``, and squashing subtracts ``sum(log(squash * (1 - tanh(x)²)))``. One node of
-    the graph, since operations on arrays as small as actions cost as much as nodes do.
+    The log-density of x is ``sum(-noise² / 2 - log_std - log(2π) / 2)``; squashing subtracts ``sum(log(squash * (1 - tanh(x)²)))``. This
+    is a single node of the autograd graph, because for arrays as small as actions every node costs as much as its computation.
     """
 
     @staticmethod

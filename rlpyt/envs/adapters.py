@@ -31,7 +31,7 @@ from rlpyt.utils.seed import seed_env
 
 
 def is_gym(env: Any) -> bool:
-    """Return whether `env` is an environment of gymnasium, or has its methods (as those of classic gym do)."""
+    """Return whether `env` is an environment of gymnasium or has the same methods, like those of classic gym."""
     if isinstance(env, gymnasium.Env):
         return True
     parts = ("reset", "step", "action_space", "observation_space")
@@ -50,8 +50,8 @@ def as_environment(env: Any, auto_reset: bool = False) -> Environment:
         env: the environment, of any kind.
         auto_reset: let a `step` after the last one of an episode reset the environment instead of raising (see `AutoReset`).
 
-    An environment of gymnasium becomes a `rlpyt.envs.gym_env.GymEnv`. Every ``done`` of an rlpyt environment ends an episode. Where its
-    ``traj_done`` says that the trajectory continues, as when a life is lost, the next `Environment.reset` does not reset the game.
+    An environment of gymnasium becomes a `rlpyt.envs.gym_env.GymEnv`. Every ``done`` of an rlpyt environment ends an episode. If
+    ``traj_done`` is False there (e.g. a life is lost), the next `Environment.reset` does not reset the game.
 
     Raises:
         TypeError: it is no environment.
@@ -81,7 +81,7 @@ def as_gymnasium(env: Any) -> gymnasium.Env:
 
 
 def as_rlpyt(env: Any) -> Env:
-    """Return `env` as an environment that samplers step. Samplers do this with everything that ``EnvCls`` makes.
+    """Return `env` as an environment that samplers step. Samplers convert everything that ``EnvCls`` makes.
 
     `rlpyt.envs.gym.GymEnvWrapper` wraps the other two kinds. Its env_info leaves out entries that are not numbers.
 
@@ -179,7 +179,7 @@ class EnvironmentAsGymnasium(gymnasium.Env):
 
 
 class _Copies:
-    """Entry point in an environment's specification, from which ``gymnasium.make`` makes copies of the environment."""
+    """Entry point of an environment's specification: ``gymnasium.make`` calls it to copy the environment."""
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -190,7 +190,7 @@ class _Copies:
         return EnvironmentAsGymnasium(env)
 
     def __deepcopy__(self, memo: dict) -> _Copies:
-        """Return this object: gymnasium copies a specification for each wrapper, and shall not copy the environment."""
+        """Return this object: gymnasium copies the specification for each wrapper, but must not copy the environment."""
         return self
 
 
@@ -222,7 +222,7 @@ class RlpytAsEnvironment(CountingEnvironment):
     """An rlpyt environment with the interface of an `Environment`: structures become dictionaries, spaces those of gymnasium.
 
     Every ``done`` ends an episode. If ``env_info.traj_done`` is False there, the trajectory continues: `reset` then returns the last
-    observation instead of resetting the environment, as samplers do. If ``traj_done`` is True without ``done``, the episode times out.
+    observation and, like samplers, does not reset the environment. If ``traj_done`` is True without ``done``, the episode times out.
 
     Args:
         env: the rlpyt environment.
@@ -232,7 +232,7 @@ class RlpytAsEnvironment(CountingEnvironment):
         self.env = env
         super().__init__(gymnasium_space(env.observation_space), gymnasium_space(env.action_space), horizon_of(env))
         self._null_action = env.action_space.null_value()
-        self._goes_on_from: Any = None  # The next episode's first observation, if the trajectory continues after an episode.
+        self._goes_on_from: Any = None  # First observation of the next episode, if the trajectory continues.
 
     __getattr__ = forwarded_attribute
 
@@ -311,9 +311,9 @@ class RlpytAsEnvironment(CountingEnvironment):
 
 
 class AutoReset(Wrapper):
-    """Resets automatically: a `step` after the last one of an episode resets the environment and ignores the action.
+    """Resets automatically: the `step` after the end of an episode resets the environment and ignores the action.
 
-    This step is of type FIRST and holds the new observation; its action and reward are None. The step after it is of type MID.
+    That step has type FIRST and holds the new observation; its action and reward are None. The next one has type MID.
     """
 
     def __init__(self, env: Environment) -> None:

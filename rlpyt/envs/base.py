@@ -20,9 +20,9 @@ EnvSpaces = namedtuple("EnvSpaces", ["observation", "action"])
 
 
 class SteppableEnv(Protocol):
-    """What samplers ask of an environment: `Env` says what each part means. A class without this base satisfies it, too.
+    """The methods and properties that samplers require; `Env` says what each means. A class need not derive from this one.
 
-    Samplers also use these parts of an environment that has them:
+    Samplers also use these parts if an environment has them:
 
     - `InPlaceEnv`: ``step_into`` and ``reset_into``, to save copies of observations;
     - `StatefulEnv`: ``get_state`` and ``set_state``, to resume a run in the middle of an episode;
@@ -80,16 +80,16 @@ class Env:
     `step` returns an `env_info`: a namedtuple (possibly nested) with the same fields, shapes and dtypes at every step. Two fields have a
     meaning to samplers and algorithms:
 
-    - ``timeout`` (bool): the episode is truncated with this step: time ran out, and `done` is True as well. Algorithms then bootstrap from
+    - ``timeout`` (bool): time ran out, so this step truncates the episode, and `done` is True as well. Algorithms then bootstrap from
       the last observation; after any other `done` future rewards count as zero.
-    - ``traj_done`` (bool): whether to reset the environment and to end the trajectory's statistics, where this differs from `done`
-      (e.g. at the loss of a life).
+    - ``traj_done`` (bool): whether to reset the environment and end the trajectory's statistics; for environments where this differs
+      from `done` (e.g. when a life is lost).
 
-    An observation is valid until the next call of `step` or `reset`: an environment may reuse its memory, and samplers copy.
+    An observation is valid until the next call of `step` or `reset`: an environment may reuse the memory, so samplers copy.
 
     Attributes:
-        truncates_only_at_horizon: whether timeouts occur at the `horizon`-th step of an episode and nowhere else, which lets samplers
-            reserve less memory for final observations.
+        truncates_only_at_horizon: whether timeouts occur only at the `horizon`-th step of an episode. Samplers then reserve less memory
+            for final observations.
     """
 
     truncates_only_at_horizon = False
@@ -114,7 +114,7 @@ class Env:
     def step_into(self, action: Any, observation_out: Any) -> tuple[float, bool, Any]:
         """Like `step`, but write the observation into `observation_out` and return ``(reward, done, env_info)``.
 
-        Environments define it where that saves them memory traffic. Samplers do not call it if a subclass overrides `step` only.
+        An environment defines it to avoid a copy of the observation. Samplers do not call it if a subclass overrides `step` only.
 
         Args:
             observation_out: array of the observation's shape and dtype (0-d for a single number, such as ``array[t, b, ...]``), or a
@@ -177,7 +177,7 @@ def horizon_of(env: Any) -> int | None:
 
 
 def has_state(env: Any) -> TypeGuard[StatefulEnv]:
-    """Return whether an environment, or one that it forwards to, has `get_state` and `set_state`."""
+    """Return whether an environment, or the one it wraps, has `get_state` and `set_state`."""
     return hasattr(env, "get_state") and hasattr(env, "set_state")
 
 
@@ -196,7 +196,7 @@ def wrapper_chain(env: Any) -> Iterator[Any]:
 
 
 def forwarded_attribute(wrapper: Any, name: str) -> Any:
-    """Return a public attribute of the environment in ``wrapper.env``, or of what that wraps: the ``__getattr__`` of all wrappers."""
+    """Return a public attribute of the environments inside `wrapper`; all wrappers use this function as ``__getattr__``."""
     if name == "env":  # It is missing while a wrapper is being unpickled.
         raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}")
     if name.startswith("_"):
@@ -212,8 +212,8 @@ def forwarded_attribute(wrapper: Any, name: str) -> Any:
 def fast_step(env: SteppableEnv) -> Callable[[Any, Any], tuple[float, bool, Any]]:
     """Return the callable ``(action, observation_out) -> (reward, done, env_info)`` with which samplers step `env`.
 
-    This is the environment's `step_into`, unless a subclass of the class that defines `step_into` overrides `step`: then the callable
-    calls `step` and copies the observation.
+    This is the environment's `step_into`. But if a subclass of the class with `step_into` overrides `step`, the callable calls `step`
+    and copies the observation.
     """
     if _defines(env, "step_into", "step"):
         return env.step_into
@@ -248,7 +248,7 @@ def _defines(env: Any, fast: str, slow: str) -> bool:
 
 
 def as_number(value: Any, name: str = "reward") -> float:
-    """Return a number of any type, or the only element of an array, as a float; anything else is a TypeError that names it."""
+    """Return a number of any type, or the only element of an array, as a float; raise TypeError with `name` for anything else."""
     if isinstance(value, (float, int, np.floating, np.integer)):
         return float(value)
     number = _only_number(value)
@@ -258,7 +258,7 @@ def as_number(value: Any, name: str = "reward") -> float:
 
 
 def as_flag(value: Any, name: str = "done") -> bool:
-    """Return a bool of any type, 0 or 1, or the only element of an array, as a bool; anything else is a TypeError that names it."""
+    """Return a bool of any type, 0 or 1, or the only element of an array, as a bool; raise TypeError with `name` for anything else."""
     flag = value if isinstance(value, (bool, np.bool_)) else _only_number(value)
     if flag not in (0, 1):
         raise TypeError(f"{name}: expected True or False, got {value!r}.")
@@ -278,7 +278,7 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
 
     Raises:
         ValueError: shape or fields differ from those of `out`.
-        TypeError: the dtype cannot be cast safely to that of `out`. (A cast within the same kind of numbers is a warning.)
+        TypeError: the dtype cannot be cast safely to that of `out`. (A cast within one kind of numbers only warns.)
     """
     if isinstance(out, tuple):
         fields = getattr(observation, "_fields", None)
@@ -305,7 +305,7 @@ def copied(action: Any) -> Any:
 
 
 def for_envs(space: Any, clip: bool) -> Callable[[Any], Any]:
-    """Return a function that copies recorded actions ``[B,...]`` for the environments, which may change their copies.
+    """Return a function that copies recorded actions ``[B,...]``, so that environments may change theirs.
 
     Args:
         space: space of the actions.

@@ -37,14 +37,14 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
     seeds, whatever happened before; `step_into` and `reset_into`, which do the same as `step` and `reset` and write nothing else; actions,
     which `step` must not change; and `close`, which may be called twice. Choose `n_steps` so that some episodes end.
 
-    An environment of Gymnasium is wrapped first, as in samplers. Half of the actions are extreme: drawn like those of a wide Gaussian,
-    and clipped to the bounds of their space.
+    An environment of Gymnasium is wrapped first, as in samplers. Half of the actions are extreme: drawn from a wide distribution and
+    clipped to the bounds of their space.
 
     Raises:
-        AssertionError: a rule is broken; the text says which one, and how.
+        AssertionError: a rule is broken; the message says which one, and how.
 
     Warns:
-        UserWarning: info of an environment of Gymnasium has keys that are missing at the first step, and therefore in env_info.
+        UserWarning: an environment of Gymnasium has info keys that are missing at the first step, and therefore from env_info.
     """
     env_kwargs = {} if env_kwargs is None else env_kwargs
     env, twin = _steppable(EnvCls(**env_kwargs)), _steppable(EnvCls(**env_kwargs))
@@ -61,15 +61,15 @@ def check_env(EnvCls: Callable[..., Any], env_kwargs: Mapping | None = None, n_s
             each.close()
     if left_out:
         warnings.warn(
-            f"info has keys that are not there at the first step, so that env_info leaves them out: {', '.join(sorted(left_out))}. "
-            "To have them, give the value that they have at other steps: rlpyt.envs.gym.make(..., info_example=dict(key=0.0)), or "
+            f"env_info leaves out these keys, which info lacks at the first step: {', '.join(sorted(left_out))}. "
+            "To include them, give a value for steps without them: rlpyt.envs.gym.make(..., info_example=dict(key=0.0)), or "
             "GymEnvWrapper(EnvInfoWrapper(env, dict(key=0.0))).",
             stacklevel=2,
         )
 
 
 def _steppable(env: Any) -> Any:
-    gymnasium = sys.modules.get("gymnasium")  # If it is not imported, no environment is of gymnasium.
+    gymnasium = sys.modules.get("gymnasium")  # If not imported, no environment is one of gymnasium.
     return GymEnvWrapper(env) if gymnasium is not None and isinstance(env, gymnasium.Env) else env
 
 
@@ -91,7 +91,7 @@ def _check_equal_samples(env: Any, twin: Any) -> None:
 
 
 def _check_steps(env: Any, twin: Any, n_steps: int, plain: bool) -> None:
-    """Run `env` by `step` and `reset`, and `twin` by the same methods if `plain`, else by the writing ones, with equal actions."""
+    """Step `env` with `step` and `reset`, and `twin` with the same methods if `plain`, else with `step_into` and `reset_into`."""
     step_into, reset_into = _plain_methods(twin) if plain else (fast_step(twin), fast_reset(twin))
     check_equal = _check_seed if plain else _check_written
     reset_observation = observation = env.reset()
@@ -163,9 +163,9 @@ def _plain_methods(env: Any) -> tuple[Callable, Callable]:
 
 
 def _extreme_action(space: Any) -> Any:
-    """Return a clipped action of an unbounded policy: its numbers are often on the bounds of their space.
+    """Return an action like those of an unbounded policy after clipping: its numbers often lie on the bounds of their space.
 
-    Discrete parts are samples of the space. So is the whole action if the space cannot clip.
+    Discrete parts are samples of the space. If the space cannot clip, the whole action is a sample.
     """
     sample, other = space.sample(), iter(buffer_leaves(space.sample()))
 
@@ -216,18 +216,18 @@ def _check_seed(what: str, observation: Any, twin_observation: Any, around: Any)
 
 
 def _check_written(what: str, observation: Any, out: Any, around: Any) -> None:
-    """Assert that the row holds `observation`, and that its neighbours are unchanged."""
+    """Assert that `out` holds `observation`, and that the rows beside it are unchanged."""
     assert _equal(observation, out), (
-        f"{what}: the writing method wrote something else than the plain one returned, in a second environment with the same seed and "
-        f"actions: {_difference(out, observation)}."
+        f"{what}: step_into() and reset_into() must write what step() and reset() return after equal seeds and actions: "
+        f"{_difference(out, observation)}."
     )
     for path, rows in _arrays(around, "observation"):
         bytes_ = np.ascontiguousarray(rows[::2]).view(np.uint8)
-        assert (bytes_ == SENTINEL_BYTE).all(), f"{what}: the writing method wrote beyond the row it was given, in {path}."
+        assert (bytes_ == SENTINEL_BYTE).all(), f"{what}: step_into() or reset_into() wrote beyond the row it was given, in {path}."
 
 
 def _rows_like(observation: Any) -> tuple[Any, Any]:
-    """Return a row for an observation (arrays; a namedarraytuple for structures), and the three rows it is the middle of.
+    """Return a row for an observation (an array, or a namedarraytuple for structures), and three rows with this one in the middle.
 
     All three are filled with `SENTINEL_BYTE`.
     """

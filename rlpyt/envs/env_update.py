@@ -1,7 +1,7 @@
 """Changes of environments, which are sent to the workers and applied there.
 
-An update is called with the old environment, or None, and returns the one to use from now on. It closes an environment that it replaces.
-Episodic samplers, and `update_envs` of the others, take updates, constructors, and environments:
+An update is called with the old environment, or None. It returns the environment to use from now on, and closes one that it replaces.
+Episodic samplers, and `update_envs` of other samplers, accept updates, constructors, and environments:
 
 ==================================  =====================================================================
 update                              the environment from now on
@@ -54,7 +54,7 @@ class NewEnvUpdate(EnvUpdate):
 
 
 class ExistingEnvUpdate(EnvUpdate):
-    """Replaces the environment by a given one. Pickling it for another process may be slow, and is a warning.
+    """Replaces the environment by a given one. Pickling it for another process may be slow, and warns.
 
     Args:
         env: the environment.
@@ -64,7 +64,7 @@ class ExistingEnvUpdate(EnvUpdate):
         self._env = env
 
     def __call__(self, old_env: Any = None) -> Any:
-        """Return the environment; leave `old_env` open: it may be in use elsewhere."""
+        """Return the given environment; leave `old_env` open, as it may be in use elsewhere."""
         return self._env
 
     def __getstate__(self) -> dict:
@@ -81,8 +81,8 @@ class SetTaskUpdate(EnvUpdate):
     Args:
         env_type: class of the innermost environment; called without arguments if the old one cannot be reused.
         task: argument of `set_task`.
-        wrapper_constructor: function of the innermost environment, and of the task if it takes two arguments, that returns the wrapped
-            environment. None for no wrapper.
+        wrapper_constructor: function that takes the innermost environment, and the task if it has two arguments, and returns the
+            wrapped environment. None for no wrapper.
 
     Raises:
         ValueError: `env_type` is not a class.
@@ -157,8 +157,8 @@ def supersedes(update: Any, earlier: Any) -> bool:
     Both may be lists with one update for each of several environments.
 
     Args:
-        update: the later update; lists have None for no change.
-        earlier: the update just before.
+        update: the later update; in a list, None means no change.
+        earlier: the update just before it.
     """
     if isinstance(update, list):
         before = earlier if isinstance(earlier, list) else [earlier] * len(update)
@@ -167,14 +167,14 @@ def supersedes(update: Any, earlier: Any) -> bool:
         return all(supersedes(update, each) for each in earlier)
     if not isinstance(update, EnvUpdate):
         return update is not None
-    method = type(update).__call__  # A subclass may override it, and change the old environment.
+    method = type(update).__call__  # An override in a subclass may change the old environment.
     if method in (NewEnvUpdate.__call__, ExistingEnvUpdate.__call__):
         return True
     return method is SetTaskUpdate.__call__ and type(earlier) is type(update) and earlier._env_type is update._env_type
 
 
 def env_updates(updates: Any, n: int, of_what: str) -> list:
-    """Return one update for each of `n` environments: the entries of a list, or `n` times the same one (deep copies of an environment).
+    """Return one update for each of `n` environments: the entries of a list, or the same one `n` times (an environment as deep copies).
 
     Args:
         of_what: what the `n` updates are for, such as "workers"; used in messages.
@@ -196,7 +196,7 @@ def env_updates(updates: Any, n: int, of_what: str) -> list:
         check_env_update(update)
     envs = [id(env) for env in map(_env_in, each) if env is not None]
     if len(set(envs)) < len(envs):
-        raise ValueError("The same environment is to be used in two places: give copies, or a constructor.")
+        raise ValueError("The list contains the same environment twice: give copies, or a constructor.")
     return each
 
 
@@ -223,7 +223,7 @@ def _env_in(update: Any) -> Any:
 
 
 def _copied(update: Any) -> Any:
-    """Return an update with a copy of its environment, if it contains one; the copy draws other random numbers."""
+    """Return an update with a copy of its environment, if any; the copy draws other random numbers."""
     env = _env_in(update)
     if env is None:
         return update

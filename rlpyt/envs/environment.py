@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Environment(ABC):
-    """An environment whose steps say where in the episode they are (`StepType`): first, middle, or last, and why the episode ended.
+    """An environment whose steps have a `StepType`: first, middle, or last, and if last, whether the episode terminated or timed out.
 
     A simple rollout::
 
@@ -27,7 +27,7 @@ class Environment(ABC):
             observation, last = env_step.observation, env_step.last
         env.close()
 
-    Environments should be picklable (by cloudpickle); where an attribute is not, define ``__getstate__`` and ``__setstate__``.
+    Environments should be picklable (by cloudpickle); if an attribute is not, define ``__getstate__`` and ``__setstate__``.
     """
 
     @property
@@ -106,7 +106,7 @@ class Environment(ABC):
         return get_gym_state(self)
 
     def set_state(self, state: Any) -> None:
-        """Restore a state that `get_state` of an environment made with the same arguments returned."""
+        """Restore a state from `get_state` of an environment made with the same arguments."""
         set_gym_state(self, state)
 
     @property
@@ -125,9 +125,10 @@ class Environment(ABC):
 
 
 class CountingEnvironment(Environment):
-    """Holds the spaces and the time limit, and counts the steps of an episode, for subclasses that define `reset` and `step`.
+    """Base class that holds the spaces and the time limit, and counts the steps of an episode.
 
-    `reset` sets ``_n_steps`` to 0. `step` calls ``_require_reset()`` first, and ``_count_step`` for the type of the step.
+    A subclass defines `reset`, which sets ``_n_steps`` to 0, and `step`, which first calls ``_require_reset()`` and gets the type of the
+    step from ``_count_step``.
 
     Args:
         observation_space, action_space: spaces of gymnasium.
@@ -233,4 +234,4 @@ class Wrapper(Environment):
         self.env.close()
 
     def __del__(self) -> None:
-        """Leave the wrapped environment open: it may be in use elsewhere, and closes itself."""
+        """Leave the wrapped environment open: it may be in use elsewhere, and it closes itself."""

@@ -28,7 +28,7 @@ CLASSIC_TIMEOUT = "TimeLimit.truncated"  # Key in info by which classic gym repo
 
 
 class Wrapper:
-    """Holds an environment and forwards to it the public attributes it does not define itself."""
+    """Holds an environment; public attributes that the wrapper does not define are those of the environment."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -40,15 +40,15 @@ class GymEnvWrapper(Wrapper, Env):
     """Gives an environment of gymnasium or classic gym the rlpyt interface.
 
     `rlpyt.spaces.gym_wrapper.GymSpaceWrapper` wraps the spaces. ``step`` may return five values (with terminated and truncated) or four
-    (then ``info["TimeLimit.truncated"]`` reports a truncation), and ``reset`` may have or lack ``seed`` and info.
+    (``info["TimeLimit.truncated"]`` then reports a truncation). ``reset`` may accept ``seed``, and may return info.
 
     The info dictionary becomes the namedtuple ``env_info``. The constructor finds its fields with one reset and one step with a random
-    action, so every key must appear at the first step after a reset (see `EnvInfoWrapper` otherwise):
+    action, so every key must appear at the first step after a reset (otherwise use `EnvInfoWrapper`):
 
     - Keys that are not valid field names are changed, e.g. dots to underscores. Nested dictionaries become nested namedtuples.
     - Values that are not numbers or arrays of numbers are dropped, with one warning that names them.
-    - Keys that appear only later are ignored; `rlpyt.envs.contract.check_env` names them. The value of a missing key, or of None, is 0.
-    - The boolean field ``timeout`` is added: truncated and not terminated. A key of that name becomes ``timeout_``.
+    - Keys that appear only later are ignored; `rlpyt.envs.contract.check_env` names them. Missing keys and None become 0.
+    - The boolean field ``timeout`` is added: truncated and not terminated. An info key of that name becomes ``timeout_``.
 
     Args:
         env: the environment.
@@ -81,7 +81,7 @@ class GymEnvWrapper(Wrapper, Env):
         self._obs_shape = self.observation_space.shape if plain else None
 
     def _probe(self) -> None:
-        """Find out with one reset and one step which interface the environment has, and what its info contains."""
+        """Determine the environment's interface and the keys of its info with one reset and one step."""
         reset_result = self.env.reset()
         action_space = copy.deepcopy(self.env.action_space)  # The generator of the original keeps its state.
         action_space.seed(0)
@@ -96,7 +96,7 @@ class GymEnvWrapper(Wrapper, Env):
             self._is_classic and self.observation_space.is_structured and len(self.observation_space.names) == 2
         )
         for observation in (reset_result[0] if self._resets_with_info else reset_result, step_result[0]):
-            self.observation_space.convert(observation)  # Raises an error that says where the observation does not fit.
+            self.observation_space.convert(observation)  # Its error names the part of the observation that does not fit.
         as_number(step_result[1])
         for name, flag in zip(("done",) if self._is_classic else ("terminated", "truncated"), step_result[2:]):
             as_flag(flag, name)
@@ -149,7 +149,7 @@ class GymEnvWrapper(Wrapper, Env):
         return result[0] if self._resets_with_info else result
 
     def watch_info(self) -> set[str]:
-        """Return a set that later steps fill with names of info keys that hold numbers and have no field in env_info."""
+        """Return a set, to which later steps add the names of info keys that hold numbers but have no field in env_info."""
         left_out, convert = set(), self._to_env_info
 
         def convert_and_watch(info: Mapping | None, timeout: bool | None = None) -> Any:
@@ -209,13 +209,13 @@ class GymEnvWrapper(Wrapper, Env):
 
 
 class InfoConverter:
-    """Converts info dictionaries to namedtuples of one type, which an example determines, by the rules of `GymEnvWrapper`.
+    """Converts info dictionaries to namedtuples of the same type as for an example, by the rules of `GymEnvWrapper`.
 
     Args:
         example: info dictionary with all keys, and values of the final type and shape.
         name: name of the namedtuple type; inner types are named ``name_field``.
         tuple_type: makes a namedtuple type, or a schema, from a name and field names.
-        has_timeout: whether to add the boolean field ``timeout``, whose value is the second argument of a call.
+        has_timeout: whether to add the boolean field ``timeout``; its value is the second argument of a call.
     """
 
     def __init__(self, example: Mapping, name: str = "info", tuple_type: Callable = dynamic_namedtuple, has_timeout: bool = False) -> None:
@@ -288,8 +288,8 @@ class _InfoLeaf:
             return array
         if array.shape != self.shape or not fits_losslessly(array, self.dtype):
             raise ValueError(
-                f"{self.path}: expected dtype {self.dtype} and shape {self.shape} as at the first step, got {value!r}. Its "
-                "first value must have the type of all that follow, e.g. 0.0 where later ones are not whole numbers."
+                f"{self.path}: expected dtype {self.dtype} and shape {self.shape} as at the first step, got {value!r}. The "
+                "first value must have the type of all later ones, e.g. 0.0 instead of 0 if later ones are not integers."
             )
         return array.astype(self.dtype)
 

@@ -24,10 +24,10 @@ class GymEnv(CountingEnvironment):
     """An environment of gymnasium as an `Environment`.
 
     An episode times out when gymnasium's environment says so (``truncated``), or after `max_episode_length` steps, unless it terminates
-    with the same step. env_info is the info of the step, which must have the same keys during an episode, and the two keys
-    ``TimeLimit.truncated`` and ``GymEnv.TimeLimitTerminated`` (bool): both say whether the episode timed out.
+    with the same step. env_info is the info of the step, whose keys must stay the same during an episode. Two more keys,
+    ``TimeLimit.truncated`` and ``GymEnv.TimeLimitTerminated`` (bool), say whether the episode timed out.
 
-    Other attributes are forwarded from the environment.
+    Other attributes are those of the environment.
 
     Args:
         env: the environment, or its name for ``gymnasium.make``.
@@ -55,7 +55,7 @@ class GymEnv(CountingEnvironment):
         elif not isinstance(env, gymnasium.Env):
             raise ValueError(f"GymEnv can take env as either a string, or a gymnasium environment, but got {env!r} instead.")
         elif kwargs:
-            raise ValueError(f"{sorted(kwargs)} are for gymnasium.make, which is not called for an environment that is there already.")
+            raise ValueError(f"{sorted(kwargs)} are arguments of gymnasium.make, and only allowed if env is a name.")
         self.env = env
         self._is_own = made
         self._info_example = info_example
@@ -77,7 +77,7 @@ class GymEnv(CountingEnvironment):
         if given is None or not np.isfinite(given):
             return found
         if found is not None and found != given:
-            warnings.warn(f"max_episode_length={given} takes the place of the environment's own limit of {found} steps.", stacklevel=3)
+            warnings.warn(f"max_episode_length={given} replaces the environment's limit of {found} steps.", stacklevel=3)
         for layer in limits:
             layer._max_episode_steps = int(given)
         return int(given)
@@ -135,8 +135,8 @@ class GymEnv(CountingEnvironment):
             self._keys = set(env_info)
         elif self._keys != set(env_info):
             raise RuntimeError(
-                f"GymEnv outputs inconsistent env_info keys. {sorted(map(str, self._keys ^ set(env_info)))} are not there at every step: "
-                "give info_example={key: value where there is none}."
+                f"GymEnv outputs inconsistent env_info keys. {sorted(map(str, self._keys ^ set(env_info)))} are missing at some steps: "
+                "give info_example={key: value for steps without it}."
             )
         return EnvStep(
             env_spec=self._spec,
@@ -168,7 +168,7 @@ class GymEnv(CountingEnvironment):
             )
 
     def render(self, mode: str) -> Any:
-        """Return what gymnasium renders in `mode`, whatever mode the environment was made with."""
+        """Render in `mode`, even if the environment was made with another ``render_mode``."""
         self._validate_render_mode(mode)
         inner = self.env.unwrapped
         made_with = inner.render_mode

@@ -22,9 +22,9 @@ class GymEnvWrapper(gym.GymEnvWrapper):
 
 
 def info_to_nt(value: Any, schemas: dict[str, NamedTupleSchema], name: str = "info") -> Any:
-    """Return an info dictionary as a namedtuple made by ``schemas[name]``; other values as they are.
+    """Return an info dictionary as a namedtuple made by ``schemas[name]``; return other values unchanged.
 
-    Schemas not yet in `schemas` are made and added. Keys without a field in the schema are ignored; missing ones become 0.
+    Schemas missing from `schemas` are made and added. Keys without a field in the schema are ignored; fields without a key become 0.
     """
     if not isinstance(value, Mapping):
         return value

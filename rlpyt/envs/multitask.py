@@ -1,7 +1,7 @@
 """Wrappers for training on several tasks: they add the task to observations and env_info.
 
 ``env_info["task_id"]`` is the number of the task. Samplers record it, and `rlpyt.types.TaskTrajInfo` logs the return of each task.
-``env_info["task_name"]`` is its name, which samplers leave out.
+``env_info["task_name"]`` is the name of the task; samplers leave it out.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class TaskOnehotWrapper:
         super().__init_subclass__(**kwargs)
         if not issubclass(cls, (Environment, gymnasium.Env)):
             raise TypeError(
-                f"{cls.__name__} cannot be derived from TaskOnehotWrapper, which is of another class for each kind of environments: derive "
-                "it from rlpyt.episodes.Wrapper or gymnasium.Wrapper, and put one around the other."
+                f"{cls.__name__} cannot be derived from TaskOnehotWrapper, which has another class for each kind of environment: derive "
+                "it from rlpyt.episodes.Wrapper or gymnasium.Wrapper, and wrap one in the other."
             )
 
     def __new__(cls, env: Any = None, task_index: int = 0, n_total_tasks: int = 1) -> TaskOnehotWrapper:
-        """Return an object of the class for this kind of environment."""
+        """Make an object of the class for this kind of environment."""
         if cls is TaskOnehotWrapper:
             cls = _GymnasiumTaskOnehot if isinstance(env, gymnasium.Env) else _EnvironmentTaskOnehot
         return super().__new__(cls)
@@ -83,7 +83,7 @@ class TaskOnehotWrapper:
     def wrap_env_cons_list(cls, env_cons: Sequence[Callable]) -> list[Callable]:
         """Return constructors of wrapped environments; the position in the list is the number of the task.
 
-        They can be pickled if the given constructors can, and pass their arguments on. A sampler with several environments of each task::
+        They pass their arguments on, and can be pickled if the given constructors can. A sampler with several environments of each task::
 
             EnvCls=TaskOnehotWrapper.wrap_env_cons_list([make_left, make_right]) * 4, batch_B=8
         """
@@ -91,7 +91,7 @@ class TaskOnehotWrapper:
 
 
 class _EnvironmentTaskOnehot(TaskOnehotWrapper, Wrapper):
-    """The wrapper for all other environments."""
+    """`TaskOnehotWrapper` for environments that are not of gymnasium."""
 
     def __init__(self, env: Any, task_index: int, n_total_tasks: int) -> None:
         Wrapper.__init__(self, as_environment(env))
@@ -123,7 +123,7 @@ class _EnvironmentTaskOnehot(TaskOnehotWrapper, Wrapper):
 
 
 class _GymnasiumTaskOnehot(TaskOnehotWrapper, gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
-    """The wrapper for gymnasium, which can make another one from its ``spec``."""
+    """`TaskOnehotWrapper` for gymnasium, which can make copies of it from its ``spec``."""
 
     def __init__(self, env: gymnasium.Env, task_index: int, n_total_tasks: int) -> None:
         gymnasium.utils.RecordConstructorArgs.__init__(self, task_index=task_index, n_total_tasks=n_total_tasks)
@@ -142,7 +142,7 @@ class _GymnasiumTaskOnehot(TaskOnehotWrapper, gymnasium.Wrapper, gymnasium.utils
 
 
 def without_task(env_cons: Any) -> Any:
-    """Return the constructor inside one that `TaskOnehotWrapper.wrap_env_cons_list` returned; return any other unchanged."""
+    """Return the original of a constructor that `TaskOnehotWrapper.wrap_env_cons_list` wrapped; return any other unchanged."""
     return env_cons.args[1] if isinstance(env_cons, partial) and env_cons.func is _construct else env_cons
 
 
@@ -163,7 +163,7 @@ def with_one_hot(space: gymnasium.Space, n: int) -> gymnasium.Space:
         return spaces.Dict({**space.spaces, "task": spaces.Box(0.0, 1.0, (n,), np.float32)})
     raise ValueError(
         "A one-hot can be added to observations of one dimension, and to dictionaries without an entry 'task', but not to those of "
-        f"{space}. Have images in a dictionary."
+        f"{space}. Put images into a dictionary."
     )
 
 
@@ -213,7 +213,7 @@ class MultiEnvWrapper(Wrapper):
     Args:
         envs: environments of any kind, or constructors of them. Give constructors if several wrappers must not share environments.
         sample_strategy: function of the number of tasks and the last task (None at first) that returns the next task. If it takes the
-            keyword `rng`, it gets a generator, which `seed` seeds; without `seed`, it follows numpy's global random state.
+            keyword `rng`, it gets a generator, seeded by `seed`, or else from numpy's global random state.
         mode: "add-onehot" adds a one-hot of the task to observations, "del-onehot" removes a one-hot at their end, "vanilla" leaves them
             unchanged.
         env_names: one name for each environment.
@@ -235,7 +235,7 @@ class MultiEnvWrapper(Wrapper):
             raise ValueError("envs is empty: there must be at least one environment.")
         made = [env if is_env(env) else env() for env in envs]
         if len({id(env) for env in made}) < len(made):
-            raise ValueError("The same environment is to be used as two tasks: give copies, or a constructor.")
+            raise ValueError("envs contains the same environment twice: give copies, or a constructor.")
         self._envs = [as_environment(env) for env in made]
         super().__init__(self._envs[0])
         if env_names is not None and not (
@@ -302,7 +302,7 @@ class MultiEnvWrapper(Wrapper):
 
     @property
     def active_task_one_hot(self) -> np.ndarray:
-        """The same as a one-hot vector."""
+        """The number of the task as a one-hot vector; task 0 before the first episode."""
         return self._one_hots[self._active or 0].copy()
 
     def reset(self) -> tuple[Any, dict]:
@@ -329,7 +329,7 @@ class MultiEnvWrapper(Wrapper):
         return _append(observation, self._one_hots[self._active]) if self._mode == "add-onehot" else observation[: -self.num_tasks]
 
     def seed(self, seed: int) -> None:
-        """Seed the choice of tasks, and each environment with another seed."""
+        """Seed the choice of tasks and each environment, all differently."""
         own, spaces_seed, *seeds = child_seeds(seed, self.num_tasks + 2)
         self._rng = np.random.default_rng(own)
         for env, env_seed in zip(self._envs, seeds):
@@ -349,7 +349,7 @@ class MultiEnvWrapper(Wrapper):
         check_form(state, dict(envs=list, active=(int, type(None)), rng=tuple), "The state of MultiEnvWrapper")
         rng = from_plain(state["rng"], "rng")
         if not isinstance(rng, np.random.Generator) or not 0 <= (state["active"] or 0) < len(self._envs) == len(state["envs"]):
-            raise ValueError(f"The state is not one of {len(self._envs)} environments: make MultiEnvWrapper with the same ones.")
+            raise ValueError(f"The state does not belong to {len(self._envs)} environments: make MultiEnvWrapper with the same ones.")
         for env, env_state in zip(self._envs, state["envs"]):
             env.set_state(env_state)
         self._active, self._rng = state["active"], rng
@@ -371,12 +371,12 @@ def _form(space: gymnasium.Space) -> Any:
 
 
 class TaskNameWrapper(Wrapper):
-    """Adds name, number, or both of the task to env_info.
+    """Adds the name of the task, its number, or both to env_info.
 
     Args:
         env: the environment, of any kind.
-        task_name: value of ``task_name``; None for none.
-        task_id: value of ``task_id``; None for none.
+        task_name: value of ``task_name``; None to leave it out.
+        task_id: value of ``task_id``; None to leave it out.
     """
 
     def __init__(self, env: Any, *, task_name: str | None = None, task_id: int | None = None) -> None:

@@ -104,7 +104,7 @@ class PointEnv(CountingEnvironment):
         self._goal = _checked(task["goal"])
 
     def render(self, mode: str) -> str | np.ndarray:
-        """Return where point and goal are: text, or a picture of the arena, uint8 [100,100,3], with the goal green and the point red."""
+        """Return the positions of point and goal as text, or as a picture of the arena, uint8 [100,100,3]: goal green, point red."""
         self._validate_render_mode(mode)
         if mode == "rgb_array":
             picture = np.full((100, 100, 3), 255, np.uint8)
@@ -115,7 +115,7 @@ class PointEnv(CountingEnvironment):
         return f"point ({self._point[0]:.2f}, {self._point[1]:.2f}), goal ({self._goal[0]:.2f}, {self._goal[1]:.2f})"
 
     def visualize(self) -> None:
-        """Print where point and goal are instead of opening a window."""
+        """Print the positions of point and goal instead of opening a window."""
         print(self.render("ansi"))
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ class StepType(IntEnum):
     """Position of a step in its episode; the last step is either `TERMINAL` or `TIMEOUT`.
 
     With a limit of 5 steps, an episode that terminates at step 4 is FIRST, MID, MID, TERMINAL; one that terminates at step 5 is
-    FIRST, MID, MID, MID, TERMINAL; and one that does not is FIRST, MID, MID, MID, TIMEOUT. An episode of a single step has no FIRST.
+    FIRST, MID, MID, MID, TERMINAL; one that does not terminate is FIRST, MID, MID, MID, TIMEOUT. An episode of one step has no FIRST.
     """
 
     FIRST = 0
@@ -30,8 +30,8 @@ class StepType(IntEnum):
     def get_step_type(cls, step_cnt: int | None, max_episode_length: float | None, done: bool) -> StepType:
         """Return the type of a step from its number and an environment's merged flag.
 
-        `done` does not tell termination from truncation, so at the limit it counts as truncation. Where both flags are known,
-        use `from_flags`.
+        `done` does not tell termination from truncation, so at the limit it counts as truncation. If both flags are known, use
+        `from_flags`.
 
         Args:
             step_cnt: number of the step in its episode, from 1.
@@ -69,7 +69,7 @@ def checked_step(env_step: Any, env: Any, needs_reward: bool = True) -> EnvStep:
     """Return the result of ``step(action)`` of an `Environment` after a check.
 
     Args:
-        needs_reward: whether a reward of None is an error. (A step that only resets has none, see `rlpyt.envs.adapters.AutoReset`.)
+        needs_reward: whether a reward of None is an error. (A step that only resets has no reward, see `rlpyt.envs.adapters.AutoReset`.)
 
     Raises:
         TypeError: the result is not an `EnvStep`, or has no reward.

@@ -1,6 +1,6 @@
 """The complete state of an environment as plain data, so that a run can be resumed in the middle of an episode.
 
-`rlpyt.envs.base.StatefulEnv` says what an environment defines for this.
+`rlpyt.envs.base.StatefulEnv` lists the methods that an environment defines for this.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ def get_state(env: Any) -> Any:
 
 
 def set_state(env: StatefulEnv, state: Any) -> None:
-    """Restore a state that `get_state` of an environment made with the same arguments returned."""
+    """Restore a state from `get_state` of an environment made with the same arguments."""
     env.set_state(state)
 
 
 def set_states(envs: Sequence[Any], states: Any, name: str) -> None:
-    """Restore the states of several environments; None leaves one as it is. ValueError if their numbers differ."""
+    """Restore the states of several environments; None leaves an environment unchanged. ValueError if their numbers differ."""
     if len(states) != len(envs):
-        raise ValueError(f"{name} has {len(states)} entries, and not {len(envs)}.")
+        raise ValueError(f"{name} has {len(states)} entries instead of {len(envs)}.")
     for env, state in zip(envs, states):
         if state is not None:
             set_state(env, state)
 
 
 def get_gym_state(env: Any) -> list:
-    """Return the state of a gymnasium environment: the attributes of each of its wrappers and of itself, from the outside inwards.
+    """Return the state of a gymnasium environment: the attributes of each wrapper and of the environment, outermost first.
 
-    The list ends with the first inner environment that is not of gymnasium and has ``get_state``: this returns all further state.
+    The list ends with the first inner environment that is not of gymnasium and has ``get_state``, which returns the rest of the state.
 
     Raises:
         NotPlain: the state of an attribute is unknown.
@@ -63,7 +63,7 @@ def set_gym_state(env: Any, state: list) -> None:
     layers = _layers(env)
     check_form(state, list, "The state of an environment")
     if len(state) != len(layers):
-        raise ValueError(f"The state is of {len(state)} environments in one another, and there are {len(layers)}.")
+        raise ValueError(f"The state has {len(state)} nested environments, but this environment has {len(layers)}.")
     for i, (layer, saved) in enumerate(zip(layers, state)):
         if i > 0 and _has_own_state(layer):
             layer.set_state(_content_of(saved, "own", type(layer).__qualname__))
@@ -74,14 +74,14 @@ def set_gym_state(env: Any, state: list) -> None:
 
 
 def _content_of(entry: Any, kind: str, where: str) -> Any:
-    """Return the content of a saved ``(kind, content)``; ValueError if its kind is another one."""
+    """Return the content of a saved ``(kind, content)``; ValueError if the kind is wrong."""
     if not (isinstance(entry, tuple) and len(entry) == 2 and entry[0] == kind):
-        raise ValueError(f"What is saved of {where} is not of the kind {kind!r}: the environment is another one, or the state is damaged.")
+        raise ValueError(f"The saved {where} is not of the kind {kind!r}: the state is damaged, or of another environment.")
     return entry[1]
 
 
 def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
-    """Restore one entry of what `_attributes` returned."""
+    """Restore one entry of the result of `_attributes`."""
     where = f"{type(layer).__qualname__}.{name}"
     of_class = getattr(type(layer), name, None) if isinstance(name, str) else None
     if not (isinstance(name, str) and name.isidentifier()) or callable(of_class) or isinstance(of_class, property):
@@ -94,7 +94,7 @@ def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
     elif kind == "space":
         generator = from_plain(content, where)
         if not isinstance(generator, np.random.Generator):
-            raise ValueError(f"{where} is {shown(generator)}, and not random numbers.")
+            raise ValueError(f"{where} is {shown(generator)}, not a random generator.")
         attributes(present)["_np_random"] = generator
     elif kind == "own":
         present.set_state(content)
@@ -105,7 +105,7 @@ def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
 
 
 def _layers(env: Any) -> list:
-    """Return `env`, what it wraps, and so on inwards, up to the first inner one that saves its state itself."""
+    """Return `env` and the environments inside, outermost first, up to the first inner one that saves its state itself."""
     layers = [env]
     while "env" in attributes(layers[-1]) and (len(layers) == 1 or not _has_own_state(layers[-1])):
         layers.append(attributes(layers[-1])["env"])
@@ -114,7 +114,7 @@ def _layers(env: Any) -> list:
 
 def _has_own_state(layer: Any) -> bool:
     cls = type(layer)
-    of_gymnasium = any(base.__module__ == "gymnasium.core" for base in cls.__mro__)  # Where `set_state` may be something else (MuJoCo).
+    of_gymnasium = any(base.__module__ == "gymnasium.core" for base in cls.__mro__)  # Their `set_state` may mean something else (MuJoCo).
     return hasattr(cls, "get_state") and hasattr(cls, "set_state") and not of_gymnasium
 
 
@@ -143,13 +143,13 @@ def _kind(name: str, value: Any) -> str | None:
         return None
     if kind == "MjData":
         return "mujoco"
-    if hasattr(value, "contains") and hasattr(value, "sample"):  # A space, of which only the random numbers change.
+    if hasattr(value, "contains") and hasattr(value, "sample"):  # A space: only its random generator changes.
         return "space"
     return "own" if has_state(value) and not isinstance(value, np.random.RandomState) else "plain"
 
 
 def _assign(layer: Any, name: str, value: Any) -> None:
-    """Set an attribute; arrays in place, since there may be views of them."""
+    """Set an attribute; write arrays in place, because views of them may exist."""
     present = attributes(layer).get(name)
     if isinstance(value, np.ndarray) and isinstance(present, np.ndarray) and present.flags.writeable:
         if (present.shape, present.dtype) == (value.shape, value.dtype):
@@ -159,7 +159,7 @@ def _assign(layer: Any, name: str, value: Any) -> None:
 
 
 def _mujoco_state(model: Any, data: Any) -> Any:
-    """Return all that the next step depends on: positions, velocities, actuators, controls, warm start, time."""
+    """Return everything that determines the next step: positions, velocities, actuators, controls, warm start, time."""
     import mujoco
 
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -173,5 +173,5 @@ def _set_mujoco_state(model: Any, data: Any, state: Any) -> None:
 
     mujoco.mj_setState(model, data, from_plain(state, "The state of MuJoCo"), mujoco.mjtState.mjSTATE_INTEGRATION)
     warm_start = data.qacc_warmstart.copy()
-    mujoco.mj_forward(model, data)  # What follows from it, such as the positions of bodies.
+    mujoco.mj_forward(model, data)  # Compute derived values, such as the positions of bodies.
     data.qacc_warmstart[:] = warm_start

@@ -1,6 +1,6 @@
-"""Whole episodes: data types for them, and what collects, records, replays and measures them.
+"""Whole episodes: data types, and classes that collect, record, replay and measure them.
 
-Names are imported from their modules when they are first asked for, so that this import is cheap.
+Names are imported from their modules at their first use, so that this import is cheap.
 """
 
 from __future__ import annotations

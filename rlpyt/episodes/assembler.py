@@ -26,14 +26,14 @@ _BLOCK_BYTES = 256 * 1024
 
 
 class EpisodeAssembler:
-    """Turns successive batches of a sampler into complete episodes; it keeps unfinished episodes for the next batch.
+    """Turns successive batches of a sampler into complete episodes; keeps unfinished episodes for the next batch.
 
     Args:
         env_spec: `EnvSpec` of the episodes.
         B: number of columns of the batches.
         boundary: what ends an episode: "done", or env_info's "traj_done".
-        first: whether the first step of each column in the first batch starts an episode [B] bool (or one bool for all). This is so if
-            the sampler has ``max_decorrelation_steps=0``. Otherwise the first, running episode of a column is left out.
+        first: whether the first step of each column in the first batch starts an episode [B] bool (or one bool for all). True for a
+            sampler with ``max_decorrelation_steps=0``. If False, the first episode of a column is incomplete and left out.
         mid_batch_reset: setting of the sampler.
         on_policy_only: leave out episodes that span batches, because the agent's parameters change between batches.
 
@@ -52,12 +52,12 @@ class EpisodeAssembler:
         on_policy_only: bool = False,
     ) -> None:
         if int(B) < 1:
-            raise ValueError(f"B={B} must be at least 1: the columns of the batches.")
+            raise ValueError(f"B={B} must be at least 1: it is the number of columns of the batches.")
         self.env_spec, self.B, self.boundary = env_spec, int(B), checked_boundary(boundary)
         self.mid_batch_reset, self.on_policy_only = bool(mid_batch_reset), bool(on_policy_only)
         self._first = checked_first(first, self.B).copy()  # Whether the next step of each column starts an episode.
         self._kept: list[list[dict[str, Tree]]] = [[] for _ in range(self.B)]  # Pieces of each column's running episode: arrays [t,...].
-        self._lengths = np.zeros(self.B, np.int64)  # Steps kept of each column [B]; 0 also if the start of the running episode is missing.
+        self._lengths = np.zeros(self.B, np.int64)  # Kept steps of each column [B]; also 0 if the start of the running episode is missing.
         self._last_observations: Tree = {}  # Observations after the last batch [B,...]; valid for columns with kept steps.
 
     @property
@@ -90,7 +90,7 @@ class EpisodeAssembler:
         return episodes
 
     def flush(self) -> EpisodeBatch | None:
-        """Return the unfinished episodes, and forget them; later steps of them are left out. None if no steps are kept."""
+        """Return the unfinished episodes and forget them; later steps of these episodes are left out. None if no steps are kept."""
         columns = np.flatnonzero(self._lengths)
         if not len(columns):
             return None
@@ -133,7 +133,7 @@ class EpisodeAssembler:
         )
 
     def load_state_dict(self, state: dict) -> None:
-        """Restore what `state_dict` returned. Afterwards pass the result of the sampler's `load_state_dict` to `begin_anew`.
+        """Restore the result of `state_dict`. Afterwards pass the result of the sampler's `load_state_dict` to `begin_anew`.
 
         Raises:
             ValueError: the state is of an assembler with another number of columns.

@@ -1,7 +1,7 @@
 """Batches of transitions and of whole episodes.
 
 Steps are packed: arrays are ``[S,...]``, episode after episode. Observations, actions and infos may be nested dictionaries of arrays.
-Batches hold the arrays they are given without a copy, and never change them.
+Batches hold the given arrays without a copy, and never change them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from rlpyt.utils.structures import Tree, as_array, as_numpy, as_torch, cat, is_t
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class TimeStepBatch:
-    """Transitions in any order, n of them; immutable, compared by value.
+    """n transitions in any order; immutable, compared by value.
 
     Args:
-        env_spec: `EnvSpec` of the environment they are from; None if it is not known: then nothing is compared with its spaces.
+        env_spec: `EnvSpec` of their environment; None if unknown: then nothing is compared with spaces.
         episode_infos: dictionary of arrays [n,...] that are constant during an episode.
         observations, next_observations: before and after the action [n,...].
         actions: [n,...].
@@ -119,17 +119,17 @@ class TimeStepBatch:
 
     # Kinds of arrays ------------------------------------------------------------------------------------------------
     def torch(self, device: Any = None) -> Any:
-        """Return the batch with torch tensors, over the same memory if they stay on the CPU; strings stay numpy arrays."""
+        """Return the batch with torch tensors, which share its memory if they are on the CPU; strings stay numpy arrays."""
         return self._map(lambda x: as_torch(x, device))
 
     def numpy(self) -> Any:
-        """Return the batch with numpy arrays, over the same memory as tensors on the CPU."""
+        """Return the batch with numpy arrays, which share the memory of tensors on the CPU."""
         return self._map(as_numpy)
 
     # Questions ------------------------------------------------------------------------------------------------------
     @property
     def terminals(self) -> np.ndarray:
-        """Whether the episode terminated with the step [S] bool; False where it was truncated."""
+        """Whether the episode terminated with the step [S] bool; False if it was truncated."""
         return self.step_types == int(StepType.TERMINAL)
 
     @property
@@ -140,7 +140,7 @@ class TimeStepBatch:
     # Conversions ----------------------------------------------------------------------------------------------------
     @classmethod
     def concatenate(cls, *batches: TimeStepBatch) -> Any:
-        """Return one batch of the steps of all, with the `env_spec` of the first.
+        """Return one batch with the steps of all `batches`, and the `env_spec` of the first.
 
         Raises:
             ValueError: no batch is given; or keys of infos, or shapes of arrays, differ.
@@ -151,7 +151,7 @@ class TimeStepBatch:
 
     @classmethod
     def _joined(cls, batches: Sequence[TimeStepBatch], each: str) -> Any:
-        """Concatenate batches; error messages call one of them `each`."""
+        """Concatenate batches; `each` is the word for one of them in error messages."""
         new = object.__new__(cls)
         new._keep(env_spec=batches[0].env_spec)
         for name in (*cls._PER_STEP, *cls._PER_EPISODE):
@@ -163,7 +163,7 @@ class TimeStepBatch:
                     raise ValueError(f"{shown} of {each} {i} has the keys {got}, but must have those of {each} 0, {expected}.")
             try:
                 new._keep(**{name: cat(parts)})
-            except (ValueError, RuntimeError) as error:  # Of numpy, and of torch.
+            except (ValueError, RuntimeError) as error:  # from numpy, and from torch
                 raise ValueError(f"{shown} cannot be put together, because shapes differ: {error}") from None
         return new
 
@@ -194,7 +194,7 @@ class TimeStepBatch:
 
     @classmethod
     def from_time_step_list(cls, env_spec: EnvSpec | None, ts_samples: Sequence[dict]) -> TimeStepBatch:
-        """Return the steps of dictionaries as `to_time_step_list` makes them; each may hold any number of steps.
+        """Return the steps in dictionaries like those of `to_time_step_list`; each may hold any number of steps.
 
         Other keys, and ``env_spec``, are ignored. Missing infos are empty.
 
@@ -242,7 +242,7 @@ class EpisodeBatch(TimeStepBatch):
     The last step of an incomplete episode is neither `TERMINAL` nor `TIMEOUT`.
 
     Args:
-        env_spec: `EnvSpec` of the environment they are from; None if it is not known: then nothing is compared with its spaces.
+        env_spec: `EnvSpec` of their environment; None if unknown: then nothing is compared with spaces.
         episode_infos: dictionary of arrays [N,...] that are constant during an episode.
         observations: before the action [S,...].
         last_observations: after the last action of each episode [N,...].
@@ -398,7 +398,7 @@ class EpisodeBatch(TimeStepBatch):
 
     @property
     def valids(self) -> np.ndarray:
-        """Ones where padded arrays hold steps, zeros after the end of episodes [N,L], of the dtype of rewards."""
+        """Ones where padded arrays hold steps, zeros after the end of episodes [N,L], in the dtype of rewards."""
         rewards = self.rewards
         return self._padded(np.ones_like(rewards) if isinstance(rewards, np.ndarray) else rewards.new_ones(rewards.shape))
 
@@ -463,11 +463,11 @@ class EpisodeBatch(TimeStepBatch):
         """Return a batch of episodes given as dictionaries, one for each episode of T steps.
 
         Args:
-            env_spec: `EnvSpec` of the environment they are from, or None.
+            env_spec: `EnvSpec` of their environment, or None.
             paths: dictionaries with the keys observations ([T,...], or [T+1,...] with the last one), actions, rewards, and either
                 step_types or dones (``TERMINAL`` where done, else ``MID``). Optional keys: env_infos, agent_infos, episode_infos (without
-                a leading dimension), and next_observations, whose last one is the episode's last observation. (If the last observation is
-                not given, the one before is repeated.) Lists and tensors become numpy arrays; an entry of None counts as missing.
+                a leading dimension), and next_observations, which ends with the episode's last observation. (If no last observation is
+                given, the one before is repeated.) Lists and tensors become numpy arrays; an entry of None counts as missing.
 
         Raises:
             ValueError: no dictionary is given, a field of one is missing or wrong, or fields of two do not match.
@@ -478,7 +478,7 @@ class EpisodeBatch(TimeStepBatch):
             with _naming(f"Episode {i}"):
                 episodes.append(cls(env_spec, **_episode_of(given)))
         if not episodes:
-            raise ValueError("from_list takes at least one dict of an episode; it cannot tell the shapes of none.")
+            raise ValueError("from_list takes at least one dict of an episode: from an empty list it cannot know the shapes.")
         return cls._joined(episodes, "episode")
 
     @classmethod
@@ -495,12 +495,12 @@ class EpisodeBatch(TimeStepBatch):
 
         Args:
             samples: `rlpyt.types.Samples` [T,B], of arrays or tensors. If an episode in it terminated, the sampler needs
-                ``keep_terminal_observations=True``. Columns may be selected (``samples[:, 2:4]``), but not rows (``samples[3:]``): the
-                observations that ended episodes are counted from the first row of the whole batch.
+                ``keep_terminal_observations=True``. Columns may be selected (``samples[:, 2:4]``), but not rows (``samples[3:]``),
+                because the positions of last observations depend on all rows.
             env_spec: `EnvSpec` of the result.
             partial: "keep" or "drop" episodes that began before the batch, or continue after it.
-            boundary: what ends an episode: "done", or env_info's "traj_done", where e.g. a lost life is not the end of the game.
-            first: whether the first step of each column starts an episode [B] bool (or one bool for all); None if this is unknown.
+            boundary: what ends an episode: "done", or env_info's "traj_done", e.g. for games that continue after a lost life.
+            first: whether the first step of each column starts an episode [B] bool (or one bool for all); None if unknown.
             mid_batch_reset: setting of the sampler; if False, rows after the first `done` of a column are not steps.
 
         Raises:
@@ -509,7 +509,7 @@ class EpisodeBatch(TimeStepBatch):
         return cls(env_spec=env_spec, **episode_fields(samples, partial, boundary, first, mid_batch_reset), validate=False)
 
     def to_samples(self, max_T: int | None = None, value: Callable | None = None) -> tuple[Any, Any]:
-        """Return the episodes side by side as a batch ``[T,N]`` of tensors that algorithms train on, and a mask of its valid steps.
+        """Return the episodes side by side as a training batch ``[T,N]`` of tensors, and a mask of its valid steps.
 
         Initialize the algorithm with ``mid_batch_reset=False``: columns are not reset within the batch. T is the length of the longest
         episode; after the end of an episode arrays are zero and ``done`` is True. Every column ends with ``done``: incomplete episodes
@@ -517,9 +517,9 @@ class EpisodeBatch(TimeStepBatch):
 
         Args:
             max_T: largest number of rows (env steps); longer episodes continue in another column. None for no limit.
-            value: function of observations [n,...], previous actions [n,...] and previous rewards [n], tensors, that returns values [n],
-                such as ``agent.value`` of a feed-forward agent. Truncated episodes bootstrap from it; without it, algorithms
-                ignore their last steps.
+            value: function of tensors (observations [n,...], previous actions [n,...], previous rewards [n]) that returns values [n],
+                such as ``agent.value`` of a feed-forward agent. Truncated episodes bootstrap from these values; without `value`,
+                algorithms ignore the last steps of truncated episodes.
 
         Returns:
             `rlpyt.types.Samples` [T,N], and the mask of valid steps, float32 [T,N].
@@ -534,7 +534,7 @@ class EpisodeBatch(TimeStepBatch):
 # Checks
 # ---------------------------------------------------------------------------------------------------------------------
 def _chosen(n: int, which: Any) -> np.ndarray:
-    """Return as indexes in [0,n) what a mask [n] or (also negative) indexes choose."""
+    """Return the choice of a mask [n], or of indexes (also negative ones), as indexes in [0,n)."""
     return np.arange(n)[as_numpy(which)]
 
 
@@ -549,7 +549,7 @@ _OF_SPEC = ("observation_space", "action_space", "max_episode_length")
 
 @contextmanager
 def _naming(what: str) -> Iterator[None]:
-    """Prefix the text of a ValueError with `what`."""
+    """Prefix the message of a ValueError with `what`."""
     try:
         yield
     except ValueError as error:
@@ -612,10 +612,10 @@ def _shapes(tree: Tree) -> Any:
 
 
 def _check_space(name: str, tree: Tree, space: Any, space_name: str, warn: bool = False) -> None:
-    """Compare the form of each array's first element with the space; wrong values are a warning if `warn`."""
+    """Compare the form of each array's first element with the space; if `warn`, warn of values outside the space."""
     one = _first(tree)
     if warn and not contains(space, one) and fits_space(space, one):
-        warnings.warn(f"An element of {name}s is not in the {space_name} {space!r}: a value or the dtype differs.", stacklevel=6)
+        warnings.warn(f"An element of {name}s is not in the {space_name} {space!r}: a value or the dtype does not fit.", stacklevel=6)
     if not (contains(space, one) or fits_space(space, one)):
         raise ValueError(f"Each {name} has shape {_shapes(one)}, but must match the {space_name} {space!r}.")
 
@@ -623,10 +623,10 @@ def _check_space(name: str, tree: Tree, space: Any, space_name: str, warn: bool 
 def _check_steps(batch: TimeStepBatch) -> None:
     """Check the fields that have one entry per step."""
     if batch.env_spec is not None and not all(hasattr(batch.env_spec, name) for name in _OF_SPEC):
-        raise ValueError(f"env_spec={batch.env_spec!r} must be an EnvSpec, or None if it is not known.")
+        raise ValueError(f"env_spec={batch.env_spec!r} must be an EnvSpec, or None if unknown.")
     _check_vector("rewards", batch.rewards, "step")
     if batch.rewards.dtype.kind not in "biuf":
-        raise ValueError(f"rewards has dtype {batch.rewards.dtype}, but must have one of real numbers: float32 or another.")
+        raise ValueError(f"rewards has dtype {batch.rewards.dtype}, but must have a dtype of real numbers, such as float32.")
     n, spec, is_episodes = len(batch.rewards), batch.env_spec, isinstance(batch, EpisodeBatch)
     space_names = {"observation": "observation_space", "action": "action_space"}
     if not is_episodes:
@@ -649,7 +649,7 @@ def _check_step_types(step_types: Any, n: int) -> None:
         raise ValueError(f"step_types has shape {step_types.shape}, but must have shape ({n},).")
     are_types = step_types.dtype == object and all(isinstance(x, StepType) for x in step_types)
     if step_types.dtype.kind not in "iu" and not are_types:
-        raise ValueError(f"step_types has dtype {step_types.dtype}, but must have an integer dtype: uint8 or another, of StepTypes.")
+        raise ValueError(f"step_types has dtype {step_types.dtype}, but must have an integer dtype, such as uint8.")
     wrong = [x for x in np.unique(step_types.astype(np.int64)) if x not in iter(StepType)]
     if wrong:
         raise ValueError(f"step_types has the values {wrong}, but must be a StepType: 0 to {max(StepType).value}.")

@@ -32,12 +32,12 @@ def from_minari(dataset: Any, episode_indices: Iterable[int] | None = None) -> E
     """Return the episodes of a dataset.
 
     Args:
-        dataset: a ``minari.MinariDataset``, or the id of one that is on this machine, such as "mujoco/hopper/expert-v0".
+        dataset: a ``minari.MinariDataset``, or the id of one on this machine, such as "mujoco/hopper/expert-v0".
         episode_indices: numbers of the episodes; None for all.
 
     Returns:
         The episodes, with the dataset's spaces in their `EnvSpec`. Observations of a Tuple space become dictionaries with the keys
-        ``item_0``, ``item_1``, ... Infos have one entry per step: the entry of the reset, if Minari has one, is left out.
+        ``item_0``, ``item_1``, ... Infos have one entry per step; Minari's entry for the reset, if any, is left out.
 
     Raises:
         ImportError: Minari is not installed.
@@ -50,7 +50,7 @@ def from_minari(dataset: Any, episode_indices: Iterable[int] | None = None) -> E
     there = [int(i) for i in dataset.episode_indices]
     indices = there if episode_indices is None else list(episode_indices)
     if not indices:
-        raise ValueError(f"There is nothing to read: the dataset {dataset.id} has {len(there)} episodes, and none of them were asked for.")
+        raise ValueError(f"No episodes are selected; the dataset {dataset.id} has {len(there)}.")
     missing = sorted({*indices}.difference(there))
     if missing:
         raise ValueError(f"The dataset {dataset.id} has no episodes {missing}: choose among its episode_indices, {len(there)} in all.")
@@ -94,8 +94,8 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
 
     Args:
         batch: the episodes, with an `env_spec`. Incomplete episodes are written as truncated. Infos are written if they are numbers;
-            agent_infos become an entry of that name. Minari has no place for episode_infos and the time limit of `env_spec`, which are
-            left out; `from_minari` reads the time limit of ``env``, if given.
+            agent_infos become an entry of that name. episode_infos and the time limit of `env_spec` are left out, because Minari has
+            no place for them; `from_minari` reads the time limit of ``env``, if given.
         dataset_id: ``(namespace/)(env_name/)dataset_name-v0``.
         metadata: further arguments of ``minari.create_dataset_from_buffers``, such as ``env``, ``algorithm_name``, ``author``, or
             ``jpeg_encoding=True``, which stores images with less space and less precision.
@@ -105,11 +105,11 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
 
     Raises:
         ImportError: Minari is not installed.
-        ValueError: the batch has no `env_spec` or no episodes, Minari rejects the id, or this version of it has no exact images.
+        ValueError: the batch has no `env_spec` or no episodes, Minari rejects the id, or its version cannot store images exactly.
     """
     minari = _import_minari()
     if batch.env_spec is None:
-        raise ValueError("The episodes have no env_spec, without which a dataset does not know its spaces.")
+        raise ValueError("The episodes have no env_spec, but a dataset needs its spaces.")
     if not batch.n_episodes:
         raise ValueError("There are no episodes to write.")
     spaces = dict(observation_space=batch.env_spec.observation_space, action_space=batch.env_spec.action_space)
@@ -119,13 +119,13 @@ def to_minari(batch: EpisodeBatch, dataset_id: str, **metadata: Any) -> Any:
     if not takes(minari.create_dataset_from_buffers, "jpeg_encoding") and not arguments.pop("jpeg_encoding") and _has_images(batch):
         raise ValueError(
             f"Minari {minari.__version__} stores images as JPEG, which changes them: install Minari 0.5.4 or later (it needs Python 3.11), "
-            "or give jpeg_encoding=True if that is all right."
+            "or give jpeg_encoding=True to accept this."
         )
     return minari.create_dataset_from_buffers(dataset_id, buffers, **arguments)
 
 
 def _has_images(batch: EpisodeBatch) -> bool:
-    """Whether observations have parts that Minari takes for images: uint8 [H,W,C]."""
+    """Return whether parts of observations are images to Minari: uint8 [H,W,C]."""
     return any(leaf.ndim == 4 and leaf.dtype == np.uint8 for _, leaf in leaves(batch.observations))
 
 
@@ -153,6 +153,6 @@ def _as_in_space(tree: Tree, space: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     if hasattr(space.spaces, "items"):
-        fields = zip(space.spaces.items(), field_names(space.spaces))  # A sampler's batch calls "a.b" "a_b".
+        fields = zip(space.spaces.items(), field_names(space.spaces))  # In a sampler's batch, "a.b" is named "a_b".
         return {key: _as_in_space(tree[key if key in tree else field], part) for (key, part), field in fields}
     return tuple(_as_in_space(tree[f"item_{i}"], part) for i, part in enumerate(space.spaces))

@@ -28,12 +28,12 @@ def log_performance(
     """Record statistics of episodes in the log's next row, in columns named ``prefix/...``.
 
     ``Iteration``, ``NumEpisodes``, ``AverageDiscountedReturn``, ``AverageReturn``, ``StdReturn`` (of the population), ``MaxReturn``,
-    ``MinReturn``, ``TerminationRate`` (episodes that terminated, and were not truncated), and ``SuccessRate`` (episodes with success in
-    any step) if the environment reports success.
+    ``MinReturn``, ``TerminationRate`` (episodes that terminated instead of being truncated), and ``SuccessRate`` (episodes with success
+    in any step) if the environment reports success.
 
     Args:
         itr: iteration.
-        batch: the episodes; or a list of `rlpyt.types.TrajInfo`, which have no rates, and a discount that replaces this one.
+        batch: the episodes; or a list of `rlpyt.types.TrajInfo`, which give no rates, and use their own discount instead of `discount`.
         discount: γ.
         prefix: prefix of the columns' names.
         success_keys: entries of env_infos that report success.
@@ -55,7 +55,7 @@ def log_multitask_performance(
 ) -> np.ndarray:
     """Record the statistics of `log_performance` for each task, under the task's name, and for all episodes, under ``Average``.
 
-    An episode's task is "task_name" in env_infos of its first step, or else the name of its "task_id".
+    The task of an episode is "task_name" in the env_infos of its first step, or else the name of its "task_id".
 
     Args:
         itr: iteration.

@@ -67,7 +67,7 @@ def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_re
     done = samples.env.done
     T, B = done.shape
     is_step = np.ones((T, B), bool) if mid_batch_reset else np.cumsum(done, axis=0) - done == 0
-    # The environment is reset where a trajectory ends, whatever `done` says.
+    # The environment is reset at the end of a trajectory, whatever `done` says.
     ended = (done | _traj_done(samples.env) if boundary == "done" else _traj_done(samples.env)) & is_step
     cut = ended.copy()
     cut[is_step.sum(axis=0) - 1, np.arange(B)] = True
@@ -75,7 +75,7 @@ def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_re
     stops = np.flatnonzero(cut[t, b]) + 1
     lengths = np.diff(stops, prepend=0)
     starts = stops - lengths
-    # A previous piece in the same column ended with its episode.
+    # Every later piece of a column follows the end of an episode.
     begins = np.where(t[starts] == 0, first[b[starts]], True)
 
     is_first = np.zeros((T, B), bool)
@@ -86,7 +86,7 @@ def find_pieces(samples: Samples, boundary: str, first: np.ndarray, mid_batch_re
 
 
 def step_fields(samples: Samples, pieces: Pieces) -> dict[str, Tree]:
-    """Return the per-step fields of an `EpisodeBatch` as arrays [T,B,...] over the memory of the batch."""
+    """Return the per-step fields of an `EpisodeBatch` as arrays [T,B,...] that share the memory of the batch."""
     env, agent = samples.env, samples.agent
     return dict(
         observations=from_structure(env.observation),
@@ -123,23 +123,23 @@ def last_observations(samples: Samples, pieces: Pieces, mid_batch_reset: bool) -
     t, b = pieces.t[last], pieces.b[last]
     timeout, traj_done = _timeout(env), _traj_done(env)
     terminal = (env.done | traj_done) & ~timeout & pieces.is_step
-    # Where a life is lost and the game continues, the next row continues as well.
+    # If a life is lost but the game continues, `next_observation` is the observation after the step.
     from_final = timeout[t, b]
     from_terminal = terminal[t, b] & (traj_done[t, b] | (not mid_batch_reset))
     from_next = ~(from_final | from_terminal)
     sources = [
-        (from_next, env.next_observation, t, "env.next_observation, with which the last episodes of a batch continue"),
-        (from_final, samples.final_observation, (np.cumsum(timeout, axis=0) - 1)[t, b], "final_observation, that of truncated episodes"),
+        (from_next, env.next_observation, t, "env.next_observation, for episodes that continue after the batch"),
+        (from_final, samples.final_observation, (np.cumsum(timeout, axis=0) - 1)[t, b], "final_observation, for truncated episodes"),
         (
             from_terminal,
             samples.terminal_observation,
             (np.cumsum(terminal, axis=0) - 1)[t, b],
-            "terminal_observation, that of terminated episodes: make the sampler with keep_terminal_observations=True",
+            "terminal_observation, for terminated episodes: make the sampler with keep_terminal_observations=True",
         ),
     ]
     for mask, source, _, name in sources:
         if source is None and mask.any():
-            raise ValueError(f"The observation that {mask.sum()} of these episodes ended with is not in the batch, which lacks {name}.")
+            raise ValueError(f"The last observation of {mask.sum()} episodes is missing: the batch lacks {name}.")
 
     def gather(like, *parts):
         out = np.empty((len(t), *like.shape[2:]), like.dtype)
@@ -167,7 +167,7 @@ def _traj_done(env: EnvSamples) -> np.ndarray:
 
 
 def as_arrays(samples: Samples) -> Samples:
-    """Return a batch as numpy arrays over the same memory, flags as bool."""
+    """Return a batch as numpy arrays that share its memory, flags as bool."""
     samples = as_recorded(numpify_buffer(samples))
     flags = {name: np.asarray(getattr(samples.env, name), bool) for name in ("done", "timeout") if getattr(samples.env, name) is not None}
     return samples._replace(env=samples.env._replace(**flags))
@@ -274,7 +274,7 @@ def to_samples(batch: Any, max_T: int | None = None, value: Callable | None = No
             timeout=torch.from_numpy(timeout),
             next_observation=structure(tree_map(lambda x: x[1:], observation), "observation"),
         ),
-        final_observation=terminal_observation,  # Readers look into one of the two; each column has one entry.
+        final_observation=terminal_observation,  # Readers use one of the two; each column has one entry.
         terminal_observation=terminal_observation,
     )
     return samples, torch.from_numpy(valid.astype(np.float32))

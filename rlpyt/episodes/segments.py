@@ -1,10 +1,10 @@
-"""Episodes as rows of ``[T,B]`` memory, and how whole episodes are made of these rows with one copy.
+"""Episodes as rows of ``[T,B]`` memory, from which whole episodes are made with one copy.
 
 ::
 
     columns (environments)      0   1   2
                                 |   |   |
-    chunk 0, rows [T,B]         a   c   d      an episode is a list of segments, each of them some rows of one column of a chunk:
+    chunk 0, rows [T,B]         a   c   d      an episode is a list of segments; a segment is some rows of one column of a chunk:
                                 a   c   d      b = [(chunk 0, column 0, rows 2 to 3), (chunk 1, column 0, rows 0 to 1)]
                                 b   c   e
     chunk 1                     b   c   e
@@ -50,7 +50,7 @@ def nested(leaves: Mapping[tuple, Any], root: str) -> Any:
 
 
 class StepArrays(Protocol):
-    """Steps of `B` columns. `leaves` may return other arrays after further steps were written."""
+    """Steps of `B` columns. After further steps are written, `leaves` may return other arrays."""
 
     T: int
     B: int
@@ -80,7 +80,7 @@ class Segment(NamedTuple):
     stop: int
 
     def copy(self) -> Segment:
-        """Return a segment that holds memory for its own rows only."""
+        """Return a segment whose memory holds its rows only."""
         rows = {path: x[self.start : self.stop, self.b : self.b + 1].copy() for path, x in self.chunk.leaves().items()}
         return Segment(Steps(rows), 0, 0, self.stop - self.start)
 
@@ -91,7 +91,7 @@ class Episode(NamedTuple):
     Attributes:
         last_observation: the observation after the last step, a structure of arrays.
         episode_info: the dictionary that the reset returned.
-        column: which environment of the worker played it.
+        column: index of the environment in its worker.
     """
 
     segments: list[Segment]
@@ -150,7 +150,7 @@ class Layout(NamedTuple):
         return arrays
 
     def batch(self, env_spec: Any, arrays: dict[tuple, np.ndarray]) -> EpisodeBatch:
-        """Return what was written into `arrays` as an EpisodeBatch."""
+        """Return the content of `arrays` as an EpisodeBatch."""
         arrays = {path: np.array(array.tolist()) if array.dtype == object else array for path, array in arrays.items()}
         infos = [info_as_dictionaries(info) for info in self.episode_infos]
         return EpisodeBatch(
@@ -163,7 +163,7 @@ class Layout(NamedTuple):
 
 
 def _merge(parts: list[dict]) -> dict:
-    """Return dtypes and shapes that hold all parts; raise ValueError if paths or shapes differ."""
+    """Return dtypes (wide enough for all parts) and shapes; raise ValueError if paths or shapes differ."""
     merged = dict(parts[0])
     for part in parts[1:]:
         if part.keys() != merged.keys():
@@ -234,7 +234,7 @@ class Episodes:
 
     def write(self, arrays: Mapping[tuple, np.ndarray]) -> None:
         """Gather the segments into arrays with a row per step, and last observations into arrays with a row per episode."""
-        leaves: dict[int, dict] = {}  # By the id of the chunk.
+        leaves: dict[int, dict] = {}  # by id of the chunk
         i = 0
         for n, episode in enumerate(self.episodes):
             for path, x in flat_leaves(as_dictionaries(episode.last_observation), _LAST):
@@ -248,7 +248,7 @@ class Episodes:
     def to_batch(self) -> EpisodeBatch:
         """Return the episodes as packed arrays; this copies each step once."""
         if not self.episodes:
-            raise RuntimeError("No episode has been played since episodes were collected last.")
+            raise RuntimeError("No episode has been played since the last collection.")
         if len(self._batches) == 1:
             return self._batches[0]
         layout = self.layout()

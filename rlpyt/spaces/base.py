@@ -10,19 +10,19 @@ from rlpyt.utils.buffer import buffer_func
 
 
 class Space:
-    """The values that observations or actions may have: it tests and draws them, and has a null value for "nothing"."""
+    """The set of values of observations or actions: tests and draws elements, and has a null value for "nothing"."""
 
     _rng: np.random.Generator | None = None
 
     def sample(self) -> Any:
-        """Return one element, drawn uniformly wherever the space is bounded.
+        """Return one element, drawn uniformly where the space is bounded.
 
-        It is drawn from numpy's global random state, or after `seed` from the space's generator.
+        The random numbers are from numpy's global state, or after `seed` from the space's generator.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define sample().")
 
     def null_value(self) -> Any:
-        """Return the value that stands for the absence of an element, e.g. the previous action at an episode's start."""
+        """Return the value that means "no element", e.g. as the previous action at the start of an episode."""
         raise NotImplementedError(f"{type(self).__name__} does not define null_value().")
 
     def contains(self, x: Any) -> bool:
@@ -32,7 +32,7 @@ class Space:
     def clip(self, value: Any) -> Any:
         """Return a copy of one element, or of many ``[*lead,...]``, with values limited to the bounds of the space.
 
-        Only spaces of real numbers limit values; for others it is a plain copy, since policies draw only elements of them.
+        Only spaces of real numbers limit values. Others return a plain copy, since policies draw only their elements.
         """
         return buffer_func(value, lambda x: np.array(x)[()])
 

@@ -45,7 +45,7 @@ class Composite(Space):
         return same and all(space.contains(part) for space, part in zip(self._spaces, tuple(x)))
 
     def clip(self, value: Any) -> Any:
-        """Return a namedtuple like `value`, ``[*lead,...]``, of what the sub-spaces clip."""
+        """Return a namedtuple like `value`, ``[*lead,...]``, with each part clipped by its sub-space."""
         return value._make(space.clip(part) for space, part in zip(self._spaces, tuple(value)))
 
     def seed(self, seed: int | None = None) -> None:

@@ -19,8 +19,8 @@ class FloatBox(Space):
 
     Args:
         low, high: bounds; both belong to the space.
-        shape: of the array, where `low` and `high` are scalars.
-        null_value: fills the null value; it need not lie between the bounds. None is 0.
+        shape: of the array, if `low` and `high` are scalars.
+        null_value: fills the null value; it need not lie between the bounds. None means 0.
         dtype: floating-point type of samples and null value.
     """
 
@@ -60,7 +60,7 @@ class FloatBox(Space):
         x[only_low] = low[only_low] + rng.exponential(size=only_low.sum())
         x[only_high] = high[only_high] - rng.exponential(size=only_high.sum())
         x[free] = rng.normal(size=free.sum())
-        return np.clip(x.astype(self.dtype), self.low, self.high)  # Rounding to dtype may step over a bound.
+        return np.clip(x.astype(self.dtype), self.low, self.high)  # Rounding to dtype may exceed a bound.
 
     def null_value(self) -> np.ndarray:
         """Return a new array filled with the null value."""

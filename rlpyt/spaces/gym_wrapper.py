@@ -26,20 +26,20 @@ class GymSpaceWrapper(Space):
     =====================  ==========================================================================================
     Box                    array; float64 becomes float32 if `force_float32`
     Discrete               index in ``0 .. n-1``: `convert` subtracts the space's ``start``, `revert` adds it
-    MultiDiscrete          array of indexes from 0 (same treatment of ``start``)
+    MultiDiscrete          array of indexes from 0 (``start`` as for Discrete)
     MultiBinary            array
-    Dict                   namedtuple; keys which are no field names are changed (``a.b`` to ``a_b``), and changed back
+    Dict                   namedtuple; keys that are not valid names are changed (``a.b`` to ``a_b``), and changed back
     Tuple                  namedtuple with fields ``item_0``, ``item_1``, ...
     =====================  ==========================================================================================
 
-    Dict and Tuple may be nested, and `space` is then a `Composite` of wrapped spaces. For the others `space` is the gym space itself.
+    Dict and Tuple may be nested; the attribute `space` is then a `Composite` of wrapped spaces, and otherwise the gym space itself.
     Gym classes are recognized by name, so that neither gymnasium nor gym is imported here. `sample` always uses the gym space's
     generator.
 
     Args:
         space: a gym space; ValueError if it, or one inside it, is not listed above.
         null_value: fills the null value; for a Dict, may be a dictionary with a value for each key.
-        name: of the namedtuple types made here, and of the value in error messages.
+        name: name of the namedtuple types made here, and of the value in error messages.
         force_float32: let float64 boxes appear as float32.
     """
 
@@ -53,7 +53,7 @@ class GymSpaceWrapper(Space):
         self._force_float32 = force_float32
         self._kind = _kind_of(space, name)
         self._warned = False
-        self._parent: tuple[GymSpaceWrapper, Any] | None = None  # the Dict or Tuple this is a part of, and the key there
+        self._parent: tuple[GymSpaceWrapper, Any] | None = None  # the Dict or Tuple that contains this space, and the key in it
         self.space = space
         if self._kind in ("Dict", "Tuple"):
             self._wrap_parts()
@@ -112,7 +112,7 @@ class GymSpaceWrapper(Space):
             return self.space.null_value()
         null_value = np.zeros(self._shape, dtype=self._dtype)
         null_value[...] = 0 if self._null_value is None else self._null_value
-        return null_value[()]  # a numpy integer, like the samples, if the space is Discrete
+        return null_value[()]  # For Discrete a numpy integer, like the samples.
 
     def convert(self, value: Any) -> Any:
         """Translate a value of the gym environment into its rlpyt form.
@@ -180,14 +180,14 @@ class GymSpaceWrapper(Space):
             )
 
     def _fit(self, value: Any) -> np.ndarray:
-        """Return `value` as an array of the gym space's shape and dtype; raise an error if that is not possible."""
+        """Return `value` as an array of the gym space's shape and dtype; raise an error if this is impossible."""
         array = np.asarray(value)
         if array.shape != self._shape:
             raise ValueError(f"{self._path}: expected shape {self._shape}, got {array.shape}.")
         if array.dtype == self._gym_dtype:
             return array
         if not hasattr(value, "dtype") and fits_losslessly(array, self._gym_dtype):
-            return array.astype(self._gym_dtype)  # numbers of Python have no dtype to complain about
+            return array.astype(self._gym_dtype)  # Python's numbers have no dtype to check.
         if not np.can_cast(array.dtype, self._gym_dtype, casting="same_kind"):
             raise TypeError(f"{self._path}: expected dtype {self._gym_dtype}, got {array.dtype}, which cannot be cast safely.")
         if not self._warned and array.dtype != self._dtype:
@@ -262,7 +262,7 @@ class GymSpaceWrapper(Space):
         return np.minimum(np.maximum(value, self._gym_space.low), self._gym_space.high)
 
     def seed(self, seed: int | None = None) -> None:
-        """Seed the gym space, and with it the parts of a structure."""
+        """Seed the gym space, including the parts of a structure."""
         self._gym_space.seed(seed)
 
     def __eq__(self, other: Any) -> bool:

@@ -32,7 +32,7 @@ class GymSpaceWrapper(gym_wrapper.GymSpaceWrapper):
         super().__init__(space, null_value=null_value, name=name, force_float32=force_float32)
 
     def tuple_type(self, name: str, fields: list[str]) -> NamedTupleSchema:
-        """Return a schema, and remember it in `schemas`."""
+        """Return a schema, and add it to `schemas`."""
         self.schemas[name] = NamedTupleSchema(name, fields)
         return self.schemas[name]
 
@@ -41,7 +41,7 @@ class GymSpaceWrapper(gym_wrapper.GymSpaceWrapper):
 
 
 def dict_to_nt(value: Any, name: str, schemas: dict[str, NamedTupleSchema]) -> Any:
-    """Turn a dictionary, and any inside it, into namedtuples of ``schemas[name]``, ``schemas[name_key]``, ..., making missing schemas."""
+    """Turn a dictionary, and any inside it, into namedtuples of ``schemas[name]``, ``schemas[name_key]``, ...; make missing schemas."""
     if not isinstance(value, Mapping):
         return value
     fields = field_names(value)

@@ -14,7 +14,7 @@ class IntBox(Space):
 
     Args:
         low, high: scalars, the same for every element of the array.
-        shape: of the array; None or ``()`` for a single integer.
+        shape: shape of the array; None or ``()`` for a single integer.
         dtype: integer type of samples and null value.
         null_value: fills the null value (default: `low`); it need not lie in the range.
     """

@@ -51,7 +51,7 @@ def test_distributions_are_explored_like_values():
 
 
 def test_atoms_without_values_are_refused():
-    with pytest.raises(ValueError, match="What are the atoms worth"):
+    with pytest.raises(ValueError, match="The atoms have no values"):
         CategoricalEpsilonGreedy(dim=2).sample(torch.ones(2, 3))
 
 

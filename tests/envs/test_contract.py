@@ -187,7 +187,7 @@ class ActionOutsideItsSpace(CountingEnv):
         (InfiniteAtBounds, r"The reward at step \d+ must be finite"),
         (SpacesForgetTheSeed, "spaces of two environments must sample alike"),
         (WritesTooMuch, "wrote beyond the row"),
-        (WritesTooLittle, "the plain one returned"),
+        (WritesTooLittle, "must write what"),
         (ChangesTheAction, "changed the action"),
         (OutlivesItsHorizon, "continues after its horizon of 3 steps"),
         (ActionOutsideItsSpace, "must be True for its own sample"),

@@ -135,10 +135,10 @@ def test_plain_data_may_hold_what_the_file_can_hold_besides():
         (lambda state: state[-1].update({"a b": ("plain", 5)}), "CartPoleEnv.a b is no attribute"),
         (lambda state: state[-1].update(env=("plain", 5)), "CartPoleEnv.env is not of the kind|CartPoleEnv.env is no attribute"),
         (lambda state: state[-1].update(action_space=("plain", 5)), "CartPoleEnv.action_space is not of the kind 'space'"),
-        (lambda state: state[-1].update(action_space=("space", 5)), "CartPoleEnv.action_space is 5, and not random numbers"),
+        (lambda state: state[-1].update(action_space=("space", 5)), "CartPoleEnv.action_space is 5, not a random generator"),
         (lambda state: state[-1].update(state=("nokind", 5)), "CartPoleEnv.state is not of the kind 'plain'"),
         (lambda state: state[-1].update(state=("plain", ("array", ["O", [1], b""]))), "CartPoleEnv.state has dtype 'O'"),
-        (lambda state: state.pop(), r"The state is of \d environments in one another"),
+        (lambda state: state.pop(), r"The state has \d nested environments"),
         (lambda state: state.__setitem__(-1, 5), "CartPoleEnv is 5, and not dict"),
     ],
 )

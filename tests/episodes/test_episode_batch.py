@@ -131,7 +131,7 @@ SHARED = [
     ("rewards", list, "rewards is not of type"),
     ("rewards", lambda x: x[:, None], "rewards has shape"),
     ("rewards", lambda x: np.stack([x, x]), "rewards has shape"),
-    ("rewards", lambda x: np.array(["1"] * len(x)), "rewards has dtype <U1, but must have one of real numbers"),
+    ("rewards", lambda x: np.array(["1"] * len(x)), "rewards has dtype <U1, but must have a dtype of real numbers"),
     ("rewards", lambda x: np.array([None] * len(x)), "rewards has dtype object"),
     ("rewards", lambda x: x.astype(complex), "rewards has dtype complex"),
     ("observations", lambda x: x[:-1], "observations has batch size"),

@@ -26,8 +26,8 @@ from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.plain import check_form, from_plain, shown, to_plain
 from rlpyt.utils.settings import is_integer
 
-# Images this small gain nothing from threads, and OpenCV's threads do not survive a fork: switched off at import, so that there
-# are none when workers are forked (switching them off in a forked worker would wait for threads that no longer exist).
+# Images this small gain nothing from OpenCV's threads, which do not survive a fork. They are switched off at import: in a forked
+# worker, switching them off would wait for threads that no longer exist.
 cv2.setNumThreads(0)
 
 W, H = (80, 104)  # The default frame: the screen less a row at the top and the bottom, at half the resolution.
@@ -49,7 +49,7 @@ class AtariEnv(Env):
     """An efficient implementation of the classic Atari RL environment.
 
     The observation is the last `num_img_obs` grayscale frames, oldest to newest, uint8 ``[num_img_obs, *frame_shape]``; conversion to
-    float belongs into the model's ``forward()``. Each frame is the pixel-wise maximum of the last two screens of a step (to avoid flicker),
+    float belongs in the model's ``forward()``. Each frame is the pixel-wise maximum of the last two screens of a step (to avoid flicker),
     reduced in one of two ways:
 
     - to ``(104, 80)``: the 210x160 screen loses its first and last row, and every 2x2 square becomes its mean ``(a + b + c + d + 2) // 4``,
@@ -57,21 +57,21 @@ class AtariEnv(Env):
     - to any other `frame_shape`, as ``(84, 84)`` in much of the literature: the whole screen with area interpolation (``cv2.INTER_AREA``).
       The few games whose screens are not 210 rows high are reduced in this way as well.
 
-    At the start of a game, earlier frames are black; if `episodic_lives`, also after the loss of a life. After a lost life one no-op starts
+    At the start of a game, earlier frames are black; if `episodic_lives`, also at the start of a life. After a lost life one no-op starts
     the next life.
 
     Actions are indexes into the game's minimal action set. ``env_info`` holds:
 
-    - ``game_score`` (float32): raw score gained in the step, apart from reward clipping.
-    - ``traj_done`` (bool): game over or timeout; at a lost life `done` is True but ``traj_done`` is not, and the game continues.
+    - ``game_score`` (float32): raw score gained in the step, without reward clipping.
+    - ``traj_done`` (bool): game over or timeout. When only a life is lost, `done` is True, ``traj_done`` is False, and the game goes on.
     - ``timeout`` (bool): the step is the `horizon`-th of its game, and neither the game nor (if `episodic_lives`) a life ends with it.
 
     Subclasses may override the methods that make up a step and a reset: `_get_screen`, `_update_obs`, `_reset_obs`, `_check_life` and
-    `_life_reset`. The constructor calls them, too. A subclass with further attributes that change adds them to `get_state` and `set_state`.
+    `_life_reset`. The constructor calls them, too. A subclass adds further changing attributes to `get_state` and `set_state`.
 
     Args:
         game: name of the game in snake case, as in ``ale_py.roms``; or as in Gymnasium's ids: "space_invaders", "SpaceInvaders" and
-            "ALE/SpaceInvaders-v5" are one game; the version does not change the other arguments.
+            "ALE/SpaceInvaders-v5" are the same game. The version has no effect.
         frame_skip: frames per step (>= 1).
         num_img_obs: number of frames in an observation (>= 1).
         clip_reward: make the reward the sign of the score.
@@ -133,9 +133,9 @@ class AtariEnv(Env):
 
         screen_shape = self.ale.getScreenDims()
         self._raw_frame_1, self._raw_frame_2 = (np.zeros(screen_shape, dtype=np.uint8) for _ in range(2))  # the last two screens
-        self._max_frame = self._raw_frame_2  # The same memory: the maximum of both takes the place of the second.
+        self._max_frame = self._raw_frame_2  # The same memory: the maximum overwrites the second screen.
         halved = (screen_shape[0] - 2 == 2 * self._frame_shape[0]) and (screen_shape[1] == 2 * self._frame_shape[1])
-        self._seen = self._max_frame[1:-1] if halved else self._max_frame  # the part that makes the frame
+        self._seen = self._max_frame[1:-1] if halved else self._max_frame  # the part that is reduced to the frame
         self._obs = np.zeros((num_img_obs, *self._frame_shape), dtype=np.uint8)
         self._make_views()
         self._plain_obs = type(self).get_obs is AtariEnv.get_obs
@@ -231,7 +231,7 @@ class AtariEnv(Env):
         self.ale.getScreenGrayscale(self._raw_frame_1 if frame == 1 else self._raw_frame_2)
 
     def _update_obs(self) -> None:
-        """Put the newest frame into `_obs`: the maximum of `_raw_frame_1` and the present screen, reduced."""
+        """Append the newest frame to `_obs`: the maximum of `_raw_frame_1` and the current screen, reduced."""
         self._get_screen(2)
         np.maximum(self._raw_frame_1, self._raw_frame_2, out=self._max_frame)
         if self._obs is not self._viewed:  # An override has replaced it.
@@ -247,7 +247,7 @@ class AtariEnv(Env):
         self._raw_frame_2.fill(0)
 
     def _check_life(self) -> bool:
-        """Call `_life_reset` if the last frame of a step cost a life and others are left; return whether this is so."""
+        """Return whether a life was lost in the step while others are left; if so, call `_life_reset`."""
         lives = self.ale.lives()
         lost_life = 0 < lives < self._lives
         self._lives = lives
@@ -256,21 +256,21 @@ class AtariEnv(Env):
         return lost_life
 
     def _life_reset(self) -> None:
-        """Start the first or next life by a no-op, and record the number of lives in `_lives`."""
+        """Start the first or next life with a no-op, and record the number of lives in `_lives`."""
         self._score += self.ale.act(0)
         self._lives = self.ale.lives()
 
     def _make_views(self) -> None:
-        """Make views of `_obs`: all frames but the newest, all but the oldest (both flat, which copies twice as fast), and the newest.
+        """Make views of `_obs`: all frames but the newest and all but the oldest (both flat, to copy twice as fast), and the newest.
 
         Raises:
-            ValueError: an override has replaced `_obs` by something else.
+            ValueError: an override has replaced `_obs` by an array of another form.
         """
         obs, shape = self._obs, (self._num_img_obs, *self._frame_shape)
         if getattr(obs, "shape", None) != shape or obs.dtype != np.uint8 or not obs.flags.c_contiguous:
             raise ValueError(
-                f"{type(self).__name__} has replaced _obs by something else than a contiguous uint8 array of shape {shape}, into which "
-                "AtariEnv._update_obs writes: override _update_obs, too, or give AtariEnv the frame_shape and num_img_obs."
+                f"{type(self).__name__} has replaced _obs, but AtariEnv._update_obs writes into a contiguous uint8 array of shape {shape}: "
+                "override _update_obs, too, or give AtariEnv the frame_shape and num_img_obs."
             )
         self._viewed = obs
         flat, frame_size = obs.reshape(-1), obs[0].size
@@ -300,7 +300,7 @@ class AtariEnv(Env):
         values = {name: from_plain(state[name], name) for name in _STATE}
         for name, value in values.items():
             if _form(value) != _form(getattr(self, name)):
-                raise ValueError(f"{name} of the state is {shown(value)}, and not such as {shown(getattr(self, name))}.")
+                raise ValueError(f"{name} of the state is {shown(value)}, which has another form than {shown(getattr(self, name))}.")
         try:
             self.ale.restoreSystemState(ale_py.ALEState(state["ale"]))
         except (RuntimeError, SystemError) as error:
@@ -338,7 +338,7 @@ class AtariEnv(Env):
     clip_reward = property(attrgetter("_clip_reward"), doc="Whether the reward is the sign of the score.")
     max_start_noops = property(attrgetter("_max_start_noops"), doc="Upper limit of no-ops at the start of a game.")
     episodic_lives = property(attrgetter("_episodic_lives"), doc="Whether `done` is True when a life is lost.")
-    repeat_action_probability = property(attrgetter("_repeat_action_probability"), doc="Of sticky actions.")
+    repeat_action_probability = property(attrgetter("_repeat_action_probability"), doc="Probability of sticky actions.")
     horizon = property(attrgetter("_horizon"), doc="Number of steps after which a game times out.")
     frame_shape = property(attrgetter("_frame_shape"), doc="``(height, width)`` of a frame.")
 
@@ -364,7 +364,7 @@ def _find_rom(game: str) -> Any:
 
 
 def _snake_case(game: str, names: Iterable[str]) -> str:
-    """Return the entry of `names` for a game in the spelling of Gymnasium's ids; `game` itself if there is no such entry."""
+    """Return the entry of `names` for a game in the spelling of Gymnasium's ids; `game` itself if none matches."""
     camel = re.fullmatch(r"(?:ALE/)?([A-Za-z0-9]+?)(?:NoFrameskip|Deterministic)?(?:-v\d+)?", game)
     return next((name for name in names if camel is not None and name.replace("_", "") == camel[1].lower()), game)
 

@@ -1,14 +1,14 @@
 """The command line: ``rlpyt COMMAND``, also ``python -m rlpyt COMMAND``.
 
-Every command is a module of this package, whose docstring is its help, with
+Every command is a module of this package. Its docstring is the help, and it defines
 
-- ``add_arguments(parser)``, which declares its options;
+- ``add_arguments(parser)``, which declares the options;
 - ``run(args)``, which does the work and returns the exit code.
 
-These modules import what takes time (torch, matplotlib) only when they run. What they print for people, they print by `show`, because
-directories, and the files in them, may have been made by others.
+These modules import slow packages (torch, matplotlib) only when they run. They print for people by `show`, because directories, and the
+files in them, may be from others.
 
-Errors that say what to do end a command, or a script that calls `main_of_script`, without a traceback; ``--traceback`` shows it.
+Expected errors end a command, or a script that calls `main_of_script`, with their message alone; ``--traceback`` adds the traceback.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rlpyt.utils.text import notes_of, said, show
 
 COMMANDS = ("train", "plot", "eval", "video", "resume", "status", "info")
 USAGE_ERROR = 2  # also argparse's
-INTERRUPTED = 130  # what a shell expects after Ctrl-C
+INTERRUPTED = 130  # as shells expect after Ctrl-C
 TRACEBACK = "--traceback"
 _RAISE = dis.opmap["RAISE_VARARGS"]
 Result = TypeVar("Result")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 if all went well, 2 for what cannot be done, which is said in a sentence.
+    """Run a command and return its exit code: 0 for success, 2 for an expected error, whose message is printed.
 
     Args:
         argv: the arguments; None takes those of the process.
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return args.run(args)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # Whoever read the output, such as head, has seen enough.
+    except BrokenPipeError:  # The reader of the output, such as head, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -53,20 +53,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def main_of_script(function: Callable[[], Result]) -> Result:
-    """Call the main function of a script, and return what it returns. An expected error ends the script with a sentence, and exit code 2.
+    """Call the main function of a script, and return its result. An expected error ends the script with its message and exit code 2.
 
         if __name__ == "__main__":
             main_of_script(main)
 
-    The option ``--traceback`` of the script shows the traceback as well. It is removed from `sys.argv` before the function is called, so
-    that no parser of options has to know it.
+    The option ``--traceback`` of the script adds the traceback. It is removed from `sys.argv` before the call, so that the script's parser
+    need not declare it.
 
     Args:
         function: called without arguments.
 
     Raises:
-        SystemExit: the function has raised an error that `is_expected`, or KeyboardInterrupt.
-        Exception: it has raised another error, or the script was called with ``--traceback``.
+        SystemExit: the function raised an error that `is_expected`, or KeyboardInterrupt.
+        Exception: the function raised another error, or any error with ``--traceback``.
     """
     shows_traceback = TRACEBACK in sys.argv[1:]
     sys.argv[1:] = [word for word in sys.argv[1:] if word != TRACEBACK]
@@ -78,16 +78,15 @@ def main_of_script(function: Callable[[], Result]) -> Result:
         if shows_traceback or not is_expected(error):
             raise
         show(_sentence(os.path.basename(sys.argv[0]), error), sys.stderr)
-        if sys.stderr.isatty():  # Not in files, whose last line launchers show.
+        if sys.stderr.isatty():  # Not in files: launchers show their last line.
             show(f"({TRACEBACK} shows where this was raised.)", sys.stderr)
         sys.exit(USAGE_ERROR)
 
 
 def is_expected(error: Exception) -> bool:
-    """Whether an error is a message for users, so that nobody needs its traceback.
+    """Whether an error is a message for users, who do not need its traceback.
 
-    That is what a ``raise`` statement of this package has raised, not what happened inside of what it called; and what is missing on this
-    computer: files, modules.
+    Expected are errors of ``raise`` statements in this package, but not those from other code that it calls; and missing files and modules.
     """
     if isinstance(error, (ImportError, OSError)):
         return True
@@ -101,15 +100,15 @@ def is_expected(error: Exception) -> bool:
 
 
 def _sentence(who: str, error: Exception) -> str:
-    """What an error says, and where that was, if it tells."""
+    """The message of an error, with its place if the error has one."""
     return "\n".join([f"{who}: {said(error)}", *notes_of(error)])
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of a command line that answers an unknown option with the nearest one."""
+    """A parser of command lines whose error for an unknown option names the nearest one."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse a command line, of which nothing may be unknown: the parser of each command sees its own words only."""
+        """Parse a command line, and refuse unknown arguments. The parser of each command gets only the arguments of that command."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             from rlpyt.utils.misc import did_you_mean
@@ -124,7 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = Parser(
         prog="rlpyt",
-        description="Train, look at runs, play what they have learned, and resume them.",
+        description="Train agents; inspect, evaluate, film and resume runs.",
         epilog="Each command explains itself: rlpyt plot --help",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -138,6 +137,6 @@ def make_parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         module.add_arguments(command)
-        command.add_argument(TRACEBACK, help="show where an error was raised, not only what it says", action="store_true")
+        command.add_argument(TRACEBACK, help="show where an error was raised, not only its message", action="store_true")
         command.set_defaults(run=module.run)
     return parser

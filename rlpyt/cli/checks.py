@@ -1,8 +1,8 @@
-"""What ``rlpyt info --check`` tries: whether this installation works on this machine.
+"""The checks of ``rlpyt info --check``: does this installation work on this machine?
 
-Each check is a function in a separate process, in a temporary directory, for a limited time. So one that crashes or hangs is a line like
-any other, and all that it started or wrote is gone afterwards. A check is given its directory, returns what there is to say, and raises
-where something does not work, or `NotHere` where there is nothing to try.
+Each check is a function in a separate process, with a temporary directory and a time limit. A check that crashes or hangs is therefore
+reported like any other, and everything it started or wrote is removed. A check takes its directory and returns a remark. It raises
+an error if something does not work, or `NotHere` if there is nothing to check.
 
 ::
 
@@ -34,11 +34,11 @@ from rlpyt.utils.extras import clone_directory, install_command, missing_modules
 from rlpyt.utils.text import said, traceback_of
 
 OK, NONE, MISSING, FAILED = "ok", "none", "missing", "FAILED"
-TIMEOUT = 120.0  # Seconds a check may take: many times what it does, for machines that are busy.
-GRACE = 5.0  # Seconds after that until it is killed, if it could not end itself.
+TIMEOUT = 120.0  # Time limit of a check (seconds), generous for busy machines.
+GRACE = 5.0  # Seconds after the time limit until the process is killed, if it does not end itself.
 LONGEST_REASON = 400  # characters
 LONGEST_OUTPUT = 20_000
-AFFINITY = dict(workers_cpus=[0], set_affinity=False)  # One worker, on any processor.
+AFFINITY = dict(workers_cpus=[0], set_affinity=False)  # one worker, on any processor
 _RESULT, _OUTPUT = "result.json", "output.txt"
 _SCRIPT = "import sys; from rlpyt.cli.checks import main; main(*sys.argv[1:])"
 
@@ -49,12 +49,12 @@ class NotHere(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Something to try.
+    """One check.
 
     Args:
-        name: for people.
+        name: name to display.
         function: called as ``function(directory)`` in another process, which imports it by name; returns a short remark.
-        extra: the extra of setup.py without which it is not tried, a key of `rlpyt.utils.extras.EXTRAS`.
+        extra: the extra of setup.py that the check needs, a key of `rlpyt.utils.extras.EXTRAS`.
     """
 
     name: str
@@ -64,14 +64,14 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """How a check ended.
+    """The result of a check.
 
     Attributes:
-        name: of the check.
-        status: OK; NONE, if there is nothing to try; MISSING, if the extra is not installed; or FAILED.
-        detail: a remark, why there is nothing, the command that installs it, or the reason.
-        seconds: that it took.
-        output: what a check that failed has printed, with tracebacks; empty for others.
+        name: name of the check.
+        status: OK; NONE, if there is nothing to check; MISSING, if the extra is not installed; or FAILED.
+        detail: for these, in order: a remark, why there is nothing, the command that installs the extra, or the reason of the failure.
+        seconds: duration.
+        output: everything that a failed check printed, with tracebacks; empty for others.
     """
 
     name: str
@@ -85,12 +85,12 @@ class Result:
 # Running checks
 # ---------------------------------------------------------------------------------------------------------------------
 def results(checks: Sequence[Check], timeout: float = TIMEOUT, at_once: int | None = None) -> Iterator[Result]:
-    """Run checks, and yield how they ended, in their order, each as soon as it is known.
+    """Run checks, and yield their results in order, each as soon as possible.
 
     Args:
-        checks: what to try.
-        timeout: seconds that each may take.
-        at_once: how many run at a time; None: as many as this process may use processors.
+        checks: the checks.
+        timeout: time limit of each (seconds).
+        at_once: number of checks that run at a time; None for the number of processors that this process may use.
     """
     if at_once is None:
         from rlpyt.utils.processors import allowed_cpus
@@ -120,14 +120,14 @@ def results(checks: Sequence[Check], timeout: float = TIMEOUT, at_once: int | No
 
 
 class _Running:
-    """A check in a separate process. What it starts is known by its session, and by the directory in its environment."""
+    """A check in a separate process. Its descendants are recognized by session, or by the directory in their environment."""
 
     def __init__(self, check: Check, directory: Path, timeout: float) -> None:
         self.check, self.directory, self.timeout, self.start = check, directory, timeout, time.monotonic()
         directory.mkdir()
         target = f"{check.function.__module__}:{check.function.__qualname__}"
         environment = dict(os.environ, TMPDIR=str(directory), PYTHONPATH=os.pathsep.join(map(os.path.abspath, sys.path)))
-        environment.setdefault("OMP_NUM_THREADS", "1")  # Since several checks run at a time.
+        environment.setdefault("OMP_NUM_THREADS", "1")  # several checks run at a time
         with open(directory / _OUTPUT, "wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _SCRIPT, target, str(timeout)],
@@ -143,12 +143,12 @@ class _Running:
         return self.process.poll() is not None or time.monotonic() > self.start + self.timeout + GRACE
 
     def result(self) -> Result:
-        """End what is left of it, and return how it ended."""
+        """End the remaining processes, and return the result."""
         seconds = time.monotonic() - self.start
         self.end()
         try:
             status, detail = json.loads((self.directory / _RESULT).read_text())
-        except (OSError, ValueError):  # It had no time to write one.
+        except (OSError, ValueError):  # The check ended before it wrote a result.
             status, detail = FAILED, self._why_it_said_nothing(seconds)
         output = "" if status != FAILED else (self.directory / _OUTPUT).read_text(errors="replace")[-LONGEST_OUTPUT:]
         return Result(self.check.name, status, detail, seconds, output)
@@ -162,7 +162,7 @@ class _Running:
         return f"Its process ended with exit code {code}."
 
     def end(self) -> None:
-        """End the process and all that it has started, including processes that lead a session or have lost their parent."""
+        """End the process and all its descendants, including those that lead a session or have lost their parent."""
         import psutil
 
         for _ in range(100):  # A process may start another one while it is being killed.
@@ -178,21 +178,21 @@ class _Running:
     def _is_member(self, process: Any) -> bool:
         import psutil
 
-        with contextlib.suppress(psutil.Error, OSError):  # It has ended, or is somebody else's.
+        with contextlib.suppress(psutil.Error, OSError):  # It has ended, or belongs to another user.
             if process.status() != psutil.STATUS_ZOMBIE:
                 return os.getsid(process.pid) == self.process.pid or process.environ().get("TMPDIR") == str(self.directory)
         return False
 
 
 def main(target: str, timeout: str) -> None:
-    """Run a function, as the process of a check: write the result into the current directory.
+    """Run the function of a check in its process, and write the result into the current directory.
 
     Args:
         target: "module:function".
-        timeout: seconds; after that, the process prints where it is, and ends.
+        timeout: time limit (seconds), after which the process prints its stack and ends.
     """
     faulthandler.enable()
-    faulthandler.dump_traceback_later(float(timeout), exit=True)  # Also where code in C keeps the interpreter to itself.
+    faulthandler.dump_traceback_later(float(timeout), exit=True)  # also while C code holds the interpreter lock
     module, _, function = target.partition(":")
     try:
         result = OK, getattr(importlib.import_module(module), function)(Path.cwd())
@@ -205,14 +205,14 @@ def main(target: str, timeout: str) -> None:
 
 
 def _sentence(error: BaseException) -> str:
-    """Return class and first line of what an exception says."""
+    """Return the class of an exception, and the first line of its message."""
     lines = [line.strip() for line in said(error).splitlines() if line.strip()] or [""]
     text = f"{type(error).__name__}: {lines[0]}".removesuffix(": ")
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]} ..."
 
 
 def where_to_read_on() -> str:
-    """Return the page that says what each check tries, and what helps where it fails."""
+    """Return the documentation page of the checks, which says what helps if one fails."""
     clone = clone_directory()
     return f"{'' if clone is None else f'{clone}/'}docs/installing.md#checks"
 
@@ -221,7 +221,7 @@ def where_to_read_on() -> str:
 # The checks
 # ---------------------------------------------------------------------------------------------------------------------
 def shared_memory(directory: Path) -> str:
-    """Have a process write, under a lock, to an array that this one reads."""
+    """Let another process write to an array, under a lock, and read the array here."""
     from rlpyt.samplers.workers import default_start_method
     from rlpyt.utils.buffer import available_bytes, np_mp_array
 
@@ -232,7 +232,7 @@ def shared_memory(directory: Path) -> str:
     process.join()
     with lock:
         if process.exitcode != 0 or not (array == 1).all():
-            raise RuntimeError(f"What another process wrote is not seen here; it ended with exit code {process.exitcode}.")
+            raise RuntimeError(f"Data written by another process are not visible here; it ended with exit code {process.exitcode}.")
     return f"{available_bytes() / 1e9:.1f} GB of memory are free"
 
 
@@ -269,12 +269,12 @@ def _sample(start_method: str) -> str:
     finally:
         sampler.shutdown()
     if not (samples.env.reward == 1).all():
-        raise RuntimeError("What the worker wrote is not seen here.")
+        raise RuntimeError("Data written by the worker are not visible here.")
     return "a batch from a worker process"
 
 
 def numba(directory: Path) -> str:
-    """Draw from priorities, whose sums compiled functions keep."""
+    """Draw from a sum tree of priorities, whose functions are compiled."""
     import numpy as np
 
     from rlpyt.replays.sum_tree import SumTree
@@ -284,7 +284,7 @@ def numba(directory: Path) -> str:
     (T_idxs, B_idxs), _ = tree.sample(16)
     tree.update_batch_priorities(np.full(16, 3.0))
     if not (tree.priorities[T_idxs, B_idxs] == 3).all() or tree.total != tree.priorities.sum():
-        raise RuntimeError(f"Compiled functions compute something wrong: {tree.total} as the sum of {tree.priorities.sum()}.")
+        raise RuntimeError(f"Compiled functions compute a wrong sum of priorities: {tree.total} instead of {tree.priorities.sum()}.")
     return "compiled functions for replay"
 
 
@@ -305,14 +305,14 @@ def gpu(directory: Path) -> str:
         n = accelerator.count() if torch.accelerator.is_available() else 0
     if n == 0:
         if torch.accelerator.current_accelerator() is None:
-            raise NotHere(f"torch {torch.__version__} is built for the CPU alone")
-        if caught and Path("/dev/nvidiactl").exists():  # Such as of a driver that is too old.
+            raise NotHere(f"torch {torch.__version__} is built for the CPU only")
+        if caught and Path("/dev/nvidiactl").exists():  # e.g. for a driver that is too old
             raise RuntimeError(str(caught[0].message))
         raise NotHere("torch sees none")
     for i in range(n):
         ones = torch.ones(64, 64, device=accelerator.device_of(i))
         if (ones @ ones).sum().item() != 64**3:
-            raise RuntimeError(f"GPU {i}, {accelerator.name(i)}, computes something wrong.")
+            raise RuntimeError(f"GPU {i}, {accelerator.name(i)}, computes a wrong product of matrices.")
     _train(directory, affinity=dict(cuda_idx=0))
     return f"{', '.join(accelerator.name(i) for i in range(n))}; a training run on the first"
 
@@ -376,7 +376,7 @@ def tensorboard(directory: Path) -> str:
 
 
 def wandb(directory: Path) -> str:
-    """Write a log of Weights & Biases that is not sent."""
+    """Write an offline log of Weights & Biases."""
     for name in ("CACHE", "CONFIG", "DATA"):
         os.environ[f"WANDB_{name}_DIR"] = str(directory)
     _log(directory, use_wandb=dict(project="check", mode="offline"))
@@ -394,7 +394,7 @@ def _log(directory: Path, **settings: Any) -> str:
 
 
 def minari(directory: Path) -> str:
-    """Write a dataset, and read it again."""
+    """Write a dataset, and read it back."""
     os.environ["MINARI_DATASETS_PATH"] = str(directory)
     import numpy as np
     from gymnasium.spaces import Box, Discrete
@@ -406,7 +406,7 @@ def minari(directory: Path) -> str:
     steps = dict(observations=np.ones((4, 2), np.float32), actions=np.array([0, 1, 1]), rewards=np.ones(3), step_types=[0, 1, 2])
     episodes = EpisodeBatch.from_list(spec, [steps])
     if from_minari(to_minari(episodes, "rlpyt/check-v0")) != episodes:
-        raise RuntimeError("What was read is not what was written.")
+        raise RuntimeError("The dataset read differs from the one written.")
     return "a dataset, written and read"
 
 
@@ -417,13 +417,13 @@ def _train(
     affinity: dict | None = None,
     **kwargs: Any,
 ) -> str:
-    """Train by PPO for a moment, by default on CartPole in one process, and return the directory of the run.
+    """Train briefly with PPO, by default on CartPole in one process, and return the directory of the run.
 
     Args:
-        directory: where the log goes.
+        directory: directory of the log.
         AgentCls: default `MlpFfAgent`.
         SamplerCls: default `SerialSampler`.
-        affinity: of the runner.
+        affinity: affinity of the runner.
         kwargs: further arguments of the sampler.
     """
     from rlpyt.agents.pg.mlp import MlpFfAgent

@@ -1,6 +1,6 @@
-"""Play episodes with the agent of a snapshot, and tell how well it does.
+"""Play episodes with the agent of a snapshot, and print statistics of their returns.
 
-The agent is in evaluation mode, and environments are those of the run's evaluation.
+The agent is in evaluation mode, in the run's evaluation environments.
 Classes of the run come from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 example:
@@ -25,11 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     playing.add_arguments(parser, n_episodes=20)
     parser.add_argument("--n_envs", type=playing.at_least_1, help=f"environments played at a time; default: up to {MOST_ENVS}")
-    parser.add_argument("--out", help="also write a file: .csv, a row for each episode; or .json, episodes and statistics")
+    parser.add_argument("--out", help="also write a file: .csv with a row per episode, or .json with episodes and statistics")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, print a table, and write it if asked to; 1 if not all episodes came to an end."""
+    """Play, print a table, and write it if `--out` is given; return 1 if not all episodes ended, else 0."""
     if args.out is not None and Path(args.out).suffix not in (".csv", ".json"):
         raise ValueError(f"--out {args.out} must end with .csv or .json.")
     opened = playing.open_run(args)
@@ -44,18 +44,18 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         write(Path(args.out), dict(snapshot=str(opened.file), cum_steps=steps, seed=args.seed, statistics=statistics, episodes=episodes))
     if len(episodes) < args.episodes:
-        why = "Ctrl-C stopped the others" if played.is_interrupted else "--max_steps allows longer ones"
+        why = "Ctrl-C stopped the others" if played.is_interrupted else "a larger --max_steps allows longer ones"
         show(f"Only {len(episodes)} of {args.episodes} episodes came to an end; {why}.")
     return int(len(episodes) < args.episodes)
 
 
 def statistics_of(episodes: list[dict]) -> dict[str, dict[str, float]]:
-    """Return STATISTICS of each field over the episodes that have it, by its name; `std` is that of the population (divided by n)."""
+    """Return STATISTICS of each field, by name, over the episodes with this field; `std` is of the population (divided by n)."""
     import numpy as np
 
     statistics = {}
     first = ("Return", "GameScore", "Length")
-    names = dict.fromkeys(name for episode in episodes for name in episode)  # Those of tasks are not in all episodes.
+    names = dict.fromkeys(name for episode in episodes for name in episode)  # Not all episodes have the fields of tasks.
     for name in sorted(names, key=lambda name: first.index(name) if name in first else len(first)):
         values = [float(episode[name]) for episode in episodes if name in episode]
         statistics[name] = {statistic: float(getattr(np, statistic)(values)) for statistic in STATISTICS}
@@ -73,7 +73,7 @@ def format_statistics(statistics: dict[str, dict[str, float]], n: int) -> str:
 
 
 def write(path: Path, result: dict) -> None:
-    """Write a result into a file of the kind its name says."""
+    """Write a result into a file, in the format of its extension."""
     from rlpyt.utils.misc import atomic_write
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,14 @@
-"""Show versions and this machine; check them; or, of the directory of a run, how it was made.
+"""Show versions and this machine, check the installation, or show how a run was made.
 
-Of a run: its state, when and by which script, command, versions and commit it was started, and all
-settings with their values, those that were left at their defaults in brackets. Nothing of it is imported.
+For a run: its state; time, script, command, versions and commit of its start; and all settings with their
+values, with defaults in brackets. No code of the run is imported.
 
-Of the machine: what this process may use. The affinity code is the one that quick_affinity_code
-suggests for experiments on this machine.
+For the machine: the resources that this process may use. The affinity code is the suggestion of
+quick_affinity_code for experiments on this machine.
 
-With --check: whether rlpyt works here. It tries shared memory, each start method, compiled functions, the
-GPU if there is one, and each extra that is installed, in about half a minute. Nothing is left of it. The
-exit code is 0 if nothing failed; docs/installing.md says what helps.
+With --check: whether rlpyt works here. This tries shared memory, each start method, compiled functions, the
+GPU if there is one, and each installed extra, in about half a minute, and leaves no files or processes.
+The exit code is 0 if nothing failed; docs/installing.md says what helps.
 
 examples:
   rlpyt info
@@ -42,7 +42,7 @@ PACKAGES = ("rlpyt", "torch", "numpy", "gymnasium", "ale-py", "mujoco", "numba",
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("dir", metavar="RUN_DIR", nargs="?", help="directory of a run; default: versions and this machine")
-    parser.add_argument("--check", action="store_true", help="try whether all that is installed works on this machine")
+    parser.add_argument("--check", action="store_true", help="check whether everything installed works on this machine")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
 
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     """Print what there is."""
     if args.check:
         if args.dir is not None:
-            raise ValueError(f"--check looks at this machine, not at a run: leave out {args.dir}.")
+            raise ValueError(f"--check is for this machine, not for a run: leave out {args.dir}.")
         return print_checks(args.json)
     facts = facts_of_this_machine() if args.dir is None else facts_of_run(Path(args.dir))
     if args.json:
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def print_checks(as_json: bool) -> int:
-    """Check this installation; print each result as soon as it is there, and return 1 if something failed, else 0."""
+    """Check this installation, printing each result as soon as possible; return 1 if a check failed, else 0."""
     from rlpyt.cli import checks
 
     start, ended = time.monotonic(), []
@@ -90,7 +90,7 @@ def print_checks(as_json: bool) -> int:
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM raises SystemExit in this block, so that the checks in progress end, and their files are removed, as after Ctrl-C."""
+    """Raise SystemExit on SIGTERM in this block, so that running checks end and their files are removed, as after Ctrl-C."""
     previous = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         yield
@@ -99,14 +99,14 @@ def ended_by_sigterm() -> Iterator[None]:
 
 
 def facts_of_this_machine() -> dict[str, Any]:
-    """Return name and value of everything there is to say, in order; values are texts, or lists of them."""
+    """Return all facts by name, in order of display; values are strings, or lists of them."""
     import torch
 
     from rlpyt.utils.launching.affinity import quick_affinity_code
     from rlpyt.utils.launching.machine import read_machine
 
     machine, versions = read_machine(), {package: version_of(package) for package in PACKAGES}
-    versions["torch"] = str(torch.__version__)  # It tells for which CUDA it was built, too.
+    versions["torch"] = str(torch.__version__)  # also names the CUDA version of the build
     return dict(
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         **versions,
@@ -122,11 +122,11 @@ def facts_of_this_machine() -> dict[str, Any]:
 
 
 def facts_of_run(run_dir: Path) -> dict[str, Any]:
-    """Return what is known of a run, as `facts_of_this_machine` does.
+    """Return the facts of a run, in the form of `facts_of_this_machine`.
 
     Raises:
         FileNotFoundError: there is no params.json in the directory.
-        ValueError: it is damaged.
+        ValueError: params.json is damaged.
     """
     from rlpyt.utils.launching.status import run_status
     from rlpyt.utils.logging.runs import read_params
@@ -163,7 +163,7 @@ def _facts(run_dir: Path, params: dict[str, Any], status: Any) -> dict[str, Any]
 
 
 def version_of(package: str) -> str:
-    """Return the version of an installed package; of rlpyt, that of the code in use."""
+    """Return the version of an installed package; for rlpyt, of the code in use."""
     if package == "rlpyt":
         import rlpyt
 
@@ -175,7 +175,7 @@ def version_of(package: str) -> str:
 
 
 def processor_name() -> str:
-    """Return what the processor calls itself."""
+    """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

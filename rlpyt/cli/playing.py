@@ -1,4 +1,4 @@
-"""Playing with the agent of a snapshot: what the commands eval and video have in common."""
+"""Plays episodes with the agent of a snapshot, for the commands eval and video."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ TRUST = (
     "import whatever the run names; without it, only parts of rlpyt, torch, gymnasium and files of yours: "
     "below the current directory, but not where the run is"
 )
-MOST_STEPS = 100_000  # Env steps of an episode at the most, where neither the environment nor the user sets a limit.
+MOST_STEPS = 100_000  # Limit of an episode (env steps), if neither the environment nor the user sets one.
 
 
 def add_arguments(parser: argparse.ArgumentParser, n_episodes: int) -> None:
-    """Declare the options that say what to play."""
+    """Declare the options of playing."""
     parser.add_argument("path", metavar="SNAPSHOT_OR_RUN_DIR", help="a file such as params.pkl, or the directory of a run for its newest")
-    parser.add_argument("--episodes", type=at_least_1, default=n_episodes, help=f"how many to play; default: {n_episodes}")
-    parser.add_argument("--seed", type=int, default=0, help="of environments and actions; default: 0")
-    parser.add_argument("--cuda_idx", type=int, help="GPU that acts; default: none")
-    parser.add_argument("--max_steps", type=at_least_1, help="env steps of an episode at the most; default: the environment's time limit")
+    parser.add_argument("--episodes", type=at_least_1, default=n_episodes, help=f"number of episodes; default: {n_episodes}")
+    parser.add_argument("--seed", type=int, default=0, help="seed of environments and actions; default: 0")
+    parser.add_argument("--cuda_idx", type=int, help="GPU on which the agent acts; default: none")
+    parser.add_argument("--max_steps", type=at_least_1, help="most env steps of an episode; default: the environment's time limit")
     parser.add_argument(
         "--env", metavar="NAME=VALUE", nargs="+", default=[], help="further arguments of the environment, e.g. camera_name=track"
     )
-    parser.add_argument("--snapshot", default="last", help='of a directory: "last" (default), "best", or a file')
+    parser.add_argument("--snapshot", default="last", help='for a directory: "last" (default), "best", or a file')
     add_opening_arguments(parser)
 
 
 def add_opening_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that say how to build a run, and what may be imported for it."""
+    """Declare the options of building a run, and of what may be imported for it."""
     parser.add_argument("--trust", action="store_true", help=TRUST)
     parser.add_argument(
         "--script",
         metavar="FILE.py:FUNCTION",
-        help="builds the run where params.json cannot say how: a function that returns its runner (argument, if it takes one: params)",
+        help="builds the run if params.json cannot: a function, with or without the argument params, that returns the runner",
     )
 
 
@@ -49,7 +49,7 @@ def at_least_1(text: str) -> int:
 
 
 def env_settings(settings: list[str], EnvCls: Callable) -> dict[str, Any]:
-    """Read arguments of an environment, "name=value"; ValueError if one is not of that form, or the environment does not take it."""
+    """Read arguments of an environment, "name=value"; ValueError if one has another form, or the environment does not accept it."""
     from rlpyt.experiments.build import check_names, read_value
     from rlpyt.samplers.base import entry
 
@@ -70,11 +70,11 @@ def open_run(args: argparse.Namespace) -> OpenedRun:
 
 
 class Played(NamedTuple):
-    """What `play` returns.
+    """The result of `play`.
 
     Attributes:
-        traj_infos: the TrajInfo of each episode that came to an end.
-        is_interrupted: whether Ctrl-C ended the playing.
+        traj_infos: the TrajInfo of each episode that ended.
+        is_interrupted: whether Ctrl-C stopped `play`.
     """
 
     traj_infos: list
@@ -91,17 +91,17 @@ def play(
     env_kwargs: dict | None = None,
     wrap: Callable[[Any], Any] = lambda env: env,
 ) -> Played:
-    """Play episodes in evaluation environments, the agent in evaluation mode. A terminal shows how many have ended; Ctrl-C stops.
+    """Play episodes in evaluation environments with the agent in evaluation mode. A terminal shows their progress; Ctrl-C stops.
 
     Args:
         opened: from `open_run`.
-        n_episodes: episodes, shared out evenly among the environments, so that short ones are not preferred.
-        n_envs: environments that are played at the same time.
-        seed: of environments and actions. With as many environments, it repeats the same episodes.
-        cuda_idx: GPU that acts; None for none.
-        max_steps: env steps of an environment per episode that it plays, at the most; None is the environment's horizon.
+        n_episodes: number of episodes; every environment plays an equal share, so that short ones are not preferred.
+        n_envs: number of environments played at the same time.
+        seed: seed of environments and actions. With the same number of environments, it repeats the same episodes.
+        cuda_idx: GPU on which the agent acts; None for the CPU.
+        max_steps: each environment stops after this number of env steps times its share of episodes; None for its horizon.
         env_kwargs: further keyword arguments for the environments.
-        wrap: called with each environment to play; returns what to play in its place.
+        wrap: called with each environment; returns the environment to play instead.
 
     Raises:
         ValueError: the snapshot does not fit the agent.
@@ -115,7 +115,7 @@ def play(
     from rlpyt.utils.seed import set_seed
 
     class Ended(TrajInfoList):
-        """The episodes that have ended, counted on the screen."""
+        """The TrajInfos of ended episodes; prints how many there are."""
 
         def put(self, traj_info: Any) -> None:
             self.append(traj_info)

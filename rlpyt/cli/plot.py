@@ -1,7 +1,7 @@
 """Draw learning curves of any number of runs.
 
-Directories of runs or of whole experiments are searched for progress.csv. Runs of a group (by default,
-all whose directories differ only by run_<ID>) become one curve: their mean or interquartile mean, with a
+Directories of runs or of whole experiments are searched for progress.csv. A group of runs (by default,
+directories that differ only by run_<ID>) becomes one curve: the mean or interquartile mean, with a
 bootstrap confidence band over runs. (With fewer than about five runs, such bands are too narrow.)
 
 example:
@@ -18,11 +18,11 @@ from rlpyt.utils.text import printable, show
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("dirs", metavar="RUN_DIR", nargs="+", help="directory of a run, or of an experiment with many")
+    parser.add_argument("dirs", metavar="RUN_DIR", nargs="+", help="directory of a run, or of an experiment")
     parser.add_argument(
-        "--key", metavar="COLUMN", nargs="+", default=[], dest="columns", help="logged values, a panel for each; default: the return"
+        "--key", metavar="COLUMN", nargs="+", default=[], dest="columns", help="columns of the log, a panel for each; default: the return"
     )
-    parser.add_argument("--keys", action="store_true", help="list the logged values instead of drawing")
+    parser.add_argument("--keys", action="store_true", help="list the columns of the log instead of drawing")
     parser.add_argument("--x", metavar="COLUMN", default="CumSteps", help="horizontal axis; default: CumSteps, environment steps")
     parser.add_argument(
         "--group-by",
@@ -31,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["directory"],
         help='what the runs of a group have in common: settings, e.g. learning_rate or algo.learning_rate; or "directory" (default); '
-        'or "run", each on its own',
+        'or "run" for ungrouped runs',
     )
     parser.add_argument("--iqm", action="store_true", help="interquartile mean instead of the mean")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of the bands; default: 0.95")
+    parser.add_argument("--confidence", type=float, default=0.95, help="level of the bands; default: 0.95")
     parser.add_argument("--n_resamples", type=int, default=2000, help="bootstrap resamples for the bands; default: 2000")
-    parser.add_argument("--title", help="of the picture; default: the name the runs have in common")
+    parser.add_argument("--title", help="title of the picture; default: the common part of the runs' names")
     parser.add_argument(
         "--out", default="learning_curves", help="file .png, .svg or .pdf; without an extension, a PNG and an SVG; default: learning_curves"
     )

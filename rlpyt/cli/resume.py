@@ -1,11 +1,11 @@
-"""Go on with a run that stopped, or with all that has not finished of an experiment.
+"""Resume a run that stopped, or all unfinished runs of an experiment.
 
-A run resumes from its newest snapshot, in the same directory, with the settings that params.json tells;
-earlier files stay, renamed progress.1.csv and so on. With --n_steps, a complete run continues, too,
-and with --stop_return, one that stopped because it was solved.
-An experiment is launched again as it was: runs that have finished are skipped.
+A run resumes from its newest snapshot, in the same directory, with the settings in params.json; earlier
+files are kept, renamed to progress.1.csv and so on. With --n_steps, a complete run continues as well, and
+with --stop_return, one that stopped because it was solved.
+An experiment is launched again with the same settings; finished runs are skipped.
 Code of the run comes from rlpyt, torch, gymnasium and files below the current directory; see --trust.
-What wrap_experiment has made is resumed by its script, with Trainer.restore and Trainer.resume.
+Runs of wrap_experiment are resumed by their script, with Trainer.restore and Trainer.resume.
 
 examples:
   rlpyt resume data/local/20260101/120000/cartpole_ppo/run_0 --n_steps 200000
@@ -34,7 +34,7 @@ NONE = "none"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("run_dir", metavar="DIR", help="directory of the run, run_<ID>, or of the experiment")
-    parser.add_argument("--n_steps", type=float, help="env steps of the whole run; default: as many as it was to have")
+    parser.add_argument("--n_steps", type=float, help="env steps of the whole run; default: as planned for the run")
     parser.add_argument(
         "--stop_return", metavar="NUMBER", type=_stop_return, help="mean return at which the run stops, or none; default: as before"
     )
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--snapshot_mode", help="which snapshots are kept, see rlpyt.utils.logging.context.logger_context; default: last", default="last"
     )
-    parser.add_argument("--affinity_code", help="of an experiment; default: as before")
+    parser.add_argument("--affinity_code", help="affinity of an experiment; default: as before")
     playing.add_opening_arguments(parser)
 
 
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Build the runner, and train."""
     run_dir = Path(args.run_dir).resolve()
     if not run_dir.is_dir():
-        raise FileNotFoundError(f"There is no directory {run_dir}: give that of a run, run_<ID>, or of an experiment.")
+        raise FileNotFoundError(f"There is no directory {run_dir}: give the directory of a run, run_<ID>, or of an experiment.")
 
     from rlpyt.utils.launching.status import EXPERIMENT, is_wrapped
 
@@ -62,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
     if re.fullmatch(r"run_(\w+)", run_dir.name) is None:
         if is_wrapped(run_dir) or (run_dir / "trainer.json").exists():
             raise ValueError(
-                f"{run_dir} is not the directory of a run that the command line can resume, but of a function made an experiment by "
-                "wrap_experiment, or of a Trainer: only the script knows what is trained. Have it make algorithm and environment as they "
-                f"were, and call trainer.setup(...), trainer.restore({str(run_dir)!r}) and trainer.resume()."
+                f"The command line cannot resume {run_dir}, a run of wrap_experiment or of a Trainer: only its script knows what is "
+                "trained. Let the script make algorithm and environment as before, and call trainer.setup(...), "
+                f"trainer.restore({str(run_dir)!r}) and trainer.resume()."
             )
         raise ValueError(f"{run_dir} must be the directory of a run, called run_<ID>, or of an experiment that was launched.")
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if args.n_steps is not None and not (math.isfinite(args.n_steps) and args.n_steps >= 1):
         raise ValueError(f"--n_steps {args.n_steps:g} must be a finite number of environment steps, at least 1.")
     if args.script is not None and not (args.cuda_idx is None and args.n_parallel is None):
-        raise ValueError("--cuda_idx and --n_parallel go without --script, whose function decides on the runner's affinity.")
+        raise ValueError("--cuda_idx and --n_parallel cannot be combined with --script, whose function determines the runner's affinity.")
     opened = OpenedRun(run_dir, trust=args.trust, script=args.script)
     file, snapshot = opened.file, opened.snapshot
     if opened.trainer_args is not None:
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         done = f"{snapshot['cum_steps']:,} of {runner.n_steps:,} environment steps"
         show(f"{printable(run_dir)} is complete, with {done}: --n_steps makes it longer.")
         return 0
-    check_settings(run["settings"], settings_of(runner), file)  # The runner does it too, but then files have been renamed.
+    check_settings(run["settings"], settings_of(runner), file)  # The runner checks this too, but only after renaming files.
     runner.resume_from = run_dir
 
     params = opened.params or read_params(opened.params_file)
@@ -109,13 +109,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(run_dir: Path, params: Mapping[str, Any], snapshot_mode: str, work: Callable[[], Any]) -> int:
-    """Do `work` with the log of a run open; return the exit code. ValueError if the log cannot be opened.
+    """Call `work` with the log of a run open, and return the exit code. ValueError if the log cannot be opened.
 
     Args:
         run_dir: directory of the run, run_<ID>.
-        params: contents of its params.json, which are kept.
+        params: contents of its params.json, which stay the same.
         snapshot_mode: which snapshots are kept.
-        work: trains.
+        work: function that trains.
     """
     from rlpyt.utils.launching.status import marked
     from rlpyt.utils.logging.context import logger_context
@@ -138,13 +138,13 @@ def train(run_dir: Path, params: Mapping[str, Any], snapshot_mode: str, work: Ca
 
 
 def resume_trainer(opened: OpenedRun, run_dir: Path, args: argparse.Namespace) -> int:
-    """Resume a run that a `Trainer` trained, whose steps are counted in epochs."""
+    """Resume the run of a `Trainer`, which counts steps in epochs."""
     if args.cuda_idx is not None or args.n_parallel is not None:
         raise ValueError(f"--cuda_idx and --n_parallel are for runs of runners, and {run_dir} was trained by a Trainer.")
     trainer_args = opened.trainer_args or {}
     batch_size = trainer_args.get("batch_size")
     if args.n_steps is not None and not batch_size:
-        raise ValueError(f"--n_steps needs the environment steps of an epoch, batch_size, which {opened.params_file} does not tell.")
+        raise ValueError(f"--n_steps needs batch_size, the environment steps of an epoch, which {opened.params_file} does not contain.")
     n_epochs = None if args.n_steps is None else math.ceil(args.n_steps / batch_size)
     if (n_epochs or trainer_args.get("n_epochs") or 0) * (batch_size or 0) <= opened.snapshot["cum_steps"]:
         show(f"{printable(run_dir)} is complete, with {opened.snapshot['cum_steps']:,} environment steps: --n_steps makes it longer.")
@@ -172,7 +172,7 @@ def _stop_return(text: str) -> float | str:
 
 
 def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
-    """Launch again what has not finished; ValueError for options that are for single runs."""
+    """Launch unfinished runs of an experiment again; ValueError for options of single runs."""
     from rlpyt.experiments.trust import check_experiment
     from rlpyt.utils.launching.exp_launcher import StillRunning, rerun_experiments
 
@@ -189,13 +189,13 @@ def resume_experiment(exp_dir: Path, args: argparse.Namespace) -> int:
 
 
 def new_affinity(record: Mapping[str, Any], cuda_idx: int | None, n_parallel: int | None) -> dict[str, Any]:
-    """Return ``{"affinity": ...}`` with another GPU or number of workers than the run had; {} where neither is given.
+    """Return ``{"affinity": ...}`` with the given GPU or number of workers; {} if neither is given.
 
     Args:
-        record: of the run, see `rlpyt.runners.record`.
+        record: record of the run, see `rlpyt.runners.record`.
 
     Raises:
-        ValueError: the run had several processes that train, of which one GPU and one number of workers say too little.
+        ValueError: the run had several training processes, for which one GPU and one number of workers are not enough.
     """
     from rlpyt.utils.launching.affinity import AUTO
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlpyt.cli import TRACEBACK, Parser, Result, main_of_script
 
-COMMON = dict(  # What arguments are for that most scripts have, where no docstring says it.
+COMMON = dict(  # Help for common arguments without a docstring entry.
     run_ID="number of the run, part of its directory",
     log_dir="directory of the experiment: absolute, or a name, which is put below data/local/<date>/<time>/",
     seed="the same seed gives the same run; default: a new one",
@@ -22,7 +22,7 @@ COMMON = dict(  # What arguments are for that most scripts have, where no docstr
 
 
 def command_line(function: Callable[..., Result], description: str, *others: Callable, **choices: Collection[str]) -> Result:
-    """Call the main function of a script with what the command line says. Expected errors end the script by a sentence.
+    """Call the main function of a script with arguments from the command line. Expected errors end the script with their message.
 
         def build(game: str = "pong", seed: int | None = None):
             '''Return the runner.
@@ -38,18 +38,18 @@ def command_line(function: Callable[..., Result], description: str, *others: Cal
         if __name__ == "__main__":
             command_line(build_and_train, __doc__, build)
 
-    Options have the names of arguments, their defaults, and the types of their annotations: ``str``, ``int``, ``float``, ``bool``, a
-    sequence of one of these, or one of these or None. (Without an annotation, the type of the default; int, if that is None.) They are
-    explained by the ``Args`` of the docstrings, or by COMMON. Arguments without a default come first, in their order, without a name.
+    Options have the names and defaults of the arguments, and the types of their annotations: ``str``, ``int``, ``float``, ``bool``, a
+    sequence of one of these, or one of these or None. (Without an annotation: the type of the default, or int if that is None.) Their help
+    is in the ``Args`` of the docstrings, or in COMMON. Arguments without a default are positional, in the same order.
 
     Args:
         function: the main function.
-        description: of the script, usually its docstring.
-        others: functions to which the main function hands its ``**settings``.
-        choices: the texts that an option may have, by its name.
+        description: description of the script, usually its docstring.
+        others: functions to which the main function passes its ``**settings``.
+        choices: the allowed values of options, by name.
 
     Returns:
-        What the function returns.
+        The result of the function.
     """
     parser = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.epilog = f"With {TRACEBACK}, errors show where they were raised."
@@ -69,14 +69,14 @@ def command_line(function: Callable[..., Result], description: str, *others: Cal
 
 
 def true_or_false(text: str) -> bool:
-    """Read a truth value, where `bool` would take every text for true, "false" too."""
+    """Read a truth value; `bool` would turn every text into True, even "false"."""
     if text.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"must be true or false, not {text!r}")
     return text.lower() == "true"
 
 
 def _arguments(functions: Sequence[Callable]) -> dict[str, tuple[inspect.Parameter, Any]]:
-    """Arguments of the functions by name, each as the first one that has it declares it, and its annotation, or None."""
+    """Arguments of the functions by name: the parameter of the first function that has it, and its annotation or None."""
     found: dict[str, tuple[inspect.Parameter, Any]] = {}
     for each in functions:
         annotations = typing.get_type_hints(each)
@@ -87,10 +87,10 @@ def _arguments(functions: Sequence[Callable]) -> dict[str, tuple[inspect.Paramet
 
 
 def _reading(kind: Any, default: Any, has_places: bool) -> dict[str, Any]:
-    """How the parser reads an argument of that type. A flag has no value where it might be taken from an argument without a name."""
+    """Keywords of `add_argument` for a type. With positional arguments, flags take no value, because they could take one of those."""
     if kind is None:
         kind = Sequence[int] if isinstance(default, (list, tuple)) else int if default is None else type(default)
-    if kind is type:  # The type of a default that there is not.
+    if kind is type:  # The type of a missing default.
         kind = str
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         (kind,) = (each for each in typing.get_args(kind) if each is not type(None))
@@ -104,7 +104,7 @@ def _reading(kind: Any, default: Any, has_places: bool) -> dict[str, Any]:
 
 
 def _helps(function: Callable) -> dict[str, str]:
-    """The texts in the ``Args`` section of a docstring by the names of the arguments."""
+    """Descriptions of arguments in the ``Args`` section of a docstring, by name."""
     section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
     entries = re.findall(r"^    (\w+(?:, \w+)*): (.*(?:\n {5,}.*)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}

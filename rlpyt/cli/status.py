@@ -1,7 +1,7 @@
-"""Show the state of all runs in a directory: those of experiments, of wrap_experiment, and single ones.
+"""Show the state of all runs in a directory: runs of experiments, of wrap_experiment, and single runs.
 
-Of every run: whether it is pending, running, finished, failed or interrupted, how many environment
-steps it has taken of how many, and its last mean return.
+For every run: whether it is pending, running, finished, failed or interrupted, the number of environment
+steps taken and planned, and the last mean return.
 
 example:
   rlpyt status data/local/sweep

@@ -1,7 +1,7 @@
 """Train a configuration of rlpyt.experiments.configs, with changes.
 
-A configuration is a module and a key in it; without one, all of them are listed. Every setting can be
-changed: --set section.name=value, where the sections are agent, algo, accelerate, affinity, env, eval_env,
+A configuration is a module and a key in it; without these, all configurations are listed. Every setting
+can be changed: --set section.name=value, where the sections are agent, algo, accelerate, affinity, env, eval_env,
 model, optim, runner and sampler.
 
 examples:
@@ -18,7 +18,7 @@ from typing import Any
 
 from rlpyt.utils.text import show
 
-SINGLE = ("log_dir", "run_ID", "seed", "cuda_idx", "n_parallel")  # options that runs of experiments are told otherwise
+SINGLE = ("log_dir", "run_ID", "seed", "cuda_idx", "n_parallel")  # options that runs of experiments get in another way
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", help="the same seed gives the same run; default: 0", type=int, default=0)
     parser.add_argument("--cuda_idx", help="GPU to use; default: none", type=int)
     parser.add_argument("--n_parallel", help="worker processes of parallel samplers, in each group; default: 2", type=int, default=2)
-    parser.add_argument("--sampler", metavar="NAME", help="instead of the configuration's: serial, cpu, gpu, alternating, async_cpu, ...")
+    parser.add_argument("--sampler", metavar="NAME", help="replaces the configuration's: serial, cpu, gpu, alternating, async_cpu, ...")
     parser.add_argument("--set", metavar="SECTION.NAME=VALUE", help="settings to change", nargs="+", default=[], dest="settings")
     parser.add_argument("--smoke", help="a tiny run, to see whether everything works", action="store_true")
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     elif len(names) == 2:
         module, key = names
         build_and_train(module, key, **{name: getattr(args, name) for name in SINGLE}, **settings)
-    elif len(names) == 4:  # As run_experiments calls a script.
+    elif len(names) == 4:  # the arguments with which run_experiments calls a script
         build_and_train_in_slot(*names, **settings)
     else:
         words = "give module and key, or slot_affinity_code, log_dir, run_ID and config_key (module:key)"

@@ -1,9 +1,9 @@
-"""Make a video of the agent of a snapshot at play.
+"""Make a video of episodes played by the agent of a snapshot.
 
-The agent is in evaluation mode, in an environment of the run's evaluation. Its frames are what
-env.render() returns with render_mode="rgb_array"; for Atari games, the emulator's screen at every
-step of the agent. A GIF needs Pillow, an MP4 imageio-ffmpeg (H.264), or OpenCV (MPEG-4, which
-browsers do not play); the extra "video" has both.
+The agent is in evaluation mode, in an evaluation environment of the run. The frames are the results of
+env.render() with render_mode="rgb_array"; for Atari games, the emulator's screen at every step of the
+agent. A GIF needs Pillow. An MP4 needs imageio-ffmpeg (H.264) or OpenCV (MPEG-4, which browsers do not
+play). The extra "video" installs Pillow and imageio-ffmpeg.
 Classes of the run come from rlpyt, torch, gymnasium and files below the current directory; see --trust.
 
 examples:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     playing.add_arguments(parser, n_episodes=1)
     parser.add_argument("--out", default="video.mp4", help="file .mp4 or .gif; default: video.mp4")
-    parser.add_argument("--fps", type=float, help="frames per second; default: what the environment says, as fast as in life")
+    parser.add_argument("--fps", type=float, help="frames per second; default: real time, as given by the environment")
     parser.add_argument("--scale", type=playing.at_least_1, help="enlarge frames by this factor; default: to 400 pixels of height or more")
 
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if takes(without_task(entry(EnvCls, 0)), "render_mode"):
         env_kwargs.setdefault("render_mode", "rgb_array")
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        os.environ.setdefault("MUJOCO_GL", "egl")  # Its default needs a screen,
+        os.environ.setdefault("MUJOCO_GL", "egl")  # The default needs a screen.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame complains without one, although it needs none.
     video = Video(path, Writer, args.fps, args.scale)
     try:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class FilmedEnv:
-    """Films what an environment shows, at every reset and step; it is that environment otherwise."""
+    """Wraps an environment, and films its picture at every reset and step."""
 
     def __init__(self, env: Any, video: Video) -> None:
         self._env, self._video = env, video
@@ -97,11 +97,11 @@ class FilmedEnv:
 
 
 def frame_of(env: Any) -> Any:
-    """Return what an environment shows, an array of uint8 [height,width,3].
+    """Return the picture of an environment, uint8 [height,width,3].
 
     Raises:
         ImportError: rendering needs a package that is not installed.
-        ValueError: it shows nothing, or something else.
+        ValueError: the environment renders nothing, or no such picture.
     """
     import numpy as np
 
@@ -113,7 +113,7 @@ def frame_of(env: Any) -> Any:
     try:
         frame = render()
     except Exception as error:
-        if type(error).__name__ == "DependencyNotInstalled":  # gymnasium's; its sentence says what to install
+        if type(error).__name__ == "DependencyNotInstalled":  # gymnasium's error; its message says what to install
             cause = error.__cause__
             extra = extra_with(cause.name) if isinstance(cause, ImportError) else None
             if cause is not None and extra is not None:
@@ -131,13 +131,13 @@ def frame_of(env: Any) -> Any:
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3:
         raise ValueError(
             f"render() of {_name(env)} must return a picture, an array of uint8 [height,width,3], not {frame.dtype} {list(frame.shape)}: "
-            'the function that makes it must take render_mode="rgb_array", and hand it on.'
+            'the function that makes the environment must take render_mode="rgb_array", and pass it on.'
         )
     return frame
 
 
 def frames_per_second(env: Any) -> float:
-    """Return how many steps an environment takes in a second of its world."""
+    """Return the number of steps in a second of an environment's simulated time."""
     if hasattr(env, "ale"):
         return ATARI_FPS / getattr(env, "frame_skip", 1)
     return (getattr(env, "metadata", None) or {}).get("render_fps") or DEFAULT_FPS
@@ -148,16 +148,16 @@ def _name(env: Any) -> str:
 
 
 class Video:
-    """A file that gets one frame after the other, and that appears when it is complete.
+    """A video file, written frame by frame; it appears under its name when it is complete.
 
     Args:
-        path: of the file.
-        Writer: makes what writes it, with arguments ``(path, fps)``; it has ``add(frame)`` and ``close()``.
-        fps: frames per second; None is for the environment to say.
+        path: path of the file.
+        Writer: class of the writer, called with ``(path, fps)``; its objects have ``add(frame)`` and ``close()``.
+        fps: frames per second; None for the rate of the environment.
         scale: factor by which frames are enlarged; None makes them at least SMALLEST_HEIGHT high.
 
     Attributes:
-        n_frames: frames so far.
+        n_frames: number of frames so far.
     """
 
     def __init__(self, path: Path, Writer: type, fps: float | None, scale: int | None) -> None:
@@ -168,11 +168,11 @@ class Video:
 
     @property
     def seconds(self) -> float:
-        """How long the frames so far take."""
+        """Duration of the frames so far."""
         return self.n_frames / self.fps if self.fps else 0.0
 
     def add(self, env: Any) -> None:
-        """Append what an environment shows."""
+        """Append the picture of an environment."""
         import numpy as np
 
         frame = frame_of(env)
@@ -183,7 +183,7 @@ class Video:
             self._writer = self.Writer(self._unfinished, self.fps)
         frame = frame.repeat(self.scale, axis=0).repeat(self.scale, axis=1)
         height, width, _ = frame.shape
-        self._writer.add(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))  # Codecs want even sizes.
+        self._writer.add(np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge"))  # Codecs need even sizes.
         self.n_frames += 1
 
     def finish(self) -> None:
@@ -193,7 +193,7 @@ class Video:
         os.replace(self._unfinished, self.path)
 
     def discard(self) -> None:
-        """Remove what has not been finished, if anything."""
+        """Remove an unfinished file, if any."""
         writer, self._writer = self._writer, None
         with suppress(Exception):
             writer and writer.close()
@@ -202,11 +202,11 @@ class Video:
 
 
 def writer_class(path: Path) -> type:
-    """Return what writes videos of the kind that the file's name says.
+    """Return the class of the writer for the extension of a file.
 
     Raises:
-        ValueError: it is neither .mp4 nor .gif.
-        ImportError: no package that can write it is installed.
+        ValueError: the extension is neither .mp4 nor .gif.
+        ImportError: no package that can write the file is installed.
     """
     if path.suffix not in (".mp4", ".gif"):
         raise ValueError(f"--out {path} must end with .mp4 or .gif.")
@@ -235,7 +235,7 @@ class GifWriter:
         """Append a frame."""
         from PIL import Image
 
-        self.images.append(Image.fromarray(frame).quantize(colors=128))  # At once: it takes a third of the memory.
+        self.images.append(Image.fromarray(frame).quantize(colors=128))  # Quantized frames take a third of the memory.
 
     def close(self) -> None:
         """Complete the file."""

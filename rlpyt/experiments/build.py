@@ -1,4 +1,4 @@
-"""Putting the parts of a run together, from a configuration and the import paths of classes."""
+"""Makes the parts of a run from a configuration and the import paths of classes."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ SYNC_RUNNERS = {False: SyncRl, True: SyncRlEval}  # for several processes, by wh
 def build(
     config: Mapping[str, Any], paths: Mapping[str, str], affinity: Any, seed: int | None, RunnerCls: Callable | None = None
 ) -> MinibatchRlBase:
-    """Put the parts of a run together.
+    """Make the parts of a run, and its runner.
 
     Args:
-        config: the sections are the settings of the classes, see `rlpyt.experiments.configs`.
+        config: sections with the settings of the classes, see `rlpyt.experiments.configs`.
         paths: import paths of the classes.
-        affinity: for the runner; what it has goes before the configuration's.
-        seed: of the run.
+        affinity: affinity of the runner; its entries override those of the configuration.
+        seed: seed of the run.
         RunnerCls: by default MinibatchRlEval if the sampler evaluates, MinibatchRl otherwise; for asynchronous samplers, AsyncRlEval or
             AsyncRl; for an affinity that is a list, SyncRlEval or SyncRl.
 
     Returns:
-        The runner, which nothing has been started for.
+        The runner; no process has been started yet.
 
     Raises:
         ValueError: a class does not take a setting.
-        ImportError: there is no such class, or what it needs is not installed.
+        ImportError: a class does not exist, or needs a package that is not installed.
     """
     classes = {part: load_class(path) for part, path in paths.items()}
     for section, part in dict(env="env", eval_env="env", sampler="sampler", algo="algo", agent="agent").items():
@@ -63,7 +63,7 @@ def build(
     sampler = classes["sampler"](
         EnvCls=classes["env"],
         env_kwargs=env,
-        eval_env_kwargs={**env, **config.get("eval_env", {}), **identity},  # the same environment, but for the settings of eval_env
+        eval_env_kwargs={**env, **config.get("eval_env", {}), **identity},  # the same environment, except for the settings in eval_env
         **given(TrajInfoCls=classes.get("traj_info"), CollectorCls=classes.get("collector")),
         **config["sampler"],
     )
@@ -84,7 +84,7 @@ def build(
 
 
 def with_defaults(affinity: Any, defaults: dict) -> Any:
-    """Return an affinity, of one process or a list for several, with what it leaves open. Those of asynchronous runs leave nothing open."""
+    """Return an affinity, or a list of one per process, with `defaults` for missing entries. Asynchronous runs keep theirs unchanged."""
     if affinity is None:
         return dict(defaults)
     if isinstance(affinity, list):
@@ -93,12 +93,12 @@ def with_defaults(affinity: Any, defaults: dict) -> Any:
 
 
 def given(**settings: Any) -> dict[str, Any]:
-    """Return the settings which are neither None nor empty."""
+    """Return the settings that are neither None nor empty."""
     return {name: value for name, value in settings.items() if value}
 
 
 def check_names(config: Mapping[str, Any], section: str, make: Callable) -> None:
-    """Raise ValueError, with the nearest name, if a setting of a section is none of the class or function that the section is for."""
+    """Raise ValueError, with the nearest name, if a section of `config` contains a setting that `make` does not accept."""
     for name in config.get(section, {}):
         if not takes(make, name):
             hint = which_setting(name, arguments_of(make))
@@ -106,7 +106,7 @@ def check_names(config: Mapping[str, Any], section: str, make: Callable) -> None
 
 
 def load_class(path: str) -> Any:
-    """Return the class at an import path, whose module is imported only now; ImportError if it does not exist, or lacks what it needs."""
+    """Import and return the class at an import path; ImportError if it does not exist, or needs a package that is missing."""
     module, _, name = path.rpartition(".")
     found = importlib.import_module(module)
     if not hasattr(found, name):
@@ -115,7 +115,7 @@ def load_class(path: str) -> Any:
 
 
 def read_value(text: str) -> Any:
-    """Read a value as Python writes it, also true, false and none in any case; what is nothing to Python is text."""
+    """Parse a Python literal, or true, false or none in any case; any other text is a string."""
     try:
         return CONSTANTS[text.lower()] if text.lower() in CONSTANTS else ast.literal_eval(text)
     except (SyntaxError, ValueError):

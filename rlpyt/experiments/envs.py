@@ -1,4 +1,4 @@
-"""Environments of Gymnasium with a change, for experiments."""
+"""Modified environments of Gymnasium, for experiments."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class SomeComponents(gymnasium.ObservationWrapper):
 class ScaledReward(gymnasium.Wrapper):
     """Divides rewards by the running standard deviation of their discounted sum, and limits them to [-10,10].
 
-    That sum is G <- discount * G + reward, from 0 at the start of an episode. A new seed resets the statistics, so that equal
-    seeds give equal rewards.
+    The sum is G <- discount * G + reward, and 0 at the start of an episode. A new seed resets the statistics, so that equal seeds give
+    equal rewards.
     """
 
     def __init__(self, env: gymnasium.Env, discount: float) -> None:
@@ -66,8 +66,8 @@ def make_partial(id: str, components: Sequence[int], render_mode: str | None = N
 def make_scaled(id: str, discount: float | None = None, render_mode: str | None = None) -> GymEnvWrapper:
     """Make the environment `id` with rewards of about size 1.
 
-    So a value function has targets of the same size in every environment, see `ScaledReward`. With discount None, for evaluation,
-    rewards are as they are.
+    The targets of a value function then have the same size in every environment, see `ScaledReward`. With discount None, for
+    evaluation, rewards are unchanged.
     """
     env = make_gym(id, render_mode=render_mode)
     return GymEnvWrapper(env if discount is None else ScaledReward(env, discount))

@@ -1,6 +1,6 @@
 """Opening the directory of a run: its snapshot, and the agent, environments and runner that its params.json describes.
 
-`rlpyt.experiments.trust` says what is imported for that, and what is not.
+`rlpyt.experiments.trust` decides which of the named classes are imported.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from rlpyt.utils.text import said
 
 
 class OpenedRun:
-    """A snapshot of a run, and what it takes to use it. Its parts are made when they are asked for.
+    """A snapshot of a run, with the agent, sampler and algorithm to use it. These are made at their first access.
 
     Args:
         path: directory of the run, or a snapshot file.
-        snapshot: of a directory, "last" (the newest readable one), "best", or the path of a file.
+        snapshot: for a directory, "last" (the newest readable one), "best", or the path of a file.
         trust: whether to import whatever params.json names.
-        script: "FILE.py:FUNCTION", whose function returns the runner; where given, params.json is not asked.
+        script: "FILE.py:FUNCTION" of a function that returns the runner; params.json is then not used.
 
     Attributes:
         file: the snapshot.
@@ -43,7 +43,7 @@ class OpenedRun:
 
     Raises:
         FileNotFoundError: there is no snapshot, params.json or script.
-        ValueError: one of them is damaged, or params.json names what is not trusted; the message says what to do.
+        ValueError: one of them is damaged, or params.json names a class or function that is not trusted; the message says what to do.
     """
 
     def __init__(self, path: Any, snapshot: Any = "last", trust: bool = False, script: str | None = None) -> None:
@@ -66,17 +66,17 @@ class OpenedRun:
 
     @property
     def has_own_loop(self) -> bool:
-        """Whether the run is of a `Trainer`, and an algorithm that has its training loop."""
+        """Whether a `Trainer` ran an algorithm that has its own training loop."""
         return "agent_state_dict" not in self.snapshot
 
     @property
     def trainer_args(self) -> dict[str, Any] | None:
-        """Arguments of `Trainer.train`, if the run was trained by one."""
+        """Arguments of `Trainer.train`, if a `Trainer` trained the run."""
         return self.record.get("trainer")
 
     @cached_property
     def agent(self) -> Any:
-        """The agent, made as it was made for the run, without parameters. Acts in one group where it was one for alternating samplers."""
+        """The agent, made as for the run, without trained parameters. An agent for alternating samplers acts for one group."""
         if self.has_own_loop:
             return self._policy_agent()
         agent = self._built.agent if self._built else self._part("agent")
@@ -86,14 +86,14 @@ class OpenedRun:
 
     @cached_property
     def sampler(self) -> Any:
-        """The sampler, not initialized, which tells the environments and the TrajInfo class of the run."""
+        """The sampler, not initialized; has the environments and the TrajInfo class of the run."""
         if self.has_own_loop:
             return self._envs_of_algo()
         return self._built.sampler if self._built else self._part("sampler")
 
     @property
     def traj_info_kwargs(self) -> dict[str, Any]:
-        """What the TrajInfo class must know from elsewhere, e.g. the discount."""
+        """Settings of the TrajInfo class that come from other parts, e.g. the discount."""
         return self._built.get_traj_info_kwargs() if self._built else self.record.get("traj_info", {})
 
     @cached_property
@@ -105,18 +105,18 @@ class OpenedRun:
         return algo.accelerate(**self.record["accelerate"]) if self.record.get("accelerate") else algo
 
     def _policy_agent(self) -> Any:
-        """The policy of an algorithm that has its training loop, in the state of the snapshot, as an agent."""
+        """The policy of an algorithm with its own training loop, as an agent, with the parameters of the snapshot."""
         from rlpyt.agents.policy import PolicyAgent
         from rlpyt.runners.trainer import load_state
 
         load_state(self.algo, self.snapshot["algo"], self.file)
         policy = getattr(self.algo, "policy", None)
         if policy is None:
-            raise ValueError(f"{type(self.algo).__name__} has no attribute policy, so nobody knows how it acts.")
+            raise ValueError(f"{type(self.algo).__name__} has no attribute policy, so that its actions are unknown.")
         return PolicyAgent(policy)
 
     def _envs_of_algo(self) -> Any:
-        """What samplers tell of environments, for an algorithm that has its training loop and a sampler of episodes, or a recorded env."""
+        """A sampler's attributes of environments, for an algorithm with its own training loop and a sampler of episodes or recorded env."""
         from rlpyt.types import TrajInfo
 
         if "env" in self.record:
@@ -132,7 +132,7 @@ class OpenedRun:
         return SimpleNamespace(eval_EnvCls=EnvCls, eval_env_kwargs={}, TrajInfoCls=TrajInfo)
 
     def runner(self, **changes: Any) -> Any:
-        """Return the runner, not started, with other values for some of its arguments."""
+        """Return the runner, not started, with `changes` of its arguments."""
         if self._built:
             return self._built
         parts = dict(algo=self.algo, agent=self._part("agent"), sampler=self._part("sampler"))
@@ -162,7 +162,7 @@ class OpenedRun:
     def _part(self, name: str, parts: Mapping[str, Any] | None = None, **changes: Any) -> Any:
         try:
             return make_call(self.record.get(name), self._names.find, parts, **changes)
-        except Exception as error:  # Of constructors, which may be the user's.
+        except Exception as error:  # Users' constructors may raise anything.
             raise ValueError(f"The {name} of {self.params_file} cannot be made again: {_said(error)} {HINT}") from error
 
     def agent_for(self, env: Any, cuda_idx: int | None = None) -> Any:
@@ -170,7 +170,7 @@ class OpenedRun:
 
         Args:
             env: an environment of the run, as samplers step it.
-            cuda_idx: GPU that acts; None for none.
+            cuda_idx: index of the GPU on which the agent acts; None for the CPU.
 
         Raises:
             ValueError: the snapshot does not fit the agent, or there is no such GPU.
@@ -184,7 +184,7 @@ class OpenedRun:
         try:
             if not self.has_own_loop:
                 agent.load_state_dict(self.snapshot["agent_state_dict"])
-        except Exception as error:  # Agents that users write may raise anything.
+        except Exception as error:  # Users' agents may raise anything.
             raise ValueError(f"{self.file} does not fit {type(agent).__name__} in this environment: {said(error)}") from error
         agent.to_device(cuda_idx)
         agent.eval_mode(self.itr)
@@ -192,12 +192,12 @@ class OpenedRun:
 
     @property
     def itr(self) -> int:
-        """Iteration whose agent is played, at least 1: iteration 0 would be that before any training."""
+        """Iteration of the agent, at least 1: agents take iteration 0 for the one before any training."""
         return max(self.snapshot["itr"], 1)
 
     @contextmanager
     def example_env(self, **changes: Any) -> Iterator[Any]:
-        """Inside this context there is an environment of the run's evaluation, with further keyword arguments."""
+        """Yield an evaluation environment of the run, made with further keyword arguments; close it at the end."""
         from rlpyt.samplers.base import close_envs, entry, make_envs
 
         envs: list = []
@@ -210,17 +210,17 @@ class OpenedRun:
 
 
 def _said(error: Exception) -> str:
-    """What an error says, with its type if that alone would not tell."""
+    """The message of an error, with the type where the message alone would be unclear."""
     return said(error) if isinstance(error, (ValueError, TypeError, ImportError)) else f"{type(error).__name__}: {said(error)}."
 
 
 def load_agent(path: Any, snapshot: Any = "last", device: int | str | None = None, trust: bool = False, script: str | None = None) -> Any:
-    """Return the agent of a run, which acts as it does in evaluation.
+    """Return the agent of a run, in evaluation mode.
 
     Args:
         path: directory of the run, or a snapshot file.
         snapshot: "last", "best", or the path of a snapshot.
-        device: where the agent acts: the index of a GPU, or "cpu" or "cuda:0" and the like; None is the CPU.
+        device: where the agent acts: the index of a GPU, or a name such as "cpu" or "cuda:0"; None is the CPU.
         trust: whether to import whatever the run names, see `rlpyt.experiments.trust`.
         script: "FILE.py:FUNCTION", for a run that params.json cannot describe: the function returns the runner.
 
@@ -229,7 +229,7 @@ def load_agent(path: Any, snapshot: Any = "last", device: int | str | None = Non
 
     Raises:
         FileNotFoundError: there is no snapshot or params.json.
-        ValueError: one of them is damaged, names what is not trusted, or does not say how the agent was made.
+        ValueError: one of them is damaged, names a class that is not trusted, or does not say how the agent was made.
     """
     opened = OpenedRun(path, snapshot, trust, script)
     with opened.example_env() as env:
@@ -241,8 +241,8 @@ def load_policy(
 ) -> TrainedPolicy:
     """Return the agent of a run as a function of observations; arguments and errors are those of `load_agent`.
 
-    It takes observations, and returns actions, of the environment that the run's ``EnvCls`` stands for: of Gymnasium's, if that is
-    `rlpyt.envs.gym.make`, or a class of Gymnasium::
+    Observations and actions are those of the run's environment: of Gymnasium's, if ``EnvCls`` is `rlpyt.envs.gym.make` or a class of
+    Gymnasium::
 
         policy, env = load_policy(run_dir), gymnasium.make("CartPole-v1")
         (observation, info), done = env.reset(), False
@@ -258,12 +258,12 @@ def load_policy(
 
 
 class TrainedPolicy:
-    """Chooses actions for the observations of one environment, which it remembers as far as its agent does.
+    """Chooses actions for the observations of one environment. A recurrent agent remembers the episode.
 
     Args:
         agent: the agent, ready to act.
-        env: an environment; tells the spaces.
-        itr: iteration of training that the agent is from.
+        env: an environment with the spaces.
+        itr: training iteration of the agent.
     """
 
     def __init__(self, agent: Any, env: Any, itr: int = 1) -> None:
@@ -274,14 +274,14 @@ class TrainedPolicy:
         self._policy.eval_mode(itr)
 
     def __call__(self, observation: Any, reward: float = 0.0) -> Any:
-        """Return the action for an observation. `reward` is that of the action before, which few agents look at."""
+        """Return the action for an observation. `reward` is the reward of the previous action, which few agents use."""
         import numpy as np
 
         self._policy.take_rewards(np.array([reward], np.float32))
         return self._policy.for_envs(self._policy.get_action(observation)[0])
 
     def reset(self) -> None:
-        """Forget the episode so far; to be called when the environment is reset."""
+        """Forget the episode; call this whenever the environment is reset."""
         self._policy.reset()
 
 
@@ -299,7 +299,7 @@ def _snapshot_path(path: Path, snapshot: Any) -> Path:
         return path
     file = path / "best.pkl" if snapshot == "best" else Path(snapshot)
     if not file.is_file():
-        kept = " It is kept with snapshot_mode='best'." if snapshot == "best" else ""
+        kept = " Runs with snapshot_mode='best' have one." if snapshot == "best" else ""
         raise FileNotFoundError(f"There is no snapshot {file}.{kept}")
     return file
 
@@ -313,7 +313,7 @@ def record_in(params: Mapping[str, Any], params_file: Any) -> dict[str, Any]:
     for part in PARTS:
         call = record.get(part, {"arguments": {}})
         if not (isinstance(call, Mapping) and isinstance(call.get("arguments"), Mapping) and isinstance(call.get("positional", []), list)):
-            raise ValueError(f"{params_file} is damaged: its {part} does not say what to call, and the arguments. {HINT}")
+            raise ValueError(f"{params_file} is damaged: its {part} does not say what to call, or with which arguments. {HINT}")
     for name in ("script", "accelerate", "traj_info", "trainer"):
         if not isinstance(record.get(name, {}), Mapping):
             raise ValueError(f"{params_file} is damaged: its {name} is {record[name]!r}. {HINT}")
@@ -325,7 +325,7 @@ def record_in(params: Mapping[str, Any], params_file: Any) -> dict[str, Any]:
 
 
 def _epochs_in(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What the arguments of `Trainer.train` in a record count; nothing, if it was not trained by one."""
+    """Return n_epochs and batch_size of `Trainer.train` in a record; {} if no `Trainer` trained the run."""
     given = record.get("trainer")
     return {} if not given else {name: given.get(name) for name in ("n_epochs", "batch_size")}
 
@@ -335,7 +335,7 @@ def load_function(script: str) -> Callable:
     """Return the function named by "FILE.py:FUNCTION"; the file is imported, but not as ``__main__``.
 
     Raises:
-        ValueError: it is not of that form, the file has no such function, or importing it starts a run.
+        ValueError: `script` has another form, the file has no such function, or importing the file starts a run.
         FileNotFoundError: there is no such file.
     """
     file, colon, name = script.rpartition(":")
@@ -350,13 +350,13 @@ def load_function(script: str) -> Callable:
 
 
 def build_by_script(script: str, params_file: Any) -> Any:
-    """Return the runner that a function returns; it may have an argument ``params``, for the contents of params.json.
+    """Call a function of a script for the runner. The function may have an argument ``params``, for the contents of params.json.
 
     Raises:
         ValueError: the function trains, or returns something else.
     """
     function = load_function(script)
-    with no_new_runs(f"{script} starts a run. Give a function that returns the runner and leaves its train() to others."):
+    with no_new_runs(f"{script} starts a run. Give a function that returns the runner without calling its train()."):
         runner = function(params=read_params(params_file)) if takes(function, "params") else function()
     missing = [name for name in ("agent", "algo", "sampler", "train") if not hasattr(runner, name)]
     if missing:

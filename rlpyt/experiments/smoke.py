@@ -1,4 +1,4 @@
-"""Tiny runs, to see whether everything works: what ``--smoke`` does in examples and in ``rlpyt train``."""
+"""Tiny runs, to see whether everything works: the option ``--smoke`` of examples and of ``rlpyt train``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SMOKE = dict(  # No setting is larger than this in a tiny run.
 
 
 def tiny(runner: Any) -> Any:
-    """Return a runner of the same agent, environments and classes, whose run takes seconds: no setting is above SMOKE.
+    """Return a runner with the same agent, environments and classes, whose run takes seconds: no setting is above SMOKE.
 
-    Algorithm, sampler and runner are made again by their constructors. Where lists give each column a different environment, their
-    number stays.
+    The constructors of algorithm, sampler and runner are called again. If every column has a different environment, the number of
+    columns stays the same.
 
     Args:
-        runner: which is not used any more, since the new one takes over its agent.
+        runner: must not be used afterwards, because the new runner takes over its agent.
     """
     algo, sampler = (made_again(part, **_limits(name, part)) for name, part in (("algo", runner.algo), ("sampler", runner.sampler)))
     algo.accelerate(**{name: getattr(runner.algo, name) for name in arguments_of(algo.accelerate)})
@@ -49,5 +49,5 @@ def limits(section: str, cls: type, values: Mapping[str, Any]) -> dict[str, Any]
 
 
 def limited(config: Mapping[str, Any], classes: Mapping[str, Any]) -> dict[str, dict]:
-    """Return the configuration with no setting above SMOKE, also where it is a default of the section's class."""
+    """Return the configuration with no setting above SMOKE, including defaults of the sections' classes."""
     return variant(config, **{section: limits(section, classes[section], config[section]) for section in SMOKE})

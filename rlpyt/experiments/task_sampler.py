@@ -1,4 +1,4 @@
-"""Which tasks to train on next: lists of environment updates, for ``sampler.update_envs(task_sampler.sample(B))``."""
+"""Draws the next tasks to train on, as lists of environment updates: ``sampler.update_envs(task_sampler.sample(B))``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TaskSampler:
     """Draws tasks, as updates of environments.
 
     Args:
-        rng: what it draws with; None is a new generator, seeded from numpy's global random state.
+        rng: the random generator; None makes one, seeded from numpy's global random state.
     """
 
     @checked(rng=RNG)
@@ -29,15 +29,15 @@ class TaskSampler:
 
     @property
     def n_tasks(self) -> int | None:
-        """How many tasks there are; None if there is no end to them."""
+        """Number of tasks; None if it is unlimited."""
         return None
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
         """Return `n_tasks` updates, one for each environment.
 
         Args:
-            n_tasks: how many.
-            with_replacement: draw each independently of the others. Otherwise every task appears before any appears again.
+            n_tasks: number of updates.
+            with_replacement: draw each task independently. Otherwise every task is drawn once before any is drawn again.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define sample(n_tasks, with_replacement).")
 
@@ -50,7 +50,7 @@ class TaskSampler:
 
 
 class ConstructEnvsSampler(TaskSampler):
-    """Each task is a constructor of its environment.
+    """Draws tasks that are constructors of environments.
 
     Args:
         env_constructors: one per task, without arguments.
@@ -64,7 +64,7 @@ class ConstructEnvsSampler(TaskSampler):
 
     @property
     def n_tasks(self) -> int:
-        """How many constructors there are."""
+        """Number of constructors."""
         return len(self._env_constructors)
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
@@ -73,7 +73,7 @@ class ConstructEnvsSampler(TaskSampler):
 
 
 class SetTaskSampler(TaskSampler):
-    """Tasks come from ``env.sample_tasks(n)``, and environments of one class are told them by ``set_task(task)``.
+    """Draws tasks by ``env.sample_tasks(n)``, and sets them in environments of one class by ``set_task(task)``.
 
     Args:
         env_constructor: the class.
@@ -93,7 +93,7 @@ class SetTaskSampler(TaskSampler):
 
     @property
     def n_tasks(self) -> int | None:
-        """What the environment says, in ``num_tasks``; None if it says nothing."""
+        """The environment's ``num_tasks``; None if it has no such attribute."""
         return getattr(self._env, "num_tasks", None)
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
@@ -112,7 +112,7 @@ class SetTaskSampler(TaskSampler):
 
 
 class EnvPoolSampler(TaskSampler):
-    """Each task is an environment of a pool, and is used at most once at a time.
+    """Draws environments from a pool; each is used in at most one place at a time.
 
     Args:
         envs: the pool.
@@ -126,26 +126,26 @@ class EnvPoolSampler(TaskSampler):
 
     @property
     def n_tasks(self) -> int:
-        """How many environments are in the pool."""
+        """Number of environments in the pool."""
         return len(self._envs)
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
         """Return `n_tasks` updates; each is an environment of the pool.
 
         Raises:
-            ValueError: `n_tasks` is more than there are, or `with_replacement`: an environment can be in one place only.
+            ValueError: `n_tasks` exceeds the pool, or `with_replacement` is given: an environment cannot be in two places.
         """
         if n_tasks > len(self._envs):
             raise ValueError(f"There are {len(self._envs)} environments in the pool, not {n_tasks}: see grow_pool().")
         if with_replacement:
-            raise ValueError("EnvPoolSampler cannot sample with replacement: an environment can be in one place only.")
+            raise ValueError("EnvPoolSampler cannot sample with replacement: an environment cannot be in two places.")
         return [ExistingEnvUpdate(self._envs[i]) for i in self._draw(n_tasks, len(self._envs), False)]
 
     def grow_pool(self, new_size: int) -> None:
         """Enlarge the pool to `new_size` by copies of its environments, each with a separate random stream.
 
         Raises:
-            ValueError: that is less than there are.
+            ValueError: the pool is larger than `new_size`.
         """
         if new_size < len(self._envs):
             raise ValueError(f"The pool has {len(self._envs)} environments already: it cannot grow to {new_size}.")
@@ -156,15 +156,15 @@ class EnvPoolSampler(TaskSampler):
 
 
 class MetaWorldTaskSampler(TaskSampler):
-    """Tasks of a benchmark of Meta-World: classes of environments with many variations each.
+    """Draws tasks of a Meta-World benchmark, which has classes of environments with many variations each.
 
-    Every sample has equally many of each class.
+    Every sample has equally many tasks of each class.
 
     Args:
-        benchmark: what ``metaworld.MT10()`` and the like return: has ``train_classes``, ``train_tasks``, ``test_classes``, ``test_tasks``.
+        benchmark: a benchmark such as ``metaworld.MT10()``; has ``train_classes``, ``train_tasks``, ``test_classes``, ``test_tasks``.
         kind: "train" or "test".
         wrapper: called with an environment, and the task if it takes two arguments; returns it wrapped.
-        add_env_onehot: wrap each environment in a `TaskOnehotWrapper` that tells the class.
+        add_env_onehot: wrap each environment in a `TaskOnehotWrapper` with the number of its class.
         rng: see `TaskSampler`.
     """
 
@@ -183,11 +183,11 @@ class MetaWorldTaskSampler(TaskSampler):
         self._wrappers = {
             name: _ClassWrapper(i, len(self._classes), wrapper, add_env_onehot) for i, name in enumerate(sorted(self._classes))
         }
-        self._upcoming: dict[str, list] = {name: [] for name in self._classes}  # Tasks in the order in which they are to be drawn.
+        self._upcoming: dict[str, list] = {name: [] for name in self._classes}  # Tasks in the order in which they will be drawn.
 
     @property
     def n_tasks(self) -> int:
-        """How many tasks there are in all classes together."""
+        """Number of tasks of all classes."""
         return sum(map(len, self._tasks.values()))
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
@@ -214,7 +214,7 @@ class MetaWorldTaskSampler(TaskSampler):
 
 
 class _ClassWrapper:
-    """What `MetaWorldTaskSampler` puts around environments of one class."""
+    """Wraps environments of one class for `MetaWorldTaskSampler`."""
 
     def __init__(self, index: int, n_classes: int, wrapper: Callable | None, onehot: bool) -> None:
         self.index, self.n_classes, self.wrapper, self.onehot = index, n_classes, wrapper, onehot

@@ -1,4 +1,4 @@
-"""Training a configuration of `rlpyt.experiments.configs`, with changes: what ``rlpyt train`` and examples/train.py do."""
+"""Trains a configuration of `rlpyt.experiments.configs`, with changes; used by ``rlpyt train`` and examples/train.py."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def build_and_train(
     """Train a configuration, and return the directory of the run.
 
     Args:
-        module: last name of a configuration module, such as "cartpole".
-        key: of a configuration in it, such as "ppo".
+        module: last part of a configuration module's name, such as "cartpole".
+        key: key of a configuration in the module, such as "ppo".
         log_dir: directory of the experiment, see `rlpyt.utils.logging.context.logger_context`; default "<module>_<key>".
         run_ID: number of the run, part of its directory.
-        seed: of the run; None draws one.
-        cuda_idx: GPU that trains; None for none.
+        seed: seed of the run; None draws one.
+        cuda_idx: index of the GPU that trains; None for the CPU.
         n_parallel: worker processes of parallel samplers, in each group.
         sampler: name in `rlpyt.experiments.build.SAMPLERS`, or import path; None takes the configuration's.
         settings: changes such as "algo.learning_rate=1e-3".
-        affinity: for the runner; None makes it from `cuda_idx` and `n_parallel`.
+        affinity: affinity of the runner; None makes it from `cuda_idx` and `n_parallel`.
         smoke: make the run tiny, to see whether everything works.
-        sections: changes by section; "classes" has import paths, or names of samplers.
+        sections: changes by section; the section "classes" has import paths, or names of samplers.
         resume_from: directory of a run to resume.
 
     Raises:
-        ValueError: a name does not exist; before anything starts.
+        ValueError: a name does not exist; raised before anything starts.
     """
     config, paths = configuration(module, key, sampler, settings, sections, smoke)
     if affinity is None:
@@ -67,7 +67,7 @@ def build_and_train(
 def build_runner(
     module: str, key: str, affinity: Any, seed: int | None = 0, sampler: str | None = None, settings: Sequence[str] = ()
 ) -> MinibatchRlBase:
-    """Return the runner of a configuration, with which nothing has been started yet. Arguments and errors: see `build_and_train`."""
+    """Return the runner of a configuration, not started yet; arguments and errors are those of `build_and_train`."""
     config, paths = configuration(module, key, sampler, settings)
     return build(config, paths, affinity, seed)
 
@@ -99,7 +99,7 @@ def configuration(
 
 
 def build_and_train_in_slot(slot_affinity_code: str, log_dir: Any, run_ID: int | str, config_key: str, **settings: Any) -> str:
-    """Train as a run of an experiment, which finds its changes in `log_dir` and uses `run_ID` as its seed; `config_key` is module:key."""
+    """Train one run of an experiment, with the changes in `log_dir`, and `run_ID` as its seed; `config_key` is "module:key"."""
     module, key = split_key(config_key)
     return build_and_train(
         module,

@@ -1,14 +1,14 @@
-"""What the directory of a run may have imported, so that nobody can hide code in one.
+"""Decides what is imported for a run, so that nobody can hide code in the directory of one.
 
-A snapshot is plain data. params.json, though, names classes and functions, which have to be imported and called to make an agent again. All
-names are checked before anything is imported, and again when they are found. Accepted are:
+A snapshot is plain data. But params.json names classes and functions that must be imported and called to make the agent again. All names
+are checked before anything is imported, and again when they are resolved. Accepted are:
 
-- Of rlpyt, torch and gymnasium, the classes that runs are made of, each by the module that defines it, and a few functions, by name.
-- What a file of the user defines. That is a file below the current directory, but not in the part of it that the run came in (the directory
-  directly below the current one that has the run in it), and not among Python's library or installed packages, wherever they are: the
-  first could have come with the run, and the others hold functions, such as `os.system`, that were never meant to be called by it.
+- classes of rlpyt, torch and gymnasium that runs consist of, named by the module that defines them, and a few functions, listed by name;
+- definitions in the user's files. These are files below the current directory, except in two places. The subdirectory of the current
+  directory that contains the run may have come with the run. Python's library and installed packages, wherever they are, contain functions,
+  such as `os.system`, that a run must not call.
 
-A name leads to what its module *defines*: `mine:os.system` is refused although mine.py imports os.
+A name stands for a *definition* in its module: `mine:os.system` is refused although mine.py imports os.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from rlpyt.utils.recipes import TAGS, Script, running_script
 
 HINT = "Say how to build it: --script file.py:function, where the function returns the runner of the run."
 _NONLINEARITIES = "celu elu gelu hardtanh leaky_relu logsigmoid mish relu relu6 selu sigmoid silu softplus softsign tanh tanhshrink".split()
-FUNCTIONS = {  # Those that are accepted: they make environments, or are nonlinearities.
+FUNCTIONS = {  # The accepted functions: they make environments, or are nonlinearities.
     *("rlpyt.envs.gym:make", "rlpyt.envs.gym_schema:make", "rlpyt.envs.multitask:_construct", "gymnasium.envs.registration:make"),
     *("rlpyt.experiments.envs:make_partial", "rlpyt.experiments.envs:make_scaled"),
     *(f"{module}:{name}" for module in ("torch", "torch.nn.functional") for name in _NONLINEARITIES),
 }
 _RAY_SETTINGS = {"object_store_memory", "num_cpus", "num_gpus", "include_dashboard", "log_to_driver"}
-_ENV_ID = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_].*", re.DOTALL)  # "module:Name-v0", by which gymnasium imports a module first
+_ENV_ID = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_].*", re.DOTALL)  # "module:Name-v0": gymnasium first imports the module.
 _LIBRARY = re.compile(r"(site|dist)-packages|python\d[\d.]*")  # Parts of the paths of Python's library and of installed packages.
 
 
 def library_classes() -> dict[str, tuple[type, ...]]:
-    """Return the bases of the classes that are accepted, by the library that must define them."""
+    """Return the base classes of accepted classes, by the library that must define them."""
     import gymnasium
     import numpy as np
     import torch
@@ -75,27 +75,27 @@ def library_classes() -> dict[str, tuple[type, ...]]:
 
 
 LIBRARIES = ("rlpyt", "torch", "gymnasium", "numpy")
-_MODULES = (  # Of libraries, the modules that are imported to look for such classes.
+_MODULES = (  # Modules of libraries that are imported to look for accepted classes.
     *(f"rlpyt.{name}" for name in ("agents", "algos", "distributions", "envs", "episodes", "models", "replays", "runners", "samplers")),
     *("torch.nn.modules", "torch.optim", "gymnasium.envs", "numpy"),
 )
 
 
 PARTS = ("runner", "algo", "agent", "sampler", "env")  # of a record
-MADE_OF = ("class", "arguments", "positional")  # what of a part is more than for reading
+MADE_OF = ("class", "arguments", "positional")  # entries of a part that are used, not only shown
 
 
 class Names:
-    """Finds what the record of a run names, as far as it is trusted.
+    """Resolves the trusted names in the record of a run.
 
     Args:
         record: see `rlpyt.runners.record`.
-        params_file: where it was read.
+        params_file: file of the record.
         trust: accept every name.
 
     Raises:
-        ValueError: a name is not trusted; the message has all of those. Nothing has been imported then but parts of the libraries above.
-        FileNotFoundError: the script of the run, which is needed, is not there.
+        ValueError: names are not trusted; the message lists them. Only modules of the accepted libraries have been imported then.
+        FileNotFoundError: the script of the run is needed, but does not exist.
     """
 
     def __init__(self, record: Mapping[str, Any], params_file: Path, trust: bool = False) -> None:
@@ -110,9 +110,9 @@ class Names:
             refused += _ray_settings(record)
             if refused:
                 raise ValueError(
-                    f"{params_file} names what opening this run would import and call: {', '.join(refused)}. It is neither a part "
-                    "of rlpyt, torch and gymnasium that runs are made of, nor defined in a file of yours below the current directory, "
-                    f"{os.getcwd()}, apart from where the run is. If you trust the run, say so: --trust, or trust=True."
+                    f"{params_file} names what opening this run would import and call: {', '.join(refused)}. These are neither classes "
+                    "of rlpyt, torch and gymnasium that runs consist of, nor defined in files of yours: below the current directory, "
+                    f"{os.getcwd()}, but not in the subdirectory of the run. If you trust the run, say so: --trust, or trust=True."
                 )
 
     def _described(self, tag: str, name: str) -> str:
@@ -129,7 +129,7 @@ class Names:
         return self._users_module_file(module) is not None
 
     def is_users_file(self, file: Any) -> bool:
-        """Whether a file is one of the user's, as said at the top of this module."""
+        """Whether a file is one of the user's, as defined at the top of this module."""
         if not (isinstance(file, (str, os.PathLike)) and os.path.isabs(file) and os.path.exists(file)):
             return False
         path, here = Path(file).resolve(), Path.cwd().resolve()
@@ -142,7 +142,7 @@ class Names:
         return not is_installed and not any(path.is_relative_to(other) for other in (*self._received, *_library_directories()))
 
     def _users_module_file(self, module: str) -> str | None:
-        """Return the file that a module of the user is in; None if it is not the user's. Imports nothing."""
+        """Return the file of a module, without importing it; None if the module is not the user's."""
         parts = module.split(".")
         if not all(part.isidentifier() for part in parts) or parts[0] in sys.stdlib_module_names:
             return None
@@ -164,7 +164,7 @@ class Names:
 
     # What is found --------------------------------------------------------------------------------------------------
     def find(self, tag: str, name: str) -> Any:
-        """Return what ``$name`` or ``$script`` stands for; ValueError if it is not what its module defines, ImportError if it is gone."""
+        """Return the object of a ``$name`` or ``$script``; ValueError if its module does not define it, ImportError if it is missing."""
         if not (self.trust or self._is_accepted(tag, name)):
             raise ValueError(f"{self._described(tag, name)} is not trusted.")
         module_name, _, qualname = name.partition(":") if tag == "$name" else ("", "", name)
@@ -178,18 +178,18 @@ class Names:
         home = getattr(type(found) if isinstance(found, enum.Enum) else found, "__module__", None)
         is_listed = name in FUNCTIONS
         if not (self.trust or is_listed or (is_defined_there and home == module.__name__)):
-            raise ValueError(f"{self._described(tag, name)} is not defined there, and so is not imported. If you trust the run: --trust.")
+            raise ValueError(f"{self._described(tag, name)} is not defined there, so it is not imported. If you trust the run: --trust.")
         return found
 
     def _import(self, name: str) -> Any:
-        """Return a module; what lies beside the script of a run can be imported, as when it ran."""
+        """Return a module; modules beside the script of the run can be imported, as in the run."""
         if name.partition(".")[0] in LIBRARIES:
             return importlib.import_module(name)
         directory = os.path.dirname(self.script.file) if self.script.file else None
         if directory and directory not in sys.path and (self.trust or self.is_users_file(self.script.file)):
             sys.path.insert(0, directory)
         expected = None if self.trust else self._users_module_file(name)
-        with no_new_runs(f"Importing {name} starts a run. Put what trains below `if __name__ == '__main__':`."):
+        with no_new_runs(f"Importing {name} starts a run. Put the code that trains below `if __name__ == '__main__':`."):
             module = importlib.import_module(name)
         if not (self.trust or _file_of(module) == expected):
             raise ValueError(f"{name} is another module than the one below the current directory. If you trust the run: --trust.")
@@ -197,9 +197,9 @@ class Names:
 
 
 def names_in(recipe: Any) -> Iterator[tuple[str, str]]:
-    """Yield tag and name of all that making a recipe would import, and of tags that do not exist.
+    """Yield tag and name of everything that resolving a recipe would import, and of unknown tags.
 
-    That includes texts by which gymnasium would import a module, "module:Name-v0".
+    This includes strings such as "module:Name-v0", for which gymnasium would import a module.
     """
     if isinstance(recipe, Mapping):
         for key, value in recipe.items():
@@ -217,7 +217,7 @@ def names_in(recipe: Any) -> Iterator[tuple[str, str]]:
 
 
 def check_experiment(exp_dir: Path) -> None:
-    """Raise ValueError if an experiment launches what is not the user's: a script, classes that a variant names, a Ray cluster.
+    """Raise ValueError if an experiment launches code that is not the user's: a script, classes that a variant names, a Ray cluster.
 
     Args:
         exp_dir: directory of the experiment.
@@ -253,7 +253,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _ray_settings(record: Mapping[str, Any]) -> list[str]:
-    """What a run asks of Ray beyond a local cluster: who answers at an address, or sets up a worker's environment, runs code here."""
+    """Settings of Ray beyond a local cluster: a cluster at an address, or the setup of a worker's environment, could run code here."""
     sampler = record.get("sampler")
     arguments = sampler.get("arguments", {}) if isinstance(sampler, Mapping) else {}
     address, settings = arguments.get("address"), arguments.get("init_kwargs") or {}
@@ -271,14 +271,14 @@ def _is_library_part(module: str, qualname: str) -> bool:
     try:
         found = getattr(importlib.import_module(module), qualname, None)
     except ImportError:
-        return True  # It does not exist, or needs an extra, which is said when it is looked for.
+        return True  # It does not exist, or needs an extra; resolving it raises an error that says so.
     library = module.partition(".")[0]
     is_defined_there = isinstance(found, type) and (found.__module__ == module and found.__qualname__ == qualname)
     return found is None or (is_defined_there and issubclass(found, library_classes()[library]))
 
 
 def _script_of(record: Mapping[str, Any], params_file: Path) -> Script:
-    """The script of a run: where it was, or where it is now if it was moved together with the run."""
+    """The script of a run, at its original path, or at its new one if it was moved together with the run."""
     said = record.get("script") or {}
     file, beside = said.get("file"), said.get("relative")
     if isinstance(file, str) and not os.path.isfile(file) and isinstance(beside, str):
@@ -288,7 +288,7 @@ def _script_of(record: Mapping[str, Any], params_file: Path) -> Script:
 
 
 def _received_with(params_file: Path) -> list[Path]:
-    """Directories that may have come with a run: its own, and the one directly below the current directory that has the run in it."""
+    """Directories that may have come with a run: its own, and the subdirectory of the current directory that contains it."""
     here, given = Path.cwd().resolve(), Path(os.path.abspath(params_file)).parent
     directories = {given, given.resolve(), params_file.resolve().parent}
     for directory in list(directories):
@@ -314,16 +314,16 @@ _IMPORTED: dict[str, Any] = {}  # Modules of files, by their paths.
 
 
 def script_module(script: Script) -> Any:
-    """Return the module of a script; it is imported, unless it is this process's, without running what is below its main guard.
+    """Return the module of a script. It is imported without the code below its main guard, unless it is the script of this process.
 
     Raises:
-        ValueError: importing it starts a run.
+        ValueError: importing the script starts a run.
     """
     if script == running_script():
         return sys.modules["__main__"]
     if script.file is None:
         raise ValueError("An interactive session has no script to import.")
-    with no_new_runs(f"Importing {script.file} starts a run. Put what trains below `if __name__ == '__main__':`."):
+    with no_new_runs(f"Importing {script.file} starts a run. Put the code that trains below `if __name__ == '__main__':`."):
         if script.module is None:
             return import_file(Path(script.file))
         parts = Path(*str(script.module).split(".")).with_suffix(".py").parts
@@ -332,14 +332,14 @@ def script_module(script: Script) -> Any:
         sys.path.insert(0, str(Path(*Path(script.file).parts[: -len(parts)])))
         module = importlib.import_module(script.module)
     if _file_of(module) != os.path.realpath(script.file):
-        raise ValueError(f"{script.file} is not what is imported as {script.module}.")
+        raise ValueError(f"{script.file} is not the file that is imported as {script.module}.")
     return module
 
 
 def import_file(path: Path) -> Any:
-    """Return the module that a Python file holds, which is executed once. What lies beside it can be imported.
+    """Return the module in a Python file, which is executed only once. Modules beside the file can be imported.
 
-    It is known by the file's name, so that worker processes find it; or, if there is another module of that name, by a longer one.
+    The module has the file's name, so that worker processes find it, or a longer one if that name is taken.
     """
     key = str(path)
     if key in _IMPORTED:
@@ -351,10 +351,10 @@ def import_file(path: Path) -> Any:
     name = path.stem if is_free else f"{path.stem}_of_{path.parent.name}_{len(_IMPORTED)}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a file of Python.")
+        raise ImportError(f"{path} is not a Python file.")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))  # As python file.py does, and for good.
+        sys.path.insert(0, str(path.parent))  # as "python file.py" does; never removed
     try:
         spec.loader.exec_module(module)
     except BaseException:

@@ -1,4 +1,4 @@
-"""`wrap_experiment`: a function becomes an experiment with its directory, a log, and a record of what was run.
+"""`wrap_experiment` turns a function into an experiment with a directory, a log, and a record of the code that was run.
 
     @wrap_experiment
     def cartpole(ctxt, seed=0, lr=1e-3):
@@ -40,17 +40,17 @@ from rlpyt.utils.logging.store import ByEpoch
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.settings import ANYTHING, COUNT, PATH, checked, shown
 
-_LOGGER_MODES = {"gap_and_last": "last+gap", "gap_overwrite": "last"}  # what is nearest, for runners that are used without a Trainer
+_LOGGER_MODES = {"gap_and_last": "last+gap", "gap_overwrite": "last"}  # the nearest modes, for runners without a Trainer
 _LONGEST_NAME = 255  # bytes, of one directory
 _MOST_NAMED = 10  # files, in a warning
 
 
 @dataclass
 class ExperimentContext:
-    """What an experiment is told: where its snapshots go. `Trainer`, `Snapshotter` and `logger_context` understand the same settings.
+    """Settings of an experiment's snapshots, which `Trainer`, `Snapshotter` and `logger_context` have as well.
 
-    Inside an experiment the log is open. Elsewhere, ``with ExperimentContext(directory):`` opens one, so that code with such a block runs
-    in both places.
+    Inside an experiment the log is open already. Elsewhere, ``with ExperimentContext(directory):`` opens a log, so that code in such a
+    block runs in both places.
 
     Args:
         snapshot_dir: directory of the experiment.
@@ -61,7 +61,7 @@ class ExperimentContext:
     snapshot_dir: str
     snapshot_mode: str = "last"
     snapshot_gap: int = 1
-    _logs: list[ExitStack] = field(default_factory=list, init=False, repr=False, compare=False)  # One for each `with` that has not ended.
+    _logs: list[ExitStack] = field(default_factory=list, init=False, repr=False, compare=False)  # one for each open `with` block
 
     def __fspath__(self) -> str:
         return self.snapshot_dir
@@ -79,7 +79,7 @@ class ExperimentContext:
 
 @dataclass(frozen=True)
 class _Options:
-    """Arguments of `wrap_experiment`, and what may be changed for one call."""
+    """Arguments of `wrap_experiment`, which a single call may change."""
 
     log_dir: Any
     prefix: str
@@ -92,10 +92,10 @@ class _Options:
     x_axis: str
 
     def __post_init__(self) -> None:
-        ByEpoch(self.snapshot_mode, self.snapshot_gap)  # Or a ValueError.
+        ByEpoch(self.snapshot_mode, self.snapshot_gap)  # Raises ValueError for wrong values.
 
     def changed(self, changes: dict[str, Any]) -> _Options:
-        """Return them with some changes; ValueError if there is no such option."""
+        """Return the options with some changes; ValueError for an unknown option."""
         names = [each.name for each in fields(self)]
         for name in changes:
             if name not in names:
@@ -122,33 +122,31 @@ def wrap_experiment(
     The function's first parameter must be called `ctxt`: it receives an `ExperimentContext`. The others are given as keyword arguments.
     A dictionary as the only positional argument of a call changes the arguments below for that call.
 
-    Under torchrun, the first process owns the directory, logs and saves. Each of the others gets an empty directory, which is removed at
-    the end; or, with `use_existing_dir`, the same directory.
+    Under torchrun, only the first process logs and saves. Each of the others gets an empty directory, which is removed at the end; with
+    `use_existing_dir`, all processes get the same directory.
 
     Args:
         function: the function.
-        log_dir: directory of the experiment; default ``data/local/<prefix>/<name>`` in the current directory. Where it exists already,
-            ``_1``, ``_2`` and so on is appended.
+        log_dir: directory of the experiment; default ``data/local/<prefix>/<name>`` in the current directory. If it exists, ``_1``,
+            ``_2`` and so on is appended.
         prefix: see `log_dir`.
-        name: of the experiment; default the function's.
+        name: name of the experiment; default the function's.
         snapshot_mode: which snapshots are kept: "last", "all", "gap", "gap_and_last", "gap_overwrite" or "none"; see
             `rlpyt.runners.snapshots.Snapshotter`.
         snapshot_gap: epochs between two snapshots in the modes with a gap.
-        archive_launch_repo: keep the files of the git repository of the script that is run: all that git does not ignore, of less than
-            8 MiB each; a warning names larger ones.
-        name_parameters: "passed" appends to the name the parameters that a call gives, "all" those with defaults, too, in the order of the
-            function's definition.
-        use_existing_dir: use the directory even if it exists. Files of an earlier run there are kept, renamed ``progress.1.csv`` and so
-            on.
-        x_axis: the column that is TensorBoard's x-axis. ("TotalEnvSteps" is what a `Trainer` logs, and stands for "CumSteps" of the
-            runners, too.)
+        archive_launch_repo: archive the git repository of the script: all files of less than 8 MiB each that git does not ignore; a
+            warning names larger ones.
+        name_parameters: "passed" appends the parameters given in a call to the name; "all" includes the defaults of the others, in the
+            order of the function's definition.
+        use_existing_dir: use the directory even if it exists. Files of an earlier run are kept, renamed to ``progress.1.csv`` and so on.
+        x_axis: the column of TensorBoard's x-axis. ("TotalEnvSteps", which a `Trainer` logs, also means "CumSteps" of other runners.)
 
     Returns:
-        The experiment, a function of the same parameters but `ctxt`, which returns what `function` returns.
+        The experiment: a function with the same parameters except `ctxt`, and the same result.
 
     Raises:
-        ValueError: the first parameter has another name, or an option has no such value. A call raises it where `prefix` or `name` would
-            lead out of ``data/local``.
+        ValueError: the first parameter has another name, or an option a wrong value. Calls raise it if `prefix` or `name` lead out of
+            ``data/local``.
     """
     if not (function is None or callable(function)):
         said = shown(function)
@@ -184,7 +182,7 @@ def _experiment(function: Callable, options: _Options) -> Callable:
 
 
 def _signature_without_context(function: Callable) -> inspect.Signature:
-    """The parameters of an experiment, by keyword only; ValueError if the function has not the form of one."""
+    """The parameters of an experiment, by keyword only; ValueError if the function cannot be one."""
     signature = inspect.signature(function)
     if not signature.parameters:
         raise ValueError(f"{function.__name__}() must have a first parameter named 'ctxt' to be an experiment; it has none.")
@@ -199,7 +197,7 @@ def _signature_without_context(function: Callable) -> inspect.Signature:
 
 
 def _flat(bound: inspect.BoundArguments, signature: inspect.Signature) -> dict[str, Any]:
-    """Arguments in the order of the definition, those of ``**kwargs`` under their own names."""
+    """Arguments in the order of the definition, with the entries of ``**kwargs`` by name."""
     flat: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         flat.update(value if signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD else {name: value})
@@ -207,26 +205,26 @@ def _flat(bound: inspect.BoundArguments, signature: inspect.Signature) -> dict[s
 
 
 def _appendix(which: str | None, passed: dict[str, Any], parameters: dict[str, Any]) -> str:
-    """What the name of an experiment says of its parameters."""
+    """The suffix of an experiment's name that shows its parameters."""
     if which not in (None, "passed", "all"):
         raise ValueError(f"wrap_experiment.name_parameters must be None, 'passed' or 'all', not {which!r}.")
     named = {} if which is None else passed if which == "passed" else parameters
     text = "".join(f"_{name}={value}" for name, value in named.items())
-    return "".join(c if c.isprintable() and c not in "/\\" else "-" for c in text)  # One directory, whatever the values are.
+    return "".join(c if c.isprintable() and c not in "/\\" else "-" for c in text)  # a single directory, whatever the values
 
 
 # --- The run ----------------------------------------------------------------------------------------------------------
 @contextmanager
 def _run(options: _Options, name: str, passed: dict[str, Any], parameters: dict[str, Any]) -> Iterator[ExperimentContext]:
-    """Make the directory, open the log, record what is run."""
-    is_writer = torchrun_rank() == 0  # Of the processes that torchrun started, the first one writes.
+    """Make the directory, open the log, and record the code that is run."""
+    is_writer = torchrun_rank() == 0  # Only the first process of torchrun writes.
     with ExitStack() as stack:
         if options.use_existing_dir:
             log_dir = _log_dir(options, name)
         elif is_writer:
             log_dir = _log_dir(options, name)
-            log_dir = make_first_new(log_dir, (f"{log_dir}_{number}" for number in count(1)))  # No two processes get the same.
-        else:  # Which number the first one's got is not known here, and what is there without one is of an earlier run.
+            log_dir = make_first_new(log_dir, (f"{log_dir}_{number}" for number in count(1)))  # Never the same for two processes.
+        else:  # The first process's number is unknown here, and the directory without a number is an earlier run's.
             log_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlpyt_rank_"))
         stack.enter_context(_open_log(log_dir, name, parameters, options.snapshot_mode, options.snapshot_gap, options.x_axis))
         if is_writer:
@@ -254,7 +252,7 @@ def _log_dir(options: _Options, name: str) -> str:
     if options.log_dir is not None:
         return os.path.abspath(options.log_dir)
     encoded = name.encode(errors="surrogatepass")
-    if len(encoded) > _LONGEST_NAME - 10:  # what is left is for _1, _2, ...
+    if len(encoded) > _LONGEST_NAME - 10:  # leaves room for _1, _2, ...
         digest = hashlib.sha256(encoded).hexdigest()[:16]
         name = f"{encoded[: _LONGEST_NAME - 30].decode(errors='ignore')}_{digest}"
     return os.path.abspath(inside(str(_outputs()), os.path.join(options.prefix, name), "prefix/name of wrap_experiment"))
@@ -270,7 +268,7 @@ def _record(log_dir: str, passed: list[str], with_archive: bool) -> None:
         return
     path, written = os.path.join(log_dir, "launch_archive.tar.xz"), []
     logger.try_to_write(path, lambda: written.append(provenance.archive(root, path, outputs)))
-    advice = "let git ignore those that are no code, or keep no archive (archive_launch_repo=False of wrap_experiment)."
+    advice = "let git ignore files that are not code, or switch the archive off (wrap_experiment(archive_launch_repo=False))."
     for size, left_out in written:
         if size >= provenance.LARGE:
             logger.warn(f"{path} holds {size / 2**20:.0f} MiB of files: {advice}")

@@ -113,7 +113,7 @@ def test_any_agent_plays_whatever_sampler_it_was_trained_with(trained, rlpyt, mo
 
 def test_episodes_that_do_not_end_are_said(trained, rlpyt):
     code, out, _ = rlpyt("eval", trained("cartpole", "ppo"), "--episodes", "3", "--max_steps", "2")
-    assert code == 1 and "Only 0 of 3 episodes came to an end; --max_steps allows longer ones." in out
+    assert code == 1 and "Only 0 of 3 episodes came to an end; a larger --max_steps allows longer ones." in out
 
 
 def test_environments_take_further_arguments(trained, rlpyt):

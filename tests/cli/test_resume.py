@@ -92,7 +92,7 @@ def test_a_solved_run_is_left_alone_unless_stop_return_is_another_one(trained, t
         (["run_0", "--n_steps", "inf"], "--n_steps inf must be a finite number"),
         (["run_0", "--n_steps", "256", "--snapshot_mode", "lats"], "snapshot_mode='lats' is unknown"),
         (["run_0", "--n_parallel", "0"], "must be an integer of at least 1"),
-        (["run_0", "--n_steps", "256", "--script", "s.py:f", "--n_parallel", "2"], "go without --script"),
+        (["run_0", "--n_steps", "256", "--script", "s.py:f", "--n_parallel", "2"], "cannot be combined with --script"),
     ],
 )
 def test_what_cannot_be_resumed_is_refused_and_stays_as_it_is(run_dir, tmp_path, rlpyt, args, message):

@@ -404,7 +404,7 @@ def test_a_script_without_a_main_guard_does_not_train_when_it_is_looked_at(copie
 
     change(copied, do)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="my_script_a.py starts a run. Put what trains below `if __name__ == '__main__':`"):
+    with pytest.raises(ValueError, match="my_script_a.py starts a run. Put the code that trains below `if __name__ == '__main__':`"):
         rlpyt.load_agent(copied)
     assert "my_script_a" not in sys.modules
     script.unlink()

@@ -519,7 +519,7 @@ def test_that_actors_have_to_wait_for_others_is_said(ray_address, capsys):
         assert "wait until" not in capsys.readouterr().out
         cluster.check_room(1, 1, "n_actors")
         said = capsys.readouterr().out
-        assert "1 actors with num_cpus=1 wait until others leave them room: 0 of the 2 CPUs" in said and "less n_actors" in said
+        assert "1 actors with num_cpus=1 wait until CPUs become free: now 0 of the 2 CPUs" in said and "less n_actors" in said
     finally:
         sampler.shutdown()
     sampler = start(make(ray_address))  # As soon as they are free.

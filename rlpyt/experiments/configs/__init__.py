@@ -3,13 +3,13 @@
 A configuration module has
 
 - ``configs``: configurations by key. Each is a dictionary of sections: ``agent``, ``algo``, ``accelerate`` (of the algorithm, optional),
-  ``affinity`` (what the runner's leaves open, optional), ``env``, ``eval_env`` (where evaluation is different), ``model``, ``optim``,
-  ``runner`` and ``sampler``, the keyword arguments of each part; no two configurations share a section, which a user may change;
-- ``classes``: the import path of each part's class: ``agent``, ``algo``, ``env`` and ``sampler``, and, where they are not the default,
+  ``affinity`` (defaults for the runner's, optional), ``env``, ``eval_env`` (differences in evaluation), ``model``, ``optim``,
+  ``runner`` and ``sampler``, the keyword arguments of each part. Users may change a section, so no two configurations share one;
+- ``classes``: the import path of each part's class: ``agent``, ``algo``, ``env`` and ``sampler``, and, if not the default,
   ``traj_info``, ``optim``, ``replay_buffer``, ``collector`` and ``alternating_agent`` (the agent for alternating samplers);
-- ``classes_by_key``, optional: where the configuration of a key has other classes.
+- ``classes_by_key``, optional: other classes for some keys.
 
-Paths, not classes: a configuration can be read where not everything that it names is installed.
+Import paths instead of classes let a configuration be read even if not all its packages are installed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SECTIONS = ("agent", "algo", "accelerate", "affinity", "env", "eval_env", "model
 
 
 def variant(base: Mapping[str, Any], **sections: Mapping) -> dict[str, dict]:
-    """Return the configuration that differs from `base` in the given settings of some sections, and shares nothing with it.
+    """Return a copy of the configuration `base` with other settings in some sections.
 
         double = variant(dqn, algo=dict(double_dqn=True))
 
-    Where both have a dictionary, at any depth, only what is in the new one changes.
+    If both have a dictionary, at any depth, only the entries of the new one change.
 
     Raises:
-        ValueError: a section is neither one of `base` nor of SECTIONS.
+        ValueError: a section is neither in `base` nor in SECTIONS.
     """
     names = list(dict.fromkeys([*base, *sections]))
     for name in names:
@@ -49,13 +49,13 @@ def _merged(old: Any, new: Any) -> Any:
 
 
 def config_modules() -> dict[str, str]:
-    """Return the import paths of all configuration modules by their last names."""
+    """Return the import paths of all configuration modules by the last parts of their names."""
     modules = (info.name for info in pkgutil.walk_packages(__path__, f"{__name__}.") if not info.ispkg)
     return {path.rpartition(".")[2]: path for path in modules}
 
 
 def load(name: str) -> ModuleType:
-    """Import the configuration module of that last name, e.g. "atari_ff_ppo"; ValueError if no module has it."""
+    """Import the configuration module whose path ends with `name`, e.g. "atari_ff_ppo"; ValueError if there is no such module."""
     modules = config_modules()
     return importlib.import_module(modules[look_up(name, modules, "configuration module")])
 
@@ -66,7 +66,7 @@ def classes_of(module: ModuleType, key: str) -> dict[str, str]:
 
 
 def look_up(name: str, names: Collection[str], what: str) -> str:
-    """Return `name` if it is among `names`; else ValueError, with the nearest of them."""
+    """Return `name` if it is in `names`; otherwise raise ValueError with the nearest one."""
     if name not in names:
         raise ValueError(f"There is no {what} {name!r}. {did_you_mean(name, names)}")
     return name

@@ -18,10 +18,10 @@ GOES_ON, TERMINAL, TIMEOUT = 0, int(StepType.TERMINAL), int(StepType.TIMEOUT)
 class RlpytDriver:
     """Drives an environment with the interface of `rlpyt.envs.base.Env`, which writes its observations in place.
 
-    An episode ends with ``done``. It is truncated where ``env_info.timeout`` says so, and where the trajectory ends without ``done``.
+    An episode ends with ``done``. It is truncated if ``env_info.timeout`` is True, or if the trajectory ends without ``done``.
 
     Attributes:
-        needs_reset: whether the next episode begins with a reset, or where the last one ended (as after the loss of a life).
+        needs_reset: whether the next episode begins with a reset; otherwise it continues the game, as after the loss of a life.
     """
 
     reward_dtype = np.float32
@@ -51,7 +51,7 @@ class RlpytDriver:
         reward, done, env_info = self._step(action, observation_out)
         if done is not False:
             done = as_flag(done)
-        if reward is None:  # Which numpy would write as NaN.
+        if reward is None:  # Numpy would write NaN.
             raise TypeError(f"{type(self.env).__name__}.step(): reward: expected one number, got None.")
         is_over = getattr(env_info, "traj_done", done)
         if not done and not is_over:
@@ -80,7 +80,7 @@ class EnvironmentDriver:
         return episode_info
 
     def structure(self, observation: Any) -> Any:
-        """Return an observation of nested dictionaries in the environment's structure: tuples where its space has them."""
+        """Return an observation of nested dictionaries in the environment's structure, with tuples for Tuple spaces."""
         return _as_in(self.env.observation_space, observation)
 
     def step(self, action: Any, observation_out: Any) -> tuple[float, int, dict]:
@@ -109,7 +109,7 @@ def make_driver(env: Any) -> RlpytDriver | EnvironmentDriver:
     """
     from rlpyt.envs.adapters import EnvironmentAsRlpyt, RlpytAsEnvironment, as_environment, is_rlpyt
 
-    if isinstance(env, RlpytAsEnvironment) and not has_structures(env):  # Structures have another form inside.
+    if isinstance(env, RlpytAsEnvironment) and not has_structures(env):  # The environment inside has structures of another form.
         return RlpytDriver(env.env)
     if is_rlpyt(env) and not isinstance(env, EnvironmentAsRlpyt):
         return RlpytDriver(env)
@@ -117,7 +117,7 @@ def make_driver(env: Any) -> RlpytDriver | EnvironmentDriver:
 
 
 def has_structures(env: Any) -> bool:
-    """Whether actions or observations of an `Environment` are dictionaries or tuples."""
+    """Return whether actions or observations of an `Environment` are dictionaries or tuples."""
     return any(hasattr(space, "spaces") for space in (env.action_space, env.observation_space))
 
 
@@ -144,9 +144,9 @@ def write(observation: Any, out: Any, name: str = "observation") -> None:
 # Random numbers
 # ---------------------------------------------------------------------------------------------------------------------
 class RandomState:
-    """One worker's state of the global generators of Python, numpy and torch, also if several workers share a process.
+    """One worker's state of the global generators of Python, numpy and torch, for workers that share a process.
 
-    ``with random_state:`` the generators have this state; afterwards they have their previous one. It may be entered again inside.
+    In the block ``with random_state:`` the generators have this state; afterwards they have their previous one. Blocks may be nested.
 
     Args:
         seed: a SeedSequence.
@@ -176,9 +176,9 @@ class RandomState:
         return dict(python=python, numpy=numpy_, torch=None if torch_ is None else torch_.numpy(), torch_seed=self._torch_seed)
 
     def load_state_dict(self, state: dict) -> None:
-        """Resume from what `state_dict` returned; ValueError if it is something else."""
+        """Restore the result of `state_dict`; ValueError if `state` has another form."""
         check_form(state, {"python": tuple, "numpy": object, "torch": object, "torch_seed": object}, "random")
-        set_python_state(random.Random(0), state["python"], "random['python']")  # Checks now what is used later.
+        set_python_state(random.Random(0), state["python"], "random['python']")  # Raises an error now instead of at the first use.
         set_legacy_state(np.random.RandomState(0), state["numpy"], "random['numpy']")
         torch_ = None if state["torch"] is None else sys.modules["torch"].from_numpy(state["torch"].copy())
         self._own, self._torch_seed = (state["python"], state["numpy"], torch_), state["torch_seed"]

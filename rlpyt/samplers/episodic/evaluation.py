@@ -1,4 +1,4 @@
-"""Playing single episodes: one as a dictionary of arrays, or many as an `EpisodeBatch`."""
+"""Plays single episodes: one as a dictionary of arrays, or many as an `EpisodeBatch`."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def rollout(
 
     Args:
         env: environment of any kind.
-        agent: policy, with ``get_action(observation)`` and ``reset()``; or an agent of rlpyt.
+        agent: a policy, with ``get_action(observation)`` and ``reset()``, or an agent of rlpyt.
         max_episode_length: env steps after which the episode is truncated; None, or infinity, for no limit.
-        animated: show the environment while it runs, about 20 steps per second.
+        animated: show the environment while it runs, at about 20 steps per second.
         speedup: factor of the animation's speed.
-        deterministic: act by the ``mean`` in what the policy tells of its action, where there is one. An agent acts as when it is
-            evaluated, and by the means of Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
+        deterministic: replace actions by the ``mean`` in the policy's info, if any. An agent acts in evaluation mode, by the means of
+            Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
 
     Returns:
         ``observations`` and ``next_observations`` [T,...], ``actions`` [T,...], ``rewards`` [T], ``agent_infos`` and ``env_infos``
-        (dictionaries of arrays [T,...]), ``step_types`` [T] uint8, ``dones`` [T] bool (True where it terminated), and
+        (dictionaries of arrays [T,...]), ``step_types`` [T] uint8, ``dones`` [T] bool (True where the episode terminated), and
         ``episode_infos``, the information on the whole episode.
 
     Raises:
-        ValueError: max_episode_length is less than 1. TypeError: the agent is no policy, or the environment is none.
+        ValueError: max_episode_length is less than 1. TypeError: `agent` is no policy, or `env` no environment.
     """
     env = as_environment(env)
     with _playing(env, agent, deterministic) as policy:
@@ -63,12 +63,11 @@ def obtain_evaluation_episodes(
     """Play episodes one after the other.
 
     Args:
-        policy: with ``get_action(observation)`` and ``reset()``; or an agent of rlpyt.
+        policy: a policy, with ``get_action(observation)`` and ``reset()``, or an agent of rlpyt.
         env: environment of any kind.
         max_episode_length: env steps after which an episode is truncated; None, or infinity, for no limit.
         num_eps: number of episodes.
-        deterministic: act by the ``mean`` in what the policy tells of its action, where there is one. An agent acts as when it is
-            evaluated, and by the means of Gaussian distributions (see `rlpyt.agents.policy.AgentPolicy.acting_deterministically`).
+        deterministic: see `rollout`.
     """
     env = as_environment(env)
     with _playing(env, policy, deterministic) as playing:
@@ -77,7 +76,7 @@ def obtain_evaluation_episodes(
 
 @contextmanager
 def _playing(env: Any, agent: Any, deterministic: bool) -> Iterator[Any]:
-    """Inside this context the agent is a policy that is ready for the environment, and deterministic if that is asked for."""
+    """Yield the agent as a policy, prepared for the environment, and deterministic if requested."""
     policy = as_policy(agent)
     check_has(policy, ["get_action", "reset"], "a rollout")
     if hasattr(policy, "prepare"):
@@ -111,7 +110,7 @@ def _rollout(
         for_env = policy.for_envs(action) if hasattr(policy, "for_envs") else action
         episode.step(for_env, agent_info)
         if for_env is not action:
-            episode.actions[-1] = action  # What the policy has chosen.
+            episode.actions[-1] = action  # the action as the policy chose it
         if hasattr(policy, "take_rewards"):
             policy.take_rewards(np.array(episode.rewards[-1:], np.float32))
         if animated:

@@ -14,7 +14,7 @@ from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import next_seed
 from rlpyt.utils.settings import COUNT, SEED, ArgumentsFor, Kind, Number, checked
 
-_OF_PROCESS = object()  # The seed that `set_seed` was given last, or one derived from it.
+_OF_PROCESS = object()  # The last seed of `set_seed`, or one derived from it.
 
 
 def identity_function(value: Any) -> Any:
@@ -33,16 +33,16 @@ OF_WORKERS = dict(
 
 
 class WorkerFactory(Recorded):
-    """Makes workers. Samplers send it to the processes in which their workers play.
+    """Makes workers. Samplers send the factory to the processes of their workers.
 
     Args:
-        seed: seed of the run; each worker, and each environment, draws from a separate stream of random numbers. By default the seed that
-            `rlpyt.utils.seed.set_seed` was given last. Later factories derive another one from it, so that no two samplers repeat each
-            other. None, or without such a call, draws one from the system.
+        seed: seed of the run; each worker, and each environment, draws from a separate stream of random numbers. By default the last seed
+            of `rlpyt.utils.seed.set_seed`. Later factories derive another one from it, so that no two samplers repeat each other. None,
+            or the default without a call of `set_seed`, draws a seed from the system.
         max_episode_length: steps after which episodes are truncated (env steps; may be infinite).
-        n_workers: number of workers; by default one for each of the machine's cores that this process may use.
+        n_workers: number of workers; by default one per core of the machine that this process may use.
         worker_class: class of the workers.
-        worker_args: its further arguments, such as ``dict(n_envs=16)`` of a VecWorker.
+        worker_args: further arguments of this class, such as ``dict(n_envs=16)`` of a VecWorker.
 
     Attributes: the arguments; `seed` is always a number.
     """
@@ -70,7 +70,7 @@ class WorkerFactory(Recorded):
 
         Args:
             objs: a list with one object for each worker, or one object (of any other type) for all workers.
-            preprocess: called for each.
+            preprocess: function applied to each object.
 
         Raises:
             ValueError: the list has another length.
@@ -79,12 +79,12 @@ class WorkerFactory(Recorded):
             return [preprocess(objs) for _ in range(self.n_workers)]
         if len(objs) != self.n_workers:
             raise ValueError(
-                f"The list has {len(objs)} entries, but there are n_workers={self.n_workers}: give one for each, or one for all."
+                f"The list has {len(objs)} entries, but n_workers={self.n_workers}: give one entry per worker, or one object for all."
             )
         return [preprocess(obj) for obj in objs]
 
     def __call__(self, worker_number: int) -> Worker:
-        """Make worker number `worker_number`.
+        """Make the worker with this number.
 
         Raises:
             ValueError: `worker_number` is out of range.

@@ -1,4 +1,4 @@
-"""An episode as it is being played, for programs that step an environment themselves."""
+"""An episode in progress, for programs that step an environment themselves."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rlpyt.utils.structures import info_as_dictionaries, stack
 
 
 class InProgressEpisode:
-    """An episode in progress: steps one environment, and keeps lists of what happens.
+    """An episode in progress: steps one environment, and records the steps in lists.
 
     Args:
         env: an environment of any kind.
         initial_observation: the first observation, if the environment has been reset; None to reset it.
-        episode_info: the information on the episode that this reset returned.
+        episode_info: the information on the episode from that reset.
 
     Attributes:
         env: the environment, as an `Environment`.
-        episode_info: the dictionary that the reset returned.
-        observations: list of observations, the first one included: one more than there are steps.
+        episode_info: information on the episode from the reset.
+        observations: list of observations, including the first: one more than steps.
         actions, rewards, step_types, agent_infos, env_infos: lists with an entry per step.
 
     Raises:
@@ -48,8 +48,8 @@ class InProgressEpisode:
         """Step the environment.
 
         Args:
-            action: what the policy has chosen.
-            agent_info: what else it has to say; the same keys at every step.
+            action: the policy's action.
+            agent_info: further information from the policy, with the same keys at every step.
 
         Returns:
             The new observation.

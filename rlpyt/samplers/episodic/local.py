@@ -16,11 +16,11 @@ from rlpyt.utils.seed import all_parts
 
 
 class LocalSampler(Sampler):
-    """Runs the workers in the process and thread that it is called from: the simplest sampler, where ``breakpoint()`` works.
+    """Runs the workers in the calling process and thread: the simplest sampler, in which ``breakpoint()`` works.
 
-    Workers have copies of the environments. They share one policy; a worker that is given other parameters than the rest gets a copy of it.
-    If episodes continue between two calls (with a `FragmentWorker`, or if not `unbiased`), each worker has a copy from the start, since
-    the policy may remember its episodes; these copies share the tensors that are parameters.
+    Workers have copies of the environments. They share one policy; a worker that gets other parameters than the rest also gets a copy of
+    the policy. If episodes continue between two calls (with a `FragmentWorker`, or if not `unbiased`), each worker has a copy from the
+    start, because the policy may remember its episodes. These copies share the tensors of the parameters.
     Workers have separate random numbers, and leave those of the process unchanged.
     """
 
@@ -28,7 +28,7 @@ class LocalSampler(Sampler):
 
     def _start(self) -> None:
         self._workers: list[Worker] | None = []
-        self._has_copy = [False] * self._factory.n_workers  # Whose policy is a copy that no other worker has.
+        self._has_copy = [False] * self._factory.n_workers  # Whether each worker's policy is its private copy.
         try:
             for i in range(self._factory.n_workers):
                 self._workers.append(self._factory(i))
@@ -52,16 +52,16 @@ class LocalSampler(Sampler):
             worker.update_env(_copies(update))
 
     def _shares_what_changes(self, i: int, agent_updates: list) -> bool:
-        """Whether worker `i` has the same models as another one, and is given parameters that the other is not given."""
+        """Return whether worker `i` shares models with another worker, but gets parameters that the other does not get."""
         return is_parameters(agent_updates[i]) and any(
             origin(self._agents[i]) is origin(other) and not self._has_copy[i] and not self._has_copy[j] and update is not agent_updates[i]
             for j, (other, update) in enumerate(zip(self._agents, agent_updates))
         )
 
     def _own(self, i: int, update: Any) -> Any:
-        """Return an update of the policy for worker `i`. A policy that is shared is copied if it may have to remember episodes."""
+        """Return an update of the policy for worker `i`. A shared policy is copied if it may remember episodes."""
         policy = for_worker(update)
-        if policy is None or is_parameters(policy) or hasattr(policy, "copy_for_worker"):  # Which has been called.
+        if policy is None or is_parameters(policy) or hasattr(policy, "copy_for_worker"):  # `for_worker` has called it.
             return policy
         is_shared = any(other is self._agents[i] for j, other in enumerate(self._agents) if j != i)
         goes_on = getattr(self._workers[i], "episodes_go_on", False) or not self._unbiased
@@ -88,14 +88,14 @@ class LocalSampler(Sampler):
 
 
 def _copy_with_same_parameters(policy: Any) -> Any:
-    """Return a copy that shares the tensors that are parameters. If the policy cannot be copied, warn and return the policy."""
+    """Return a copy that shares the tensors of parameters. If the policy cannot be copied, warn and return it unchanged."""
     parameters = [part for part in all_parts(policy) if isinstance(part, torch.Tensor) and _is_parameter(part)]
     try:
         return copy.deepcopy(policy, {id(parameter): parameter for parameter in parameters})
-    except Exception as error:  # Its parts may raise anything.
+    except Exception as error:  # Copying users' parts may raise anything.
         warnings.warn(
-            f"{type(policy).__name__} cannot be copied ({error}), so all workers share it. If it remembers episodes, give each worker one "
-            "of its own, as a list.",
+            f"{type(policy).__name__} cannot be copied ({error}), so all workers share it. If it remembers episodes, give a list with "
+            "a policy for each worker.",
             stacklevel=2,
         )
         return policy

@@ -3,10 +3,10 @@
 ::
 
     master                                         worker
-      | -- ("play", what, updates) ------------------> |  plays; keeps the episodes where it recorded them
+      | -- ("play", what, updates) ------------------> |  plays; keeps the episodes in its memory
       | <------------------- layout, small arrays --   |  dtypes and shapes of the packed arrays
       |    memory for the episodes of all workers      |
-      | -- ("write", layout, offsets), descriptor ---> |  gathers its episodes there, at the same time as the others
+      | -- ("write", layout, offsets), descriptor ---> |  gathers its episodes there, in parallel with the others
       | <------------------------------------ None --  |
 
 Parameters travel to the workers through shared memory as well; the command names their version.
@@ -35,7 +35,7 @@ from rlpyt.samplers.workers import WorkerPool, send_by_value
 from rlpyt.utils.buffer import SharedMap, check_memory, np_mp_array
 from rlpyt.utils.settings import COUNT, POSITIVE, START_METHOD, checked
 
-PICKLED_BYTES = 256 * 1024  # Less than that is sent through the pipe at once.
+PICKLED_BYTES = 256 * 1024  # Smaller batches are sent through the pipe directly.
 _ALIGNMENT = 64  # bytes
 
 
@@ -43,12 +43,12 @@ class MultiprocessingSampler(Sampler):
     """Runs each worker in a separate process.
 
     Episodes and parameters go through shared memory. Workers use the CPU, with one thread each; parameters of a policy on a GPU are copied.
-    If a worker raises or dies, or Ctrl-C is pressed, all are ended; the error says which one, and shows what it raised.
+    If a worker raises or dies, or on Ctrl-C, all workers are ended. The error names the worker, and shows its traceback.
 
     Args:
         args, kwargs: see `Sampler`.
-        start_method: "fork", "spawn" or "forkserver"; None is fork on Linux. For the others, environments, policies and what makes them
-            must be picklable by cloudpickle.
+        start_method: "fork", "spawn" or "forkserver"; None means fork on Linux. Except with fork, environments and policies, or
+            the functions that make them, must be picklable by cloudpickle.
         worker_timeout: seconds without a sign of life after which a worker is reported as hung, with its stack; None only warns.
         worker_torch_threads: torch threads of each worker.
     """
@@ -94,7 +94,7 @@ class MultiprocessingSampler(Sampler):
 
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
         doing = f"obtaining {sum(amounts)} {what} at iteration {self._itr}"
-        self._has_sent = False  # There is room for one set of parameters.
+        self._has_sent = False  # The shared memory has room for one set of parameters.
         updates = once(self._agent_message, agent_updates), once(cloudpickle.dumps, env_updates)
         replies = self._pool.request(("play", self._itr, what, amounts, self._unbiased, *updates), doing)
         return put_together(replies, partial(self._have_written, doing))
@@ -103,7 +103,7 @@ class MultiprocessingSampler(Sampler):
         """Let the workers gather their episodes in shared memory.
 
         Returns:
-            The arrays in this memory; and for each worker its arrays of objects, which cannot be there.
+            The arrays in this memory, and for each worker its arrays of objects, which cannot be in shared memory.
         """
         sizes = Layout(merged.leaves, merged.last, [sum(merged.lengths)] + [0] * (len(merged.lengths) - 1), [])
         n_bytes = sizes.n_bytes + _ALIGNMENT * (len(sizes.leaves) + len(sizes.last))
@@ -111,7 +111,7 @@ class MultiprocessingSampler(Sampler):
             key, memory, is_new = self._memories.take(n_bytes)
             self._pool.send(("write", key, memory.n_bytes, is_new, list(self._memories.maps), sizes, places), doing)
             for pipe, process in zip(self._pool.pipes, self._pool.processes) if is_new else ():
-                with suppress(OSError):  # It has died, which is noticed next.
+                with suppress(OSError):  # The worker has died, which is noticed next.
                     reduction.send_handle(pipe, memory.fd, process.pid)
             arrays = sizes.allocate(_in(memory))
             self._memories.lend(key, arrays.values())
@@ -132,7 +132,7 @@ class MultiprocessingSampler(Sampler):
         return self._pool.request(("state",), "asking where they are") if self._is_running else None
 
     def _set_worker_states(self, states: list[dict]) -> int:
-        return sum(self._pool.request(("restore", states), "going back to where they were"))
+        return sum(self._pool.request(("restore", states), "restoring the states of the workers"))
 
     def shutdown_worker(self) -> None:
         """Close the environments and end the processes. May be called twice."""
@@ -143,7 +143,7 @@ class MultiprocessingSampler(Sampler):
 # In the worker
 # ---------------------------------------------------------------------------------------------------------------------
 class _ByCloudpickle:
-    """Holds an object that cloudpickle pickles; under fork it is not pickled at all."""
+    """Holds an object to be pickled by cloudpickle; under fork nothing is pickled."""
 
     def __init__(self, content: Any) -> None:
         self.content = content
@@ -159,7 +159,7 @@ def _from_cloudpickle(pickled: bytes) -> _ByCloudpickle:
 def _worker_process(
     pipe: Connection, number: int, start: _ByCloudpickle, parameters: SharedParameters | None, progress: np.ndarray, torch_threads: int
 ) -> None:
-    """Make a worker, and serve the master's commands until None."""
+    """Make a worker, and carry out the master's commands until None."""
     initialize_worker(number, torch_threads=torch_threads)
     factory, agent, env = start.content
     worker = factory(number)
@@ -207,7 +207,7 @@ def _play(
     """Update the worker and let it play."""
     agent_update, env_update = (updates[number] for updates in (agent_updates, env_updates))
     if agent_update is not None:
-        if parameters is not None and isinstance(agent_update, int):  # A version of them.
+        if parameters is not None and isinstance(agent_update, int):  # the version of the parameters
             worker.update_agent(parameters.receive(agent_update))
         else:
             worker.update_agent(cloudpickle.loads(agent_update))
@@ -239,9 +239,9 @@ def _write(
     sizes: Layout,
     places: list,
 ) -> dict:
-    """Gather the episodes in memory that the master has chosen; return the arrays of objects, which cannot be there.
+    """Gather the episodes in the memory that the master has chosen; return the arrays of objects, which cannot be in shared memory.
 
-    `maps` holds the master's memories by their keys.
+    `maps` holds the master's memories by key.
     """
     if is_new:
         maps[key] = SharedMap(n_bytes, reduction.recv_handle(pipe))
@@ -256,10 +256,10 @@ def _write(
 
 
 class _Memories:
-    """Shared memory for batches. It is reused when no array of its last batch is alive, since new memory takes time.
+    """Shared memory for batches. Memory is reused when no array of its last batch is alive, because new memory is slow.
 
     Attributes:
-        maps: the memories by their keys.
+        maps: the memories by key.
     """
 
     def __init__(self) -> None:
@@ -278,7 +278,7 @@ class _Memories:
             return fitting[0], self.maps[fitting[0]], False
         check_memory(n_bytes, "A batch of episodes")
         self._n += 1
-        self.maps[self._n] = SharedMap(n_bytes + n_bytes // 4)  # The next batch may be larger. Unused pages take up no memory.
+        self.maps[self._n] = SharedMap(n_bytes + n_bytes // 4)  # The next batch may be larger. Unused pages take no memory.
         self._arrays[self._n] = []
         return self._n, self.maps[self._n], True
 
@@ -288,7 +288,7 @@ class _Memories:
 
 
 def _in(memory: SharedMap) -> Callable[[tuple, np.dtype], np.ndarray]:
-    """Return a function that makes arrays in this memory, one behind the other. Equal calls give the same arrays in every process."""
+    """Return a function that allocates consecutive arrays in this memory. The same calls give the same arrays in every process."""
     position = 0
 
     def empty(shape: tuple, dtype: np.dtype) -> np.ndarray:

@@ -13,13 +13,13 @@ from rlpyt.agents.exchange import ParameterExchange
 
 
 class SharedParameters:
-    """Parameters on their way to workers, in memory that all of them share: they are copied once for any number of workers.
+    """Sends parameters to workers through shared memory, with one copy for any number of workers.
 
     Args:
-        example: parameters like all that will be sent: nested dictionaries, lists and tuples of tensors and arrays.
+        example: parameters in the form of all later ones: nested dictionaries, lists and tuples of tensors and arrays.
 
     Raises:
-        TypeError: the example holds something else.
+        TypeError: `example` contains anything else.
     """
 
     def __init__(self, example: Any) -> None:
@@ -27,14 +27,14 @@ class SharedParameters:
         self._exchange = ParameterExchange(_tensors(example))
 
     def fits(self, parameters: Any) -> bool:
-        """Return whether these parameters have the form of the example, so that they can be sent."""
+        """Return whether these parameters have the form of the example and can be sent."""
         try:
             return _map(_Leaf.of, parameters) == self._form
         except TypeError:
             return False
 
     def send(self, parameters: Any) -> int:
-        """Publish parameters; return their version, which the caller tells the workers."""
+        """Write parameters; return their version, which the caller sends to the workers."""
         return self._exchange.send(_tensors(parameters))
 
     def receive(self, version: int) -> Any:
@@ -47,7 +47,7 @@ class SharedParameters:
         parameters = _map(lambda leaf: leaf.allocate(tensors), self._form)
         received = self._exchange.receive(tensors)
         if received != version:
-            raise RuntimeError(f"Parameters of version {version} were to be used, but those of version {received} are there.")
+            raise RuntimeError(f"Expected parameters of version {version}, but the shared memory holds version {received}.")
         return parameters
 
 
@@ -67,7 +67,7 @@ class _Leaf:
         return cls(type(x) is np.ndarray, torch.as_tensor(x).dtype, tuple(x.shape))
 
     def allocate(self, tensors: list[torch.Tensor]) -> torch.Tensor | np.ndarray:
-        """Return a new tensor, or an array over the memory of one, and append the tensor to `tensors`."""
+        """Allocate a tensor and append it to `tensors`; return it, or an array that shares its memory."""
         tensors.append(torch.empty(self.shape, dtype=self.dtype))
         return tensors[-1].numpy() if self.is_array else tensors[-1]
 

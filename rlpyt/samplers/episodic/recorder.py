@@ -1,6 +1,6 @@
-"""Where workers write what happens: chunks of ``[T,B]`` memory, whose rows become episodes (see `rlpyt.episodes.segments`).
+"""Workers record steps in chunks of ``[T,B]`` memory, whose rows become episodes (see `rlpyt.episodes.segments`).
 
-Environments write their observations into the next row, which is at once the policy's next input and the recorded observation.
+Environments write observations into the next row, which is both the policy's next input and the recorded observation.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rlpyt.episodes.segments import Episode, Episodes, Segment, flat_leaves
 from rlpyt.models.utils import keep_large_blocks
 from rlpyt.utils.structures import as_array, as_dictionaries, is_info, map_structure, stack
 
-CHUNK_BYTES = 16 * 1024**2  # Of observations in a chunk, about: more, and an episode that is over keeps more memory busy.
-MAX_CHUNK_T = 256  # Rows of a chunk at the most.
+CHUNK_BYTES = 16 * 1024**2  # Approximate size of a chunk's observations. In larger chunks, a finished episode keeps more memory busy.
+MAX_CHUNK_T = 256  # Largest number of rows of a chunk.
 
 FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in (StepType.FIRST, StepType.MID, StepType.TERMINAL, StepType.TIMEOUT))
 
@@ -28,14 +28,14 @@ FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in (StepType.FIRST, StepType.MID, 
 class Column:
     """The values of one field: an array ``[T,B,...]`` with the shape of the first value and a dtype that holds all values.
 
-    Strings, and other values that are not numbers, are stored as objects in an array ``[T,B]``, for any shape of the value.
+    Strings, and other values that are not numbers, are stored as objects in an array ``[T,B]``, whatever their shape.
     """
 
     def __init__(self, name: str, array: np.ndarray, type_: type, shape: tuple) -> None:
         self.name, self.array, self._type, self._shape = name, array, type_, shape
         self._row_shape = (array.shape[1], *shape)
-        self._has_entries = array.ndim == 2 + len(shape)  # And not lists of strings, as objects.
-        self._is_scalar = issubclass(type_, (bool, int, float, np.generic))  # So that the type tells dtype and shape.
+        self._has_entries = array.ndim == 2 + len(shape)  # False for objects such as lists of strings.
+        self._is_scalar = issubclass(type_, (bool, int, float, np.generic))  # Then the type determines dtype and shape.
 
     @classmethod
     def allocate(cls, name: str, example: Any, T: int, B: int) -> Column:
@@ -46,7 +46,7 @@ class Column:
         return cls(name, array, type(example), value.shape)
 
     def like(self, T: int, B: int) -> Column:
-        """Make another one of other dimensions."""
+        """Make a column of the same field with other dimensions."""
         return Column(self.name, np.zeros((T, B, *self.array.shape[2:]), self.array.dtype), self._type, self._shape)
 
     def put(self, t: int, b: int, value: Any) -> None:
@@ -68,7 +68,7 @@ class Column:
                 self.array[t, b] = value
 
     def _fit(self, values: np.ndarray, n_leading: int) -> None:
-        """Widen the dtype where it does not hold these values; raise ValueError for another shape."""
+        """Widen the dtype if it cannot hold these values; raise ValueError for another shape."""
         array = self.array
         if values.shape != (self._row_shape if n_leading else self._shape):
             got = values.shape[n_leading:]
@@ -87,14 +87,14 @@ class Table:
 
     def __init__(self, name: str, parts: dict[str, Column | Table] | None = None) -> None:
         self.name, self.parts = name, parts
-        self._type: type | None = None  # The last type of namedtuple that fits: its fields are those of `parts`, in this order.
+        self._type: type | None = None  # The last fitting namedtuple type: its fields are those of `parts`, in order.
 
     def allocate(self, info: Any, T: int, B: int, batched: bool) -> None:
         """Make columns for infos like `info`, which has leading dimension B if `batched`."""
         self.parts = {key: _allocate(f"{self.name}[{key!r}]", value, T, B, batched) for key, value in _items(info)}
 
     def like(self, T: int, B: int) -> Table:
-        """Make another one of other dimensions."""
+        """Make a table of the same fields with other dimensions."""
         return Table(self.name, None if self.parts is None else {key: part.like(T, B) for key, part in self.parts.items()})
 
     def put(self, t: int, b: int, info: Any) -> None:
@@ -171,7 +171,7 @@ class Chunk:
         observation: structure of arrays ``[T+1,B,...]``.
         reward: ``[T,B]``.
         step_type: uint8 ``[T,B]``.
-        action, env_info, agent_info: columns, which the first value allocates.
+        action, env_info, agent_info: columns, allocated at the first value.
     """
 
     def __init__(self, T: int, B: int, observation: Any, reward: np.ndarray, step_type: np.ndarray) -> None:
@@ -187,11 +187,11 @@ class Chunk:
         n_bytes = B * sum(leaf.nbytes for _, leaf in flat_leaves(as_dictionaries(arrays)))
         T = int(min(max(CHUNK_BYTES // max(n_bytes, 1), 8), MAX_CHUNK_T))
         rows = map_structure(lambda x: np.empty((T + 1, B, *x.shape), x.dtype), arrays)
-        map_structure(lambda row, x: np.copyto(row[0], x), rows, arrays)  # In columns where nobody plays, too: a policy may look at them.
+        map_structure(lambda row, x: np.copyto(row[0], x), rows, arrays)  # Idle columns, too, because the policy may use them.
         return cls(T, B, rows, np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8))
 
     def next(self, t: int) -> Chunk:
-        """Make the chunk that follows row `t - 1`. It begins with the observations of row `t`."""
+        """Make the chunk that follows row `t - 1`; its first row has the observations of row `t`."""
         T, B = self.T, self.B
         observation = map_structure(np.empty_like, self.observation)
         map_structure(lambda new, old: np.copyto(new[0], old[t]), observation, self.observation)
@@ -243,8 +243,8 @@ class _Open:
 class Recorder:
     """Records the steps of one worker's environments.
 
-    In each time step the worker calls `act` with the policy's actions; for each running column `record`, and `end` if its episode ends;
-    then `advance`.
+    In each time step the worker calls `act` with the policy's actions. For each running column it calls `record`, and `end` if the episode
+    ends. Then it calls `advance`.
 
     Args:
         B: number of columns, one per environment.
@@ -253,7 +253,7 @@ class Recorder:
         running: the columns with an episode in progress, in ascending order.
         open: for each column the episode in progress, or None.
         inputs: for each column the memory of the policy's next observation; None before the first `allocate`.
-        outputs: for each column the memory of the observation that the current step leads to.
+        outputs: for each column the memory of the observation after the current step.
     """
 
     def __init__(self, B: int) -> None:
@@ -263,13 +263,13 @@ class Recorder:
         self.t = 0
         self.open: list[_Open | None] = [None] * B
         self.running: list[int] = []
-        self.last: list = [None] * B  # The observations that the columns' episodes ended with.
+        self.last: list = [None] * B  # the last observation of each column's last episode
         self.inputs: list | None = None
         self.outputs: list = []
         self._finished: list[Episode] = []
 
     def forget_form(self) -> None:
-        """Let later observations, actions and infos have another form; to be called while no column is running."""
+        """Let later observations, actions and infos have another form; call this only while no column is running."""
         self.chunk, self.inputs = None, None
 
     def forget_actions(self) -> None:
@@ -346,16 +346,16 @@ class Recorder:
         self.outputs = self.chunk.rows_of_step(self.t + 1)
 
     def cut(self, b: int) -> None:
-        """Let `take` return the new steps of the episode in progress in column `b`; its next steps will be another part."""
+        """Let `take` return the new steps of the running episode of column `b`; later steps will be another part."""
         if not self.is_cut(b):
             self._keep(b, self.t, map_structure(np.array, self.inputs[b]))
 
     def is_cut(self, b: int) -> bool:
-        """Return whether the episode in progress in column `b` has no steps since the last `cut`."""
+        """Return whether the running episode of column `b` has no steps since the last `cut`."""
         return not self.open[b].segments and self.open[b].start >= self.t
 
     def resume(self, b: int, observation: Any, length: int, episode_info: dict) -> None:
-        """Resume an episode in column `b` of which `length` steps were returned before."""
+        """Resume an episode in column `b` after `length` steps that were returned before."""
         self.set_input(b, observation)
         self.begin(b, episode_info)
         self.open[b].length = length

@@ -1,4 +1,4 @@
-"""The base class of samplers of whole episodes, and what they call in their workers."""
+"""The base class of samplers of whole episodes, and functions that they call in their workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlpyt.utils.recipes import Recorded
 from rlpyt.utils.seed import generators_in
 from rlpyt.utils.settings import checked, has, is_integer, naming
 
-# Arguments of a WorkerFactory that a sampler takes in place of one.
+# Arguments of a WorkerFactory that a sampler accepts instead of a factory.
 _DEFAULTS = dict(seed=_OF_PROCESS, max_episode_length=None, n_workers=None, worker_class=DefaultWorker, worker_args=None)
 
 
@@ -42,26 +42,26 @@ class Sampler(Recorded, ABC):
         LocalSampler(WorkerFactory(max_episode_length=100, n_workers=4), agents, envs)
 
     Agents, environments and their updates are one for all workers, or a list with one for each worker. The entry of a `VecWorker` may be a
-    list, with one environment for each of its `n_envs`. In the place of an environment there may be a function or class without arguments
-    that makes one; environments that cannot be copied or pickled need this.
+    list, with one environment for each of its `n_envs`. An environment may be replaced by a function or class without arguments that makes
+    one, which is necessary if it cannot be copied or pickled.
 
-    Every worker plays an equal share of the steps or episodes. So the samples depend neither on the speed of the workers nor on the kind
-    of sampler: with the same seed all samplers return the same.
+    Every worker plays an equal share of the steps or episodes. Therefore the samples depend neither on the speed of the workers nor on the
+    kind of sampler: with the same seed all samplers return the same.
 
     Args:
-        worker_factory: makes the workers, in the place of the next arguments. May also come first.
+        worker_factory: makes the workers; replaces the arguments of a `WorkerFactory`. May also be the first argument.
         agents: policies, or agents of rlpyt.
         envs: environments of any kind.
-        max_episode_length, seed, n_workers, worker_class, worker_args: of a `WorkerFactory`.
-        unbiased: whether `obtain_samples` finishes every episode that it starts. Otherwise it returns when there are enough steps. The next
-            call continues episodes in progress, or drops them if the policy has changed, so that short episodes are too frequent.
+        max_episode_length, seed, n_workers, worker_class, worker_args: see `WorkerFactory`.
+        unbiased: whether `obtain_samples` finishes every episode that it starts. Otherwise it returns as soon as there are enough steps.
+            The next call continues episodes in progress, but drops them if the policy has changed: short episodes are too frequent then.
 
     Raises:
-        TypeError: both or neither of `worker_factory` and `max_episode_length` are given, or something is no environment.
+        TypeError: both or neither of `worker_factory` and `max_episode_length` are given, or an entry of `envs` is no environment.
         ValueError: a list is not of length `n_workers`.
 
     Attributes:
-        total_env_steps: steps of all environments that were returned so far.
+        total_env_steps: steps of all environments returned so far.
     """
 
     @checked(OF_WORKERS, worker_factory=has("a WorkerFactory", "prepare_worker_messages"))
@@ -86,8 +86,7 @@ class Sampler(Recorded, ABC):
             ignored = [name for name, value in settings.items() if value is not _DEFAULTS[name]]
             if ignored:
                 raise TypeError(
-                    f"{type(self).__name__} got a worker_factory, and besides {', '.join(ignored)}, which it takes from that: give them to "
-                    "the WorkerFactory."
+                    f"{type(self).__name__} got a worker_factory, so {', '.join(ignored)} must be given to the WorkerFactory instead."
                 )
         else:
             if max_episode_length is None:
@@ -101,14 +100,14 @@ class Sampler(Recorded, ABC):
         with naming(self, "envs"):
             self._envs = self._env_updates(envs)
         with naming(self, "agents"):
-            self._agents = once(as_policy, worker_factory.prepare_worker_messages(agents))  # What each worker was given last.
+            self._agents = once(as_policy, worker_factory.prepare_worker_messages(agents))  # the last policy given to each worker
         self._prepare(self._agents)
         self._warn_of_generators(self._agents)
         self._start()
 
     @property
     def given_envs(self) -> Any:
-        """The environments, or what makes them, that the sampler was given: one for all workers, or a list with one for each."""
+        """The environments, or their constructors, given to the sampler: one for all workers, or a list with one for each."""
         return self._given[1]
 
     @classmethod
@@ -121,7 +120,7 @@ class Sampler(Recorded, ABC):
         """
         return cls(agents, envs, worker_factory=worker_factory)
 
-    def start_worker(self) -> None:  # noqa: B027  (part of the interface, and nothing to define)
+    def start_worker(self) -> None:  # noqa: B027  (part of the interface; subclasses need not define it)
         """Do nothing: workers start with the sampler. Deprecated."""
 
     def obtain_samples(self, itr: int, num_samples: int, agent_update: Any, env_update: Any = None) -> EpisodeBatch:
@@ -129,16 +128,16 @@ class Sampler(Recorded, ABC):
 
         Args:
             itr: number of the iteration; agents of rlpyt schedule their exploration by it.
-            num_samples: env steps of all workers together. Each worker plays whole episodes until it has its share of the steps, so the
-                result is longer by less than an episode of each environment.
+            num_samples: env steps of all workers together. Each worker plays whole episodes until it has its share of the steps. The
+                result exceeds `num_samples` by less than one episode per environment.
             agent_update: parameters of the policy, or a policy; None for no change. A list has one for each worker.
-            env_update: an `EnvUpdate`, an environment or what makes one; None for no change. A list has one for each worker.
+            env_update: an `EnvUpdate`, an environment or its constructor; None for no change. A list has one for each worker.
 
         Returns:
             The episodes, of one worker after the other.
 
         Raises:
-            ValueError: `num_samples` is no finite number.
+            ValueError: `num_samples` is not finite.
         """
         if not isinstance(num_samples, numbers.Real) or not math.isfinite(num_samples):
             raise ValueError(f"num_samples={num_samples!r} must be a finite number of environment steps.")
@@ -159,7 +158,7 @@ class Sampler(Recorded, ABC):
             The episodes: all of the first worker, then all of the second, and so on.
 
         Raises:
-            ValueError: `n_eps_per_worker` is no integer, or less than 1.
+            ValueError: `n_eps_per_worker` is not an integer of at least 1.
         """
         if not is_integer(n_eps_per_worker, lowest=1):
             raise ValueError(f"n_eps_per_worker={n_eps_per_worker!r} must be a whole number of episodes, at least 1.")
@@ -170,13 +169,13 @@ class Sampler(Recorded, ABC):
     def state_dict(self) -> dict:
         """Return the state of sampling: plain data, arrays and tensors.
 
-        It has the episodes in progress of a `FragmentWorker`. Episodes whose steps have not been returned yet (if not `unbiased`) are left
-        out.
+        It includes the episodes in progress of a `FragmentWorker`, but no episodes with steps that have not been returned yet (if not
+        `unbiased`).
         """
         return dict(itr=self._itr, total_env_steps=self.total_env_steps, workers=self._worker_states())
 
     def load_state_dict(self, state: dict) -> None:
-        """Resume from what `state_dict` of a sampler made with the same arguments returned.
+        """Resume from the `state_dict` of a sampler made with the same arguments.
 
         Raises:
             ValueError: that sampler had another number of workers. RuntimeError: the workers have ended.
@@ -189,7 +188,7 @@ class Sampler(Recorded, ABC):
         unknown = None if workers is None else self._set_worker_states(workers)
         if unknown != 0:
             which = "All" if unknown is None else unknown
-            logger.log(f"{which} environments begin new episodes, and do not go on from where they were: that is not known.")
+            logger.log(f"{which} environments begin new episodes, because their states are unknown.")
 
     _copies_policies = True  # Whether every worker has a copy of its policy.
 
@@ -200,7 +199,7 @@ class Sampler(Recorded, ABC):
             if not (is_parameters(policy) or hasattr(policy, "copy_for_worker")) and generators_in(policy):
                 name = type(policy).__name__
                 warnings.warn(
-                    f"{name} has a random generator of its own, so its copies in all {self._factory.n_workers} workers draw the same "
+                    f"{name} holds a random generator, so its copies in all {self._factory.n_workers} workers draw the same "
                     "random numbers: let it draw from the generators of numpy, Python or torch, which differ between workers, or give a "
                     "list of policies.",
                     stacklevel=4,
@@ -208,7 +207,7 @@ class Sampler(Recorded, ABC):
 
     @property
     def _is_running(self) -> bool:
-        """Whether there are workers."""
+        """Whether the workers are running."""
         return True
 
     def _check_running(self) -> None:
@@ -233,7 +232,7 @@ class Sampler(Recorded, ABC):
 
     @abstractmethod
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
-        """Update each worker, and then let it play its amount of `what`: "steps" or "episodes"."""
+        """Update each worker, then let it play its amount of `what` ("steps" or "episodes")."""
 
     def _messages(self, agent_update: Any, env_update: Any) -> tuple[list, list]:
         prepare = self._factory.prepare_worker_messages
@@ -247,10 +246,10 @@ class Sampler(Recorded, ABC):
         return updates
 
     def _agent_updates(self, agent_updates: list) -> list:
-        """Return the updates as policies and parameters. For the agent that a worker already has, its parameters are enough."""
+        """Return the updates as policies and parameters. A worker that already has the agent gets only the parameters."""
         updates = once(lambda update: update if is_parameters(update) else as_policy(update), agent_updates)
         self._warn_of_generators(updates)
-        parameters: dict[int, Any] = {}  # Of each agent, one object for all workers.
+        parameters: dict[int, Any] = {}  # one object per agent, for all workers
         for i, update in enumerate(updates):
             if update is None or is_parameters(update):
                 continue
@@ -285,7 +284,7 @@ class Sampler(Recorded, ABC):
                 env.close()
 
     def __getstate__(self) -> dict:
-        """Return what a copy needs to make its workers."""
+        """Return the arguments with which a copy makes its workers."""
         options = dict(worker_factory=self._factory, unbiased=self._unbiased, **self._options())
         return dict(pickled=cloudpickle.dumps((self._given, options)), total_env_steps=self.total_env_steps)
 
@@ -300,7 +299,7 @@ class Sampler(Recorded, ABC):
 
 
 def once(func: Callable[[Any], Any], updates: list) -> list:
-    """Return ``func(update)`` for each update, None for None; it is called once for each object, however many workers get that."""
+    """Return ``func(update)`` for each update, and None for None; call `func` once per object, even if several workers get it."""
     different = {id(update): update for update in updates}
     results = {key: None if update is None else func(update) for key, update in different.items()}
     return [results[id(update)] for update in updates]
@@ -316,8 +315,8 @@ def put_together(replies: list, have_written: Callable[[Layout, list], tuple[dic
 
     Args:
         replies: for each worker the layout of its episodes, the environments' specification, and the arrays; None for no episodes.
-        have_written: called if a worker has not sent its arrays, with the layout of the batch and the `places_of` each worker. It lets all
-            workers write their arrays, and returns the batch, and for each worker the arrays that it sent instead.
+        have_written: called with the layout of the batch and the `places_of` each worker, if a worker has not sent its arrays. It lets all
+            workers write their arrays; returns those of the batch, and for each worker the arrays that it sent instead.
     """
     played = {i: reply for i, reply in enumerate(replies) if reply is not None}
     layouts = {i: layout for i, (layout, _, _) in played.items()}
@@ -333,7 +332,7 @@ def put_together(replies: list, have_written: Callable[[Layout, list], tuple[dic
 
 
 def places_of(layouts: dict[int, Layout], n_workers: int) -> list:
-    """Return for each worker its rows of the arrays with a row per step, and of the arrays with a row per episode."""
+    """Return for each worker its rows in arrays with a row per step, and in arrays with a row per episode."""
     places, step, episode = [], 0, 0
     for i in range(n_workers):
         n_steps, n_episodes = (sum(layouts[i].lengths), len(layouts[i].lengths)) if i in layouts else (0, 0)
@@ -343,7 +342,7 @@ def places_of(layouts: dict[int, Layout], n_workers: int) -> list:
 
 
 def play(worker: Worker, itr: int, what: str, amount: int, unbiased: bool) -> Episodes:
-    """Let `worker` play, in the process in which it is.
+    """Let `worker` play in its process.
 
     Args:
         itr: number of the iteration.
@@ -376,7 +375,7 @@ def _positional(name: str, args: tuple, worker_factory: Any, agents: Any, envs: 
 
 
 def _checked_env(update: Any) -> Any:
-    """Return `update`; a function or class that makes environments as a NewEnvUpdate. Raise TypeError if it is no update."""
+    """Return `update`, or a NewEnvUpdate for a function or class that makes environments. Raise TypeError if it is no update."""
     if isinstance(update, list):
         return [_checked_env(each) for each in update]
     check_env_update(update)
@@ -384,5 +383,5 @@ def _checked_env(update: Any) -> Any:
 
 
 def _is_instance(value: Any) -> bool:
-    """Whether `value` is an environment, and not what makes or changes one."""
+    """Return whether `value` is an environment itself, not an update or a constructor."""
     return not isinstance(value, type) and hasattr(value, "step") and hasattr(value, "reset")

@@ -1,7 +1,7 @@
 """Workers play episodes, in the process of the sampler or in another one.
 
 `DefaultWorker` plays in one environment. `VecWorker` plays in several at once, with one call of the policy for all of them.
-`FragmentWorker` takes a fixed number of steps in each of several. All share one loop, and a subclass overrides its hooks::
+`FragmentWorker` takes a fixed number of steps in each of several environments. All share one loop; subclasses override its hooks::
 
     def rollout(self):
         self.start_episode()
@@ -39,17 +39,17 @@ DEFAULT_N_ENVS = 8
 
 
 class Worker:
-    """What samplers ask of a worker. Extend `DefaultWorker`, or this class for a loop that has nothing in common with it.
+    """The interface of workers to samplers. Extend `DefaultWorker`, or this class for an entirely different loop.
 
     Args:
-        seed: seed of the run. Every worker, and each of its environments, draws from a separate stream of random numbers. None for a run
-            that cannot be repeated.
+        seed: seed of the run. Every worker, and each of its environments, draws from a separate stream of random numbers. With None the
+            run cannot be repeated.
         max_episode_length: steps after which an episode is truncated, if the environment has not ended it (env steps; may be infinite).
         worker_number: number of this worker within its sampler.
 
     Attributes:
-        progress: ``[1]``, counts time steps as a sign of life; odd inside the environments. Set by samplers that watch it.
-        episodes_go_on: class attribute: whether an episode may be in progress between two calls of a sampler that is `unbiased`.
+        progress: ``[1]``, counts half-steps as a sign of life; odd inside the environments. The array is set by samplers that watch it.
+        episodes_go_on: class attribute: whether an episode may be in progress between two calls of an `unbiased` sampler.
     """
 
     episodes_go_on = False
@@ -77,7 +77,7 @@ class Worker:
         """Begin an episode."""
 
     def step_episode(self) -> bool:
-        """Take a time step; return whether it ended or truncated an episode."""
+        """Take a time step; return whether an episode ended or was truncated."""
         raise NotImplementedError(f"{type(self).__name__} does not define step_episode().")
 
     def collect_episode(self) -> EpisodeBatch:
@@ -92,8 +92,8 @@ class Worker:
         """Roll out until there are `num_samples` steps, and at least once.
 
         Args:
-            unbiased: also finish every episode in progress. Otherwise short episodes are returned more often than long ones, which are
-                still in progress.
+            unbiased: also finish every episode in progress. Otherwise short episodes are returned too often, while long ones are still
+                in progress.
         """
         with self._playing():
             played = self._play()
@@ -113,7 +113,7 @@ class Worker:
 
     @contextmanager
     def _playing(self) -> Iterator[None]:
-        """Draw from this worker's random numbers. If anything is raised, such as an interrupt, drop the episodes in progress."""
+        """Use this worker's random numbers in the block. On any exception, such as an interrupt, drop the episodes in progress."""
         try:
             with self._random_state:
                 yield
@@ -129,20 +129,20 @@ class Worker:
         return Episodes.of_batch(self.rollout())
 
     def _finish(self) -> Episodes:
-        """Finish the episodes in progress, and start no others."""
+        """Finish the episodes in progress without starting others."""
         return Episodes()
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
         """Return this worker's state between two calls of a sampler: plain data and arrays.
 
-        A subclass that keeps more than random numbers and environments extends this method and `load_state_dict`.
+        A subclass with more state than random numbers and environments extends this method and `load_state_dict`.
         """
         seeds = self._seeds.entropy, self._seeds.n_children_spawned
         return dict(seeds=seeds, random=self._random_state.state_dict())
 
     def load_state_dict(self, state: dict) -> int:
-        """Resume from what `state_dict` returned; return how many environments restart instead, because their states are unknown."""
+        """Restore the result of `state_dict`; return how many environments restart instead, because their states are unknown."""
         entropy, n_spawned = state["seeds"]
         self._seeds = np.random.SeedSequence(entropy, spawn_key=(self._worker_number,), n_children_spawned=n_spawned)
         self._random_state.load_state_dict(state["random"])
@@ -155,8 +155,8 @@ class Worker:
 class DefaultWorker(Worker):
     """Plays in one environment.
 
-    The policy has ``get_action(observation)``, which returns an action and a dictionary, and ``reset()``. An agent of rlpyt is made a
-    policy by `rlpyt.agents.policy.AgentPolicy`.
+    The policy has ``get_action(observation)``, which returns an action and a dictionary, and ``reset()``. `rlpyt.agents.policy.AgentPolicy`
+    turns an agent of rlpyt into a policy.
 
     Attributes:
         agent: the policy.
@@ -173,13 +173,13 @@ class DefaultWorker(Worker):
         self._envs: list = [None] * self._n_envs
         self._drivers: list = [None] * self._n_envs
         self._recorder = Recorder(self._n_envs)
-        self._columns: Sequence[int] = range(self._n_envs)  # Those to play in at present.
+        self._columns: Sequence[int] = range(self._n_envs)  # the columns to play in now
         self._needs_reset = [True] * self._n_envs
-        self._is_new = True  # Environment or policy, which may have other observations and infos than the last.
+        self._is_new = True  # The environment or policy is new; observations and infos may have another form.
         self.worker_init()
 
     def worker_init(self) -> None:
-        """Prepare the worker. The constructor calls this hook last, after it has seeded the random numbers; a subclass extends it."""
+        """Prepare the worker. The constructor calls this hook last, after seeding the random numbers; a subclass extends it."""
 
     @property
     def env(self) -> Any:
@@ -195,11 +195,11 @@ class DefaultWorker(Worker):
         """Change the policy.
 
         Args:
-            agent_update: parameters, as ``get_param_values()`` of the policy returns them (a dictionary, tuple or array); or another
-                policy, or an agent of rlpyt; None changes nothing.
+            agent_update: parameters in the form of the policy's ``get_param_values()`` (a dictionary, tuple or array); another policy; or
+                an agent of rlpyt. None changes nothing.
 
         Raises:
-            TypeError: the update is no policy, or the current policy takes no parameters.
+            TypeError: the update is no policy, or the current policy does not accept parameters.
         """
         if agent_update is None:
             return
@@ -235,20 +235,20 @@ class DefaultWorker(Worker):
         self._drop(b)
         if env is not self._envs[b]:
             self._envs[b], self._drivers[b], self._is_new = env, make_driver(env), True
-            # Not `env`: one of gymnasium is seeded by what wraps it.
+            # Not `env`: an environment of gymnasium is seeded through its wrapper.
             seed_env(self._drivers[b].env, int(self._seeds.spawn(1)[0].generate_state(1)[0]))
         if b == 0:
             self._recorder.env_spec = self._drivers[0].env_spec
 
     # The hooks ------------------------------------------------------------------------------------------------------
     def rollout(self) -> EpisodeBatch:
-        """Play until an episode ends (a `FragmentWorker`: `timesteps_per_call` steps), and return what `collect_episode` does."""
+        """Play until an episode ends (a `FragmentWorker`: `timesteps_per_call` steps); return the result of `collect_episode`."""
         with self._random_state:
             self._run()
             return self.collect_episode()
 
     def start_episode(self) -> None:
-        """Start a new episode. If one is in progress, `collect_episode` returns its steps so far, too."""
+        """Start a new episode. If one is in progress, `collect_episode` will also return its steps so far."""
         if self._recorder.running:
             self._recorder.cut(0)
             self._drop(0)
@@ -271,7 +271,7 @@ class DefaultWorker(Worker):
         recorder.act(actions, agent_infos)
         if hasattr(self.agent, "for_envs"):
             actions = self.agent.for_envs(actions)
-        actions = actions.copy() if isinstance(actions, np.ndarray) else actions  # Environments may change what they get.
+        actions = actions.copy() if isinstance(actions, np.ndarray) else actions  # Environments may change their actions.
         drivers, outputs = self._drivers, recorder.outputs
         self.progress[0] += 1
         for b in running:
@@ -294,10 +294,10 @@ class DefaultWorker(Worker):
     def collect_episode(self) -> EpisodeBatch:
         """Return the episodes that ended since the last call.
 
-        Without one, a `DefaultWorker` returns the steps so far of the episode in progress. A `FragmentWorker` always adds these steps.
+        If none ended, a `DefaultWorker` returns the steps so far of the episode in progress. A `FragmentWorker` always adds these steps.
 
         Raises:
-            RuntimeError: no step was taken since then, or no episode of a `VecWorker` ended.
+            RuntimeError: no step was taken since the last call, or no episode of a `VecWorker` ended.
         """
         return self._take().to_batch()
 
@@ -310,9 +310,9 @@ class DefaultWorker(Worker):
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Extend the method by the environments, and by their positions in their episodes.
+        """Add the environments, and their positions in their episodes, to the state.
 
-        Of an episode in progress it has what is needed to resume it. An episode with steps that were not returned yet is left out.
+        An episode in progress can be resumed from it, except if some of its steps have not been returned yet.
         """
         envs = [None if driver is None else get_state(driver.env) for driver in self._drivers]
         columns = [self._column_state(b) for b in range(self._n_envs)]
@@ -323,7 +323,7 @@ class DefaultWorker(Worker):
         return dict(super().state_dict(), envs=envs, columns=columns, left_out=left_out, policy=policy)
 
     def _column_state(self, b: int) -> dict | None:
-        """Return the position in the episode of column `b`, or where the next one starts if without a reset, as plain data; else None."""
+        """Return, as plain data, the position in the episode of column `b`, or the start of the next one if without a reset; else None."""
         recorder, open_ = self._recorder, self._recorder.open[b]
         if (open_ is None and self._needs_reset[b]) or (open_ is not None and not recorder.is_cut(b)):
             return None
@@ -336,7 +336,7 @@ class DefaultWorker(Worker):
             return None
 
     def load_state_dict(self, state: dict) -> int:
-        """Extend the method by the environments. Episodes in progress are dropped, and those of `state` are resumed."""
+        """Also restore the environments. Episodes in progress are dropped, and those of `state` are resumed."""
         super().load_state_dict(state)
         self._abandon()
         self._recorder.forget_form()
@@ -364,7 +364,7 @@ class DefaultWorker(Worker):
             self._is_new = False
         recorder.resume(b, observation, column["length"], from_plain(column["episode_info"]))
 
-    # What the hooks are made of -------------------------------------------------------------------------------------
+    # Parts of the hooks -------------------------------------------------------------------------------------
     def _act(self, observation: Any) -> tuple[Any, Any]:
         """Return actions and agent_infos for observations ``[B,...]``."""
         result = self.agent.get_action(map_structure(lambda x: x[0], observation))
@@ -376,7 +376,7 @@ class DefaultWorker(Worker):
         )
 
     def _reset_agent(self, columns: list[int]) -> None:
-        """Tell the policy in which columns episodes start."""
+        """Reset the policy in these columns, where episodes start."""
         self.agent.reset()
 
     def _begin(self, columns: list[int]) -> None:
@@ -403,7 +403,7 @@ class DefaultWorker(Worker):
                 raise
             recorder.begin(b, episode_info)
             self._needs_reset[b] = True
-        if hasattr(self.agent, "prepare"):  # It may also be new in the middle of episodes.
+        if hasattr(self.agent, "prepare"):  # The policy may be replaced in the middle of episodes.
             self.agent.prepare(self.env)
         if columns:
             self._reset_agent(columns)
@@ -482,14 +482,14 @@ class VecWorker(DefaultWorker):
     """Plays in several environments at once, with one call of the policy per time step.
 
     The policy has ``get_actions(observations)``, which returns actions ``[B,...]`` and a dictionary of arrays ``[B,...]``, and
-    ``reset(do_resets)``, a list of bools, called when episodes begin. Actions that are structures (dictionaries, tuples) it returns as a
-    list of B.
+    ``reset(do_resets)``, which gets a list of bools when episodes begin. It returns structured actions (dictionaries, tuples) as a list of
+    B actions.
 
-    `rollout` returns as soon as an episode ends, with all that ended in the same time step. The next `rollout` continues the others. If
-    the policy changes, they are dropped instead, since no single policy would have played them.
+    `rollout` returns as soon as an episode ends, with all episodes that ended in the same time step. The next `rollout` continues the
+    other episodes. If the policy changes, they are dropped, because no single policy would have played them.
 
     Args:
-        n_envs: environments.
+        n_envs: number of environments.
     """
 
     DEFAULT_N_ENVS = DEFAULT_N_ENVS
@@ -511,11 +511,11 @@ class VecWorker(DefaultWorker):
         """Change the environments; their episodes in progress are dropped.
 
         Args:
-            env_update: a list with one update for each environment (see `DefaultWorker.update_env`); or one update for all, of which
-                each gets a copy.
+            env_update: a list with one update for each environment (see `DefaultWorker.update_env`), or one update for all, which is
+                copied for each.
 
         Raises:
-            TypeError: something is no update. ValueError: the list has another length.
+            TypeError: an entry is no update. ValueError: the list has another length.
         """
         if env_update is None:
             return
@@ -527,7 +527,7 @@ class VecWorker(DefaultWorker):
             self._update_env(b, update)
 
     def start_episode(self) -> None:
-        """Start an episode in each environment where none is in progress."""
+        """Start an episode in each idle environment."""
         self._begin([b for b in self._columns if self._recorder.open[b] is None])
 
     def _take(self) -> Episodes:
@@ -545,7 +545,7 @@ class VecWorker(DefaultWorker):
             )
         try:
             n = len(actions)
-        except TypeError:  # It is a single number.
+        except TypeError:  # `actions` is a single number.
             n = None
         if n != self._n_envs:
             raise ValueError(
@@ -562,10 +562,10 @@ class FragmentWorker(VecWorker):
     """Plays a fixed number of steps in each of several environments: parts of episodes, for off-policy algorithms.
 
     `rollout` returns ``timesteps_per_call * n_envs`` steps: first the episodes (or last parts of episodes) that ended, then the new steps
-    of episodes in progress, in the order of the environments. The next `rollout` continues these, also with another policy.
+    of episodes in progress, in the order of the environments. The next `rollout` continues these episodes, even with another policy.
 
     Args:
-        n_envs: environments.
+        n_envs: number of environments.
         timesteps_per_call: steps of each environment per rollout (env steps).
     """
 
@@ -608,7 +608,7 @@ class FragmentWorker(VecWorker):
 
 
 def as_policy(agent: Any) -> Any:
-    """Return a policy: an agent of rlpyt as an `AgentPolicy`, others as they are."""
+    """Return a policy: an `AgentPolicy` for an agent of rlpyt; otherwise `agent` itself."""
     if hasattr(agent, "get_actions") or hasattr(agent, "get_action") or not hasattr(agent, "sample_mode"):
         return agent
     from rlpyt.agents.policy import AgentPolicy
@@ -621,17 +621,17 @@ def check_has(policy: Any, methods: list[str], what: str) -> None:
     missing = [f"{name}()" for name in methods if not callable(getattr(policy, name, None))]
     if missing:
         raise TypeError(
-            f"{type(policy).__name__} has no {' and no '.join(missing)}, which {what} needs: see rlpyt.agents.policy for what a policy is."
+            f"{type(policy).__name__} has no {' and no '.join(missing)}, which {what} needs: rlpyt.agents.policy defines what a policy is."
         )
 
 
 def is_parameters(agent_update: Any) -> bool:
-    """Return whether an update holds parameters for the current policy, and is not another policy."""
+    """Return whether an update is parameters for the current policy instead of another policy."""
     return isinstance(agent_update, (dict, tuple, np.ndarray))
 
 
 def for_worker(agent_update: Any, cpu: bool = False) -> Any:
-    """Return an update of the policy for one of several workers. An agent is copied: the copy shares its models, not its recurrent state.
+    """Return an update of the policy for one of several workers. The copy of an agent shares the models, but not the recurrent state.
 
     Args:
         cpu: if the agent's models are on another device, copy them to the CPU.
@@ -641,7 +641,7 @@ def for_worker(agent_update: Any, cpu: bool = False) -> Any:
 
 
 def copied(env_update: Any) -> Any:
-    """Return a copy of an update that holds an environment. A function or class that makes environments is returned as it is.
+    """Return a copy of an update that holds an environment. A function or class that makes environments is returned unchanged.
 
     Raises:
         TypeError: the update cannot be copied.
@@ -650,10 +650,10 @@ def copied(env_update: Any) -> Any:
         return env_update
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # That of ExistingEnvUpdate is about another process.
+            warnings.simplefilter("ignore")  # ExistingEnvUpdate warns of pickling for another process.
             return copy.deepcopy(env_update)
     except Exception as error:
         raise TypeError(
-            f"{type(env_update).__name__} cannot be copied ({error}), but each environment of each worker needs one of its own: give what "
-            "makes it, such as a function without arguments, in its place."
+            f"{type(env_update).__name__} cannot be copied ({error}), but each worker needs separate environments: give a function without "
+            "arguments that makes one instead."
         ) from error

@@ -1,6 +1,6 @@
 """Samplers on a Ray cluster.
 
-Names are imported from their modules when they are first asked for.
+Names are imported from their modules at their first use.
 """
 
 from __future__ import annotations

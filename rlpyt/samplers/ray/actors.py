@@ -1,16 +1,16 @@
 """Sampling workers as Ray actors: start, watch, replace and end them.
 
-The master submits commands, any number of them ahead of the replies, which every actor carries out in order::
+The master submits any number of commands ahead of the replies. Every actor carries them out in order::
 
     master                                         actor
       | -- start -------------------------------->  |   environments, collectors, a private batch
       | -- do(name, argument, parameters) ------->  |
       | <- ("ok", reply, arrays) ------------------ |   or ("error", report, None), also to all further commands
-      | -- stop_evaluation ---------------------->  |   beside the command it is in
+      | -- stop_evaluation ---------------------->  |   during the current command
       | -- close -------------------------------->  |   environments closed
 
-Arguments, parameters and what was sampled travel by Ray's object store: parameters are put there once, whatever the number of actors, and
-on a machine that holds them, reading does not copy.
+Arguments, parameters and samples travel through Ray's object store. Parameters are put there once for all actors, and reading them on a
+machine that holds them does not copy.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from rlpyt.utils.cluster import extend_path, import_ray
 from rlpyt.utils.logging import logger
 from rlpyt.utils.stopwatch import Stopwatch
 
-START = "start"  # The command that comes first.
-_ANSWER_SECONDS, _LAST_ANSWER_SECONDS = 0.2, 5.0  # that an actor has to say where it is: while it is waited for, before it is given up
+START = "start"  # the first command
+_ANSWER_SECONDS, _LAST_ANSWER_SECONDS = 0.2, 5.0  # limits for an actor's answer to `where`: while waiting for it, and before giving it up
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What travels
 # ---------------------------------------------------------------------------------------------------------------------
 def model_arrays(agent: Any) -> list[np.ndarray]:
-    """Return parameters and buffers of an agent's model as numpy arrays, in the same memory where they are on the CPU.
+    """Return parameters and buffers of an agent's model as numpy arrays, which share the memory of tensors on the CPU.
 
-    There are none where the agent has no model.
+    The list is empty if the agent has no model.
     """
     model = unwrap_ddp(agent.model if agent.shared_model is None else agent.shared_model)
     if model is None:
@@ -61,7 +61,7 @@ def _as_array(tensor: Any) -> np.ndarray:
     import torch
 
     tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:  # Which numpy does not know.
+    if tensor.dtype == torch.bfloat16:  # Numpy has no bfloat16.
         tensor = tensor.view(torch.int16)
     return tensor.cpu().numpy()
 
@@ -69,11 +69,11 @@ def _as_array(tensor: Any) -> np.ndarray:
 def batch_arrays(samples_np: Samples, used_slots_only: bool = False) -> list[np.ndarray]:
     """Return the memory of a batch as a flat list of arrays, every row once.
 
-    Where two fields are views of the same memory, one row apart, only the first row of the earlier one is taken.
+    If two fields are views of the same memory, one row apart, the list has only the first row of the earlier one.
 
     Args:
         samples_np: numpy arrays ``[T,B,...]``.
-        used_slots_only: leave out the slots ``[K,B,...]`` of observations that ended episodes which none of the columns has used.
+        used_slots_only: leave out the slots ``[K,B,...]`` of last observations that no column has used.
     """
     agent, env = samples_np.agent, samples_np.env
     first_rows = [buffer_func(x, lambda array: array[:1]) for x in (agent.prev_action, env.prev_reward, env.observation)]
@@ -85,7 +85,7 @@ def batch_arrays(samples_np: Samples, used_slots_only: bool = False) -> list[np.
 
 
 def copy_arrays(destinations: Sequence[np.ndarray], sources: Sequence[np.ndarray]) -> None:
-    """Copy arrays, whose first dimension may be shorter than that of their destinations."""
+    """Copy arrays into destinations, whose first dimension may be longer."""
     for destination, source in zip(destinations, sources, strict=True):
         if destination.ndim:
             destination[: len(source)] = source
@@ -107,24 +107,24 @@ class _Worker(SamplingWorker):
 
 
 class WorkerActor:
-    """One worker of a sampler, as a Ray actor; subclasses say what it does.
+    """One worker of a sampler, as a Ray actor; subclasses define its work.
 
     Args:
-        common: arguments alike for all workers, pickled.
-        worker_kwargs: this worker's share.
-        path: where the master finds modules.
+        common: arguments for all workers, pickled.
+        worker_kwargs: arguments of this worker.
+        path: the master's search path of modules.
     """
 
     def __init__(self, common: bytes, worker_kwargs: dict, path: list[str]) -> None:
         extend_path(path)
         self._common, self._worker_kwargs = common, worker_kwargs
         self._stop, self._progress = np.zeros(1, bool), np.zeros(1, np.int64)
-        self._thread = 0  # The one that samples.
+        self._thread = 0  # The thread that samples.
         self._failure: dict | None = None
 
-    # What subclasses define. All return the reply, and arrays or None.
+    # Defined by subclasses
     def _start(self, common: dict, worker_kwargs: dict) -> None:
-        """Make what the worker needs."""
+        """Make the environments and everything else that the worker needs."""
         raise NotImplementedError
 
     def _do(self, name: str, argument: Any, parameters: Any) -> tuple[Any, Any]:
@@ -132,20 +132,20 @@ class WorkerActor:
         raise NotImplementedError
 
     def _reset_if_needed(self) -> None:
-        """Do between two batches what takes long."""
+        """Between two batches: reset idle environments, which may be slow."""
 
     def _close(self) -> None:
-        """Close the environments; maybe nothing has been made yet."""
+        """Close the environments, if they exist already."""
         raise NotImplementedError
 
-    # What the master calls.
+    # Called by the master
     def start(self) -> tuple[str, Any, None]:
-        """Make environments and what steps them; reply with host name and process number."""
+        """Make environments and collectors; reply with host name and process id."""
         self._thread = threading.get_ident()
         return self._reporting(self._start_here)
 
     def do(self, name: str, argument: Any, parameters: Any) -> tuple[str, Any, Any]:
-        """Carry out a command, with these parameters of the agent; reply."""
+        """Carry out a command with these parameters of the agent, and reply."""
         return self._reporting(self._do, name, argument, parameters)
 
     def reset_if_needed(self) -> None:
@@ -162,7 +162,7 @@ class WorkerActor:
         self._stop[0] = True
 
     def where(self) -> tuple[int, str]:
-        """Return how many half-steps have been taken, and where the thread that samples is: its stack."""
+        """Return the number of half-steps so far, and the stack of the thread that samples."""
         frame = sys._current_frames().get(self._thread)
         return int(self._progress[0]), "".join(traceback.format_stack(frame)) if frame else "  (no stack available)\n"
 
@@ -188,7 +188,7 @@ class SamplerActor(WorkerActor):
         self._parameters = model_arrays(common["agent"])
 
     def _do(self, name: str, argument: Any, parameters: list[np.ndarray] | None) -> tuple[Any, list | None]:
-        """Carry out a command of `SamplingWorker.do`; return the reply, for "collect" with what was sampled."""
+        """Carry out a command of `SamplingWorker.do`; return the reply, and the samples of "collect" or None."""
         self._reset_if_needed()
         if parameters is not None:
             copy_arrays(self._parameters, parameters)
@@ -211,13 +211,13 @@ class Call:
     """A command to all actors.
 
     Attributes:
-        name, argument: of the command.
-        doing: what it makes them do, for messages.
-        parameters: reference to those of the agent, or None.
+        name, argument: name and argument of the command.
+        doing: description of the command for messages, such as "collecting batch 4".
+        parameters: reference to the parameters of the agent, or None.
         refs: for each actor, the reference to its reply.
-        replies: for each actor whose reply is here, the reply and what was sampled.
-        version: of the parameters.
-        restarted: columns that begin new episodes with this batch, since their actor was lost.
+        replies: for each actor that has replied, the reply and its samples.
+        version: version of the parameters.
+        restarted: columns that begin new episodes with this batch, because their actor was lost.
     """
 
     name: str
@@ -231,23 +231,23 @@ class Call:
 
 
 class ActorPool:
-    """A group of sampling workers that are Ray actors, with the methods of a `WorkerPool`, and commands ahead of the replies.
+    """Sampling workers in Ray actors. Has the methods of a `WorkerPool`, and accepts commands ahead of the replies.
 
     Args:
         ActorCls: a `WorkerActor`.
-        common_kwargs: arguments of it, alike for all.
-        worker_kwargs: the share of each worker.
+        common_kwargs: arguments for all actors.
+        worker_kwargs: arguments of each actor.
         names: one description per worker for messages, e.g. "sampler worker 1 (environments 4 to 7)".
-        options: of the actors: what they need, such as `num_cpus`, and where they are placed.
+        options: Ray's options of the actors: resources such as `num_cpus`, and placement.
         timeout: seconds without a sign of life after which a worker counts as hung; None warns every minute instead.
-        max_restarts: how many lost actors, in all, are replaced.
-        recovery: returns name and argument of the command that a new actor in place of a lost one gets first, given its number and the
-            calls that it then carries out in place of the lost one, in order.
-        stop: array ``[1]`` that somebody sets to end evaluations.
+        max_restarts: total number of lost actors that are replaced.
+        recovery: function of a lost actor's number, and of the calls that its replacement repeats, in order. It returns name and argument
+            of the first command of the replacement.
+        stop: array ``[1]``, set from outside to end evaluations.
 
     Attributes:
-        n_restarts: how many actors have been replaced.
-        waiting: the time in which this process does nothing but wait for the actors.
+        n_restarts: number of actors that have been replaced.
+        waiting: the time that this process has spent waiting for actors.
 
     Raises:
         TypeError: something cannot be sent to other processes.
@@ -272,14 +272,14 @@ class ActorPool:
         self._common, self._worker_kwargs = ray.put(pickled(common_kwargs)), worker_kwargs
         self._Actor = ray.remote(concurrency_groups={"control": 1})(ActorCls)
         self._where: list[str | tuple[str, int]] = ["not placed yet"] * len(names)
-        self._underway: list[Call] = []  # Those of which not all replies are here, in order.
+        self._underway: list[Call] = []  # Calls that lack replies, in order.
         self.actors = [self._make(kwargs) for kwargs in worker_kwargs]
         with self.ending_on_failure():
             self.receive(self._send(Call(START, doing="starting")))
 
     # The protocol ---------------------------------------------------------------------------------------------------
     def submit(self, name: str, argument: Any, doing: str, parameters: Any = None) -> Call:
-        """Give all actors a command, to be carried out after those before. `parameters` are those of the agent, put into the store."""
+        """Queue a command for all actors. `parameters` refers to the agent's parameters in the object store."""
         if not self.actors:
             raise RuntimeError("The sampler was shut down; call initialize() before using it again.")
         return self._send(Call(name, argument, doing, parameters))
@@ -287,10 +287,10 @@ class ActorPool:
     def receive(self, call: Call) -> list:
         """Wait until all actors have replied to `call`; return pairs of reply and arrays, in the order of the workers.
 
-        Actors that are lost meanwhile are replaced.
+        Actors lost in the meantime are replaced.
 
         Raises:
-            WorkerError: a worker raised or hung, or more actors are lost than may be replaced. All others have been ended by then.
+            WorkerError: a worker raised or hung, or more actors were lost than may be replaced. All other actors have been ended.
         """
         with self.waiting:
             self._receive(call)
@@ -305,7 +305,7 @@ class ActorPool:
 
     @contextmanager
     def ending_on_failure(self) -> Iterator[None]:
-        """End the actors if anything at all is raised: a command that is half done would mix with the next one."""
+        """End the actors if any exception is raised, because a half-done command would mix with the next one."""
         try:
             yield
         except BaseException:
@@ -325,7 +325,7 @@ class ActorPool:
 
     def _receive(self, call: Call) -> None:
         silent_since = warned = time.monotonic()
-        steps: dict[int, int] = {}  # By worker.
+        steps: dict[int, int] = {}  # by worker
         while len(call.replies) < len(self.names):
             waiting = {call.refs[rank]: rank for rank in range(len(self.names)) if rank not in call.replies}
             ready, _ = self._ray.wait(list(waiting), timeout=WATCH_INTERVAL)
@@ -346,7 +346,7 @@ class ActorPool:
                 warnings.warn(self._patience_text(call, waiting.values(), now - silent_since), stacklevel=4)
 
     def _take(self, call: Call, rank: int) -> None:
-        """Take the reply that has come, or deal with the loss of the actor."""
+        """Store a reply, or replace a lost actor."""
         try:
             kind, reply, arrays = self._ray.get(call.refs[rank])
         except self._losses() as error:
@@ -366,11 +366,11 @@ class ActorPool:
         return errors.RayActorError, errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError
 
     def _replace(self, call: Call, rank: int, error: Exception) -> None:
-        """Start another actor in place of a lost one; it begins new episodes, and does what the lost one was to do."""
+        """Replace a lost actor by one that begins new episodes, and repeats the unfinished calls."""
         what = f"{_capitalized(self.names[rank])} was lost while {call.doing} ({_first_line(error)})"
         if call.name == START or self.n_restarts >= self.max_restarts:
             self.kill()
-            raise WorkerError(f"{what}; {self.n_restarts} of max_restarts={self.max_restarts} have been used up before.\n{error}")
+            raise WorkerError(f"{what}; {self.n_restarts} of max_restarts={self.max_restarts} were used before.\n{error}")
         self.n_restarts += 1
         logger.warn(f"{what}. Another one replaces it ({self.n_restarts} of max_restarts={self.max_restarts}).")
         with suppress(Exception):
@@ -378,7 +378,7 @@ class ActorPool:
         self.actors[rank] = actor = self._make(self._worker_kwargs[rank])
         self._where[rank] = "in place of a lost one"
         again = self._not_done(call, rank)
-        actor.start.remote()  # If that, or what follows, raises, it is the reply to what follows.
+        actor.start.remote()  # If this or a later call raises, all following replies report the error.
         actor.do.remote(*self._recovery(rank, again), None)
         if self._stop_told:
             self._tell_stop([actor])
@@ -386,7 +386,7 @@ class ActorPool:
             other.refs[rank] = _submit(actor, other)
 
     def _not_done(self, call: Call, rank: int) -> list[Call]:
-        """Return what a lost actor has not replied to: from the first such call on, of which `call` is known to be one."""
+        """Return the calls to repeat after the loss of an actor: all from the first one without its reply, at latest `call`."""
         open_calls = [other for other in self._underway if rank not in other.replies]
         for i, other in enumerate(open_calls):
             if other is call or not self._is_here(other.refs[rank]):
@@ -406,7 +406,7 @@ class ActorPool:
 
     # Silence --------------------------------------------------------------------------------------------------------
     def _ask_where(self, ranks: Iterable[int], seconds: float) -> dict[int, tuple[int, str]]:
-        """For each of these workers: how many half-steps it has taken, and its stack; those that do not answer are left out."""
+        """Return the number of half-steps and the stack of each of these workers, except those that do not answer."""
         refs = {self.actors[rank].where.options(concurrency_group="control").remote(): rank for rank in ranks}
         ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=seconds)
         places = {}
@@ -420,7 +420,7 @@ class ActorPool:
         places = self._ask_where(silent, _LAST_ANSWER_SECONDS)
         lines = [f"No reply for {seconds:.0f} s (worker_timeout={self.timeout}) while {call.doing}:"]
         for rank in silent:
-            stack = places.get(rank, (0, "  (it does not answer)\n"))[1]
+            stack = places.get(rank, (0, "  (no answer)\n"))[1]
             lines.append(f"{self.names[rank]}, {_place(self._where[rank])}, is at\n{stack}")
         self.kill()
         raise WorkerError("\n".join(lines))
@@ -431,12 +431,12 @@ class ActorPool:
         return (
             f"No reply for {seconds:.0f} s while {call.doing}: {names}. The cluster has {free.get('CPU', 0):g} free CPUs and "
             f"{free.get('GPU', 0):g} free GPUs, and each worker needs {self._options}. If an environment hangs, worker_timeout= turns "
-            "this into an error that shows where."
+            "this into an error that shows the place."
         )
 
     # Ending ---------------------------------------------------------------------------------------------------------
     def stop(self) -> None:
-        """Let the actors finish and close their environments; end those that do not. May be called twice.
+        """Let the actors finish and close their environments; end actors that do not. May be called twice.
 
         Raises:
             WorkerError: closing an environment raised.
@@ -479,7 +479,7 @@ def pickled(kwargs: dict) -> bytes:
                 cloudpickle.dumps(value)
             except Exception as reason:
                 raise TypeError(
-                    f"{name}={value!r} cannot be sent to Ray's actors ({reason}): give classes and functions instead of what they make, "
+                    f"{name}={value!r} cannot be sent to Ray's actors ({reason}): give classes and functions instead of objects, "
                     "e.g. EnvCls and env_kwargs instead of an environment."
                 ) from error
         raise

@@ -21,25 +21,25 @@ from rlpyt.utils.settings import COUNT, STEPS, checked
 class RayBatchSampler(ParallelSamplerBase):
     """Each actor of a Ray cluster steps its share of the environments and runs the agent for them, on the CPU.
 
-    Takes the place of a `CpuSampler`, whose collectors it takes, with every runner, and with the same seed and as many actors as that has
-    workers samples the same. The cluster's machines need the same packages, and to find the classes of environments and agents.
+    Replaces a `CpuSampler`, with the same collectors, in every runner. With the same seed, and as many actors as the `CpuSampler` has
+    workers, it samples the same. The cluster's machines need the same packages, and must find the classes of environments and agents.
 
     Args:
-        n_actors: how many; None for as many as ``affinity["workers_cpus"]`` has entries, or without it one for each CPU of the cluster,
-            which all samplers of a run share (those of `SyncRl`'s ranks). Never more than environments.
-        in_flight: how many batches are collected ahead. With 0, each batch is collected with the latest parameters. With n, actors
-            collect the next n batches while the algorithm optimizes, with parameters of up to n updates before: which ones,
-            `batch_parameters_version` tells. Policy gradient methods that correct for it (PPO), and those that replay, can do with 1.
-        max_restarts: how many lost actors (their process or machine ended) are replaced, in all. Their environments begin new episodes.
-        address: of the Ray cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, unless one runs.
-        actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
-        init_kwargs: further arguments of ``ray.init``, if this starts or joins a cluster.
-        args, kwargs: see `BaseSampler`. `worker_timeout` is for actors; `start_method` is not used by this sampler.
+        n_actors: number of actors, at most one per environment. None for the number of entries of ``affinity["workers_cpus"]``, or without
+            this one per CPU of the cluster, shared by all samplers of a run (of `SyncRl`'s ranks).
+        in_flight: number of batches collected ahead. With 0, each batch is collected with the latest parameters. With n, actors collect
+            the next n batches while the algorithm optimizes, with parameters up to n updates old (see `batch_parameters_version`). Policy
+            gradient methods that correct for this (PPO), and methods with replay, tolerate 1.
+        max_restarts: total number of lost actors (process or machine ended) that are replaced. Their environments begin new episodes.
+        address: address of the Ray cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, unless one runs.
+        actor_options: resources and placement of each actor, as for Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
+        init_kwargs: further arguments of ``ray.init``, if the sampler starts or joins a cluster.
+        args, kwargs: see `BaseSampler`. `worker_timeout` is for actors; `start_method` is ignored.
 
     Attributes:
         parameters_version: how often parameters have been sent to the actors.
-        batch_parameters_version: which of them the batch obtained last was collected with.
-        n_restarts: how many actors have been replaced.
+        batch_parameters_version: version of the parameters with which the last batch was collected.
+        n_restarts: number of actors that have been replaced.
     """
 
     agent_in_workers = True
@@ -75,9 +75,9 @@ class RayBatchSampler(ParallelSamplerBase):
         if worker_process is not None:
             raise ValueError("worker_process is for samplers whose workers are processes of this machine.")
         self._affinity = affinity = affinity or {}
-        self._changed: set[int] = set()  # Columns whose environments are not those of EnvCls any more.
-        self._pending: deque[Call] = deque()  # Batches that are being collected, or have been.
-        self._restart_next: set[int] = set()  # Columns that begin new episodes with the batch that will be submitted next.
+        self._changed: set[int] = set()  # Columns whose environments `update_envs` has changed.
+        self._pending: deque[Call] = deque()  # Batches collected ahead, complete or in progress.
+        self._restart_next: set[int] = set()  # Columns that begin new episodes with the next submitted batch.
         self._cluster = Cluster(self.address, self.init_kwargs)
         try:
             workers_kwargs = self._workers_kwargs([None] * self._count_actors(affinity))
@@ -100,7 +100,7 @@ class RayBatchSampler(ParallelSamplerBase):
 
     def _common_kwargs(self, affinity: dict) -> dict:
         agent = copy.copy(self.agent)
-        agent._exchange = None  # Memory that only processes of this machine share.
+        agent._exchange = None  # Shared memory, useless on other machines.
         bootstrap_value = "bootstrap_value" in self.samples_np.agent
         kwargs = dict(agent=agent, stop=None, bootstrap_value=bootstrap_value)
         return {**super()._common_kwargs(affinity), **kwargs, "keep_terminal_observations": self.keep_terminal_observations}
@@ -114,27 +114,27 @@ class RayBatchSampler(ParallelSamplerBase):
 
     @property
     def _n_samplers(self) -> int:
-        """How many samplers the run has, each in a separate process."""
+        """Number of samplers of the run, each in a separate process."""
         return self._global_B // self.batch_spec.B
 
     def _recovery(self, rank: int, calls: list[Call]) -> tuple[str, Any]:
-        """The command by which an actor that replaces a lost one begins new episodes.
+        """Return the command with which the replacement of a lost actor begins new episodes.
 
-        They begin with the first batch that is collected by it, which may come long after others that the lost one has completed.
+        These begin with the first batch that the replacement collects; the lost actor may have completed many batches ahead of it.
         """
         columns = self._columns[rank]
         first_batch = next((call for call in calls if call.name == "collect"), None)
         (self._restart_next if first_batch is None else first_batch.restarted).update(columns)
         if changed := sorted(self._changed.intersection(columns)):
             logger.warn(
-                f"Environments are those of EnvCls again in columns {changed} of the batch, where update_envs had changed them: "
-                "call it again for others."
+                f"Environments are those of EnvCls again in columns {changed} of the batch, which update_envs had changed: "
+                "call it again to change them."
             )
             self._changed.difference_update(changed)
         return "load", (self.itr, [None] * len(self._columns))
 
     def shutdown(self) -> None:
-        """Close the environments, end the actors, and leave the cluster, or end it if it was started here. May be called twice."""
+        """Close the environments, end the actors, and leave the cluster; end it if this process started it. May be called twice."""
         cluster, self._cluster = getattr(self, "_cluster", None), None
         try:
             super().shutdown()
@@ -144,7 +144,7 @@ class RayBatchSampler(ParallelSamplerBase):
 
     @property
     def n_restarts(self) -> int:
-        """How many actors have been replaced."""
+        """Number of actors that have been replaced."""
         pool = getattr(self, "_pool", None)
         return 0 if pool is None else pool.n_restarts
 
@@ -168,23 +168,23 @@ class RayBatchSampler(ParallelSamplerBase):
         return [reply for reply, _ in replies]
 
     def _put_parameters(self) -> Any:
-        """Put the latest parameters, one object for all actors, where they find them; return the reference."""
-        self.agent.sync_shared_memory()  # Copies only if the trained model is another one, e.g. on a GPU.
+        """Put the latest parameters into the object store, once for all actors; return the reference."""
+        self.agent.sync_shared_memory()  # Copies only if the trained model is a separate one, e.g. on a GPU.
         self.parameters_version += 1
         return import_ray().put(model_arrays(self.agent))
 
     def update_envs(self, updates: Any) -> list[int]:
         """Change environments, between two batches; see `BaseSampler.update_envs`.
 
-        An actor that replaces a lost one begins with those of `EnvCls` again, which the log says.
+        The replacement of a lost actor starts with environments of `EnvCls` again; the log says so.
 
         Raises:
             NotImplementedError: batches are collected ahead.
         """
         if self.in_flight:
             raise NotImplementedError(
-                f"With in_flight={self.in_flight} batches are collected ahead, in the environments as they are: take in_flight=0 to change "
-                "them."
+                f"With in_flight={self.in_flight}, batches are collected ahead in the present environments: use in_flight=0 to change "
+                "environments."
             )
         columns = super().update_envs(updates)
         self._changed.update(columns)
@@ -192,7 +192,7 @@ class RayBatchSampler(ParallelSamplerBase):
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
-        """Extend `ParallelSamplerBase` by the batches that were collected ahead, which are waited for."""
+        """Wait for the batches collected ahead, and add them to the state of `ParallelSamplerBase`."""
         pool = self._running_pool()
         with pool.ending_on_failure():
             replies = [pool.receive(call) for call in self._pending]
@@ -201,7 +201,7 @@ class RayBatchSampler(ParallelSamplerBase):
         return dict(state, parameters_version=self.parameters_version, pending=pending, begin_anew_next=sorted(self._restart_next))
 
     def load_state_dict(self, state: dict) -> list[int]:
-        """After `initialize`: continue from what `state_dict` returned; return the columns whose environments begin a new episode."""
+        """After `initialize`: resume from the result of `state_dict`; return the columns whose environments begin a new episode."""
         restarted = super().load_state_dict(state)
         self.parameters_version = state.get("parameters_version", self.parameters_version)
         self._pending.clear()

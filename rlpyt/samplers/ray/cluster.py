@@ -8,30 +8,29 @@ from rlpyt.utils import cluster
 from rlpyt.utils.cluster import extend_path, import_ray  # noqa: F401  Documented under this path.
 from rlpyt.utils.logging import logger
 
-_FREE_SECONDS = 2.0  # within which a cluster knows that actors have ended, and what they held is free
+_FREE_SECONDS = 2.0  # time until a cluster has freed the resources of ended actors
 
 
 class Cluster(cluster.Cluster):
-    """A connection to a Ray cluster that tells a sampler how many actors find a place there.
+    """A connection to a Ray cluster that counts how many actors fit into the cluster.
 
     Args:
-        address: see `rlpyt.utils.cluster.Cluster`.
-        init_kwargs: likewise.
+        address, init_kwargs: see `rlpyt.utils.cluster.Cluster`.
     """
 
     def n_places(self, num_cpus: float, n_samplers: int = 1) -> int:
-        """Return how many actors with `num_cpus` each (one, if that is 0) the CPUs suffice for.
+        """Return for how many actors with `num_cpus` each (1 if `num_cpus` is 0) the CPUs suffice.
 
         Args:
-            n_samplers: of the run, in separate processes that share a cluster.
+            n_samplers: number of the run's samplers, in separate processes that share a cluster.
         """
         return int(self.resource("CPU") // ((num_cpus or 1) * self._n_sharing(n_samplers)))
 
     def check_room(self, n: int, num_cpus: float, fewer: str, n_samplers: int = 1) -> None:
-        """Check that `n` actors with `num_cpus` each find a place, now or later; say so in the log if it is not now.
+        """Check that `n` actors with `num_cpus` each fit into the cluster; log a line if they must wait for others to end.
 
         Args:
-            fewer: the argument by which a user asks for fewer of them, for messages.
+            fewer: the argument that sets the number of actors, for messages.
             n_samplers: see `n_places`.
 
         Raises:
@@ -48,9 +47,9 @@ class Cluster(cluster.Cluster):
         while (free := self._free_cpus()) < n * num_cpus:
             if time.monotonic() > deadline:
                 logger.warn(
-                    f"{n} actors with num_cpus={num_cpus:g} wait until others leave them room: {free:g} of the "
-                    f"{self.resource('CPU'):g} CPUs of the Ray cluster are free. If that will not be, give the sampler less {fewer}; or, "
-                    "where the CPUs are held for this very run, actor_options=dict(num_cpus=0)."
+                    f"{n} actors with num_cpus={num_cpus:g} wait until CPUs become free: now {free:g} of the "
+                    f"{self.resource('CPU'):g} CPUs of the Ray cluster are. If none will, give the sampler less {fewer}; or, if the CPUs "
+                    "are reserved for this run, actor_options=dict(num_cpus=0)."
                 )
                 return
             time.sleep(0.1)

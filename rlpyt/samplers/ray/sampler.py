@@ -23,23 +23,23 @@ from rlpyt.utils.settings import POSITIVE, STEPS, checked
 class RaySampler(Sampler):
     """Runs each worker in an actor of a Ray cluster, on any of its machines, with one thread on the CPU.
 
-    With the same seed it returns what a `LocalSampler` does. An update of the policy that is one for all workers is put into Ray's object
-    store once. A cluster that others have started or joined is left as it is.
+    With the same seed it returns the same as a `LocalSampler`. If all workers get the same update of the policy, it is put into Ray's
+    object store only once. A cluster that others have started or joined keeps running.
 
     Args:
         args, kwargs: see `Sampler`.
-        address: of the cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, unless one runs.
-        actor_options: what each actor needs and where it is placed, as of Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
-        init_kwargs: further arguments of ``ray.init``, if this starts or joins a cluster.
-        max_restarts: how many lost actors are replaced, in all. The new one gets the policy and the environments that the lost one had,
-            and plays all of what that was to play, with other random numbers.
+        address: address of the cluster; see `rlpyt.utils.cluster.Cluster`. None starts a local one, unless one runs.
+        actor_options: resources and placement of each actor, as for Ray's ``.options``. Default: ``num_cpus=1``, on all machines.
+        init_kwargs: further arguments of ``ray.init``, if the sampler starts or joins a cluster.
+        max_restarts: total number of lost actors that are replaced. A replacement gets the policy and environments of the lost actor, and
+            plays its whole share, with other random numbers.
         worker_timeout: seconds without a sign of life after which a worker is reported as hung, with its stack; None only warns.
 
     Raises:
-        ValueError: the workers need more CPUs than the cluster has. Others as of `Sampler`.
+        ValueError: the workers need more CPUs than the cluster has. Other errors are those of `Sampler`.
 
     Attributes:
-        n_restarts: how many actors have been replaced.
+        n_restarts: number of actors that have been replaced.
     """
 
     @checked(max_restarts=STEPS, worker_timeout=POSITIVE)
@@ -92,7 +92,7 @@ class RaySampler(Sampler):
 
     @property
     def n_restarts(self) -> int:
-        """How many actors have been replaced."""
+        """Number of actors that have been replaced."""
         return 0 if self._pool is None else self._pool.n_restarts
 
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
@@ -107,7 +107,7 @@ class RaySampler(Sampler):
         return put_together([None if reply is None else (*reply, arrays) for reply, arrays in replies])
 
     def _updates_and_messages(self, agent_updates: list, env_updates: list) -> tuple[list, list, list, list]:
-        """Return the updates of each worker's policy, and what is sent for them; and the same of its environments."""
+        """Return the updates of all policies and the messages that carry them, and the same for environments."""
         return agent_updates, once(self._put, agent_updates), env_updates, once(cloudpickle.dumps, env_updates)
 
     def _put(self, update: Any) -> list:
@@ -121,10 +121,10 @@ class RaySampler(Sampler):
         return self._pool.request(("state", None), "asking where they are") if self._is_running else None
 
     def _set_worker_states(self, states: list[dict]) -> int:
-        return sum(self._pool.request(("restore", states), "going back to where they were"))
+        return sum(self._pool.request(("restore", states), "restoring the states of the workers"))
 
     def shutdown_worker(self) -> None:
-        """Close the environments, end the actors, and leave the cluster, or end it if it was started here. May be called twice."""
+        """Close the environments, end the actors, and leave the cluster; end it if this process started it. May be called twice."""
         cluster, self._cluster = self._cluster, None
         try:
             if self._pool is not None:
@@ -136,14 +136,14 @@ class RaySampler(Sampler):
 
 @dataclass
 class _Past:
-    """The updates that one worker has got, as they were sent: those by which another one becomes what it is."""
+    """The messages with updates that one worker has received, from which a replacement is made."""
 
     policy: Any = None
-    parameters: Any = None  # The latest, if any came after the policy.
-    envs: list = field(default_factory=list)  # Pairs of update and message: what made the environments, and then what changed them.
+    parameters: Any = None  # The latest message with parameters after the policy, if any.
+    envs: list = field(default_factory=list)  # Pairs of update and message: first makes the environments; others change them.
 
     def append(self, agent_update: Any, agent_message: Any, env_update: Any, env_message: Any) -> None:
-        """Take over what the worker has got; None if there was none."""
+        """Record the updates of a worker and their messages; None for no update."""
         if is_parameters(agent_update):
             self.parameters = agent_message
         elif agent_update is not None:
@@ -155,7 +155,7 @@ class _Past:
         self.envs.append((env_update, env_message))
 
     def updates(self) -> tuple[list, list]:
-        """Return the messages on the policy, and those on the environments, in order."""
+        """Return the messages about the policy, and those about environments, in order."""
         return [self.policy, self.parameters], [message for _, message in self.envs]
 
 
@@ -169,7 +169,7 @@ class EpisodeActor(WorkerActor):
         self._renew(0, self._updates)
 
     def _renew(self, attempt: int, updates: tuple[list, list]) -> None:
-        """Make the worker; later attempts have other random numbers."""
+        """Make the worker; a later `attempt` has other random numbers."""
         self._close()
         factory = copy.copy(self._factory)
         if attempt:

@@ -185,9 +185,9 @@ def test_parameters_are_the_same_in_all_copies_of_a_policy_in_this_process(make)
 def test_one_is_warned_of_policies_whose_copies_draw_the_same_random_numbers(make):
     policy = RandomPolicy()
     policy.mine = np.random.default_rng(0)
-    with pytest.warns(UserWarning, match="RandomPolicy has a random generator of its own, so its copies in all 2 workers draw the same"):
+    with pytest.warns(UserWarning, match="RandomPolicy holds a random generator, so its copies in all 2 workers draw the same"):
         sampler = make(MultiprocessingSampler, policy, grid(), max_episode_length=9, n_workers=2)
-    with pytest.warns(UserWarning, match="RandomPolicy has a random generator"):
+    with pytest.warns(UserWarning, match="RandomPolicy holds a random generator"):
         sampler.obtain_samples(0, 1, policy)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -257,15 +257,15 @@ def test_what_a_sampler_refuses():
         LocalSampler(ScriptedPolicy(), max_episode_length=5)
     with pytest.raises(TypeError, match="two values for agents"):
         LocalSampler(ScriptedPolicy(), grid(), agents=ScriptedPolicy(), max_episode_length=5)
-    with pytest.raises(TypeError, match="LocalSampler got a worker_factory, and besides max_episode_length, n_workers, worker_class"):
+    with pytest.raises(TypeError, match="LocalSampler got a worker_factory, so max_episode_length, n_workers, worker_class"):
         LocalSampler(factory(DefaultWorker), ScriptedPolicy(), grid(), n_workers=4, max_episode_length=3, worker_class=VecWorker)
     for given in (dict(seed=3), dict(seed=None), dict(worker_args={})):
-        with pytest.raises(TypeError, match=f"besides {next(iter(given))}, which it takes from that"):
+        with pytest.raises(TypeError, match=f"so {next(iter(given))} must be given to the WorkerFactory"):
             LocalSampler(ScriptedPolicy(), grid(), worker_factory=factory(DefaultWorker), **given)
     with pytest.raises(TypeError, match="environment"):
         MultiprocessingSampler(ScriptedPolicy(), "grid", max_episode_length=5)
     for agents, envs in (([ScriptedPolicy()] * 3, grid()), (ScriptedPolicy(), [grid()] * 3)):
-        with pytest.raises(ValueError, match="3 entries, but there are n_workers=2"):
+        with pytest.raises(ValueError, match="3 entries, but n_workers=2"):
             MultiprocessingSampler(agents, envs, max_episode_length=5, n_workers=2)
 
 

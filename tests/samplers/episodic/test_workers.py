@@ -909,7 +909,7 @@ def test_episodes_with_steps_that_were_not_returned_are_left_out_of_a_state_whic
         return LocalSampler(factory(VecWorker, 1, seed, n_envs=2), RecordingAgent(), [[RepeatedEnv(2), RepeatedEnv(5)]], unbiased=False)
 
     pairs = played_by_both(make, n_left_out=1)
-    assert lines == ["1 environments begin new episodes, and do not go on from where they were: that is not known."]
+    assert lines == ["1 environments begin new episodes, because their states are unknown."]
     assert pairs[0][1].observations[:, 2].tolist() == [0, 1]
 
 

@@ -1,4 +1,4 @@
-"""CartPole-v1 of which only positions are seen: solved by remembering where cart and pole were."""
+"""CartPole-v1 with observations of positions only: solved by remembering earlier positions."""
 
 from rlpyt.experiments.configs import variant
 from rlpyt.experiments.configs.classic.cartpole import on_policy
@@ -35,7 +35,7 @@ configs = dict(
         runner=dict(n_steps=150e3),
         sampler=dict(batch_T=32, batch_B=32),
     ),
-    r2d1=variant(  # What happens now matters for 150 steps: hence the many steps per return, and targets that follow soon.
+    r2d1=variant(  # An action matters for 150 steps: hence long n-step returns, and frequent target updates.
         base,
         agent=dict(eps_final=0.1, eps_final_min=0.001),
         algo=dict(

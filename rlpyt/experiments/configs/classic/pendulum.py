@@ -1,4 +1,4 @@
-"""Pendulum-v1: torque from -2 to 2, episodes of 200 steps that only ever end because time runs out."""
+"""Pendulum-v1: torque from -2 to 2, episodes of 200 steps that always end by the time limit."""
 
 from rlpyt.experiments.configs import variant
 

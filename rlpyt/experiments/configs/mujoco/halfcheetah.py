@@ -53,7 +53,7 @@ configs = dict(
             hidden_sizes=[256, 256],
             hidden_nonlinearity=torch.nn.ReLU,
             mu_nonlinearity=torch.nn.Identity,
-            init_log_std=-2.0,  # With much noise it learns to slide on its back, and to need the noise: its mean action stays in place.
+            init_log_std=-2.0,  # With more noise it learns to slide on its back, relying on the noise: its mean actions do not move it.
             normalize_observation=True,
         ),
         optim=dict(eps=1e-5),

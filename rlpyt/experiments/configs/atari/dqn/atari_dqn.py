@@ -1,4 +1,4 @@
-"""DQN, with what has been added to it, on Atari games."""
+"""DQN and its extensions on Atari games."""
 
 from rlpyt.experiments.configs import variant
 

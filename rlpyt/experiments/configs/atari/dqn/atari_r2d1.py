@@ -1,4 +1,4 @@
-"""R2D1, which is R2D2 (Kapturowski et al. 2019) on one machine, on Atari games."""
+"""R2D1 on Atari games: R2D2 (Kapturowski et al. 2019) on one machine."""
 
 from rlpyt.experiments.configs import variant
 

@@ -36,7 +36,7 @@ def set_state(env: StatefulEnv, state: Any) -> None:
 def set_states(envs: Sequence[Any], states: Any, name: str) -> None:
     """Restore the states of several environments; None leaves an environment unchanged. ValueError if their numbers differ."""
     if len(states) != len(envs):
-        raise ValueError(f"{name} has {len(states)} entries instead of {len(envs)}.")
+        raise ValueError(f"{name} has {len(states)} entries, and not {len(envs)}.")
     for env, state in zip(envs, states):
         if state is not None:
             set_state(env, state)

@@ -107,7 +107,7 @@ def test_what_only_a_script_can_resume_is_told_how(tmp_path, rlpyt, names):
     for name in names:
         (tmp_path / name).write_text("{}")
     code, _, err = rlpyt("resume", tmp_path)
-    assert code == 2 and "by wrap_experiment, or of a Trainer" in err and "not a snapshot" not in err
+    assert code == 2 and "a run of wrap_experiment or of a Trainer" in err and "not a snapshot" not in err
     assert f"trainer.setup(...), trainer.restore({str(tmp_path)!r}) and trainer.resume()" in err
     (tmp_path / names[0]).unlink()
     assert "must be the directory of a run, called run_<ID>" in rlpyt("resume", tmp_path)[2]

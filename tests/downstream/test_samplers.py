@@ -225,7 +225,7 @@ def test_episodes_of_a_users_loop_ask_for_the_observation_that_ended_them():
     sampler = make_sampler(env=dict(episode_length=3, end="timeout"))
     sampler.initialize(RecordingAgent(), seed=0)
     samples, _ = sampler.obtain_samples(0)
-    with pytest.raises(ValueError, match="final_observation, that of truncated episodes"):
+    with pytest.raises(ValueError, match="final_observation, for truncated episodes"):
         EpisodeBatch.from_samples(samples, env_spec=None)
     sampler.shutdown()
 

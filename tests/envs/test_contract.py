@@ -30,12 +30,12 @@ from rlpyt.spaces.int_box import IntBox
         (envs.make_structured, {}),
     ],
 )
-@pytest.mark.filterwarnings("ignore:info has keys")
+@pytest.mark.filterwarnings("ignore:env_info leaves out")
 def test_every_environment_keeps_the_contract(make, kwargs):
     check_env(make, kwargs, n_steps=220)
 
 
-@pytest.mark.filterwarnings("ignore:info has keys")
+@pytest.mark.filterwarnings("ignore:env_info leaves out")
 def test_the_structured_environment_keeps_the_contract_with_schemas():
     check_env(lambda: gym_schema.GymEnvWrapper(envs.StructuredGymEnv()))
 
@@ -232,7 +232,7 @@ class SucceedsAtTheEnd(gymnasium.Env):
 
 @pytest.mark.filterwarnings("ignore:Not numbers or arrays of numbers")
 def test_info_that_appears_only_at_the_end_of_an_episode_is_told_with_what_to_do():
-    with pytest.warns(UserWarning, match=r"env_info leaves them out: parts\['right'\], success\. To have them, .* info_example="):
+    with pytest.warns(UserWarning, match=r"env_info leaves out .*: parts\['right'\], success\. To include them, .* info_example="):
         check_env(SucceedsAtTheEnd)  # Wrapped as samplers do it.
     example = dict(success=0.0, parts=dict(right=0))
     with warnings.catch_warnings(record=True) as warned:

@@ -249,7 +249,7 @@ def test_bounds_may_differ_between_observations_but_not_between_actions():
 def test_an_environment_cannot_be_two_tasks():
     point, walk = PointEnv(), WalkGymEnv()
     for envs in ([point, point], [walk, walk], [lambda: point, point]):
-        with pytest.raises(ValueError, match="as two tasks"):
+        with pytest.raises(ValueError, match="the same environment twice"):
             MultiEnvWrapper(envs)
     assert MultiEnvWrapper([PointEnv] * 2).num_tasks == 2
 

@@ -439,7 +439,7 @@ def test_a_function_that_trains_is_stopped_before_it_does(run_dir, tmp_path, mon
     "do, message",
     [
         (lambda record: record.clear(), "The agent of .* cannot be made again"),
-        (lambda record: record["agent"].update(arguments=[]), "its agent does not say what to call, and the arguments"),
+        (lambda record: record["agent"].update(arguments=[]), "its agent does not say what to call, or with which arguments"),
         (lambda record: record.update(script="x"), "its script is 'x'"),
         (lambda record: record.update(sampler=None), "its sampler does not say what to call"),
         (lambda record: record["agent"]["arguments"].update(hidden=3), "MlpFfAgent has no setting 'hidden'"),

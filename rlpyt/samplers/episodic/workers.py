@@ -620,9 +620,7 @@ def check_has(policy: Any, methods: list[str], what: str) -> None:
     """Raise TypeError if a policy lacks one of the `methods` that `what` needs."""
     missing = [f"{name}()" for name in methods if not callable(getattr(policy, name, None))]
     if missing:
-        raise TypeError(
-            f"{type(policy).__name__} has no {' and no '.join(missing)}, which {what} needs: rlpyt.agents.policy defines what a policy is."
-        )
+        raise TypeError(f"{type(policy).__name__} has no {' and no '.join(missing)}, which {what} needs: see rlpyt.agents.policy.")
 
 
 def is_parameters(agent_update: Any) -> bool:

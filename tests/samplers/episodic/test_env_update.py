@@ -161,7 +161,7 @@ def test_one_environment_for_several_is_copied_but_not_put_in_two_places():
         carried = env_updates(ExistingEnvUpdate(env), 2, "columns")
     assert each[0] is env and len({id(x) for x in each}) == 3 and goal(each[2]) == [2, 1]
     assert carried[0]() is env and carried[1]() is not env
-    with pytest.raises(ValueError, match="two places"):
+    with pytest.raises(ValueError, match="the same environment twice"):
         env_updates([env, None, ExistingEnvUpdate(env)], 3, "columns")
 
 

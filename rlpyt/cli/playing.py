@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rlpyt.experiments.opening import OpenedRun
 
 TRUST = (
-    "import whatever the run names; without it, only parts of rlpyt, torch, gymnasium and files of yours: "
-    "below the current directory, but not where the run is"
+    "import whatever the run names; without it, only parts of rlpyt, torch, gymnasium and your files: "
+    "below the current directory, but not in the directory of the run"
 )
 MOST_STEPS = 100_000  # Limit of an episode (env steps), if neither the environment nor the user sets one.
 

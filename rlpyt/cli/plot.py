@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SETTING",
         nargs="+",
         default=["directory"],
-        help='what the runs of a group have in common: settings, e.g. learning_rate or algo.learning_rate; or "directory" (default); '
+        help='common to the runs of a group: settings, e.g. learning_rate or algo.learning_rate; or "directory" (default); '
         'or "run" for ungrouped runs',
     )
     parser.add_argument("--iqm", action="store_true", help="interquartile mean instead of the mean")

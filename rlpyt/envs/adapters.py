@@ -5,7 +5,7 @@ kind                                       ``step`` returns                     
 =========================================  ===================================================  ================================
 `rlpyt.envs.environment.Environment`       an ``EnvStep`` with its `rlpyt.envs.specs.StepType`  `as_gymnasium`, `as_rlpyt`
 gymnasium's ``Env``                        five values                                          `as_environment`, `as_rlpyt`
-`rlpyt.envs.base.Env`, what samplers step  ``EnvStep`` namedtuple                               `as_environment`, `as_gymnasium`
+`rlpyt.envs.base.Env`, for samplers        ``EnvStep`` namedtuple                               `as_environment`, `as_gymnasium`
 =========================================  ===================================================  ================================
 
 Samplers turn the first two kinds into the third.
@@ -219,7 +219,7 @@ class EnvironmentAsRlpyt(GymEnvWrapper):
 # The others to Environment
 # ---------------------------------------------------------------------------------------------------------------------
 class RlpytAsEnvironment(CountingEnvironment):
-    """An rlpyt environment with the interface of an `Environment`: structures become dictionaries, spaces those of gymnasium.
+    """An rlpyt environment with the interface of an `Environment`: structures become dictionaries, spaces become gymnasium's.
 
     Every ``done`` ends an episode. If ``env_info.traj_done`` is False there, the trajectory continues: `reset` then returns the last
     observation and, like samplers, does not reset the environment. If ``traj_done`` is True without ``done``, the episode times out.
@@ -303,7 +303,7 @@ class RlpytAsEnvironment(CountingEnvironment):
 
     def visualize(self) -> None:
         """Raise NotImplementedError: rlpyt environments open no window."""
-        raise NotImplementedError(f"{type(self.env).__name__} cannot open a window; `python -m rlpyt video` records what an agent does.")
+        raise NotImplementedError(f"{type(self.env).__name__} cannot open a window; `python -m rlpyt video` records videos of agents.")
 
     def close(self) -> None:
         """Close the environment."""

@@ -7,9 +7,9 @@ Episodic samplers, and `update_envs` of other samplers, accept updates, construc
 update                              the environment from now on
 ==================================  =====================================================================
 None                                the same
-`EnvUpdate`                         what it returns
+`EnvUpdate`                         its result
 environment of any kind             that one; the old one is closed
-constructor (class or function)     what it makes; the old one is closed
+constructor (class or function)     its result; the old one is closed
 ==================================  =====================================================================
 """
 
@@ -101,7 +101,7 @@ class SetTaskUpdate(EnvUpdate):
         if inner is not None and type(inner) is not self._env_type:
             warnings.warn(
                 f"SetTaskUpdate is for environments of type {self._env_type.__name__}, but got one of {type(inner).__name__}, which is "
-                "closed and replaced: use NewEnvUpdate where types differ.",
+                "closed and replaced: use NewEnvUpdate if types differ.",
                 stacklevel=2,
             )
             close_env(old_env)

@@ -169,7 +169,7 @@ class CountingEnvironment(Environment):
 
 
 class Wrapper(Environment):
-    """Holds an `Environment` and forwards everything to it; subclasses override what they change.
+    """Holds an `Environment` and forwards everything to it; subclasses override parts.
 
     Args:
         env: the environment.

@@ -24,7 +24,7 @@ from rlpyt.utils.extras import extra_with, import_error
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.structures import field_names
 
-CLASSIC_TIMEOUT = "TimeLimit.truncated"  # Key in info by which classic gym reports a truncation.
+CLASSIC_TIMEOUT = "TimeLimit.truncated"  # info key for truncations in classic gym
 
 
 class Wrapper:
@@ -414,7 +414,7 @@ def _make_classic(error: Exception, *args: Any, **kwargs: Any) -> Any:
     """
     gym, id_ = sys.modules.get("gym"), args[0] if args else kwargs.get("id")
     if gym is None:
-        hint = "If it is registered with classic gym, import that (import gym) and what registers it before making the environment."
+        hint = "If it is registered with classic gym, import gym, and the package that registers it, before making the environment."
     else:
         try:
             gym.spec(id_)

@@ -78,7 +78,7 @@ def checked_step(env_step: Any, env: Any, needs_reward: bool = True) -> EnvStep:
     try:
         if env_step.step_type in STEP_TYPES and not (env_step.reward is None and needs_reward):
             return env_step
-    except (AttributeError, ValueError):  # Not a step; or an array, which cannot be compared.
+    except (AttributeError, ValueError):  # Not a step, or step_type is an array.
         pass
     name = type(env).__name__
     if not hasattr(env_step, "step_type"):

@@ -14,7 +14,7 @@ from rlpyt.envs.base import StatefulEnv, has_state
 from rlpyt.utils.misc import attributes
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, shown, to_plain
 
-# Names of the classes of attributes that need no saving: they do not change while the environment runs, or only display it.
+# Classes, by name, of attributes that need no saving: they never change, or only display the environment.
 _STATIC = {"EnvSpec", "MjModel", "MujocoRenderer", "type", "function", "module", "method", "builtin_function_or_method", "partial"}
 
 
@@ -55,7 +55,7 @@ def get_gym_state(env: Any) -> list:
 
 
 def set_gym_state(env: Any, state: list) -> None:
-    """Restore what `get_gym_state` returned.
+    """Restore the result of `get_gym_state`.
 
     Raises:
         ValueError: the state is damaged, or of an environment with other wrappers or attributes.

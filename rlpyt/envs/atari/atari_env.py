@@ -55,7 +55,7 @@ class AtariEnv(Env):
     - to ``(104, 80)``: the 210x160 screen loses its first and last row, and every 2x2 square becomes its mean ``(a + b + c + d + 2) // 4``,
       i.e. rounded to the nearest integer with halves up. This is cheap, and suits convolutions that do not cut off edges.
     - to any other `frame_shape`, as ``(84, 84)`` in much of the literature: the whole screen with area interpolation (``cv2.INTER_AREA``).
-      The few games whose screens are not 210 rows high are reduced in this way as well.
+      The few games whose screens are not 210 rows high are reduced like this as well.
 
     At the start of a game, earlier frames are black; if `episodic_lives`, also at the start of a life. After a lost life one no-op starts
     the next life.
@@ -140,7 +140,7 @@ class AtariEnv(Env):
         self._make_views()
         self._plain_obs = type(self).get_obs is AtariEnv.get_obs
         self._lives = 0
-        self._score = 0  # of the step that is being played
+        self._score = 0  # score of the current step
         self._step_counter = 0
         self._begin_game()
 

@@ -81,7 +81,7 @@ class RayBatchSampler(ParallelSamplerBase):
         self._cluster = Cluster(self.address, self.init_kwargs)
         try:
             workers_kwargs = self._workers_kwargs([None] * self._count_actors(affinity))
-            for kwargs in workers_kwargs:  # What is shared memory.
+            for kwargs in workers_kwargs:  # Remove shared memory, which actors cannot use.
                 kwargs["batches_np"] = kwargs["progress"] = None
             self._pool = ActorPool(
                 SamplerActor,
@@ -196,7 +196,7 @@ class RayBatchSampler(ParallelSamplerBase):
         pool = self._running_pool()
         with pool.ending_on_failure():
             replies = [pool.receive(call) for call in self._pending]
-        state = super().state_dict()  # After that, so that it follows them, whatever is lost.
+        state = super().state_dict()  # Only now, so that it includes replacements of actors lost while waiting.
         pending = [_plain(call, each) for call, each in zip(self._pending, replies)]
         return dict(state, parameters_version=self.parameters_version, pending=pending, begin_anew_next=sorted(self._restart_next))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlpyt.utils.collections import AttrDict, namedarraytuple
@@ -228,6 +229,9 @@ class Agent(Protocol):
 
     def reset_one(self, idx: int) -> None:
         """Forget the past of environment `idx` of this process."""
+
+    def acting_for(self, columns: torch.Tensor, B: int) -> AbstractContextManager[None]:
+        """Inside this context `step`, `value` and `reset_one` are about `columns` [n] of the `B` environments of this process only."""
 
     def sampling_state(self) -> Any:
         """Return the agent's memory of its environments for a checkpoint, as plain data and tensors."""

@@ -1,5 +1,7 @@
 """Agents whose every output can be predicted: importable as ``agents_for_tests`` here and in spawned processes."""
 
+from contextlib import contextmanager
+
 import torch
 
 from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, BaseAgent, RecurrentAgentMixin
@@ -33,6 +35,7 @@ class RecordingAgent(BaseAgent):
         super().__init__(ModelCls=Offset)
         self.n_actions, self.fail_at, self.fail_in, self.n_calls = n_actions, fail_at, fail_in, 0
         self.resets = []
+        self.columns = None  # Of all environments, those that the agent is asked about.
 
     def _count(self, method):
         self.n_calls += method == self.fail_in
@@ -51,7 +54,14 @@ class RecordingAgent(BaseAgent):
 
     def reset_one(self, idx):
         self._count("reset_one")
-        self.resets.append(int(idx))
+        self.resets.append(int(idx if self.columns is None else self.columns[idx]))
+
+    @contextmanager
+    def acting_for(self, columns, B):
+        self.columns = columns
+        with super().acting_for(columns, B):
+            yield
+        self.columns = None
 
 
 class BulkyAgent(RecordingAgent):

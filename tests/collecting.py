@@ -24,7 +24,21 @@ from rlpyt.utils.buffer import buffer_func, buffer_leaves, numpify_buffer
 # Episodes of different lengths that end in all ways there are; two lives in a row make a trajectory of two or more episodes.
 ENV = dict(episode_length=[5, 3, 7], end=["terminated", "timeout", "life", "timeout"])
 
-SAMPLERS = {"CPU": CpuSampler, "GPU": GpuSampler, "alternating": AlternatingSampler, "no overlap": NoOverlapAlternatingSampler}
+
+class ReadySampler(GpuSampler):
+    """Serves every worker as soon as it is ready."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **{"serve_fraction": 0.01, **kwargs})
+
+
+SAMPLERS = {
+    "CPU": CpuSampler,
+    "GPU": GpuSampler,
+    "as ready": ReadySampler,
+    "alternating": AlternatingSampler,
+    "no overlap": NoOverlapAlternatingSampler,
+}
 GPU_SAMPLERS = [name for name in SAMPLERS if name != "CPU"]
 
 
@@ -34,6 +48,7 @@ class Kind(NamedTuple):
     SamplerCls: type
     n_workers: int | None = None
     start_method: str | None = "fork"
+    serve_fraction: float = 1
 
     @property
     def alternating(self):
@@ -60,6 +75,10 @@ KINDS = {
     "GPU, 2 workers": Kind(GpuSampler, 2),
     "GPU, 3 workers": Kind(GpuSampler, 3),
     "GPU, 4 workers": Kind(GpuSampler, 4),
+    "GPU, 2 workers, as ready": Kind(GpuSampler, 2, serve_fraction=0.01),
+    "GPU, 4 workers, as ready": Kind(GpuSampler, 4, serve_fraction=0.01),
+    "GPU, 3 workers, half ready": Kind(GpuSampler, 3, serve_fraction=0.5),
+    "GPU, as ready, spawn": Kind(GpuSampler, 3, "spawn", serve_fraction=0.01),
     "alternating, 2 workers": Kind(AlternatingSampler, 2),
     "alternating, 4 workers": Kind(AlternatingSampler, 4),
     "no overlap, 2 workers": Kind(NoOverlapAlternatingSampler, 2),
@@ -80,6 +99,7 @@ ASYNC_KINDS = {
     "async no overlap": Kind(AsyncNoOverlapAlternatingSampler, 2),
     "async CPU, spawn": Kind(AsyncCpuSampler, 2, "spawn"),
     "async GPU, forkserver": Kind(AsyncGpuSampler, 2, "forkserver"),
+    "async GPU, as ready": Kind(AsyncGpuSampler, 2, serve_fraction=0.01),
 }
 FORKED = [name for name, kind in KINDS.items() if kind.n_workers and kind.start_method == "fork"]
 STARTED_ANEW = [name for name, kind in KINDS.items() if kind.start_method != "fork"]
@@ -109,6 +129,8 @@ def make_sampler(kind, EnvCls=CountingEnv, env=ENV, T=6, B=6, wait_reset=False, 
         (CpuWaitResetCollector, GpuWaitResetCollector) if wait_reset else (CpuResetCollector, GpuResetCollector)
     )
     CollectorCls = GpuCollectorCls if kind.acts_in_master else CpuCollectorCls
+    if kind.serve_fraction < 1:
+        kwargs["serve_fraction"] = kind.serve_fraction
     return kind.SamplerCls(
         EnvCls=EnvCls,
         env_kwargs=env,

@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -300,6 +301,18 @@ class BaseAgent(Recorded):
 
     def reset_one(self, idx: int) -> None:
         """Reset the recurrent state of environment `idx`, if the agent has one."""
+
+    @contextmanager
+    def acting_for(self, columns: torch.Tensor, B: int) -> Iterator[None]:
+        """Inside this context `step`, `value` and `reset_one` are about some environments only, numbered from 0 in the order of `columns`.
+
+        An agent that remembers something of each environment extends this method.
+
+        Args:
+            columns: [n] int64, the environments.
+            B: number of all environments for which this agent acts.
+        """
+        yield
 
     def _forget_everything(self) -> None:
         """Reset the recurrent states of sampling, and of the mode that interrupts it, if the agent has any."""

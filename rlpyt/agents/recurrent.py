@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,6 +31,25 @@ class RecurrentState:
         """Store what a model returned, which others may still refer to."""
         self._state = state
         self._is_private = False
+
+    def take(self, columns: torch.Tensor) -> Any:
+        """Return a copy of the state of some environments, [N,n,H] for `columns` [n]."""
+        return buffer_func(self._state, lambda leaf: leaf.index_select(1, columns.to(leaf.device)))
+
+    def put(self, columns: torch.Tensor, state: Any, B: int) -> None:
+        """Set the state [N,n,H] of some of `B` environments, `columns` [n]; None stands for zeros."""
+        if self._state is None and state is None:
+            return
+        if self._state is None:
+            self.set(buffer_func(state, lambda leaf: leaf.new_zeros(len(leaf), B, leaf.shape[-1])))
+        elif not self._is_private:
+            self._state = buffer_method(self._state, "clone")
+        self._is_private = True
+        if state is None:
+            state = self.take(columns)
+            buffer_method(state, "zero_")
+        for leaf, part in zip(buffer_leaves(self._state), buffer_leaves(state)):
+            leaf[:, columns.to(leaf.device)] = part
 
     def zero(self, b: int) -> None:
         """Set the state of environment `b` to zero."""
@@ -83,6 +104,21 @@ class RecurrentAgentMixin:
         """Store the state [N,B,H] after a step, for the next one. `step` calls it at its end."""
         self._rnn_states[self._alt].set(new_rnn_state)
         self._alt = (self._alt + 1) % self._n_groups
+
+    @contextmanager
+    def acting_for(self, columns: torch.Tensor, B: int) -> Iterator[None]:
+        """Extend the method: the recurrent state is that of these environments."""
+        of_all, self._rnn_states = self._rnn_states, [RecurrentState() for _ in self._rnn_states]
+        everyone, mine = of_all[self._alt], self._rnn_states[self._alt]
+        before = everyone.take(columns)
+        mine.set(before)
+        try:
+            with super().acting_for(columns, B):
+                yield
+            if (after := mine.get()) is not before:
+                everyone.put(columns, after, B)
+        finally:
+            self._rnn_states = of_all
 
     @property
     def prev_rnn_state(self) -> Any:

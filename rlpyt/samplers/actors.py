@@ -14,6 +14,7 @@ A batch of T steps takes T + 1 requests: the last one is answered by the value t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,6 +89,13 @@ def _leaves(arrays: Any) -> list:
     return [torchify_buffer(leaf) for leaf in buffer_leaves(arrays)]
 
 
+class Share(NamedTuple):
+    """Some of the environments for which an agent acts, see `Agent.acting_for`."""
+
+    columns: Any  # int64 tensor [n]
+    B: int  # environments in all
+
+
 class LocalActor:
     """The agent, acting for some environments: for all of this process, or, in an action server, for a group of workers.
 
@@ -103,7 +111,10 @@ class LocalActor:
 
     Attributes:
         for_envs: makes, of recorded actions, those that environments get.
+        share: the columns of these environments among all for which the agent acts, or None if they are all.
     """
+
+    share: Share | None = None
 
     for_envs: Callable[[Any], Any] = staticmethod(copied)
 
@@ -154,12 +165,22 @@ class LocalActor:
 
     def act(self, t: int, agent_info_too: bool) -> None:
         """Choose the actions for step `t` and write them into its row; also agent_info, or else `record` writes it later."""
-        row = self.rows[t]
         try:
-            action, agent_info = self.agent.step(row.observation, *self._prev)
+            action, agent_info = self.agent.step(*self.agent_inputs(t))
         except Exception as error:
-            self._blame_observation(t, error)
+            self.blame_observation(t, error)
             raise
+        self.take(t, action, agent_info)
+        if agent_info_too:
+            self.record(t)
+
+    def agent_inputs(self, t: int) -> tuple:
+        """Return what the agent sees before step `t`: observation, previous action and reward, tensors [B,...]."""
+        return (self.rows[t].observation, *self._prev)
+
+    def take(self, t: int, action: Any, agent_info: Any) -> None:
+        """Write the actions for step `t` into its row, and keep agent_info for `record`; both are tensors [B,...], on any device."""
+        row = self.rows[t]
         leaves = _checked_leaves("action", action, row.action_leaves)
         self._leaves = () if row.agent_info_leaves is None else _checked_leaves("agent_info", agent_info, row.agent_info_leaves)
         if leaves[0].device.type != "cpu":
@@ -167,14 +188,12 @@ class LocalActor:
 
             leaves, self._leaves = to_cpu((tuple(leaves), tuple(self._leaves)))
         self._write(t, row.action_leaves, leaves)
-        if agent_info_too:
-            self.record(t)
 
     def record(self, t: int) -> None:
         """Write the agent_info of step `t` into its row."""
         self._write(t, self.rows[t].agent_info_leaves or (), self._leaves)
 
-    def _blame_observation(self, t: int, error: Exception) -> None:
+    def blame_observation(self, t: int, error: Exception) -> None:
         """After an error of the agent: raise ValueError if its observation is not finite, which is then the cause."""
         for name, observation in float_leaves(numpify_buffer(self.rows[t].observation), "observation"):
             where = first_not_finite(observation)
@@ -192,7 +211,12 @@ class LocalActor:
 
     def value(self, observation: Any) -> np.ndarray:
         """Return the value of an observation that follows the previous actions, float32 ``[B]``; no state advances."""
-        return self.agent.value(observation, *self._prev).cpu().numpy()  # type: ignore[attr-defined]
+        with self.in_share():
+            return self.agent.value(observation, *self._prev).cpu().numpy()  # type: ignore[attr-defined]
+
+    def in_share(self) -> AbstractContextManager[None]:
+        """Return a context in which the agent is asked about these environments only."""
+        return nullcontext() if self.share is None else self.agent.acting_for(*self.share)
 
     def _write(self, t: int, destinations: Sequence, leaves: Sequence) -> None:
         for destination, leaf in zip(destinations, leaves):
@@ -200,10 +224,11 @@ class LocalActor:
 
     def _end_episodes(self, t: int, row: ActorRow) -> None:
         """After step `t`: reset what the agent sees and remembers of the environments that are done."""
-        for b in row.done.nonzero()[0].tolist():
-            self.prev_action[b] = self.null_action
-            self.prev_reward[b] = 0
-            self.agent.reset_one(idx=b)
+        with self.in_share():
+            for b in row.done.nonzero()[0].tolist():
+                self.prev_action[b] = self.null_action
+                self.prev_reward[b] = 0
+                self.agent.reset_one(idx=b)
 
 
 class BatchActor(LocalActor):
@@ -322,7 +347,7 @@ class RemoteActor:
 
     def request(self, t: int) -> None:
         """Tell the server that observation `t` is in place."""
-        self.signals.to_server.release()
+        self.signals.tell_server()
 
     def receive(self, t: int) -> Any:
         """Wait for the actions of step `t`, and return what environments get, a numpy structure ``[B,...]``."""
@@ -341,7 +366,7 @@ class RemoteActor:
     def leave(self) -> None:
         """Tell the server that this was the last step: it no longer waits for this worker, nor sends it actions."""
         self.signals.left[0] = True
-        self.signals.to_server.release()
+        self.signals.tell_server()
 
 
 def _checked_leaves(name: str, structure: Any, destinations: Sequence) -> list:

@@ -3,6 +3,7 @@
 All signals of a group of workers, and who gives them::
 
     obs_ready      worker -> server   "my observations, and what the last actions led to, are in place"; one for the group
+    requests[i]    worker -> server   how often this worker has given the signal obs_ready; written before the signal
     act_ready[i]   server -> worker   "your actions are in place"; one for each worker
     left[i]        worker -> server   "the signal I gave last was my last one", read once that has come
     abandoned      master -> worker   "there will be no more actions": the run ends by a failure
@@ -77,6 +78,9 @@ class GroupSignals:
 
     Args:
         n_workers: how many there are in the group.
+
+    Attributes:
+        n_served: for each worker, how many of its requests the server has dealt with. Only a server that serves who is ready counts them.
     """
 
     def __init__(self, n_workers: int) -> None:
@@ -84,12 +88,15 @@ class GroupSignals:
         self.obs_ready = Semaphore()
         # One each: of several processes that wait for the same pipe, the system wakes up one after the other.
         self.act_ready = [Semaphore() for _ in range(n_workers)]
+        self.requests = np_mp_array(n_workers, np.int64)
+        self.n_served = [0] * n_workers
         self.left = np_mp_array(n_workers, bool)
         self.abandoned = np_mp_array(1, bool)
 
     def of_worker(self, i: int) -> WorkerSignals:
         """Return the ends that worker `i` of the group holds."""
-        return WorkerSignals(self.obs_ready, self.act_ready[i], self.left[i : i + 1], self.abandoned)
+        mine = slice(i, i + 1)
+        return WorkerSignals(self.obs_ready, self.act_ready[i], self.requests[mine], self.left[mine], self.abandoned)
 
     def abandon(self) -> None:
         """Wake all workers up that wait for actions, to tell them that none will come."""
@@ -103,14 +110,20 @@ class GroupSignals:
 
 
 class WorkerSignals:
-    """One worker's ends of the signals of its group; `left` [1] and `abandoned` [1] are in shared memory.
+    """One worker's ends of the signals of its group; `requests` [1], `left` [1] and `abandoned` [1] are in shared memory.
 
     `to_server` is the group's `obs_ready`, `from_server` the worker's `act_ready`. They have other names here, because loops that use
     `sync.obs_ready` and `sync.act_ready` are written for an action server that exchanges everything by the step buffer.
     """
 
-    def __init__(self, to_server: Semaphore, from_server: Semaphore, left: np.ndarray, abandoned: np.ndarray) -> None:
-        self.to_server, self.from_server, self.left, self.abandoned = to_server, from_server, left, abandoned
+    def __init__(self, to_server: Semaphore, from_server: Semaphore, requests: np.ndarray, left: np.ndarray, abandoned: np.ndarray) -> None:
+        self.to_server, self.from_server = to_server, from_server
+        self.requests, self.left, self.abandoned = requests, left, abandoned
+
+    def tell_server(self) -> None:
+        """Give the signal obs_ready."""
+        self.requests[0] += 1
+        self.to_server.release()
 
     def __getattr__(self, name: str) -> Any:
         if name in ("obs_ready", "act_ready", "stop_eval"):

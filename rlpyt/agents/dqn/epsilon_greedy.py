@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import multiprocessing as mp
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -90,6 +91,18 @@ class EpsilonGreedyAgentMixin:
     def set_sample_epsilon_greedy(self, epsilon: float | torch.Tensor) -> None:
         """Assign the epsilon with which actions are chosen from now on."""
         self.distribution.set_epsilon(epsilon)
+
+    @contextmanager
+    def acting_for(self, columns: torch.Tensor, B: int) -> Iterator[None]:
+        """Extend the method: epsilons, if there are several, are those of these environments."""
+        of_all = self.distribution.epsilon
+        if isinstance(of_all, torch.Tensor) and of_all.dim():
+            self.distribution.set_epsilon(of_all[columns])
+        try:
+            with super().acting_for(columns, B):
+                yield
+        finally:
+            self.distribution.set_epsilon(of_all)
 
     def sample_mode(self, itr: int) -> None:
         """Extend the method: anneal epsilon to its value at sampler iteration `itr`."""

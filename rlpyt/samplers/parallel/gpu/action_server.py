@@ -1,7 +1,7 @@
 """The action server: the agent, in the master process, acting for groups of workers in turn.
 
-All variants are one loop over groups. One group: workers and agent take turns. Two groups: while one steps its environments, the agent acts
-for the other. See ``docs/architecture.md`` for a picture.
+`serve` is a loop over groups in lockstep. One group: workers and agent take turns. Two groups: while one steps its environments, the agent
+acts for the other. `serve_ready` acts for the workers that are ready, each at its own step. See ``docs/architecture.md`` for a picture.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from rlpyt.samplers.actors import LocalActor
 from rlpyt.samplers.signals import GroupSignals
 from rlpyt.samplers.workers import WorkerPool
 from rlpyt.types import Agent
+from rlpyt.utils.packing import to_cpu
+from rlpyt.utils.structures import map_structure
 
 EVAL_TRAJ_CHECK = 20  # Unused: episodes of an evaluation are shared out beforehand, so nobody counts them.
 
@@ -89,6 +93,112 @@ def serve(agent: Agent, groups: Sequence[Group], n_steps: int, overlap: bool = T
                 group.actor.record(t)
         if not here:
             return
+
+
+class Crowd:
+    """Workers that are served as they are ready, each at its own step.
+
+    Args:
+        actors: the agent acting for the environments of one worker each, which has the number of its place. Each actor has a share.
+        signals: shared with the workers.
+        pool: the workers.
+        fraction: serve as soon as workers with this part of the environments that are still stepped are ready.
+    """
+
+    def __init__(self, actors: Sequence[LocalActor], signals: GroupSignals, pool: WorkerPool, fraction: float) -> None:
+        self.actors = actors
+        self.signals = signals
+        self.pool = pool
+        self.fraction = fraction
+        self.t = [0] * len(actors)  # The step at which each worker is.
+        self.present = list(range(len(actors)))
+        self._n_envs = [len(actor.prev_reward) for actor in actors]
+        self._n_requests = self._n_signals = 0  # Since the crowd was made.
+
+    def wait(self) -> list[int]:
+        """Wait until enough workers have made a request, and return all that have; those that have left are not among them from then on."""
+        requests, served = self.signals.requests, self.signals.n_served
+        enough = self.fraction * sum(self._n_envs[i] for i in self.present)
+        while True:
+            ready = [i for i in self.present if requests[i] > served[i]]
+            if sum(self._n_envs[i] for i in ready) >= enough:
+                break
+            self._take_signals()
+        for i in ready:
+            served[i] += 1
+        self._n_requests += len(ready)
+        left = [i for i in ready if self.signals.left[i]]
+        self.present = [i for i in self.present if i not in left]
+        return [i for i in ready if i not in left]
+
+    def release(self, i: int) -> None:
+        """Let worker `i` continue."""
+        self.signals.act_ready[i].release()
+
+    def finish(self) -> None:
+        """Take the signals of all requests that have been served: a worker counts a request before it gives the signal."""
+        while self._n_signals < self._n_requests:
+            self._take_signals()
+
+    def _take_signals(self) -> None:
+        self.pool.wait_for(self.signals.obs_ready)
+        self._n_signals += self.signals.obs_ready.acquire_all()
+
+
+def serve_ready(agent: Agent, crowd: Crowd, n_steps: int, actions_first: bool = True) -> None:
+    """Act for the workers of `crowd` as they are ready, `n_steps` times for each, and take in what the last actions led to.
+
+    Args:
+        agent: the agent.
+        crowd: the workers.
+        n_steps: steps of each worker; fewer for one that leaves.
+        actions_first: whether agent_info is recorded while workers are stepping already; False if they read it.
+    """
+    while crowd.present:
+        acting = []
+        for i in crowd.wait():
+            crowd.actors[i].request(crowd.t[i])
+            if crowd.t[i] < n_steps:
+                acting.append(i)
+            else:
+                crowd.present.remove(i)
+                crowd.release(i)  # No more actions: the worker finishes its batch.
+        if not acting:
+            continue
+        turns = [(crowd.actors[i], crowd.t[i]) for i in acting]
+        act_together(agent, turns)
+        if not actions_first:
+            _record(turns)
+        for i in acting:
+            crowd.t[i] += 1
+            crowd.release(i)
+        if actions_first:
+            _record(turns)
+    crowd.finish()
+
+
+def act_together(agent: Agent, turns: Sequence[tuple[LocalActor, int]]) -> None:
+    """Let the agent act once for several actors, each at the step beside it, and write the actions into their rows."""
+    shares = [actor.share for actor, _ in turns if actor.share is not None]  # All of them have one.
+    inputs = map_structure(lambda *parts: torch.cat(parts), *(actor.agent_inputs(t) for actor, t in turns))
+    try:
+        with agent.acting_for(torch.cat([share.columns for share in shares]), shares[0].B):
+            step = agent.step(*inputs)
+    except Exception as error:
+        for actor, t in turns:
+            actor.blame_observation(t, error)
+        raise
+    step = tuple(to_cpu(tuple(step)))
+    start = 0
+    for actor, t in turns:
+        stop = start + len(actor.prev_reward)
+        actor.take(t, *map_structure(lambda x, rows=slice(start, stop): x[rows], step))
+        start = stop
+
+
+def _record(turns: Sequence[tuple[LocalActor, int]]) -> None:
+    for actor, t in turns:
+        actor.record(t)
 
 
 def turn_to(agent: Any, number: int) -> None:

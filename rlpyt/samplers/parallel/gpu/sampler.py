@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from rlpyt.samplers.actors import BatchActor, EvalActor
+from rlpyt.samplers.actors import BatchActor, EvalActor, LocalActor, Share
 from rlpyt.samplers.buffer import build_step_buffer
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
-from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Group, outputs_on_device, serve, turn_to
+from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Crowd, Group, outputs_on_device, serve, serve_ready, turn_to
 from rlpyt.samplers.parallel.gpu.collectors import GpuEvalCollector, GpuResetCollector
 from rlpyt.samplers.signals import GroupSignals, Semaphore
 from rlpyt.samplers.traj_infos import has_own_step
 from rlpyt.samplers.workers import WorkerError, describe_failure
-from rlpyt.types import StepBuffer
+from rlpyt.types import Agent, StepBuffer
 from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import PinnedMemory
-from rlpyt.utils.misc import torch_threads
+from rlpyt.utils.misc import is_of_rlpyt, torch_threads
 from rlpyt.utils.processors import allowed_cpus
-from rlpyt.utils.settings import checked
+from rlpyt.utils.settings import Number, checked
 
 __all__ = ["GpuSampler", "GpuSamplerBase", "StepBuffer", "build_step_buffer"]
 
@@ -34,38 +34,73 @@ class GpuSamplerBase(ParallelSamplerBase):
 
     The agent is on the CPU, or on the GPU that the runner moves it to. torch threads that the agent uses while it acts on the CPU:
     ``affinity["master_torch_threads"]`` if given, else one for each processor that no worker needs, and at least one.
+
+    Args:
+        serve_fraction: the agent acts as soon as workers with this part of the environments are ready, each worker at its own step. With 1
+            it waits for all of them. A smaller number is faster if some environment steps take much longer than others. It calls the agent
+            more often, with fewer environments. Samples then depend on timing if the agent draws random numbers.
     """
 
     gpu = True
     overlap = True  # See `ActionServer`.
 
-    @checked()
-    def __init__(self, *args: Any, CollectorCls: Any = GpuResetCollector, eval_CollectorCls: Any = GpuEvalCollector, **kwargs: Any) -> None:
+    @checked(serve_fraction=Number(0, 1))
+    def __init__(
+        self,
+        *args: Any,
+        CollectorCls: Any = GpuResetCollector,
+        eval_CollectorCls: Any = GpuEvalCollector,
+        serve_fraction: float = 1,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
+        self.serve_fraction = serve_fraction
+        if serve_fraction < 1 and self.n_groups > 1:
+            raise ValueError(
+                f"serve_fraction={serve_fraction} is for one group of workers: {type(self).__name__} serves two."
+            )
+
+    def _check_initialize(self, agent: Agent, world_size: int, rank: int) -> None:
+        super()._check_initialize(agent, world_size, rank)
+        remembers = not is_of_rlpyt(agent.reset_one) and is_of_rlpyt(getattr(agent, "acting_for", agent.reset_one))
+        if self.serve_fraction < 1 and (remembers or not hasattr(agent, "acting_for")):
+            raise ValueError(
+                f"serve_fraction={self.serve_fraction}, but {type(agent).__name__} defines reset_one and not acting_for: the action server "
+                "asks it about some of the environments at a time. Extend acting_for (see BaseAgent), or leave serve_fraction at 1."
+            )
 
     def serve_actions(self, itr: int) -> None:
         """Act for the workers through one batch, recording what the agent does in the batch."""
-        self._serve(self.training_groups(), self.batch_spec.T, itr, f"batch {itr}")
+        n_workers = [signals.n_workers for signals in self._signals]
+        self._serve(self._training_actors(), n_workers, self.batch_spec.T, itr, f"batch {itr}")
 
     def serve_actions_evaluation(self, itr: int) -> None:
         """Act for the workers until all of them have played their episodes."""
-        self._serve(self.evaluation_groups(), self.eval_max_T, itr, f"the evaluation at iteration {itr}")
+        n_workers = [  # Those with evaluation environments, in each group: the first ones.
+            sum(1 for columns in self._eval_columns if columns and columns[0] in group) for group in self._group_columns(self.eval_n_envs)
+        ]
+        self._serve(self._evaluation_actors(), n_workers, self.eval_max_T, itr, f"the evaluation at iteration {itr}")
 
-    def _serve(self, groups: list[Group], n_steps: int, itr: int, what: str) -> None:
+    def _serve(self, actors: list, n_workers: list[int], n_steps: int, itr: int, what: str) -> None:
+        pool, actions_first = self._running_pool(), not self.workers_read_agent_info
         with torch_threads(self.server_threads), outputs_on_device(self.agent):
             try:
-                groups[0].actor.set_mode(itr)  # For all of them: it is the same agent.
-                for group in groups:
-                    group.actor.prepare()
-                serve(self.agent, groups, n_steps, self.overlap, actions_first=not self.workers_read_agent_info)
+                actors[0].set_mode(itr)  # For all of them: it is the same agent.
+                for actor in actors:
+                    actor.prepare()
+                if self.serve_fraction < 1:
+                    serve_ready(self.agent, Crowd(actors, self._signals[0], pool, self.serve_fraction), n_steps, actions_first)
+                else:
+                    groups = [Group(i, *parts, pool) for i, parts in enumerate(zip(actors, self._signals, n_workers))]
+                    serve(self.agent, groups, n_steps, self.overlap, actions_first)
             except WorkerError:
                 raise
             except Exception as error:
                 describe_failure(error, f"This was in the action server, during {what}.")
                 raise
 
-    def training_groups(self) -> list[Group]:
-        """Return the groups of workers, for one batch."""
+    def _training_actors(self) -> list[BatchActor]:
+        """Return the actors for one batch."""
         actors = self._actors.get(self._db_idx)
         if actors is None:
             actors = self._actors[self._db_idx] = [
@@ -78,25 +113,39 @@ class GpuSamplerBase(ParallelSamplerBase):
                     self.mid_batch_reset,
                     first_env=int(self._env_ranks[columns.start]),
                 )
-                for columns in self._group_columns(self.batch_spec.B)
+                for columns in self._served_together(self._columns, self.batch_spec.B)
             ]
+            self._give_shares(actors, self.batch_spec.B)
             if accelerator.can_lock_shared_memory(self.agent.device):
                 batch = self.samples_np._replace(final_observation=None, terminal_observation=None)
                 self._pinned.append(PinnedMemory(batch, self.agent.device))
-        return self._groups(actors, [signals.n_workers for signals in self._signals])
+        return actors
 
-    def evaluation_groups(self) -> list[Group]:
-        """Return the groups of workers, for one evaluation; a group may have no evaluation environments."""
-        actors, n_workers = [], []
-        for columns in self._group_columns(self.eval_n_envs):
-            step_buffer = self.eval_step_buffer_np[columns.start : columns.stop]
-            actors.append(EvalActor(self.agent, step_buffer, self._null_action, self._first_eval_env + columns.start))
-            n_workers.append(sum(1 for share in self._eval_columns if share and share[0] in columns))
-        return self._groups(actors, n_workers)
+    def _evaluation_actors(self) -> list[EvalActor]:
+        """Return the actors for one evaluation; one may have no evaluation environments."""
+        actors = [
+            EvalActor(
+                self.agent,
+                self.eval_step_buffer_np[columns.start : columns.stop],
+                self._null_action,
+                self._first_eval_env + columns.start,
+            )
+            for columns in self._served_together(self._eval_columns, self.eval_n_envs)
+        ]
+        self._give_shares(actors, self.eval_n_envs)
+        return actors
 
-    def _groups(self, actors: list, n_workers: list[int]) -> list[Group]:
-        pool, parts = self._running_pool(), zip(actors, self._signals, n_workers)
-        return [Group(i, actor, signals, n, pool) for i, (actor, signals, n) in enumerate(parts)]
+    def _served_together(self, of_workers: list[range], n: int) -> list[range]:
+        """Return the environments, of `n`, of each actor: those of a group in lockstep, otherwise those of one worker."""
+        return [columns for columns in of_workers if columns] if self.serve_fraction < 1 else self._group_columns(n)
+
+    def _give_shares(self, actors: Sequence[LocalActor], B: int) -> None:
+        """Tell actors for one worker each which of the agent's environments are theirs."""
+        start = 0
+        for actor in actors if self.serve_fraction < 1 else ():
+            stop = start + len(actor.prev_reward)
+            actor.share = Share(torch.arange(start, stop), B)
+            start = stop
 
     @property
     def workers_read_agent_info(self) -> bool:

@@ -1,0 +1,113 @@
+"""An action server that acts for the workers that are ready, before the others are."""
+
+import numpy as np
+import pytest
+import torch
+from agents_for_tests import RecordingAgent, RnnAgent
+from collecting import SAMPLERS, ReadySampler, assert_same, assert_signals_are_empty, collect
+from envs import CountingEnv
+from tiers import processes
+
+from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
+from rlpyt.utils.buffer import np_mp_array
+
+pytestmark = [processes, pytest.mark.timeout(60), pytest.mark.usefixtures("nothing_is_left_behind")]
+T, B = 6, 4
+
+
+class WaitingEnv(CountingEnv):
+    """Its step number 2 returns only after the other environments have taken all steps of the batch."""
+
+    def __init__(self, number, n_steps):
+        super().__init__(episode_length=100)
+        self.number, self.n_steps = number, n_steps
+
+    def step_into(self, action, observation):
+        self.n_steps[self.number] += 1
+        if self.number == 0 and self.n_steps[0] == 2:
+            while (self.n_steps[1:] < T).any():
+                pass
+        return super().step_into(action, observation)
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.75])
+def test_workers_fill_their_columns_while_another_one_is_in_a_long_step(fraction):
+    n_steps = np_mp_array(B, np.int64)
+    sampler = GpuSampler(
+        EnvCls=WaitingEnv,
+        env_kwargs=[dict(number=b, n_steps=n_steps) for b in range(B)],
+        batch_T=T,
+        batch_B=B,
+        max_decorrelation_steps=0,
+        serve_fraction=fraction,
+    )
+    try:
+        sampler.initialize(RecordingAgent(), affinity=dict(workers_cpus=list(range(B)), set_affinity=False), seed=0)
+        n_steps[:] = 0
+        sampler.obtain_samples(0)  # It would never return if all workers had to be at the same step.
+        assert n_steps.tolist() == [T] * B
+        assert_signals_are_empty(sampler)
+    finally:
+        sampler.shutdown()
+
+
+class CallsAgent(RnnAgent):
+    """Notes for which columns `step` is called while it samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.columns = [], None
+
+    def acting_for(self, columns, B):
+        self.columns = columns.tolist()
+        return super().acting_for(columns, B)
+
+    def step(self, observation, prev_action, prev_reward):
+        if self._mode == "sample" and len(observation) == len(self.columns or ()):
+            self.calls.append(self.columns)
+        return super().step(observation, prev_action, prev_reward)
+
+
+def test_workers_that_are_ready_are_served_together():
+    agent, settings = CallsAgent(), dict(n_batches=2, evaluate_after=(0,), serve_fraction=0.99)
+    assert_same(collect("GPU, 3 workers", agent=agent, **settings), collect("serial", agent="recurrent", n_batches=2, evaluate_after=(0,)))
+    assert len(agent.calls) == 2 * 6 and all(sorted(columns) == list(range(6)) for columns in agent.calls)
+
+
+def test_each_environment_keeps_its_epsilon():
+    agent, sampler = MlpDqnAgent(eps_final=0.5, eps_final_min=0.25), ReadySampler(CountingEnv, dict(episode_length=9), batch_T=T, batch_B=B)
+    drawn = []
+    try:
+        sampler.initialize(agent, affinity=dict(workers_cpus=[0, 1], set_affinity=False), seed=0)
+        sample = agent.distribution.sample
+        agent.distribution.sample = lambda q: drawn.append((len(q), agent.distribution.epsilon)) or sample(q)
+        agent._eps_init_value = torch.tensor([0.1, 0.2, 0.3, 0.4])
+        for itr in range(3):
+            sampler.obtain_samples(itr)
+    finally:
+        sampler.shutdown()
+    assert sum(n for n, _ in drawn) == 3 * T * B
+    parts = {tuple(epsilon.tolist()) for _, epsilon in drawn}
+    assert parts <= {tuple(agent._eps_init_value[columns].tolist()) for columns in ([0, 1], [2, 3], [0, 1, 2, 3], [2, 3, 0, 1])}
+
+
+@pytest.mark.parametrize("kind", ["alternating", "no overlap"])
+def test_alternating_samplers_refuse_another_order(kind):
+    with pytest.raises(ValueError, match="serve_fraction=0.5 is for one group of workers"):
+        SAMPLERS[kind](CountingEnv, {}, batch_T=T, batch_B=B, serve_fraction=0.5)
+
+
+class ForgetfulAgent(RecordingAgent):
+    """Has a memory of each environment, and does not know of parts of them."""
+
+    acting_for = RnnAgent.acting_for
+
+    def reset_one(self, idx):
+        pass
+
+
+def test_agents_with_a_memory_that_cannot_be_taken_in_parts_are_refused():
+    sampler = ReadySampler(CountingEnv, {}, batch_T=T, batch_B=B)
+    with pytest.raises(ValueError, match="ForgetfulAgent defines reset_one and not acting_for"):
+        sampler.initialize(ForgetfulAgent(), affinity=dict(workers_cpus=[0], set_affinity=False), seed=0)

@@ -3,7 +3,7 @@
     python accelerator_run.py OUT '{"config": "cartpole:ppo", "sampler": "gpu", "device": 0}'
 
 The description has: ``config``, a configuration of `rlpyt.experiments.configs`; ``sampler``, a name in `rlpyt.experiments.build.SAMPLERS`;
-``device``, 0 or None for the CPU; and perhaps ``ranks`` of `SyncRl`, ``graphs``, and changes
+``device``, 0 or None for the CPU; and perhaps ``ranks`` of `SyncRl`, ``graphs``, ``serve_fraction`` of the sampler, and changes
 of the configuration, such as ``runner={"n_steps": 640}``. OUT becomes a file for
 `torch.load`: the agent's parameters by their names, ``updates``, ``batch_T``, and what `accelerator.Counts` counted in each update, each
 iteration of the algorithm, and each batch of the sampler. A process does one run, since autograd cannot be used before and after a fork.
@@ -22,7 +22,7 @@ import torch
 torch.set_num_threads(1)
 
 
-def main(out, config, sampler, device=None, ranks=0, graphs=False, **changes):
+def main(out, config, sampler, device=None, ranks=0, graphs=False, serve_fraction=None, **changes):
     if device is not None:
         import accelerator
     import golden
@@ -40,6 +40,8 @@ def main(out, config, sampler, device=None, ranks=0, graphs=False, **changes):
     with accelerator.pretended() if device is not None else contextlib.nullcontext():
         settings, classes = golden.settings_of(run)
         settings = {**settings, **{part: {**settings[part], **change} for part, change in changes.items()}}
+        if serve_fraction is not None:
+            settings["sampler"] = {**settings["sampler"], "serve_fraction": serve_fraction}
         built = build(settings, classes, affinity, golden.SEED)
         if graphs:
             built.algo.accelerate(cuda_graphs=True)

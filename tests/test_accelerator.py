@@ -57,6 +57,11 @@ def test_training_on_images_and_with_other_algorithms_gives_the_numbers_of_the_c
     assert_same(run(tmp_path, config, sampler, 0), run(tmp_path, config, sampler, None))
 
 
+def test_an_agent_there_that_acts_for_those_who_are_ready_gives_the_numbers_of_the_cpu(tmp_path):
+    lockstep = run(tmp_path, RECURRENT[1], "gpu", None)  # With 0.99, too, all must be ready: the order of what happens is known.
+    assert_same(run(tmp_path, RECURRENT[1], "gpu", 0, serve_fraction=0.99), lockstep)
+
+
 @pytest.mark.parametrize(
     "config,sampler",
     [("cartpole:ppo", "serial"), pytest.param("pendulum:sac", "serial", marks=full), pytest.param("cartpole:dqn", "cpu", marks=full)],

@@ -2,7 +2,8 @@
 
     python tests/benchmarks/bench_samplers.py [--rounds 9] [--only alternating "gpu random"]
 
-Pong, B=16, T=32, 2 workers (the alternating samplers have 2 in each group), and CartPole, B=32; prints medians of ratios measured in one
+Pong, B=16, T=32, 2 workers (the alternating samplers have 2 in each group), CartPole, B=32, and environments whose steps differ, B=16,
+T=64, 8 workers: 0.5 ms, but one step in 40 takes 20 ms. Prints medians of ratios measured in one
 run, in turn. `--only` leaves out the rows whose name contains none of the given texts, and whatever is only measured for those.
 
 * limit of sampling with random actions: as many bare ``env.step`` loops as there are workers, all at once (and, for comparison, one
@@ -15,6 +16,7 @@ run, in turn. `--only` leaves out the rows whose name contains none of the given
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -27,12 +29,14 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 import rlpyt  # noqa: F401  (before torch, whose threads would spin otherwise)
 
 # isort: split
+import gymnasium
 import numpy as np
 import torch
 from agents_for_tests import RandomAgent
 from common import BareLoops, median, ratio, rounds, seconds
 
 from rlpyt.agents.pg.atari import AtariFfAgent
+from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.envs.gym import make as gym_make
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -40,6 +44,7 @@ from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler, 
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 
 N_WORKERS = 2
+N_UNEVEN = 8  # workers
 
 
 class Row(NamedTuple):
@@ -61,6 +66,10 @@ TABLE = [
     Row("Pong, no-overlap alternating network", "network", 0.65, "network between steps"),
     Row("CartPole, cpu random", "bare CartPole", 0.50, "one bare CartPole"),
     Row("CartPole, cpu random, T=128", "bare CartPole", 0.50, "one bare CartPole"),
+    Row("uneven, cpu network", "bare uneven", 0.60, "one bare uneven"),
+    Row("uneven, gpu network", "bare uneven", 0.20, "one bare uneven"),
+    Row("uneven, gpu network, serve_fraction=0.25", "bare uneven", 0.50, "one bare uneven"),
+    Row("uneven, alternating network", "bare uneven", 0.20, "one bare uneven"),
 ]
 
 
@@ -81,8 +90,6 @@ def atari_loop(i):
 
 
 def cartpole_loop(i):
-    import gymnasium
-
     env = gymnasium.make("CartPole-v1", disable_env_checker=True)
     env.reset(seed=i)
     actions = np.random.default_rng(i).integers(2, size=1000)
@@ -96,9 +103,34 @@ def cartpole_loop(i):
     return loop
 
 
-def start_sampler(SamplerCls, EnvCls, env_kwargs: dict, agent, B: int, T: int = 32, n_workers: int = N_WORKERS):
+class UnevenEnv(gymnasium.Wrapper):
+    """CartPole in which one step in 40 takes long. Waiting stands for work: there are more workers than processors."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1", disable_env_checker=True))
+        self.random = np.random.default_rng(os.getpid())
+
+    def step(self, action):
+        time.sleep(0.02 if self.random.random() < 1 / 40 else 0.0005)
+        return self.env.step(action)
+
+
+def uneven_loop(i):
+    env = UnevenEnv()
+    env.reset()
+
+    def loop(n_steps):
+        for _ in range(n_steps):
+            _, _, terminated, truncated, _ = env.step(0)
+            if terminated or truncated:
+                env.reset()
+
+    return loop
+
+
+def start_sampler(SamplerCls, EnvCls, env_kwargs: dict, agent, B: int, T: int = 32, n_workers: int = N_WORKERS, **settings):
     """Return a running sampler."""
-    sampler = SamplerCls(EnvCls=EnvCls, env_kwargs=env_kwargs, batch_T=T, batch_B=B)
+    sampler = SamplerCls(EnvCls=EnvCls, env_kwargs=env_kwargs, batch_T=T, batch_B=B, **settings)
     affinity = dict(workers_cpus=list(range(n_workers)), set_affinity=False)
     sampler.initialize(agent, affinity=affinity, seed=0, bootstrap_value=True, traj_info_kwargs=dict(discount=0.99))
     return sampler
@@ -119,13 +151,13 @@ def sampling_speed(sampler, n_batches: int) -> Callable[[], float]:
 
 
 class Forward:
-    """The network's share in an environment step, in seconds: at half the batch, on one thread."""
+    """The network's share in an environment step, in seconds: for `rows` environments, by default half the batch, on one thread."""
 
-    def __init__(self):
-        self.envs = [AtariEnv(game="pong") for _ in range(8)]
+    def __init__(self, rows: int = 8):
+        self.envs = [AtariEnv(game="pong") for _ in range(rows)]
         self.agent = AtariFfAgent()
         self.agent.initialize(self.envs[0].spaces, share_memory=True)
-        frames = np.zeros((8, *self.envs[0].observation_space.shape), np.uint8)
+        frames = np.zeros((rows, *self.envs[0].observation_space.shape), np.uint8)
         self.frames, self.observation = list(frames), torch.from_numpy(frames)
         for i, (env, frame) in enumerate(zip(self.envs, self.frames)):
             env.seed(i)
@@ -136,7 +168,7 @@ class Forward:
             self.agent.model(self.observation, None, None)
 
     def again_and_again(self) -> float:
-        return seconds(self.call, 100) / 8
+        return seconds(self.call, 100) / len(self.envs)
 
     def between_steps(self, n: int = 60) -> float:
         total = 0.0
@@ -145,16 +177,18 @@ class Forward:
                 if env.step_into(i % 6, frame)[2].traj_done:
                     env.reset_into(frame)
             total += seconds(self.call, 1)
-        return total / n / 8
+        return total / n / len(self.envs)
 
 
 def make_contenders(names: list[str]) -> dict[str, Callable[[], float]]:
     """Start what is needed to measure `names`; bare loops first, while this process has no threads."""
     bare = {}
-    if any("Pong" in name or "network" in name for name in names):
+    if any("Pong" in name or name.startswith("network") for name in names):
         bare["Pong"] = BareLoops(atari_loop, N_WORKERS)
     if any("CartPole" in name for name in names):
         bare["CartPole"] = BareLoops(cartpole_loop, N_WORKERS)
+    if any("uneven" in name for name in names):
+        bare["uneven"] = BareLoops(uneven_loop, N_UNEVEN)
     forward = cache(Forward)
 
     def pong(n_batches, SamplerCls, agent):
@@ -163,7 +197,17 @@ def make_contenders(names: list[str]) -> dict[str, Callable[[], float]]:
     def cartpole(n_batches, T):
         return sampling_speed(start_sampler(CpuSampler, gym_make, dict(id="CartPole-v1"), RandomAgent(), B=32, T=T), n_batches)
 
+    def uneven(SamplerCls, **settings):
+        settings = dict(B=16, T=64, n_workers=N_UNEVEN, **settings)
+        return sampling_speed(start_sampler(SamplerCls, UnevenEnv, {}, MlpFfAgent(), **settings), 3)
+
     makers = {
+        "bare uneven": lambda: lambda: bare["uneven"].steps_per_second(500),
+        "one bare uneven": lambda: lambda: bare["uneven"].steps_per_second(500, 1),
+        "uneven, cpu network": lambda: uneven(CpuSampler),
+        "uneven, gpu network": lambda: uneven(GpuSampler),
+        "uneven, gpu network, serve_fraction=0.25": lambda: uneven(GpuSampler, serve_fraction=0.25),
+        "uneven, alternating network": lambda: uneven(AlternatingSampler),
         "bare Pong": lambda: lambda: bare["Pong"].steps_per_second(2500),
         "one bare Pong": lambda: lambda: bare["Pong"].steps_per_second(2500, 1),
         "bare CartPole": lambda: lambda: bare["CartPole"].steps_per_second(40_000),
@@ -189,7 +233,7 @@ def main(n_rounds: int = 9, only: list[str] | None = None) -> None:
         raise SystemExit(f"--only {only} fits none of: {'; '.join(row.name for row in TABLE)}.")
     torch.set_num_threads(1)  # The action servers choose for themselves.
     names = dict.fromkeys(name for row in table for name in (row.limit, row.other_limit, row.name))
-    if "network" in names:
+    if "network" in names:  # One of the limits.
         names = {"bare Pong": None, **names}
     results = rounds(make_contenders(list(names)), n_rounds)
 
@@ -197,18 +241,19 @@ def main(n_rounds: int = 9, only: list[str] | None = None) -> None:
         """Return the env steps per second that are possible at most, round by round."""
         if name.startswith("network"):
             return [N_WORKERS / (N_WORKERS / bare + t) for bare, t in zip(results["bare Pong"], results[name])]
-        return [x * (N_WORKERS if name.startswith("one") else 1) for x in results[name]]
+        n_workers = N_UNEVEN if "uneven" in name else N_WORKERS
+        return [x * (n_workers if name.startswith("one") else 1) for x in results[name]]
 
     for name in names:
         if "bare" in name:
             print(f"{name}: {median(results[name]):.0f} steps/s")
         elif name.startswith("network"):
             print(f"{name}, per environment step, batch 8, one thread: {1e6 * median(results[name]):.0f} us")
-    print(f"{'':38}{'steps/s':>9}{'of limit':>10}{'goal':>7}   of the other limit")
+    print(f"{'':42}{'steps/s':>9}{'of limit':>10}{'goal':>7}   of the other limit")
     for row in table:
         own = results[row.name]
         print(
-            f"{row.name:38}{median(own):9.0f}{ratio(own, limit(row.limit)):10.3f}{row.goal:7.2f}"
+            f"{row.name:42}{median(own):9.0f}{ratio(own, limit(row.limit)):10.3f}{row.goal:7.2f}"
             f"   {ratio(own, limit(row.other_limit)):.3f} ({row.other_limit})"
         )
 

@@ -73,6 +73,8 @@ class BaseAgent(Recorded):
         ModelCls: class of the model.
         model_kwargs: keyword arguments for it, in addition to those from `make_env_to_model_kwargs`.
         initial_model_state_dict: what `state_dict` of such an agent returned.
+        acting_bf16: in the batches and evaluations of samplers on the CPU, large linear layers of `rlpyt.models` compute in bfloat16.
+            Training does not change. Ignored, with a message, if the processor has no instructions for bfloat16.
 
     Attributes:
         model: what acts and is trained.
@@ -84,13 +86,11 @@ class BaseAgent(Recorded):
         clip_actions: environments get actions clipped to the bounds of their space, for agents whose distribution exceeds them.
         acts_on_device: outputs of `step` and `value` stay on the agent's device, which also draws the random numbers. Samplers that
             copy the outputs themselves set it.
-        bf16: as given to `accelerate`.
     """
 
     recurrent = False
     alternating = False
     acts_on_device = False
-    bf16 = False
     _copies: PackedCopies | None = None
     _packed_layers: Sequence[Linear] = ()
     clip_actions = False
@@ -112,6 +112,7 @@ class BaseAgent(Recorded):
         ModelCls: type[torch.nn.Module] | None = None,
         model_kwargs: dict[str, Any] | None = None,
         initial_model_state_dict: Mapping[str, Any] | None = None,
+        acting_bf16: bool = False,
     ) -> None:
         save__init__args(locals())  # Here and in all agents: an attribute that a subclass has assigned before stays.
         if self.model_kwargs is None:
@@ -128,20 +129,6 @@ class BaseAgent(Recorded):
 
     # --- construction -------------------------------------------------------------------------------------------------
 
-    @checked()
-    def accelerate(self, bf16: bool = False) -> BaseAgent:
-        """Choose faster arithmetic for acting on a CPU, to be called before `initialize`; return this agent.
-
-        Args:
-            bf16: large linear layers of `rlpyt.models` compute in bfloat16 in the batches and evaluations of samplers. Training does not
-                change. Ignored, with a message, if the processor has no instructions for it.
-        """
-        if bf16 and not has_bf16(torch.device("cpu")):
-            logger.log("The processor has no instructions for bfloat16: acting in float32.")
-            bf16 = False
-        self.bf16 = bf16
-        return self
-
     def initialize(self, env_spaces: EnvSpaces, share_memory: bool = False, **kwargs: Any) -> None:
         """Build the models for the environment's spaces. Called by the sampler.
 
@@ -153,6 +140,8 @@ class BaseAgent(Recorded):
             kwargs: ignored here. Agents that treat environments differently use `global_B` (number of environments in the whole run)
                 and `env_ranks` (those that this agent serves).
         """
+        if self.acting_bf16 and not has_bf16(torch.device("cpu")):
+            logger.log("The processor has no instructions for bfloat16: the agent acts in float32.")
         self.env_spaces = env_spaces
         self.env_model_kwargs = self.make_env_to_model_kwargs(env_spaces)
         self.make_models()
@@ -403,7 +392,7 @@ class BaseAgent(Recorded):
             B: number of environments in every call of `step`.
             n_steps: number of calls to come; None for many.
         """
-        if self.bf16 and self.device.type == "cpu":
+        if self.acting_bf16 and self.device.type == "cpu" and has_bf16(self.device):
             self._packed_layers = pack_layers(unwrap_ddp(self.model), B, n_steps)
 
 

@@ -217,7 +217,7 @@ def make_contenders(names: list[str]) -> dict[str, Callable[[], float]]:
         "Pong, cpu random": lambda: pong(10, CpuSampler, RandomAgent()),
         "Pong, gpu random": lambda: pong(10, GpuSampler, RandomAgent()),
         "Pong, cpu network": lambda: pong(8, CpuSampler, AtariFfAgent()),
-        "Pong, cpu network, bf16": lambda: pong(8, CpuSampler, AtariFfAgent().accelerate(bf16=True)),
+        "Pong, cpu network, bf16": lambda: pong(8, CpuSampler, AtariFfAgent(acting_bf16=True)),
         "Pong, gpu network": lambda: pong(8, GpuSampler, AtariFfAgent()),
         "Pong, alternating network": lambda: pong(8, AlternatingSampler, AtariFfAgent()),
         "Pong, no-overlap alternating network": lambda: pong(8, NoOverlapAlternatingSampler, AtariFfAgent()),

@@ -64,7 +64,7 @@ def test_the_batches_of_a_sampler_that_is_spawned_are_those_of_the_process_that_
 @pytest.mark.parametrize("kind", ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 2 workers"])
 def test_agents_that_act_in_bfloat16_follow_the_parameters_from_batch_to_batch(kind, monkeypatch):
     monkeypatch.setattr(linear, "MIN_SIZE", 0)  # Pack small layers, too.
-    agent, sampler = MlpFfAgent().accelerate(bf16=True), make_sampler(kind, T=8, B=4, eval_n_envs=0, eval_max_steps=0)
+    agent, sampler = MlpFfAgent(acting_bf16=True), make_sampler(kind, T=8, B=4, eval_n_envs=0, eval_max_steps=0)
     try:
         sampler.initialize(agent, ANY_KIND[kind].affinity, seed=0)
         for itr in range(3):

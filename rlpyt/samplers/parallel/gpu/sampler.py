@@ -56,9 +56,7 @@ class GpuSamplerBase(ParallelSamplerBase):
         super().__init__(*args, CollectorCls=CollectorCls, eval_CollectorCls=eval_CollectorCls, **kwargs)
         self.serve_fraction = serve_fraction
         if serve_fraction < 1 and self.n_groups > 1:
-            raise ValueError(
-                f"serve_fraction={serve_fraction} is for one group of workers: {type(self).__name__} serves two."
-            )
+            raise ValueError(f"serve_fraction={serve_fraction} is for one group of workers: {type(self).__name__} serves two.")
 
     def _check_initialize(self, agent: Agent, world_size: int, rank: int) -> None:
         super()._check_initialize(agent, world_size, rank)

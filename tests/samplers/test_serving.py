@@ -98,6 +98,12 @@ def test_alternating_samplers_refuse_another_order(kind):
         SAMPLERS[kind](CountingEnv, {}, batch_T=T, batch_B=B, serve_fraction=0.5)
 
 
+@pytest.mark.parametrize("fraction", [0, 1.5, -1])
+def test_impossible_fractions_are_refused(fraction):
+    with pytest.raises(ValueError, match="serve_fraction=.* is not possible; it must be a number above 0 and at most 1"):
+        ReadySampler(CountingEnv, {}, batch_T=T, batch_B=B, serve_fraction=fraction)
+
+
 class ForgetfulAgent(RecordingAgent):
     """Has a memory of each environment, and does not know of parts of them."""
 

@@ -44,7 +44,7 @@ class GpuSamplerBase(ParallelSamplerBase):
     gpu = True
     overlap = True  # See `ActionServer`.
 
-    @checked(serve_fraction=Number(0, 1))
+    @checked(serve_fraction=Number(0, 1, above=True))
     def __init__(
         self,
         *args: Any,

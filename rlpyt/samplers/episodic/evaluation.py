@@ -15,6 +15,7 @@ from rlpyt.envs.environment import Environment
 from rlpyt.envs.specs import StepType, checked_action
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.samplers.episodic.in_progress import InProgressEpisode
+from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.workers import as_policy, check_has
 from rlpyt.utils.settings import COUNT, Number, checked, has
 from rlpyt.utils.structures import from_structure, stack
@@ -52,8 +53,8 @@ def rollout(
         ValueError: max_episode_length is less than 1. TypeError: `agent` is no policy, or `env` no environment.
     """
     env = as_environment(env)
-    with _playing(env, agent, deterministic) as policy:
-        return _rollout(env, policy, max_episode_length, deterministic, animated, speedup)
+    with _playing(env, agent, deterministic) as (policy, by_mean):
+        return _rollout(env, policy, max_episode_length, by_mean, animated, speedup)
 
 
 @checked(env=ENVIRONMENT, max_episode_length=Number(1), num_eps=COUNT)
@@ -70,26 +71,26 @@ def obtain_evaluation_episodes(
         deterministic: see `rollout`.
     """
     env = as_environment(env)
-    with _playing(env, policy, deterministic) as playing:
-        return EpisodeBatch.from_list(env.spec, [_rollout(env, playing, max_episode_length, deterministic) for _ in range(num_eps)])
+    with _playing(env, policy, deterministic) as (playing, by_mean):
+        return EpisodeBatch.from_list(env.spec, [_rollout(env, playing, max_episode_length, by_mean) for _ in range(num_eps)])
 
 
 @contextmanager
-def _playing(env: Any, agent: Any, deterministic: bool) -> Iterator[Any]:
-    """Yield the agent as a policy, prepared for the environment, and deterministic if requested."""
+def _playing(env: Any, agent: Any, deterministic: bool) -> Iterator[tuple[Any, bool]]:
+    """Yield the agent as a policy, prepared for the environment, and whether means must replace its actions to make it deterministic."""
     policy = as_policy(agent)
     check_has(policy, ["get_action", "reset"], "a rollout")
-    if hasattr(policy, "prepare"):
-        policy.prepare(env)
-    with policy.acting_deterministically() if deterministic and hasattr(policy, "acting_deterministically") else nullcontext():
-        yield policy
+    optional = OptionalMethods(policy)
+    optional.prepare(env)
+    with optional.acting_deterministically() if deterministic else nullcontext():
+        yield policy, deterministic and "acting_deterministically" not in optional
 
 
 def _rollout(
     env: Environment,
     policy: Any,
     max_episode_length: float | None,
-    deterministic: bool,
+    by_mean: bool,
     animated: bool = False,
     speedup: float = 1,
 ) -> dict:
@@ -100,19 +101,18 @@ def _rollout(
     policy.reset()
     if animated:
         env.visualize()
-    by_mean = deterministic and not hasattr(policy, "acting_deterministically")
+    optional = OptionalMethods(policy)
     step_types = episode.step_types
     while len(step_types) < max_episode_length and not (step_types and step_types[-1] >= StepType.TERMINAL):
         action, agent_info = checked_action(policy.get_action(episode.last_obs), policy, "get_action")
         agent_info = from_structure(agent_info)
         if by_mean and "mean" in agent_info:
             action = agent_info["mean"]
-        for_env = policy.for_envs(action) if hasattr(policy, "for_envs") else action
+        for_env = optional.for_envs(action)
         episode.step(for_env, agent_info)
         if for_env is not action:
             episode.actions[-1] = action  # the action as the policy chose it
-        if hasattr(policy, "take_rewards"):
-            policy.take_rewards(np.array(episode.rewards[-1:], np.float32))
+        optional.take_rewards(np.array(episode.rewards[-1:], np.float32))
         if animated:
             time.sleep(0.05 / speedup)
     if step_types[-1] < StepType.TERMINAL:

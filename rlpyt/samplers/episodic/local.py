@@ -10,6 +10,7 @@ import torch
 
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.segments import Episodes
+from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.sampler import Sampler, origin, play
 from rlpyt.samplers.episodic.workers import Worker, copied, for_worker, is_parameters
 from rlpyt.utils.seed import all_parts
@@ -61,7 +62,7 @@ class LocalSampler(Sampler):
     def _own(self, i: int, update: Any) -> Any:
         """Return an update of the policy for worker `i`. A shared policy is copied if it may remember episodes."""
         policy = for_worker(update)
-        if policy is None or is_parameters(policy) or hasattr(policy, "copy_for_worker"):  # `for_worker` has called it.
+        if policy is None or is_parameters(policy) or "copy_for_worker" in OptionalMethods(policy):  # `for_worker` has called it.
             return policy
         is_shared = any(other is self._agents[i] for j, other in enumerate(self._agents) if j != i)
         goes_on = getattr(self._workers[i], "episodes_go_on", False) or not self._unbiased

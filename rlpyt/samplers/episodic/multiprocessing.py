@@ -28,6 +28,7 @@ import numpy as np
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.segments import Episodes, Layout
 from rlpyt.samplers.episodic.parameters import SharedParameters
+from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker
 from rlpyt.samplers.parallel.worker import initialize_worker
@@ -302,9 +303,7 @@ def _in(memory: SharedMap) -> Callable[[tuple, np.dtype], np.ndarray]:
 
 def _shared_parameters(policies: list) -> SharedParameters | None:
     """Return memory for the policy's parameters; None if they cannot be shared."""
-    if not hasattr(policies[0], "get_param_values"):
-        return None
     try:
-        return SharedParameters(policies[0].get_param_values())
+        return SharedParameters(OptionalMethods(policies[0]).get_param_values())
     except TypeError:
         return None

@@ -22,6 +22,7 @@ from rlpyt.envs.env_update import (
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.segments import Episodes, Layout
 from rlpyt.samplers.episodic.factory import _OF_PROCESS, OF_WORKERS, WorkerFactory
+from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.workers import DefaultWorker, Worker, as_policy, is_parameters
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import split_evenly
@@ -196,7 +197,7 @@ class Sampler(Recorded, ABC):
         """Warn of policies whose copies would all draw the same random numbers."""
         shared = {id(policy): policy for policy in policies if sum(other is policy for other in policies) > 1 and policy is not None}
         for policy in shared.values() if self._copies_policies else ():
-            if not (is_parameters(policy) or hasattr(policy, "copy_for_worker")) and generators_in(policy):
+            if not (is_parameters(policy) or "copy_for_worker" in OptionalMethods(policy)) and generators_in(policy):
                 name = type(policy).__name__
                 warnings.warn(
                     f"{name} holds a random generator, so its copies in all {self._factory.n_workers} workers draw the same "
@@ -268,7 +269,7 @@ class Sampler(Recorded, ABC):
 
     def _prepare(self, policies: list) -> None:
         """Let policies that need to know the environment make their models here, so that all workers start with the same parameters."""
-        policies = list({id(policy): policy for policy in policies if hasattr(policy, "prepare")}.values())
+        policies = list({id(policy): policy for policy in policies if "prepare" in OptionalMethods(policy)}.values())
         if not policies:
             return
         update = self._envs[0]

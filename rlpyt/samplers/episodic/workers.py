@@ -27,6 +27,7 @@ from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.segments import Episodes
 from rlpyt.samplers.collectors import episodes_per_env
 from rlpyt.samplers.episodic.drivers import RandomState, make_driver
+from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.recorder import TIMEOUT, Recorder
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.collections import is_namedtuple
@@ -170,6 +171,7 @@ class DefaultWorker(Worker):
     def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int) -> None:
         super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number)
         self.agent: Any = None
+        self._optional_methods = OptionalMethods(None)
         self._envs: list = [None] * self._n_envs
         self._drivers: list = [None] * self._n_envs
         self._recorder = Recorder(self._n_envs)
@@ -189,6 +191,13 @@ class DefaultWorker(Worker):
     @env.setter
     def env(self, env: Any) -> None:
         self._set_env(0, env)
+
+    @property
+    def _optional(self) -> OptionalMethods:
+        """The optional methods of `agent`, which subclasses and samplers may assign."""
+        if self._optional_methods.policy is not self.agent:
+            self._optional_methods = OptionalMethods(self.agent)
+        return self._optional_methods
 
     # Updates --------------------------------------------------------------------------------------------------------
     def update_agent(self, agent_update: Any) -> None:
@@ -269,8 +278,7 @@ class DefaultWorker(Worker):
             raise RuntimeError("No episode is in progress: call start_episode() before step_episode().")
         actions, agent_infos = self._act(recorder.observation)
         recorder.act(actions, agent_infos)
-        if hasattr(self.agent, "for_envs"):
-            actions = self.agent.for_envs(actions)
+        actions = self._optional.for_envs(actions)
         actions = actions.copy() if isinstance(actions, np.ndarray) else actions  # Environments may change their actions.
         drivers, outputs = self._drivers, recorder.outputs
         self.progress[0] += 1
@@ -286,8 +294,7 @@ class DefaultWorker(Worker):
                 recorder.end(b, ended or TIMEOUT)
                 has_ended = True
         self.progress[0] += 1
-        if hasattr(self.agent, "take_rewards"):
-            self.agent.take_rewards(recorder.chunk.reward[recorder.t])
+        self._optional.take_rewards(recorder.chunk.reward[recorder.t])
         recorder.advance(running)
         return has_ended
 
@@ -317,7 +324,7 @@ class DefaultWorker(Worker):
         envs = [None if driver is None else get_state(driver.env) for driver in self._drivers]
         columns = [self._column_state(b) for b in range(self._n_envs)]
         is_in_progress = any(column is not None and column["length"] is not None for column in columns)
-        policy = self.agent.sampling_state() if is_in_progress and hasattr(self.agent, "sampling_state") else None
+        policy = self._optional.sampling_state() if is_in_progress else None
         goes_on = [self._recorder.open[b] is not None or not self._needs_reset[b] for b in range(self._n_envs)]
         left_out = [b for b, column in enumerate(columns) if column is None and goes_on[b]]
         return dict(super().state_dict(), envs=envs, columns=columns, left_out=left_out, policy=policy)
@@ -348,9 +355,9 @@ class DefaultWorker(Worker):
             set_state(driver.env, env_state)
             if column is not None:
                 self._set_column_state(b, column)
-        if state["policy"] is not None and self._recorder.running and hasattr(self.agent, "set_sampling_state"):
-            self.agent.prepare(self.env)
-            self.agent.set_sampling_state(state["policy"])
+        if state["policy"] is not None and self._recorder.running:
+            self._optional.prepare(self.env)
+            self._optional.set_sampling_state(state["policy"])
         return len(lost)
 
     def _set_column_state(self, b: int, column: dict) -> None:
@@ -403,8 +410,7 @@ class DefaultWorker(Worker):
                 raise
             recorder.begin(b, episode_info)
             self._needs_reset[b] = True
-        if hasattr(self.agent, "prepare"):  # The policy may be replaced in the middle of episodes.
-            self.agent.prepare(self.env)
+        self._optional.prepare(self.env)  # Each time, because the policy may be replaced in the middle of episodes.
         if columns:
             self._reset_agent(columns)
 
@@ -634,8 +640,7 @@ def for_worker(agent_update: Any, cpu: bool = False) -> Any:
     Args:
         cpu: if the agent's models are on another device, copy them to the CPU.
     """
-    policy = as_policy(agent_update)
-    return policy.copy_for_worker(cpu) if hasattr(policy, "copy_for_worker") else policy
+    return OptionalMethods(as_policy(agent_update)).copy_for_worker(cpu)
 
 
 def copied(env_update: Any) -> Any:

@@ -57,6 +57,11 @@ EnvSamples = namedarraytuple(
 )
 
 
+def timeout_of(env: Any) -> Any:
+    """Return `timeout` [T,B] of a batch's `EnvSamples`, or else of its env_info; None if neither has this field."""
+    return getattr(env.env_info, "timeout", None) if env.timeout is None else env.timeout
+
+
 def as_recorded(samples: Any) -> Any:
     """Return a batch with None for the fields that its collector has not recorded.
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlpyt.envs.specs import StepType
-from rlpyt.types import AgentSamplesBsv, EnvSamples, Samples, as_recorded
+from rlpyt.types import AgentSamplesBsv, EnvSamples, Samples, as_recorded, timeout_of
 from rlpyt.utils.buffer import numpify_buffer
 from rlpyt.utils.structures import Tree, as_torch, from_structure, numeric, to_structure, tree_map
 
@@ -158,7 +158,7 @@ def _like(tree: Tree, buffer_: Any) -> Tree:
 
 
 def _timeout(env: EnvSamples) -> np.ndarray:
-    timeout = getattr(env.env_info, "timeout", None) if env.timeout is None else env.timeout
+    timeout = timeout_of(env)
     return np.zeros_like(env.done) if timeout is None else np.asarray(timeout, bool) & env.done
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import is_rlpyt
+from rlpyt.envs.base import close_env, is_rlpyt
 from rlpyt.samplers.buffer import build_samples_buffer, check_same_form, checked_spaces, max_timeouts
 from rlpyt.samplers.traj_infos import has_own_step
 from rlpyt.samplers.workers import describe_failure
@@ -410,8 +410,7 @@ def close_envs(envs: Iterable) -> None:
     errors = []
     for env in envs:
         try:
-            if hasattr(env, "close"):
-                env.close()
+            close_env(env)
         except (Exception, SystemExit) as error:
             errors.append(error)
     if errors:

@@ -155,6 +155,11 @@ def allowed_cpus() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+def can_bind_processes() -> bool:
+    """Return whether the system lets processes choose their processors."""
+    return hasattr(os, "sched_setaffinity")
+
+
 def busy_processors(seconds: float = 0.05) -> float:
     """Return how many of the allowed processors are busy while this process sleeps for `seconds`; 0 if the system does not tell."""
     try:
@@ -181,7 +186,7 @@ def _processor_times() -> dict[int, tuple[int, int]]:
 def set_cpu_affinity(cpus: Any) -> None:
     """Bind this process to processors (one number or several); warn if the system refuses."""
     cpus = [int(cpus)] if isinstance(cpus, numbers.Integral) else [int(cpu) for cpu in cpus]
-    if not hasattr(os, "sched_setaffinity"):
+    if not can_bind_processes():
         return
     try:
         os.sched_setaffinity(0, cpus)

@@ -34,10 +34,15 @@ def encodable(text: str, encoding: str | None = None) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
+def encodable_in(stream: TextIO | None, text: str) -> str:
+    """Return a text with all characters escaped that a stream cannot encode."""
+    return encodable(text, getattr(stream, "encoding", None))
+
+
 def show(text: Any, stream: TextIO | None = None) -> None:
     """Print a text of one or several lines; escape characters that are unprintable or that the stream (default stdout) cannot encode."""
     stream = sys.stdout if stream is None else stream
-    print(encodable(printable(text, keep=LINES), getattr(stream, "encoding", None)), file=stream)
+    print(encodable_in(stream, printable(text, keep=LINES)), file=stream)
 
 
 def said(error: BaseException) -> str:

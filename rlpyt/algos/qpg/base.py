@@ -26,7 +26,7 @@ from rlpyt.replays.non_sequence.time_limit import (
     TlUniformReplayBuffer,
     TlUniformReplayFrameBuffer,
 )
-from rlpyt.types import BatchSpec
+from rlpyt.types import BatchSpec, timeout_of
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import checked
@@ -196,7 +196,7 @@ class QpgAlgorithm(OffPolicyAlgorithm):
 
     def _timeout(self, env: Any) -> torch.Tensor:
         """Return [T,B], True where an episode is truncated and its target bootstraps."""
-        timeout = getattr(env.env_info, "timeout", None) if env.timeout is None else env.timeout
+        timeout = timeout_of(env)
         return torch.zeros_like(env.done) if timeout is None or not self.bootstrap_timelimit else timeout.bool() & env.done
 
     def valid_samples(self, samples: Any) -> torch.Tensor | None:

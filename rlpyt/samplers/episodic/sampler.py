@@ -11,6 +11,7 @@ from typing import Any
 
 import cloudpickle
 
+from rlpyt.envs.base import close_env
 from rlpyt.envs.env_update import (
     EnvUpdate,
     ExistingEnvUpdate,
@@ -281,8 +282,8 @@ class Sampler(Recorded, ABC):
             for policy in policies:
                 policy.prepare(env)
         finally:
-            if is_made_here and hasattr(env, "close"):
-                env.close()
+            if is_made_here:
+                close_env(env)
 
     def __getstate__(self) -> dict:
         """Return the arguments with which a copy makes its workers."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.base import close_env
 from rlpyt.envs.env_update import EnvUpdate, apply_env_update
 from rlpyt.envs.specs import checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
@@ -312,8 +313,7 @@ class DefaultWorker(Worker):
         """Close the environments."""
         envs, self._envs = self._envs, [None] * self._n_envs
         for env in envs:
-            if env is not None and hasattr(env, "close"):
-                env.close()
+            close_env(env)
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:

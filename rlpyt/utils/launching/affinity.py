@@ -23,7 +23,7 @@ from rlpyt.utils.collections import AttrDict
 from rlpyt.utils.launching.machine import Core, Machine, cpu_list, parse_cpu_list, read_machine
 from rlpyt.utils.launching.resources import Resources, checked_field, processors, workers_processors
 from rlpyt.utils.misc import did_you_mean
-from rlpyt.utils.processors import allowed_cpus
+from rlpyt.utils.processors import allowed_cpus, can_bind_processes
 from rlpyt.utils.settings import ANYTHING, COUNT, SEED, STEPS, TEXT, Kind, checked, has
 
 # The code is a list of numbers, each followed by three letters for its meaning: 8gpu_40cpu_2gpr.
@@ -214,7 +214,7 @@ def launcher_environment() -> dict[str, str]:
 
     Such a run may use only its own processors, but its `affinity_from_code` has to divide those of the launcher.
     """
-    return {LAUNCHER_CPUS: cpu_list(allowed_cpus())} if hasattr(os, "sched_setaffinity") else {}
+    return {LAUNCHER_CPUS: cpu_list(allowed_cpus())} if can_bind_processes() else {}
 
 
 def _launcher_cpus() -> list[int] | None:

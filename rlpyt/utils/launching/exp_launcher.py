@@ -40,6 +40,7 @@ from rlpyt.utils.launching.variant import VARIANT, as_saved, load_variant, save_
 from rlpyt.utils.logging.context import get_log_dir, sole_writer
 from rlpyt.utils.logging.logger import try_to_write
 from rlpyt.utils.misc import atomic_write
+from rlpyt.utils.processors import can_bind_processes
 from rlpyt.utils.settings import PATH, STEPS, Kind, Number, checked, is_integer, list_of
 from rlpyt.utils.text import printable
 
@@ -445,7 +446,7 @@ def _command(
     """Return the command of a run, and options of `start_process`: its processors and additional environment variables."""
     slot_affinity_code = prepend_run_slot(run_slot, affinity_code)
     affinity = affinity_from_code(slot_affinity_code)
-    cpus = _cpus(affinity) if hasattr(os, "sched_setaffinity") else set()
+    cpus = _cpus(affinity) if can_bind_processes() else set()
     environment = launcher_environment() if cpus else {}
     if set_egl_device:
         environment["EGL_DEVICE_ID"] = str(_training_gpu(affinity))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rlpyt.utils import accelerator
-from rlpyt.utils.processors import allowed_cpus
+from rlpyt.utils.processors import allowed_cpus, can_bind_processes
 
 _GIB = 2**30  # bytes
 
@@ -110,7 +110,7 @@ def read_machine(
         env: environment variables, whose CUDA_VISIBLE_DEVICES numbers the GPUs; None for those of this process.
     """
     root = Path(root)
-    can_bind = cpus is not None or hasattr(os, "sched_setaffinity")
+    can_bind = cpus is not None or can_bind_processes()
     if (root / "sys/devices/system/cpu").is_dir() or cpus is not None:
         cores = _linux_cores(root, allowed_cpus() if cpus is None else cpus)
     elif can_bind:

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from rlpyt.utils.text import encodable
+from rlpyt.utils.text import encodable_in
 
 color2num = dict(gray=30, red=31, green=32, yellow=33, blue=34, magenta=35, cyan=36, white=37)
 
@@ -28,7 +28,7 @@ def mkdir_p(path: str | os.PathLike) -> None:
 def log(s: object) -> None:
     """Print a line at once. On a terminal it replaces a progress bar, which is redrawn below it."""
     line = f"{_CLEAR_LINE}{s}" if sys.stdout.isatty() else str(s)
-    print(encodable(line, getattr(sys.stdout, "encoding", None)), flush=True)
+    print(encodable_in(sys.stdout, line), flush=True)
 
 
 class SimpleMessage:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlpyt.utils.logging.console import mkdir_p
 from rlpyt.utils.misc import atomic_write
-from rlpyt.utils.text import encodable
+from rlpyt.utils.text import encodable_in
 
 STATS = ("Average", "Std", "Median", "Min", "Max")
 _ENCODING: dict[str, Any] = dict(
@@ -121,7 +121,7 @@ class TerminalTablePrinter:
 
     @staticmethod
     def _print(lines: list[str], clear: str = "") -> None:
-        print(clear + encodable("\n".join(lines), getattr(sys.stdout, "encoding", None)), flush=True)
+        print(clear + encodable_in(sys.stdout, "\n".join(lines)), flush=True)
 
     def _lines(self, rows: list[dict]) -> list[str]:
         width = shutil.get_terminal_size().columns

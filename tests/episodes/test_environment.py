@@ -308,7 +308,7 @@ def test_gym_env_takes_a_name_or_an_environment_and_nothing_else():
 
 
 def test_a_limit_that_is_given_takes_the_place_of_the_environments_own():
-    with pytest.warns(UserWarning, match="max_episode_length=700 takes the place"):
+    with pytest.warns(UserWarning, match="max_episode_length=700 replaces"):
         env = GymEnv(gymnasium.make("Pendulum-v1"), max_episode_length=700)
     assert env.spec.max_episode_length == 700
     env.reset()

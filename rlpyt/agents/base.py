@@ -54,7 +54,12 @@ SYNC_BUFFERS = next(
 )
 
 
-MODEL_METHODS = ("initialize", "make_env_to_model_kwargs", "make_models", "make_policy")  # Those that decide what models are given.
+MODEL_METHODS = (
+    "initialize",
+    "make_env_to_model_kwargs",
+    "make_models",
+    "make_policy",
+)  # Attributes that determine the arguments of the models.
 
 
 class BaseAgent(Recorded):
@@ -67,17 +72,17 @@ class BaseAgent(Recorded):
     Life: the sampler calls `initialize`; the runner `to_device` and perhaps `data_parallel`; then, in turns,
     `sample_mode` or `eval_mode` with `step` and `value`, and `train_mode` with `__call__`.
 
-    Where a subclass assigns `ModelCls` in its body, that class is the default of the argument, which then comes first.
+    If a subclass assigns `ModelCls` in its body, the argument defaults to that class and comes first.
 
     Args:
         ModelCls: class of the model.
         model_kwargs: keyword arguments for it, in addition to those from `make_env_to_model_kwargs`.
-        initial_model_state_dict: what `state_dict` of such an agent returned.
+        initial_model_state_dict: a `state_dict` of such an agent.
         acting_bf16: in the batches and evaluations of samplers on the CPU, large linear layers of `rlpyt.models` compute in bfloat16.
             Training does not change. Ignored, with a message, if the processor has no instructions for bfloat16.
 
     Attributes:
-        model: what acts and is trained.
+        model: acts, and is trained.
         shared_model: the model in shared memory, or None.
         distribution: over actions.
         device: of training.
@@ -132,7 +137,7 @@ class BaseAgent(Recorded):
     def initialize(self, env_spaces: EnvSpaces, share_memory: bool = False, **kwargs: Any) -> None:
         """Build the models for the environment's spaces. Called by the sampler.
 
-        `initial_model_state_dict` goes to `load_state_dict`: `make_models` must make everything that it fills.
+        `load_state_dict` loads `initial_model_state_dict`, so `make_models` must make every model named in it.
 
         Args:
             env_spaces: EnvSpaces(observation, action).
@@ -219,7 +224,7 @@ class BaseAgent(Recorded):
         """Move `model` into shared memory; parameters that it shares with other models stay shared."""
         others = [getattr(self, attribute, None) for attribute in self.model_names.values()]
         share_tensors(_tensors(self.model), aliases=[tensor for model in others if model is not None for tensor in _tensors(model)])
-        self.model.share_memory()  # For a model whose class extends this method; otherwise nothing is left to do.
+        self.model.share_memory()  # For a model class that extends share_memory(); for any other, nothing is left to do.
 
     def async_initialize(self, ctx: Any = None) -> None:
         """Prepare `send_shared_memory` here, and `recv_shared_memory` in processes that are started later. Call it after `initialize`.
@@ -260,7 +265,7 @@ class BaseAgent(Recorded):
         self.parameters_version = self._exchange.send(_tensors(unwrap_ddp(self.model)))
 
     def recv_shared_memory(self) -> None:
-        """In an asynchronous sampler: load the parameters that were sent last, if they are new."""
+        """In an asynchronous sampler: load the newest parameters, if they are not loaded yet."""
         self._check_async("recv_shared_memory")
         if self.parameters_version < self._exchange.version:
             self.parameters_version = self._exchange.receive(_tensors(self.model))
@@ -311,7 +316,7 @@ class BaseAgent(Recorded):
         return None
 
     def set_sampling_state(self, state: Any, example: Any) -> None:
-        """Continue sampling from what `sampling_state` returned.
+        """Continue sampling from a `sampling_state`.
 
         Args:
             example: an agent_info; only its structure matters.
@@ -347,7 +352,7 @@ class BaseAgent(Recorded):
         return state_dicts if len(state_dicts) > 1 else state_dicts.popitem()[1]
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned, also if it was saved under data-parallel training.
+        """Load a `state_dict`, also one saved under data-parallel training.
 
         A subclass that overrides this method may pass a state dict with further entries, which it loads itself.
         """
@@ -386,7 +391,7 @@ class BaseAgent(Recorded):
         self._mode = mode
 
     def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
-        """Prepare to act on the CPU with the present parameters, until the mode is set again. Call it after `sample_mode` or `eval_mode`.
+        """Prepare to act on the CPU with the current parameters, until the mode changes. Call it after `sample_mode` or `eval_mode`.
 
         Args:
             B: number of environments in every call of `step`.
@@ -408,12 +413,12 @@ def _constructor_with_model(cls: type[BaseAgent]) -> Callable[..., None]:
 
 
 def is_trained(model: torch.nn.Module) -> bool:
-    """Return whether any parameter of a model is trained. (`Module.parameters` takes several times as long to reach the first one.)"""
+    """Return whether any parameter of a model is trained. (`Module.parameters` reaches the first parameter several times more slowly.)"""
     return any(p.requires_grad for module in model.modules() for p in module._parameters.values() if p is not None)
 
 
 def set_training(model: torch.nn.Module, training: bool) -> None:
-    """Switch a model to training or evaluation mode, if it is in the other; a model that is not trained goes to evaluation mode."""
+    """Switch a model to training or evaluation mode, unless it is there already; an untrained model goes to evaluation mode."""
     training = training and is_trained(model)
     if model.training != training:
         model.train(training)
@@ -427,7 +432,7 @@ def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
 def uses_prev_action(ModelCls: type[torch.nn.Module]) -> bool:
     """Return whether a model uses the previous action: yes, unless its class declares `uses_prev_action = False`.
 
-    The declaration holds for the `forward` of the class that makes it, not for that of a subclass.
+    The declaration holds for the `forward` of the declaring class, not for a subclass that overrides `forward`.
     """
     for cls in ModelCls.__mro__:
         if "uses_prev_action" in vars(cls):

@@ -13,12 +13,12 @@ from rlpyt.utils.synchronize import ProcessLock
 class ParameterExchange:
     """The latest parameters of a model, in shared memory: one process sends them, any number receive them, and nobody waits.
 
-    Versions are written into two slots in turn, flat. A receiver that was overtaken while it read reads again::
+    Versions are written into two slots in turn, flat. A receiver reads again if new parameters overtook it::
 
         sender     [announced = v]   slot[v % 2] = parameters          [published = v]
         receiver   [v = published]   parameters = slot[v % 2]   again, unless [announced < v + 2]
 
-    Locks (``[]``) are held only around a single number. If the sender is killed halfway, the version before stays valid.
+    Locks (``[]``) are held only around a single number. If the sender is killed halfway, the previous version stays valid.
 
     Args:
         tensors: the parameters, of any dtypes and on any device. They are sent immediately, as version 0.
@@ -37,7 +37,7 @@ class ParameterExchange:
 
     @property
     def version(self) -> int:
-        """Version of the parameters sent last: how often they have been sent since the first time."""
+        """Version of the newest parameters: 0 for those given to the constructor, then 1, 2, ..."""
         return int(self._numbers[1])
 
     def send(self, tensors: Sequence[torch.Tensor]) -> int:
@@ -56,7 +56,7 @@ class ParameterExchange:
         return version
 
     def receive(self, tensors: Sequence[torch.Tensor]) -> int:
-        """Copy the parameters sent last into `tensors`; return their version."""
+        """Copy the newest parameters into `tensors`; return their version."""
         while True:
             with self._lock:
                 version = int(self._numbers[1])

@@ -1,9 +1,9 @@
 """Any agent as a policy of episodic samplers, and any policy as an agent of the others.
 
 A *policy* has ``get_action(observation)`` and ``get_actions(observations)``, which return the action and a dictionary of further
-information (all with leading dimension B in the latter case; actions that are structures, such as dictionaries, as a list of B),
-``reset(do_resets=None)`` with a list of B bools, ``get_param_values()`` and ``set_param_values(params)``. It may have
-``for_envs(actions)``, which returns the actions that environments get in place of those that it returned, which are recorded.
+information. The results of ``get_actions`` have leading dimension B; actions that are structures, such as dictionaries, are a list of B.
+A policy also has ``reset(do_resets=None)`` with a list of B bools, ``get_param_values()`` and ``set_param_values(params)``. It may have
+``for_envs(actions)``, which turns its actions, which are recorded, into the actions that environments get.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from rlpyt.utils.structures import as_dictionaries, from_structure, leaves, map_
 class AgentPolicy:
     """An agent of rlpyt as a policy.
 
-    It keeps the agent's other inputs: previous actions and rewards, which workers pass to `take_rewards`, and the recurrent state. Its
-    infos are the fields of agent_info.
+    It keeps the agent's other inputs: previous actions, previous rewards (workers pass them to `take_rewards`), and the recurrent state.
+    Its infos are the fields of agent_info.
 
     Args:
-        agent: the agent. `prepare` makes its models if they do not exist.
+        agent: the agent. `prepare` makes its models if necessary.
 
     Attributes:
         agent: the agent.
@@ -74,7 +74,7 @@ class AgentPolicy:
 
         Discrete actions are chosen as in evaluation: policy gradient agents draw them. Afterwards the agent is in sampling mode.
         """
-        self.agent.eval_mode(1)  # In iteration 0 some act at random.
+        self.agent.eval_mode(1)  # In iteration 0 some agents act at random.
         gaussians = list(_gaussians(self.agent.distribution))
         stds = [gaussian.std for gaussian in gaussians]
         for gaussian in gaussians:
@@ -120,7 +120,7 @@ class AgentPolicy:
             self._prev_reward[:] = rewards
 
     def reset(self, do_resets: Any = None) -> None:
-        """Reset what the agent remembers of environments whose episodes begin: all, or those where `do_resets`, B bools, is True."""
+        """Reset the agent's memory of environments whose episodes begin: all, or those where `do_resets`, B bools, is True."""
         if do_resets is None or all(do_resets):
             self.agent.reset()
             self._start(len(self._prev_reward))
@@ -133,7 +133,7 @@ class AgentPolicy:
                 self._prev_reward[b] = 0
 
     def get_param_values(self) -> dict:
-        """Return the agent's state dict on the CPU; tensors that are there already are not copied."""
+        """Return the agent's state dict on the CPU; tensors on the CPU are not copied."""
         return map_structure(lambda x: x.detach().cpu() if isinstance(x, torch.Tensor) else x, dict(self.agent.state_dict()))
 
     def set_param_values(self, params: Mapping) -> None:
@@ -141,12 +141,12 @@ class AgentPolicy:
         self.agent.load_state_dict(params)
 
     def sampling_state(self) -> dict:
-        """Return what is remembered of the episodes in progress: arrays, and plain data and tensors of the agent."""
+        """Return the memory of the episodes in progress: arrays, and plain data and tensors of the agent."""
         memory = dict(prev_action=buffer_leaves(self._prev_action), prev_reward=self._prev_reward.copy())
         return dict(memory, agent=self.agent.sampling_state())
 
     def set_sampling_state(self, state: dict) -> None:
-        """Continue from what `sampling_state` returned. Call it after `prepare`."""
+        """Continue from a `sampling_state`. Call it after `prepare`."""
         self._start(len(state["prev_reward"]))
         arrays = iter(state["prev_action"])
         self._prev_action = buffer_func(self._prev_action, lambda _: np.array(next(arrays)))
@@ -223,7 +223,7 @@ def _rlpyt_spaces(env: Any) -> EnvSpaces:
 
 
 def _gaussians(distribution: Any) -> Iterator[Gaussian]:
-    """Yield the Gaussian distributions that one consists of."""
+    """Yield the Gaussian distributions in a distribution."""
     if isinstance(distribution, Gaussian):
         yield distribution
     if isinstance(distribution, Composite):
@@ -237,7 +237,7 @@ def _is_shared(agent: BaseAgent) -> bool:
 
 
 class PolicyAgent(BaseAgent):
-    """A policy as an agent of rlpyt, for sampling; subclasses define what an algorithm needs for training.
+    """A policy as an agent of rlpyt, for sampling; subclasses define the methods that an algorithm needs for training.
 
     Parameters reach sampler processes if the policy is a ``torch.nn.Module`` on the CPU. Otherwise each process keeps the copy that it was
     started with.
@@ -247,7 +247,7 @@ class PolicyAgent(BaseAgent):
 
     Attributes:
         policy: the policy.
-        model: the same if it is a module.
+        model: the policy if it is a module, otherwise None.
     """
 
     @checked()

@@ -16,7 +16,7 @@ from rlpyt.utils.settings import checked
 class RecurrentState:
     """The state of environments that act together: a structure of tensors [N,B,H], or None for all zeros.
 
-    A structure that `get` has returned is never written to afterwards.
+    Structures returned by `get` are never written to.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class RecurrentState:
         return self._state
 
     def set(self, state: Any) -> None:
-        """Store what a model returned, which others may still refer to."""
+        """Store a model's output, which others may still refer to; it is not written to."""
         self._state = state
         self._is_private = False
 
@@ -53,7 +53,7 @@ class RecurrentState:
 
     def zero(self, b: int) -> None:
         """Set the state of environment `b` to zero."""
-        if not self._is_private:  # One copy serves all episodes that end with the same step.
+        if not self._is_private:  # One copy is enough for all episodes that end with the same step.
             self._state = buffer_method(self._state, "clone")
             self._is_private = True
         for leaf in buffer_leaves(self._state):
@@ -80,13 +80,13 @@ class RecurrentAgentMixin:
         self._forget_everything()
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
-        """Extend the method: reset all states, since another sampler may have other environments."""
+        """Extend the method: reset all states, because another sampler may have other environments."""
         super().initialize(*args, **kwargs)
         self._forget_everything()
 
     def _forget_everything(self) -> None:
         self._start_from_zeros()
-        self._sampling = self._rnn_states, self._alt  # What the next `sample_mode` restores.
+        self._sampling = self._rnn_states, self._alt  # The state of sampling, which the next `sample_mode` restores.
 
     def _start_from_zeros(self) -> None:
         self._rnn_states = [RecurrentState() for _ in range(self._n_groups)]
@@ -132,7 +132,7 @@ class RecurrentAgentMixin:
         return dict(alt=alt, rnn_states=leaves)
 
     def set_sampling_state(self, state: dict[str, Any], example: Any) -> None:
-        """Continue sampling from what `sampling_state` returned."""
+        """Continue sampling from a `sampling_state`."""
         check_form(state, dict(alt=NATURAL, rnn_states=[[torch.Tensor]]), "The state of the agent")
         n_leaves = len(buffer_leaves(example.prev_rnn_state))
         groups = state["rnn_states"]
@@ -158,9 +158,9 @@ class RecurrentAgentMixin:
 
 
 class AlternatingRecurrentAgentMixin(RecurrentAgentMixin):
-    """In place of RecurrentAgentMixin where two halves of the environments take turns: in alternating samplers, and only there.
+    """Replaces RecurrentAgentMixin in alternating samplers, where two halves of the environments take turns, and only there.
 
-    Each half has a state. Every method is about the half whose turn it is; `advance_rnn_state` gives the turn to the other half.
+    Each half has a state. Every method concerns the half whose turn it is; `advance_rnn_state` gives the other half the turn.
     Feedforward agents do not need it.
     """
 
@@ -182,7 +182,7 @@ class AlternatingRecurrentAgentMixin(RecurrentAgentMixin):
 
 
 def recorded_rnn_state(prev_rnn_state: Any, next_rnn_state: Any) -> Any:
-    """Return the state before a step as agent_info holds it: [B,N,H] where the model's is [N,B,H], zeros in place of None.
+    """Return the state before a step as agent_info holds it: [B,N,H] (the model's is [N,B,H]), with zeros in place of None.
 
     Args:
         next_rnn_state: the state after the step, for the shapes of the zeros.

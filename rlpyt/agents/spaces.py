@@ -1,4 +1,4 @@
-"""Spaces and agents: what models are given, which action spaces agents take, and advice for spaces that they do not take."""
+"""Spaces and agents: arguments of models, the action spaces that agents take, and advice for other spaces."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ANY_PARTS = Demand(
     "environment's action space there is",
 )
 
-# Agents that take a kind of actions: feedforward ones, recurrent ones. Those before the semicolon take any observations.
+# Agents for each kind of actions: feedforward, recurrent. Agents before the semicolon take any observations.
 _PG, _DQN = "rlpyt.agents.pg", "rlpyt.agents.dqn"
 _AGENTS = {
     DISCRETE: (
@@ -84,7 +84,7 @@ def check_action_space(agent: Any, space: Any, demand: Demand) -> None:
     """Check that an agent takes an action space.
 
     Raises:
-        ValueError: it does not. The message names an agent that does, or says how to declare the space so that one does, if possible.
+        ValueError: it does not. The message names an agent that takes it, or says how to declare the space for one, if possible.
     """
     change, kind = _remedy(space)
     if not change and kind in demand.kinds:
@@ -104,7 +104,7 @@ def arguments_of_model(agent: Any, env_spaces: EnvSpaces) -> dict[str, Any]:
     """Return the keyword arguments of an agent's model that depend on the environment's spaces: those that ``agent.model_arguments`` names.
 
     Raises:
-        ValueError: the model is one of ours and takes images [C,H,W], but observations are none.
+        ValueError: the model is one of ours and takes images [C,H,W], but the observations are not images.
     """
     arguments = {name: _MODEL_ARGUMENTS[name](agent, env_spaces) for name in agent.model_arguments}
     return {name: value for name, value in arguments.items() if value is not None}
@@ -180,7 +180,7 @@ def composite_of(space: Any) -> Composite | None:
 
 
 def _remedy(space: Any) -> tuple[str, str | None]:
-    """Return the change of the environment ("" for none) that lets an agent take its actions, and the kind of actions after it.
+    """Return the change of the environment ("" for none) that lets an agent take its actions, and the kind of the changed actions.
 
     The kind is None if no change is known.
     """

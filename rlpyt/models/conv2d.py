@@ -89,8 +89,8 @@ class ImageModel(Model):
         conv_defaults: channels, kernel_sizes, strides and paddings of each layer.
 
     Args:
-        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `Conv2dModel`; None means `conv_defaults`. Where
-            some of them are for fewer layers, the first defaults of the others are taken.
+        use_maxpool, channels, kernel_sizes, strides, paddings: of the convolutions, see `Conv2dModel`; None means `conv_defaults`. If
+            some are given for fewer layers, the others take as many of the first defaults.
 
     Attributes:
         conv_settings: these arguments, with defaults filled in.
@@ -117,7 +117,7 @@ class ImageModel(Model):
     def image_batch(self, image: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int, int]]:
         """Image with leading dims [T,B], [B] or [] -> [T*B,C,H,W], (lead_dim, T, B).
 
-        ValueError for floats above 1. Only the first images that are not all 0 are tested, since on a GPU a test waits for it.
+        ValueError for floats above 1. Only the first images that are not all 0 are tested, because each test makes the CPU wait for a GPU.
         """
         lead_dim, T, B, shape = infer_leading_dims(image, 3)
         if image.dtype.is_floating_point and not self._float_images_are_known and not torch.compiler.is_compiling():

@@ -17,8 +17,8 @@ class MlpModel(torch.nn.Module):
     Args:
         input_size: number of inputs.
         hidden_sizes: width of each hidden layer; an int for one layer; empty or None for none (a linear model).
-        output_size: width of a last, linear layer; None for no such layer: then the output is that of the last hidden
-            layer, after its nonlinearity.
+        output_size: width of a last, linear layer. None leaves it out; the output is then the last hidden layer's, after its
+            nonlinearity.
         nonlinearity: class of the activation module.
     """
 

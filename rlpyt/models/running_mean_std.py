@@ -7,10 +7,10 @@ import torch.distributed
 
 
 class RunningMeanStdModel(torch.nn.Module):
-    """Mean and variance over all data given to `update`, of any amount and in any order.
+    """Mean and variance over all data given to `update`, in batches of any size.
 
     Batches are merged by the parallel algorithm of Chan, Golub & LeVeque (1979), in float64. `mean` and `var` are
-    float32 [*shape] (0 and 1 before the first update); `count` says over how many data. All are buffers: they follow
+    float32 [*shape] (0 and 1 before the first update); `count` is the number of data. All are buffers: they follow
     the model's device and are saved in its state dict. Under torch.distributed all ranks must call `update` together,
     and each gets the statistics of the data of all ranks.
     """
@@ -51,7 +51,7 @@ class RunningMeanStdModel(torch.nn.Module):
         return x if clip is None else x.clamp(-clip, clip)
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        """Called by `load_state_dict`, with a copy: also take what the original rlpyt saved, statistics in any shape and no exact ones."""
+        """Called by `load_state_dict`, with a copy. Also accepts the original rlpyt's state: any shape, and no exact statistics."""
         for name, buffer in self.named_buffers(recurse=False):
             saved = state_dict.get(prefix + name, state_dict.get(prefix + name.removeprefix("exact_")))
             if saved is not None:

@@ -80,7 +80,7 @@ class Model(torch.nn.Module):
     one-hot. Its last input is the state before the first step, and its last output the state after the last step. States are structures
     of tensors [N,B,H]: layers, environments (1 where inputs have no leading dims), width; None stands for zeros.
 
-    The signature of a subclass has the settings of its bases, too (see `rlpyt.utils.settings.checked`). Those that many models have:
+    The signature of a subclass includes the settings of its bases (see `rlpyt.utils.settings.checked`). Many models have these:
 
     - image_shape: (C,H,W).
     - observation_shape: shape of one observation, which is flattened (see `rlpyt.models.mlp.ObservationVector`).
@@ -88,10 +88,10 @@ class Model(torch.nn.Module):
     - output_size: number of actions.
     - action_size: number of action components.
 
-    State dicts may have other names for its parts, such as those that the original rlpyt saved.
+    State dicts, such as those of the original rlpyt, may have other names for a model's parts.
 
     Subclasses declare:
-        former_names: what names in such a state dict begin with -> what they begin with here.
+        former_names: prefix of names in such a state dict -> prefix of names in this model.
     """
 
     former_names: Mapping[str, str] = {}
@@ -116,8 +116,8 @@ def unwrap_ddp(model: torch.nn.Module) -> torch.nn.Module:
 def strip_ddp_state_dict(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return a state dict without the "module." that DistributedDataParallel puts before every name.
 
-    A state dict in which any name lacks that prefix is returned as it is. See `matching_state_dict` for a model with a part
-    that is called `module`.
+    If any name lacks that prefix, the state dict is returned unchanged. If a part of the model is called `module`, use
+    `matching_state_dict`.
     """
     prefix = "module."
     if not all(name.startswith(prefix) for name in state_dict):
@@ -126,7 +126,7 @@ def strip_ddp_state_dict(state_dict: Mapping[str, torch.Tensor]) -> dict[str, to
 
 
 def matching_state_dict(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-    """Return the state dict under the names of `model`, also if it was saved from that model in DistributedDataParallel.
+    """Return the state dict under the names of `model`; it may have been saved from that model in DistributedDataParallel.
 
     The names of `model` decide, since a part of it might be called `module`.
     """

@@ -21,8 +21,8 @@ class CatDqnAgent(DqnAgent):
 
     Its model, and so `__call__` and `target`, return probabilities [*lead,n,n_atoms].
 
-    The algorithm says by `give_V_min_max` which returns the atoms stand for; until then they are from -1 to 1. Since any other range
-    puts the means in the same order, sampler workers need not be told.
+    The algorithm assigns the atoms' returns by `give_V_min_max`; until then they range from -1 to 1. Any range orders the means
+    equally, so sampler workers need not know it.
 
     Its settings are those of `rlpyt.agents.dqn.dqn_agent.DqnAgent`, and:
 
@@ -30,7 +30,7 @@ class CatDqnAgent(DqnAgent):
         n_atoms: atoms of a distribution; the model gets it, too.
 
     Raises:
-        ValueError: there are fewer than two atoms, or `model_kwargs` says another number.
+        ValueError: there are fewer than two atoms, or `model_kwargs` has another number.
     """
 
     @checked(n_atoms=Number(2, whole=True))

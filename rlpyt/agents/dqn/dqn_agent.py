@@ -34,7 +34,7 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
     def initialize(
         self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
     ) -> None:
-        """Extend the base class by the distribution, and by an epsilon for each environment where settings say so.
+        """Also make the distribution, and an epsilon for each environment if `eps_final_min` asks for it.
 
         Raises:
             ValueError: the action space is not discrete from 0.

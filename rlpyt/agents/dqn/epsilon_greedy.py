@@ -27,7 +27,7 @@ class EpsilonGreedyAgentMixin:
         eps_final_min: if neither None nor eps_final, final epsilons are log-spaced from eps_final_min to eps_final over
             all environments of the run.
         eps_itr_min, eps_itr_max: last sampler iteration at eps_init, first at eps_final. The algorithm overwrites them. They are in
-            shared memory, so that sampler workers see the new values whenever they were started.
+            shared memory, so that all sampler workers see the new values.
         eps_eval: epsilon in evaluation.
     """
 
@@ -55,11 +55,11 @@ class EpsilonGreedyAgentMixin:
                 "are evenly spaced in their logarithm."
             )
         self.eps_sample = self.eps_init
-        # What annealing starts and ends at: the numbers above, or tensors with one value per environment.
+        # Epsilons before and after annealing: the numbers above, or tensors with one value per environment.
         self._eps_init_value, self._eps_final_value = self.eps_init, self.eps_final
 
     def set_epsilon_itr_min_max(self, eps_itr_min: int, eps_itr_max: int) -> None:
-        """Assign the sampler iterations of annealing. The algorithm calls it, with its settings in environment steps converted."""
+        """Assign the sampler iterations of annealing. The algorithm calls it; its settings are in environment steps."""
         self.eps_itr_min, self.eps_itr_max = eps_itr_min, eps_itr_max
 
     def collector_initialize(self, global_B: int = 1, env_ranks: Sequence[int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What policy gradient agents share: from the model's outputs to actions, and what they record at every step."""
+"""The base of policy gradient agents: turns the model's outputs into actions, and records both at every step."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ AgentInfoRnn = namedarraytuple("AgentInfoRnn", ["dist_info", "value", "prev_rnn_
 class PgAgent(BaseAgent):
     """Agent for policy gradients, with any distribution over actions.
 
-    Its model returns the parameters of the distribution, as many as `DistInfoCls` has fields, and value [*lead].
+    Its model returns the parameters of the distribution, one for each field of `DistInfoCls`, and value [*lead].
     Subclasses name the distribution.
 
-    A recurrent agent has a mixin in front that keeps the state. Its model also takes the state before the first step, and returns the
-    one after the last, behind the value. States are structures of tensors [N,B,H]: layers, environments (1 where inputs have no leading
+    A mixin in front of a recurrent agent keeps the state. Its model also takes the state before the first step, and returns the
+    state after the last step as last output. States are structures of tensors [N,B,H]: layers, environments (1 where inputs have no leading
     dims), width; None stands for zeros.
     """
 
@@ -41,7 +41,7 @@ class PgAgent(BaseAgent):
     def initialize(
         self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
     ) -> None:
-        """Extend the base class by the distribution. ValueError for an action space it is not made for."""
+        """Extend the base class by the distribution. ValueError if it does not take the action space."""
         distribution = self.make_distribution(env_spaces.action)
         super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
         self.distribution = distribution
@@ -49,7 +49,7 @@ class PgAgent(BaseAgent):
     def __call__(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any = None) -> tuple:
         """Training data [T,B,...] or [B,...] -> (dist_info, value), with gradient, on the training device.
 
-        A recurrent agent also takes the state before the first step [N,B,H], and returns that after the last as third.
+        A recurrent agent also takes the state before the first step [N,B,H], and returns the state after the last step as third output.
         """
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         if not self.recurrent:

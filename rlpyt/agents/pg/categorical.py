@@ -1,6 +1,6 @@
 """Policy gradient agents for discrete actions."""
 
-# What is not used here is taken from here by programs that import all names with an asterisk.
+# Names that are not used here are for programs that import all names with an asterisk.
 import torch  # noqa: F401
 
 from rlpyt.agents.base import (  # noqa: F401

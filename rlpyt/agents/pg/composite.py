@@ -15,7 +15,7 @@ from rlpyt.models.pg.mlp_composite_model import MlpCompositeFfModel, MlpComposit
 
 
 class CompositePgAgent(GaussianPgAgent):
-    """Agent for policy gradients with the distribution that fits the action space: Categorical, Gaussian, or the product of such.
+    """Agent for policy gradients with the distribution that fits the action space: Categorical, Gaussian, or their product.
 
     The model is made for the distribution. It returns the fields of its dist_info and value [*lead], and receives the previous
     action as a vector, one-hot where it is discrete. Environments get the continuous parts clipped to their bounds, unless clip_actions is

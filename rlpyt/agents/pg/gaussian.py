@@ -2,7 +2,7 @@
 
 from typing import Any
 
-# What is not used here is taken from here by programs that import all names with an asterisk.
+# Names that are not used here are for programs that import all names with an asterisk.
 import torch  # noqa: F401
 
 from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, BaseAgent, RecurrentAgentMixin  # noqa: F401
@@ -20,12 +20,12 @@ class GaussianPgAgent(PgAgent):
 
     The model returns mean [*lead,A], log_std [*lead,A] and value [*lead].
 
-    A Gaussian has no bounds. Environments get its actions clipped to those of their action space. The batch holds what was drawn, so that
-    likelihoods are right, and so does the previous action that the agent sees. With clip_actions=False environments get what was drawn,
-    for example because they squash actions themselves.
+    A Gaussian has no bounds. Environments get its actions clipped to those of their action space. The batch, and the
+    previous action that the agent sees, hold the drawn actions, so that likelihoods are right. With clip_actions=False environments get the
+    drawn actions, for example because they squash actions themselves.
 
     Args:
-        clip_actions: clip what environments get to the bounds of their action space.
+        clip_actions: clip the actions for environments to the bounds of their action space.
     """
 
     DistInfoCls = DistInfoStd

@@ -11,7 +11,7 @@ from rlpyt.utils.settings import checked
 
 
 class MujocoMixin:
-    """Gives the model observation_shape and action_size, and observations to normalize by.
+    """Gives the model observation_shape, action_size, and observations for its running statistics.
 
     Environments get actions clipped to their bounds, unless clip_actions is False (see `rlpyt.agents.pg.gaussian.GaussianPgAgent`).
 
@@ -30,7 +30,7 @@ class MujocoMixin:
     def update_obs_rms(self, observation: Any) -> None:
         """Add observations [T,B,...] or [B,...] to the model's running statistics; in data-parallel training all ranks together.
 
-        Nothing happens with a model of yours that has no ``update_obs_rms``.
+        Does nothing if a model of yours has no ``update_obs_rms``.
         """
         model = unwrap_ddp(self.model)
         if hasattr(model, "update_obs_rms"):

@@ -33,13 +33,13 @@ class QpgAgent(BaseAgent):
         q_names: attributes of the Q-functions, in order.
         target_names: attribute of a model -> attribute of its target network.
         settings_names: attribute of each model that is neither policy nor target -> attributes with its class and keyword arguments.
-        hidden_sizes: of models for which no keyword arguments are given, where their classes take hidden_sizes.
+        hidden_sizes: default for models without keyword arguments whose classes take hidden_sizes.
 
     Args:
         ModelCls: class of the policy.
-        QModelCls: class of the Q-functions, which are also given an action and return [*lead].
-        model_kwargs, q_model_kwargs: their keyword arguments but for observation_shape and action_size; None means `hidden_sizes`.
-        initial_model_state_dict: what `state_dict` of such an agent returned.
+        QModelCls: class of the Q-functions, which also take an action and return [*lead].
+        model_kwargs, q_model_kwargs: their keyword arguments except observation_shape and action_size; None means `hidden_sizes`.
+        initial_model_state_dict: a `state_dict` of such an agent.
     """
 
     q_names: Sequence[str]
@@ -48,7 +48,7 @@ class QpgAgent(BaseAgent):
     hidden_sizes: Sequence[int]
     model_arguments = ("observation_shape", "action_size")
 
-    min_itr_learn = SharedInt()  # Sampler iteration at which learning begins; workers may have been started before it is known.
+    min_itr_learn = SharedInt()  # Sampler iteration at which learning begins; shared, because workers may start before it is known.
 
     @checked(model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS), q_model_kwargs=ArgumentsFor("QModelCls", by=MODEL_METHODS))
     def __init__(
@@ -68,7 +68,7 @@ class QpgAgent(BaseAgent):
         super().__init__()
         self.min_itr_learn = 0
         self._q_frozen = self._q_joint = False
-        self._targets: tuple[list, list] | None = None  # tensors of target networks, and of what they follow
+        self._targets: tuple[list, list] | None = None  # tensors of target networks, and of the models that they follow
 
     # --- construction -------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class QpgAgent(BaseAgent):
         return device_idx
 
     def _arrange(self) -> None:
-        """Put what is computed together next to each other in memory."""
+        """Put parameters that are used together next to each other in memory."""
         self._targets = None
         targets = [self.target_names[name] for name in self.q_names if name in self.target_names]
         for names in (self.q_names, targets):
@@ -120,7 +120,7 @@ class QpgAgent(BaseAgent):
     # --- before learning begins ---------------------------------------------------------------------------------------
 
     def give_min_itr_learn(self, min_itr_learn: int) -> None:
-        """Assign the sampler iteration at which learning begins. The algorithm calls it; workers see it whenever they were started."""
+        """Assign the sampler iteration at which learning begins. The algorithm calls it; all workers see the value."""
         self.min_itr_learn = min_itr_learn
 
     # --- Q ------------------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class QpgAgent(BaseAgent):
     def freeze_q(self) -> Iterator[None]:
         """Within this context gradients pass through Q-functions to the action, but are not computed for their parameters.
 
-        Data-parallel training does not expect gradients of them either.
+        Data-parallel training does not expect their gradients either.
         """
         self._q_frozen = True
         try:
@@ -189,7 +189,7 @@ class QpgAgent(BaseAgent):
 
 
 def check_spaces(agent: BaseAgent, env_spaces: EnvSpaces) -> None:
-    """Raise ValueError, which says what to do, for spaces that these agents cannot serve."""
+    """Raise ValueError, with a remedy, for spaces that these agents do not take."""
     name, observation = type(agent).__name__, env_spaces.observation
     check_action_space(agent, env_spaces.action, BOUNDED_VECTOR)
     has_perceptrons = isinstance(agent.ModelCls, type) and issubclass(agent.ModelCls, QpgMlp) and is_of_rlpyt(agent.ModelCls)

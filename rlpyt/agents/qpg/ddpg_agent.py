@@ -72,7 +72,7 @@ class DdpgAgent(QpgAgent):
         self._load_initial("q_model", self.initial_q_model_state_dict)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take what `state_dict` returned; from the state dict of mu alone, mu and its target."""
+        """Load a `state_dict`; the state dict of mu alone fills mu and its target."""
         if "model" not in state_dict:
             self._load_initial("model", state_dict)
         else:

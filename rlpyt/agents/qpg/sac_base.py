@@ -32,15 +32,15 @@ Models = namedtuple("Models", ["pi", "q1", "q2", "v"], defaults=(None,))
 
 
 class BaseSacAgent(QpgAgent):
-    """Samples actions from a squashed Gaussian, with a fixed standard deviation before learning begins; most likely ones in evaluation.
+    """Samples actions from a squashed Gaussian, with a fixed standard deviation before learning begins; evaluation takes the most likely.
 
     Its settings are those of `rlpyt.agents.qpg.base.QpgAgent`, and:
 
     Args:
         ModelCls: class of the policy, which returns mean and log_std, both [*lead,A].
-        v_model_kwargs: keyword arguments of the value function, where the agent has one.
-        action_squash: largest absolute action: actions are ``action_squash * tanh(x)``, x Gaussian; "auto" is what the
-            environment's action space says, None is no squashing.
+        v_model_kwargs: keyword arguments of the value function, if the agent has one.
+        action_squash: largest absolute action: actions are ``action_squash * tanh(x)``, x Gaussian; "auto" takes the bounds of
+            the environment's action space, None does not squash.
         pretrain_std: standard deviation of x before learning begins; None means the policy's.
     """
 

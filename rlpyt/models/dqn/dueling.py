@@ -10,7 +10,7 @@ from rlpyt.models.utils import scale_grad
 
 
 class _Dueling(torch.nn.Module):
-    """Two streams, one for the value V and one for the advantages A of all actions, with `n_atoms` outputs for each of these."""
+    """Two streams, one for the value V and one for the advantages A of all actions, with `n_atoms` outputs for each."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class DistributionalDuelingHeadModel(_Dueling):
         hidden_sizes: hidden layer(s) of each stream.
         output_size: number of actions.
         n_atoms: atoms of a distribution.
-        grad_scale: factor on the gradient that leaves both streams towards the layers before.
+        grad_scale: factor on the gradient that both streams pass back to the layers before.
     """
 
     def advantage(self, input: torch.Tensor) -> torch.Tensor:

@@ -18,10 +18,10 @@ class NoisyLinear(torch.nn.Module):
     Args:
         in_features, out_features: sizes.
         bias: whether there are b and b_sigma.
-        sigma_init: standard deviations at first, times the square root of in_features.
+        sigma_init: initial standard deviations, times the square root of in_features.
 
     Attributes:
-        is_noisy: False leaves the noise out, which makes the layer deterministic; see `set_noise`.
+        is_noisy: False turns the noise off, so that the layer is deterministic; see `set_noise`.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, sigma_init: float = 0.5) -> None:

@@ -24,7 +24,7 @@ class AtariFfModel(ImageModel):
 
     Args:
         fc_sizes: width(s) of the fully connected layer(s).
-        orthogonal_init: initialize layers by `orthogonal_` instead of torch's way.
+        orthogonal_init: initialize layers by `orthogonal_` instead of torch's defaults.
     """
 
     uses_prev_action = False

@@ -21,14 +21,14 @@ from rlpyt.utils.tensor import restore_leading_dims
 
 
 class DistributionHead(torch.nn.Module):
-    """A linear layer from features to all that describes a distribution over actions.
+    """A linear layer from features to the parameters of a distribution over actions.
 
-    That is the probabilities of a Categorical; the mean of a Gaussian, whose log_std is learned but depends on nothing; and for a
-    Composite the same of all parts.
+    A Categorical has probabilities. A Gaussian has a mean and a log_std, which is learned but does not depend on the features. A
+    Composite has the parameters of all its parts.
 
     Args:
         input_size: number of features.
-        distribution: what is to be described.
+        distribution: the distribution.
         init_log_std: initial log of standard deviations.
     """
 
@@ -51,7 +51,7 @@ class DistributionHead(torch.nn.Module):
 
 
 def _dist_info(distribution: Distribution, outputs: Iterator[torch.Tensor], log_stds: Iterator[torch.Tensor]) -> Any:
-    """Take from `outputs` and `log_stds` what belongs to `distribution`."""
+    """Take the parameters of `distribution` from `outputs` and `log_stds`."""
     if isinstance(distribution, Composite):
         return distribution.DistInfoCls(*(_dist_info(part, outputs, log_stds) for part in distribution.parts))
     if isinstance(distribution, DiscreteMixin):

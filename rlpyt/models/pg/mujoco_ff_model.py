@@ -13,7 +13,7 @@ from rlpyt.utils.tensor import restore_leading_dims
 
 
 class NormalizingModel(Model):
-    """Base of models that take observations as vectors, normalized by the statistics of all given to `update_obs_rms`.
+    """Base of models that take observations as vectors, normalized by the statistics of those given to `update_obs_rms`.
 
     Args:
         normalize_observation: subtract the running mean of observations, divide by their standard deviation.
@@ -58,7 +58,7 @@ class MujocoFfModel(NormalizingModel):
     Args:
         hidden_sizes: of both perceptrons; default [64, 64].
         hidden_nonlinearity: class of the activation module.
-        mu_nonlinearity: the same for the mean's output; Tanh suits actions in [-1,1]. None leaves the output as it is.
+        mu_nonlinearity: the same for the mean's output; Tanh suits actions in [-1,1]. None leaves the output unchanged.
         init_log_std: initial log of the standard deviation.
     """
 

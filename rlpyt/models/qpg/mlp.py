@@ -129,12 +129,12 @@ def _layers(mlp: torch.nn.Module) -> Layers | None:
     expected = [Linear, torch.nn.ReLU] * (len(modules) // 2) + [OutputLinear]
     if len(modules) != len(expected) or not all(map(_is_plain, modules, expected)):
         return None
-    layers = [(linear._parameters["weight"], linear._parameters["bias"]) for linear in modules[::2]]  # As attributes they take longer.
+    layers = [(linear._parameters["weight"], linear._parameters["bias"]) for linear in modules[::2]]  # Access as attributes is slower.
     return None if any(bias is None for _, bias in layers) else layers
 
 
 def _is_plain(module: torch.nn.Module, Cls: type[torch.nn.Module]) -> bool:
-    """Return whether a module does exactly what `Cls` does: it is no subclass (as parametrized ones are), has no hooks, is not compiled."""
+    """Return whether a module does exactly what `Cls` does: it is no subclass (parametrized modules are), has no hooks, is not compiled."""
     own = module.__dict__
     return type(module) is Cls and not (
         own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]

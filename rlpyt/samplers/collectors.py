@@ -111,8 +111,7 @@ class TrainingCollector(ResumableCollector):
         for t, row in enumerate(views.rows):
             action = actor.receive(t)
             self.progress[0] += 1  # Odd: inside the environments.
-            outcomes, ended = self._step_envs(t, row, action)
-            self._tracker.step(t, self.samples_np, outcomes)
+            ended = self._step_envs(t, row, action)
             if ended:
                 self._end_episodes(t, row, ended, completed)
             self.progress[0] += 1
@@ -131,47 +130,51 @@ class TrainingCollector(ResumableCollector):
         self.completed_at: list[tuple[int, int]] = []
         self._n_timeouts, self._n_terminals = [0] * len(self.envs), [0] * len(self.envs)
         views.first_observation[0] = self._inputs.observation
+        self.samples_np.env.done[...] = False
         self.samples_np.env.timeout[...] = False
         self.samples_np.env.ends_recorded[...] = True
         views.actor.begin(itr)
 
-    def _step_envs(self, t: int, row: Row, action: Any) -> tuple[list, list[int]]:
-        """Step the running environments, writing what they return into `row`.
-
-        Returns:
-            The outcomes ``(b, reward, done, env_info)``, and the environments whose episode or trajectory ended.
-        """
-        observations, rewards, dones, columns = row.observations, row.reward_cells, row.done_cells, row.column_cells
-        outcomes: list = []
+    def _step_envs(self, t: int, row: Row, action: Any) -> list[int]:
+        """Step the running environments, writing what they return into `row`; return those whose episode or trajectory ended."""
+        observations, rewards, columns, only_column = row.observations, row.reward_cells, row.column_cells, row.only_column
+        outcomes: list | None = [] if self._tracker.reads_outcomes else None
         ended: list[int] = []
-        b, has_traj_done = 0, row.traj_done is not row.done
+        b, has_traj_done, env_info_type = 0, row.traj_done is not row.done, self._env_info_type
         try:
             for b, step_env in self._running:
                 reward, done, env_info = step_env(action[b], observations[b])
-                if type(done) not in FLAGS:
-                    done = as_flag(done)
+                if done is not False:  # Which the row holds already.
+                    if type(done) not in FLAGS:
+                        done = as_flag(done)
+                    row.done_cells[b] = done
                 try:
                     rewards[b] = reward
                 except (TypeError, ValueError):
                     rewards[b] = reward = as_number(reward)
-                dones[b] = done
                 if columns:
-                    if type(env_info) is not self._env_info_type:
+                    if type(env_info) is not env_info_type:
                         check_env_info(env_info, self.samples_np.env.env_info._fields)
-                        self._env_info_type = type(env_info)
+                        self._env_info_type = env_info_type = type(env_info)
                     try:
-                        for column, value in zip(columns, env_info):
-                            column[b] = value
+                        if only_column is not None:
+                            (only_column[b],) = env_info
+                        else:
+                            for column, value in zip(columns, env_info):
+                                column[b] = value
                     except (TypeError, ValueError, OverflowError):
                         for column, value, name in zip(row.columns, env_info, env_info._fields):
                             fit(b, value, column, f"env_info.{name}")
                 if done or (has_traj_done and env_info.traj_done):
                     ended.append(b)
-                outcomes.append((b, reward, done, env_info))
+                if outcomes is not None:
+                    outcomes.append((b, reward, done, env_info))
         except (Exception, SystemExit) as error:
             self._calls.explain(error, b, self._when(t))
             raise
-        return outcomes, ended
+        if outcomes is not None:
+            self._tracker.step(t, self.samples_np, outcomes)
+        return ended
 
     def check_observations(self) -> None:
         """Raise ValueError, naming field, environment and step, if an observation of this batch is NaN or infinite.
@@ -200,12 +203,12 @@ class TrainingCollector(ResumableCollector):
             else:
                 self._keep_observation(b, row, self.samples_np.terminal_observation, self._n_terminals)
             if is_over:
-                completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
+                completed.append(self._tracker.finish(b, t, self.samples_np, row.observations[b]))
                 self.completed_at.append((t, self._calls.env_ranks[b]))
             if done and not self.mid_batch_reset:
                 self._stop(b, t, is_over)
             elif is_over:
-                self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
+                self._calls.reset(b, row.observations[b], lambda: f"after {self._when(t)}")
 
     def _keep_observation(self, b: int, row: Row, slots: Any, counts: list[int]) -> None:
         """Copy the observation that ended an episode of environment `b` to its next slot, if any; `counts` are the slots in use."""

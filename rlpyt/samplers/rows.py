@@ -82,6 +82,7 @@ class Row:
         reward_cells, done_cells: the first two as memory for single numbers.
         columns: the fields of env_info, structures ``[B,...]``.
         column_cells: the same as memory for single numbers.
+        only_column: the first of `column_cells`, if there is only one; else None.
         env_timeout: the field of that name, or None.
     """
 
@@ -94,6 +95,7 @@ class Row:
         columns = () if env_info is None else tuple(env_info)
         self.columns = tuple(_Unused(env_info._fields[i]) if column is None else column for i, column in enumerate(columns))
         self.column_cells = tuple(map(_cells, self.columns))
+        self.only_column = self.column_cells[0] if len(self.column_cells) == 1 else None
         self.env_timeout = getattr(env_info, "timeout", None)
         self.traj_done = getattr(env_info, "traj_done", self.done)
 

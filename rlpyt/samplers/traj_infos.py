@@ -32,6 +32,8 @@ class _BatchTracker:
     Columns are summed one by one, so that the result does not depend on which environments share a process.
     """
 
+    reads_outcomes = False
+
     def __init__(self, TrajInfoCls: type, traj_infos: list) -> None:
         self.TrajInfoCls = TrajInfoCls
         self.traj_infos = traj_infos  # What is summed up so far.
@@ -45,7 +47,7 @@ class _BatchTracker:
         """Return the TrajInfo of environment `b`, whose episode ended in row `t` with `observation`, and start a new one."""
         self._sum_up(b, t + 1, samples)
         info, self.traj_infos[b] = self.traj_infos[b], self.TrajInfoCls()
-        return info.terminate(observation)
+        return info.terminate(buffer_func(observation, np.copy))
 
     def stand_still(self, b: int, t: int, samples: Any) -> None:
         """Environment `b` takes no steps after row `t` until the end of the batch."""
@@ -69,9 +71,9 @@ class _BatchTracker:
             self._powers = info._discount ** np.arange(n)
         reward = samples.env.reward[rows, b].astype(np.float64)
         info.Length += n
-        info.Return += float(reward.sum())
+        info.Return += float(np.add.reduce(reward))
         info.NonzeroRewards += int(np.count_nonzero(reward))
-        info.DiscountedReturn += info._cur_discount * float(self._powers[:n] @ reward)
+        info.DiscountedReturn += info._cur_discount * float(self._powers[:n].dot(reward))
         info._cur_discount *= float(self._powers[n - 1] * info._discount)
         for field, name in info.env_info_sums:
             info[field] += float(getattr(samples.env.env_info, name)[rows, b].sum(dtype=np.float64))
@@ -79,6 +81,8 @@ class _BatchTracker:
 
 class _StepTracker:
     """One object of the user's class per environment, told about every step."""
+
+    reads_outcomes = True
 
     def __init__(self, TrajInfoCls: Any, traj_infos: list) -> None:
         self.TrajInfoCls = TrajInfoCls
@@ -95,7 +99,7 @@ class _StepTracker:
     def finish(self, b: int, t: int, samples: Any, observation: Any) -> AttrDict:
         """Return the TrajInfo of environment `b`, whose episode ended in row `t` with `observation`, and start a new one."""
         info, self.traj_infos[b] = self.traj_infos[b], self.TrajInfoCls()
-        return info.terminate(observation)
+        return info.terminate(buffer_func(observation, np.copy))
 
     def stand_still(self, b: int, t: int, samples: Any) -> None:
         """Nothing to do: there are no outcomes to be told about."""

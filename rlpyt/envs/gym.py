@@ -79,6 +79,9 @@ class GymEnvWrapper(Wrapper, Env):
         plain = self.observation_space.is_plain_array
         self._obs_dtype = np.dtype(env.observation_space.dtype) if plain else None
         self._obs_shape = self.observation_space.shape if plain else None
+        # The action space, if its `revert` surely returns its argument.
+        is_same = type(self.action_space).revert is GymSpaceWrapper.revert and self.action_space._same_in_gym
+        self._same_actions = self.action_space if is_same else None
 
     def _probe(self) -> None:
         """Determine the environment's interface and the keys of its info with one reset and one step."""
@@ -102,18 +105,22 @@ class GymEnvWrapper(Wrapper, Env):
             as_flag(flag, name)
         example = {key: value for key, value in step_result[-1].items() if key not in self._left_out}
         self._to_env_info = InfoConverter(example, "info", self._tuple_type, has_timeout=True)
+        self._only_timeout = self._to_env_info.constant  # Looked up here, because a call takes longer.
 
     def step(self, action: Any) -> EnvStep:
         """Revert the action to its gym form, step the environment, and convert observation and info."""
-        observation, reward, done, timeout, info = self._step(action)
-        observation = self.observation_space.convert(observation)
-        return EnvStep(observation, reward, done, self._to_env_info(info, timeout))
+        observation, reward, done, env_info = _step(self.__dict__, action)
+        return EnvStep(self.observation_space.convert(observation), reward, done, env_info)
 
     def step_into(self, action: Any, observation_out: Any) -> tuple[float, bool, Any]:
         """Run a `step`, write the observation into `observation_out`, and return ``(reward, done, env_info)``."""
-        observation, reward, done, timeout, info = self._step(action)
-        self._write(observation, observation_out)
-        return reward, done, self._to_env_info(info, timeout)
+        own = self.__dict__
+        observation, reward, done, env_info = _step(own, action)
+        if type(observation) is np.ndarray and observation.dtype == own["_obs_dtype"] and observation.shape == own["_obs_shape"]:
+            observation_out[...] = observation
+        else:
+            self._write(observation, observation_out)
+        return reward, done, env_info
 
     def reset(self) -> Any:
         """Reset the environment, with the seed of a preceding call of `seed` if any; return the converted observation."""
@@ -122,22 +129,6 @@ class GymEnvWrapper(Wrapper, Env):
     def reset_into(self, observation_out: Any) -> None:
         """Run a `reset` and write the observation into `observation_out`."""
         self._write(self._reset(), observation_out)
-
-    def _step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-        """Return ``(observation, reward, done, timeout, info)``."""
-        if self._is_classic:
-            observation, reward, done, info = self.env.step(self.action_space.revert(action))
-            done = as_flag(done)
-            timeout = done and bool(info.get(CLASSIC_TIMEOUT, False))
-        else:
-            observation, reward, terminated, truncated, info = self.env.step(self.action_space.revert(action))
-            if type(terminated) is not bool or type(truncated) is not bool:
-                terminated, truncated = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
-            timeout = truncated and not terminated
-            done = terminated or timeout
-        if type(reward) is not float:
-            reward = as_number(reward)
-        return observation, reward, done, timeout, info
 
     def _reset(self) -> Any:
         """Return the observation of the gym environment."""
@@ -156,7 +147,7 @@ class GymEnvWrapper(Wrapper, Env):
             left_out.update(convert.left_out(info or {}))
             return convert(info, timeout)
 
-        self._to_env_info = convert_and_watch
+        self._to_env_info, self._only_timeout = convert_and_watch, None
         return left_out
 
     def _write(self, observation: Any, out: Any) -> None:
@@ -208,6 +199,32 @@ class GymEnvWrapper(Wrapper, Env):
         self.env.close()
 
 
+def _step(own: dict[str, Any], action: Any) -> tuple[Any, float, bool, Any]:
+    """Step the gym environment of a `GymEnvWrapper`; return ``(observation, reward, done, env_info)``, with the gym observation.
+
+    Args:
+        own: dictionary of the attributes of the `GymEnvWrapper`. To look one up is four times as fast there as at the object, because the
+            class has ``__getattr__``.
+        action: as the rlpyt environment gets it.
+    """
+    if own["action_space"] is not own["_same_actions"]:
+        action = own["action_space"].revert(action)
+    if own["_is_classic"]:
+        observation, reward, done, info = own["env"].step(action)
+        done = as_flag(done)
+        timeout = done and bool(info.get(CLASSIC_TIMEOUT, False))
+    else:
+        observation, reward, terminated, truncated, info = own["env"].step(action)
+        if type(terminated) is not bool or type(truncated) is not bool:
+            terminated, truncated = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
+        timeout = truncated and not terminated
+        done = terminated or timeout
+    if type(reward) is not float:
+        reward = as_number(reward)
+    only_timeout = own["_only_timeout"]
+    return observation, reward, done, own["_to_env_info"](info, timeout) if only_timeout is None else only_timeout[timeout]
+
+
 class InfoConverter:
     """Converts info dictionaries to namedtuples of the same type as for an example, by the rules of `GymEnvWrapper`.
 
@@ -216,6 +233,9 @@ class InfoConverter:
         name: name of the namedtuple type; inner types are named ``name_field``.
         tuple_type: makes a namedtuple type, or a schema, from a name and field names.
         has_timeout: whether to add the boolean field ``timeout``; its value is the second argument of a call.
+
+    Attributes:
+        constant: the namedtuple for either value of ``timeout``, if there are no other fields; else None.
     """
 
     def __init__(self, example: Mapping, name: str = "info", tuple_type: Callable = dynamic_namedtuple, has_timeout: bool = False) -> None:
@@ -236,14 +256,14 @@ class InfoConverter:
                 self._parts.append((key, leaf.scalar_type, leaf))
         self.tuple_cls = tuple_type(name, fields + ["timeout"] * has_timeout)
         self._make = self.tuple_cls._make
-        self._constant = None
+        self.constant = None
         if not self._parts:
-            self._constant = {t: self._make([t] * has_timeout) for t in (False, True)}
+            self.constant = {t: self._make([t] * has_timeout) for t in (False, True)}
 
     def __call__(self, info: Mapping | None, timeout: bool | None = None) -> Any:
         """Return the namedtuple for `info` (all zeros for None)."""
-        if self._constant is not None:
-            return self._constant[bool(timeout)]
+        if self.constant is not None:
+            return self.constant[bool(timeout)]
         get = info.get if info is not None else _nothing
         values = []
         for key, scalar_type, convert in self._parts:

@@ -335,8 +335,8 @@ MUTANTS = [
     ),
     Mutant(
         "samplers/actors.py",
-        "            self.prev_reward[b] = 0\n            self.agent.reset_one(idx=b)",
-        "            self.agent.reset_one(idx=b)",
+        "                self.prev_reward[b] = 0\n                self.agent.reset_one(idx=b)",
+        "                self.agent.reset_one(idx=b)",
         "samplers/test_collectors.py samplers/test_samplers_agree.py samplers/test_recurrent_state.py",
         "the agent sees the last reward of the episode before",
     ),

@@ -1,8 +1,8 @@
 """Train a configuration of rlpyt.experiments.configs, with changes.
 
 A configuration is a module and a key in it; without these, all configurations are listed. Every setting
-can be changed: --set section.name=value, where the sections are agent, algo, accelerate, affinity, env, eval_env,
-model, optim, runner and sampler.
+can be changed: --set section.name=value, where the sections are agent, algo, accelerate, affinity, env,
+eval_env, model, optim, runner and sampler.
 
 examples:
   rlpyt train cartpole ppo

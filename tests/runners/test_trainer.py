@@ -227,7 +227,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(setup_first, tmp_path):
     ],
 )
 @pytest.mark.parametrize("make_env", [RandomGoal, lambda: GymEnv("MountainCarContinuous-v0", max_episode_length=5)], ids=["point", "gym"])
-@pytest.mark.filterwarnings("ignore:max_episode_length=5 takes the place")
+@pytest.mark.filterwarnings("ignore:max_episode_length=5 replaces")
 @pytest.mark.timeout(240)
 def test_so_is_one_with_a_sampler_of_episodes(SamplerCls, worker, make_env, tmp_path, capsys):
     def learner(**settings):

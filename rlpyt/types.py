@@ -224,7 +224,7 @@ class Agent(Protocol):
         """From now on, act for an evaluation at iteration `itr`."""
 
     def prepare_acting(self, B: int, n_steps: int | None = None) -> None:
-        """Parameters stay as they are for `n_steps` calls of `step` (None: for many) with `B` environments each, or until the next mode."""
+        """Prepare for `n_steps` calls of `step` (None: for many), with at most `B` environments and the same parameters. Optional."""
 
     def step(self, observation: Any, prev_action: Any, prev_reward: Any) -> Any:
         """Return ``(action, agent_info)`` for tensors ``[B,...]``, as tensors without gradient."""

@@ -298,7 +298,7 @@ class BaseAgent(Recorded):
 
     @contextmanager
     def acting_for(self, columns: torch.Tensor, B: int) -> Iterator[None]:
-        """Inside this context `step`, `value` and `reset_one` are about some environments only, numbered from 0 in the order of `columns`.
+        """Inside this context `step`, `value` and `reset_one` are about some environments only; `idx` is a position in `columns`.
 
         An agent that remembers something of each environment extends this method.
 
@@ -383,9 +383,7 @@ class BaseAgent(Recorded):
         self._set_mode("eval", training=False)
 
     def _set_mode(self, mode: str, training: bool) -> None:
-        for layer in self._packed_layers:
-            layer.unpack()
-        self._packed_layers = ()
+        self._unpack()
         for model in self.named_models().values():
             set_training(model, training)
         self._mode = mode
@@ -394,11 +392,17 @@ class BaseAgent(Recorded):
         """Prepare to act on the CPU with the current parameters, until the mode changes. Call it after `sample_mode` or `eval_mode`.
 
         Args:
-            B: number of environments in every call of `step`.
+            B: most environments in a call of `step`.
             n_steps: number of calls to come; None for many.
         """
+        self._unpack()  # Some agents extend the modes, and do not call the methods of this class.
         if self.acting_bf16 and self.device.type == "cpu" and has_bf16(self.device):
             self._packed_layers = pack_layers(unwrap_ddp(self.model), B, n_steps)
+
+    def _unpack(self) -> None:
+        for layer in self._packed_layers:
+            layer.unpack()
+        self._packed_layers = ()
 
 
 def _constructor_with_model(cls: type[BaseAgent]) -> Callable[..., None]:

@@ -37,22 +37,24 @@ class Linear(torch.nn.Linear):
         """[*,in_features] -> [*,out_features]."""
         if input.numel() * self.out_features < MIN_SIZE or not self._fits(input):
             return F.linear(input, self.weight, self.bias)
-        if not torch.is_grad_enabled():
+        if torch.is_grad_enabled():
+            self._packed = None  # Training follows. Fused optimizers do not raise the version of a parameter.
+            if onednn_helps():
+                return _OneDnnLinear.apply(input, self.weight, self.bias)
+        else:
             packed = self._packed
             if packed is not None and packed.version == self.weight._version:
                 return _packed_linear(input, packed, self.bias)
             if onednn_helps():
                 return onednn_linear(input, self.weight, self.bias)
-        elif onednn_helps():
-            return _OneDnnLinear.apply(input, self.weight, self.bias)
         return F.linear(input, self.weight, self.bias)
 
     @torch.no_grad()
     def pack(self, rows: int) -> bool:
-        """Keep a copy of the weight in bfloat16 for calls without gradient, until `unpack`; return False for a small layer, which does not.
+        """Copy the weight in bfloat16 for calls without gradient, until `unpack` or a call with gradient; return whether that was done.
 
-        Another process may change the parameters in shared memory only between `unpack` and `pack`: this process does not see it. A change
-        by this process ends the use of the copy.
+        This layer does not notice that another process, a fused optimizer, or code that writes to ``weight.data`` changes the weight: call
+        `unpack` before that, and `pack` after it. It notices `load_state_dict` and other operations in place.
 
         Args:
             rows: rows of the inputs to come.

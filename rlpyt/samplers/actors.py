@@ -144,6 +144,11 @@ class LocalActor:
         """Tell the agent whether a batch or an evaluation follows."""
         raise NotImplementedError
 
+    def prepare_agent(self, n_steps: int | None = None) -> None:
+        """Prepare the agent, if it can, for `n_steps` calls of its `step`; None for many."""
+        if hasattr(self.agent, "prepare_acting"):  # Agents need not be derived from ours.
+            self.agent.prepare_acting(len(self.prev_reward) if self.share is None else self.share.B, n_steps)
+
     def prepare(self) -> None:
         """Write what the agent sees first."""
         raise NotImplementedError
@@ -262,7 +267,7 @@ class BatchActor(LocalActor):
     def set_mode(self, itr: int) -> None:
         """Set the agent to sampling."""
         self.agent.sample_mode(itr)
-        self.agent.prepare_acting(len(self.prev_reward), self.batch_T)
+        self.prepare_agent(self.batch_T)
 
     def prepare(self) -> None:
         """Put what the agent sees first into the batch."""
@@ -315,7 +320,7 @@ class EvalActor(LocalActor):
     def set_mode(self, itr: int) -> None:
         """Set the agent to evaluation, and reset it."""
         self.agent.eval_mode(itr)
-        self.agent.prepare_acting(len(self.prev_reward))
+        self.prepare_agent()
         self.agent.reset()
 
     def prepare(self) -> None:

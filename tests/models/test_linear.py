@@ -98,6 +98,14 @@ class TestPackedInBfloat16:
                 layer.weight.mul_(2)
             torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias), rtol=1e-6, atol=1e-6)
 
+    def test_training_by_a_fused_optimizer_ends_the_use_of_the_copy(self, layer):
+        x = torch.randn(9, 70)
+        layer.pack(rows=9)
+        layer(x).square().sum().backward()
+        torch.optim.SGD(layer.parameters(), lr=1.0, fused=True).step()  # It does not raise the version of the weight.
+        with torch.no_grad():
+            torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias), rtol=1e-6, atol=1e-6)
+
     def test_copies_of_the_layer_are_not_packed(self, layer):
         layer.pack(rows=9)
         for copied in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):

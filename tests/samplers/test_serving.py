@@ -9,6 +9,7 @@ from envs import CountingEnv
 from tiers import processes
 
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.policy import PolicyAgent
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
 from rlpyt.utils.buffer import np_mp_array
 
@@ -104,16 +105,75 @@ def test_impossible_fractions_are_refused(fraction):
         ReadySampler(CountingEnv, {}, batch_T=T, batch_B=B, serve_fraction=fraction)
 
 
-class ForgetfulAgent(RecordingAgent):
-    """Has a memory of each environment, and does not know of parts of them."""
+class SqueezingAgent(RecordingAgent):
+    """Returns a number without dimensions for one environment."""
 
-    acting_for = RnnAgent.acting_for
+    def step(self, *agent_inputs):
+        step = super().step(*agent_inputs)
+        return step._replace(action=step.action.squeeze())
+
+
+def test_a_worker_with_one_environment_is_served_like_all_others():
+    settings = dict(B=4, n_batches=2, evaluate_after=())
+    assert_same(collect("GPU, 4 workers, as ready", agent=SqueezingAgent(), **settings), collect("serial", **settings))
+
+
+class PreparedAgent(RecordingAgent):
+    def __init__(self):
+        super().__init__()
+        self.prepared = []
+
+    def prepare_acting(self, B, n_steps=None):
+        self.prepared.append((B, n_steps))
+
+
+def test_agents_are_prepared_for_as_many_environments_as_may_be_ready_at_once():
+    agent = PreparedAgent()
+    collect("GPU, 3 workers", agent=agent, n_batches=2, evaluate_after=(0,), serve_fraction=0.5)
+    assert agent.prepared == [(6, 6), (3, None), (6, 6)]
+
+
+class ForgetfulAgent(RecordingAgent):
+    """Has a memory of each environment besides that of its base class."""
 
     def reset_one(self, idx):
+        super().reset_one(idx)
+
+
+class CountingPolicy:
+    """A policy with a memory of each environment."""
+
+    def get_actions(self, observations):
+        return np.zeros(len(observations), np.int64), {}
+
+    def reset(self, do_resets=None):
         pass
 
 
-def test_agents_with_a_memory_that_cannot_be_taken_in_parts_are_refused():
-    sampler = ReadySampler(CountingEnv, {}, batch_T=T, batch_B=B)
-    with pytest.raises(ValueError, match="ForgetfulAgent defines reset_one and not acting_for"):
-        sampler.initialize(ForgetfulAgent(), affinity=dict(workers_cpus=[0], set_affinity=False), seed=0)
+@pytest.mark.parametrize("make_agent", [ForgetfulAgent, lambda: PolicyAgent(CountingPolicy())])
+def test_agents_with_a_memory_that_cannot_be_taken_in_parts_are_refused(make_agent):
+    agent, sampler = make_agent(), ReadySampler(CountingEnv, {}, batch_T=T, batch_B=B)
+    with pytest.raises(ValueError, match=f"{type(agent).__name__} defines reset_one and not acting_for"):
+        sampler.initialize(agent, affinity=dict(workers_cpus=[0], set_affinity=False), seed=0)
+
+
+class Stranger:
+    """An agent that is not derived from ours, and lacks the newest methods."""
+
+    def __init__(self, agent):
+        self.__dict__["agent"] = agent
+
+    def __getattr__(self, name):
+        if name in ("prepare_acting", "acting_for"):
+            raise AttributeError(name)
+        return getattr(self.agent, name)
+
+    def __setattr__(self, name, value):
+        setattr(self.agent, name, value)
+
+
+def test_agents_that_lack_the_optional_methods_sample_in_lockstep_only():
+    settings = dict(n_batches=2, evaluate_after=(0,))
+    assert_same(collect("GPU, 2 workers", agent=Stranger(RecordingAgent()), **settings), collect("serial", **settings))
+    with pytest.raises(ValueError, match="Stranger defines reset_one and not acting_for"):
+        collect("GPU, 2 workers, as ready", agent=Stranger(RecordingAgent()))

@@ -60,7 +60,37 @@ def test_the_batches_of_a_sampler_that_is_spawned_are_those_of_the_process_that_
         pool.stop()
 
 
-@pytest.mark.skipif(not (linear.packs() and has_bf16(torch.device("cpu"))), reason="no bfloat16 here")
+class OwnModesAgent(MlpFfAgent):
+    """Does not tell the base class of sampling."""
+
+    def sample_mode(self, itr):
+        self.model.eval()
+        self._mode = "sample"
+
+
+bf16 = pytest.mark.skipif(not (linear.packs() and has_bf16(torch.device("cpu"))), reason="no bfloat16 here")
+
+
+@bf16
+@pytest.mark.parametrize("AgentCls", [MlpFfAgent, OwnModesAgent])
+def test_an_evaluation_in_bfloat16_leaves_nothing_to_a_short_batch_with_new_parameters(AgentCls, monkeypatch):
+    monkeypatch.setattr(linear, "MIN_SIZE", 0)
+    agent, sampler = AgentCls(acting_bf16=True), make_sampler("CPU, 2 workers", T=linear.MIN_CALLS - 1, B=4, eval_n_envs=4)
+    try:
+        sampler.initialize(agent, ANY_KIND["CPU, 2 workers"].affinity, seed=0)
+        sampler.obtain_samples(0)
+        sampler.evaluate_agent(1)
+        with torch.no_grad():
+            for parameter in agent.parameters():
+                parameter.mul_(-1.5)
+        samples, _ = sampler.obtain_samples(1)
+        value = agent(samples.env.observation, samples.agent.prev_action, samples.env.prev_reward)[1]
+        torch.testing.assert_close(samples.agent.agent_info.value, value, rtol=1e-5, atol=1e-5)
+    finally:
+        sampler.shutdown()
+
+
+@bf16
 @pytest.mark.parametrize("kind", ["serial", "CPU, 2 workers", "GPU, 2 workers", "alternating, 2 workers"])
 def test_agents_that_act_in_bfloat16_follow_the_parameters_from_batch_to_batch(kind, monkeypatch):
     monkeypatch.setattr(linear, "MIN_SIZE", 0)  # Pack small layers, too.

@@ -99,7 +99,7 @@ class Crowd:
     """Workers that are served as they are ready, each at its own step.
 
     Args:
-        actors: the agent acting for the environments of one worker each, which has the number of its place. Each actor has a share.
+        actors: the agent; number `i` acts for the environments of worker `i`. Each actor has a share.
         signals: shared with the workers.
         pool: the workers.
         fraction: serve as soon as workers with this part of the environments that are still stepped are ready.
@@ -116,9 +116,9 @@ class Crowd:
         self._n_requests = self._n_signals = 0  # Since the crowd was made.
 
     def wait(self) -> list[int]:
-        """Wait until enough workers have made a request, and return all that have; those that have left are not among them from then on."""
+        """Wait until enough workers have made a request. Return those that have and stay; workers that left are no longer present."""
         requests, served = self.signals.requests, self.signals.n_served
-        enough = self.fraction * sum(self._n_envs[i] for i in self.present)
+        enough = self.fraction * sum(self._n_envs[i] for i in self.present) - 1e-6  # 0.07 * 100 is a little above 7.
         while True:
             ready = [i for i in self.present if requests[i] > served[i]]
             if sum(self._n_envs[i] for i in ready) >= enough:
@@ -189,10 +189,14 @@ def act_together(agent: Agent, turns: Sequence[tuple[LocalActor, int]]) -> None:
             actor.blame_observation(t, error)
         raise
     step = tuple(to_cpu(tuple(step)))
+    if len(turns) == 1:  # Also for one environment, of which an agent may return numbers without dimensions.
+        (actor, t), (action, agent_info) = turns[0], step
+        actor.take(t, action, agent_info)
+        return
     start = 0
     for actor, t in turns:
         stop = start + len(actor.prev_reward)
-        actor.take(t, *map_structure(lambda x, rows=slice(start, stop): x[rows], step))
+        actor.take(t, *map_structure(lambda x, rows=slice(start, stop): x[rows] if x.dim() else x, step))
         start = stop
 
 

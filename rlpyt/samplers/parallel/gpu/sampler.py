@@ -18,7 +18,7 @@ from rlpyt.samplers.workers import WorkerError, describe_failure
 from rlpyt.types import Agent, StepBuffer
 from rlpyt.utils import accelerator
 from rlpyt.utils.buffer import PinnedMemory
-from rlpyt.utils.misc import is_of_rlpyt, torch_threads
+from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.processors import allowed_cpus
 from rlpyt.utils.settings import Number, checked
 
@@ -38,7 +38,7 @@ class GpuSamplerBase(ParallelSamplerBase):
     Args:
         serve_fraction: the agent acts as soon as workers with this part of the environments are ready, each worker at its own step. With 1
             it waits for all of them. A smaller number is faster if some environment steps take much longer than others. It calls the agent
-            more often, with fewer environments. Samples then depend on timing if the agent draws random numbers.
+            more often, with fewer environments. Samples then depend on timing, by random numbers that the agent draws, and by rounding.
     """
 
     gpu = True
@@ -60,8 +60,7 @@ class GpuSamplerBase(ParallelSamplerBase):
 
     def _check_initialize(self, agent: Agent, world_size: int, rank: int) -> None:
         super()._check_initialize(agent, world_size, rank)
-        remembers = not is_of_rlpyt(agent.reset_one) and is_of_rlpyt(getattr(agent, "acting_for", agent.reset_one))
-        if self.serve_fraction < 1 and (remembers or not hasattr(agent, "acting_for")):
+        if self.serve_fraction < 1 and not _can_act_for_some(agent):
             raise ValueError(
                 f"serve_fraction={self.serve_fraction}, but {type(agent).__name__} defines reset_one and not acting_for: the action server "
                 "asks it about some of the environments at a time. Extend acting_for (see BaseAgent), or leave serve_fraction at 1."
@@ -113,7 +112,8 @@ class GpuSamplerBase(ParallelSamplerBase):
                 )
                 for columns in self._served_together(self._columns, self.batch_spec.B)
             ]
-            self._give_shares(actors, self.batch_spec.B)
+            if self.serve_fraction < 1:
+                self._give_shares(actors, self.batch_spec.B)
             if accelerator.can_lock_shared_memory(self.agent.device):
                 batch = self.samples_np._replace(final_observation=None, terminal_observation=None)
                 self._pinned.append(PinnedMemory(batch, self.agent.device))
@@ -130,7 +130,8 @@ class GpuSamplerBase(ParallelSamplerBase):
             )
             for columns in self._served_together(self._eval_columns, self.eval_n_envs)
         ]
-        self._give_shares(actors, self.eval_n_envs)
+        if self.serve_fraction < 1:
+            self._give_shares(actors, self.eval_n_envs)
         return actors
 
     def _served_together(self, of_workers: list[range], n: int) -> list[range]:
@@ -140,7 +141,7 @@ class GpuSamplerBase(ParallelSamplerBase):
     def _give_shares(self, actors: Sequence[LocalActor], B: int) -> None:
         """Tell actors for one worker each which of the agent's environments are theirs."""
         start = 0
-        for actor in actors if self.serve_fraction < 1 else ():
+        for actor in actors:
             stop = start + len(actor.prev_reward)
             actor.share = Share(torch.arange(start, stop), B)
             start = stop
@@ -227,6 +228,18 @@ class GpuSamplerBase(ParallelSamplerBase):
                 group.abandon()
 
         return abandon
+
+
+def _can_act_for_some(agent: Any) -> bool:
+    """Return whether an agent's memory of environments can be taken by column.
+
+    The class with its `reset_one`, or a subclass of that, must have an `acting_for`.
+    """
+    classes = type(agent).__mro__
+    owner = next((cls for cls in classes if "reset_one" in vars(cls)), None)
+    if owner is None:
+        return hasattr(agent, "acting_for")
+    return any("acting_for" in vars(cls) for cls in classes if issubclass(cls, owner))
 
 
 class GpuSampler(ActionServer, GpuSamplerBase):

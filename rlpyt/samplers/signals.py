@@ -2,8 +2,7 @@
 
 All signals of a group of workers, and who gives them::
 
-    obs_ready      worker -> server   "my observations, and what the last actions led to, are in place"; one for the group
-    requests[i]    worker -> server   how often this worker has given the signal obs_ready; written before the signal
+    obs_ready      worker -> server   "my observations, and what the last actions led to, are in place"; one for the group, numbered
     act_ready[i]   server -> worker   "your actions are in place"; one for each worker
     left[i]        worker -> server   "the signal I gave last was my last one", read once that has come
     abandoned      master -> worker   "there will be no more actions": the run ends by a failure
@@ -13,6 +12,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 from multiprocessing import context, reduction
 from typing import Any
 
@@ -20,11 +20,12 @@ import numpy as np
 
 from rlpyt.utils.buffer import np_mp_array
 
-_AT_ONCE = 4096  # releases taken by one look
+_RELEASE = 2  # bytes: a number
+_AT_ONCE = 4096  # bytes taken by one look
 
 
 class Semaphore:
-    """A counting semaphore on a pipe.
+    """A counting semaphore on a pipe. Every release has a number, which may say who gave it.
 
     It has no name that could be left behind, it can be waited for together with other descriptors, and it reaches a starting process by any
     start method.
@@ -34,21 +35,21 @@ class Semaphore:
         self._fds = os.pipe() if fds is None else fds
         self._read, self._write = self._fds
 
-    def release(self) -> None:
+    def release(self, number: int = 0) -> None:
         """Count up by 1."""
-        os.write(self._write, b"1")
+        os.write(self._write, number.to_bytes(_RELEASE, sys.byteorder))  # At once, or not at all.
 
     def acquire(self) -> None:
         """Wait until the count is above 0, then count down by 1. For a worker, which ends when its master does."""
-        os.read(self._read, 1)
+        os.read(self._read, _RELEASE)
 
-    def acquire_all(self) -> int:
-        """Count down to 0, and return by how much; waits until that is at least 1."""
-        return len(os.read(self._read, _AT_ONCE))
+    def acquire_all(self) -> list[int]:
+        """Count down to 0, and return the number of each release; waits until there is at least one."""
+        return memoryview(os.read(self._read, _AT_ONCE)).cast("H").tolist()
 
     def acquire_waiting(self) -> int:
         """Count down to 0 without waiting, and return by how much."""
-        return 0 if self.is_empty() else self.acquire_all()
+        return 0 if self.is_empty() else len(self.acquire_all())
 
     def fileno(self) -> int:
         """Return the descriptor that is readable while the count is above 0."""
@@ -78,9 +79,6 @@ class GroupSignals:
 
     Args:
         n_workers: how many there are in the group.
-
-    Attributes:
-        n_served: for each worker, how many of its requests the server has dealt with. Only a server that serves who is ready counts them.
     """
 
     def __init__(self, n_workers: int) -> None:
@@ -88,15 +86,12 @@ class GroupSignals:
         self.obs_ready = Semaphore()
         # One each: of several processes that wait for the same pipe, the system wakes up one after the other.
         self.act_ready = [Semaphore() for _ in range(n_workers)]
-        self.requests = np_mp_array(n_workers, np.int64)
-        self.n_served = [0] * n_workers
         self.left = np_mp_array(n_workers, bool)
         self.abandoned = np_mp_array(1, bool)
 
     def of_worker(self, i: int) -> WorkerSignals:
         """Return the ends that worker `i` of the group holds."""
-        mine = slice(i, i + 1)
-        return WorkerSignals(self.obs_ready, self.act_ready[i], self.requests[mine], self.left[mine], self.abandoned)
+        return WorkerSignals(i, self.obs_ready, self.act_ready[i], self.left[i : i + 1], self.abandoned)
 
     def abandon(self) -> None:
         """Wake all workers up that wait for actions, to tell them that none will come."""
@@ -110,20 +105,19 @@ class GroupSignals:
 
 
 class WorkerSignals:
-    """One worker's ends of the signals of its group; `requests` [1], `left` [1] and `abandoned` [1] are in shared memory.
+    """The ends of the signals that worker `number` of a group holds; `left` [1] and `abandoned` [1] are in shared memory.
 
     `to_server` is the group's `obs_ready`, `from_server` the worker's `act_ready`. They have other names here, because loops that use
     `sync.obs_ready` and `sync.act_ready` are written for an action server that exchanges everything by the step buffer.
     """
 
-    def __init__(self, to_server: Semaphore, from_server: Semaphore, requests: np.ndarray, left: np.ndarray, abandoned: np.ndarray) -> None:
-        self.to_server, self.from_server = to_server, from_server
-        self.requests, self.left, self.abandoned = requests, left, abandoned
+    def __init__(self, number: int, to_server: Semaphore, from_server: Semaphore, left: np.ndarray, abandoned: np.ndarray) -> None:
+        self.number = number
+        self.to_server, self.from_server, self.left, self.abandoned = to_server, from_server, left, abandoned
 
     def tell_server(self) -> None:
         """Give the signal obs_ready."""
-        self.requests[0] += 1
-        self.to_server.release()
+        self.to_server.release(self.number)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("obs_ready", "act_ready", "stop_eval"):

@@ -46,7 +46,7 @@ class Group:
         """Wait until all workers have made their request; return False, at once from then on, if all of them have left."""
         while self._n_arrived < len(self._present):
             self.pool.wait_for(self.signals.obs_ready)
-            self._n_arrived += self.signals.obs_ready.acquire_all()
+            self._n_arrived += len(self.signals.obs_ready.acquire_all())
         if self._n_arrived:  # All have said by now whether they stay.
             self._n_arrived = 0
             self._present = [i for i in range(self.n_workers) if not self.signals.left[i]]
@@ -113,36 +113,21 @@ class Crowd:
         self.t = [0] * len(actors)  # The step at which each worker is.
         self.present = list(range(len(actors)))
         self._n_envs = [len(actor.prev_reward) for actor in actors]
-        self._n_requests = self._n_signals = 0  # Since the crowd was made.
 
     def wait(self) -> list[int]:
         """Wait until enough workers have made a request. Return those that have and stay; workers that left are no longer present."""
-        requests, served = self.signals.requests, self.signals.n_served
         enough = self.fraction * sum(self._n_envs[i] for i in self.present) - 1e-6  # 0.07 * 100 is a little above 7.
-        while True:
-            ready = [i for i in self.present if requests[i] > served[i]]
-            if sum(self._n_envs[i] for i in ready) >= enough:
-                break
-            self._take_signals()
-        for i in ready:
-            served[i] += 1
-        self._n_requests += len(ready)
+        ready: list[int] = []
+        while sum(self._n_envs[i] for i in ready) < enough:
+            self.pool.wait_for(self.signals.obs_ready)
+            ready += self.signals.obs_ready.acquire_all()
         left = [i for i in ready if self.signals.left[i]]
         self.present = [i for i in self.present if i not in left]
-        return [i for i in ready if i not in left]
+        return sorted(i for i in ready if i not in left)
 
     def release(self, i: int) -> None:
         """Let worker `i` continue."""
         self.signals.act_ready[i].release()
-
-    def finish(self) -> None:
-        """Take the signals of all requests that have been served: a worker counts a request before it gives the signal."""
-        while self._n_signals < self._n_requests:
-            self._take_signals()
-
-    def _take_signals(self) -> None:
-        self.pool.wait_for(self.signals.obs_ready)
-        self._n_signals += self.signals.obs_ready.acquire_all()
 
 
 def serve_ready(agent: Agent, crowd: Crowd, n_steps: int, actions_first: bool = True) -> None:
@@ -174,7 +159,6 @@ def serve_ready(agent: Agent, crowd: Crowd, n_steps: int, actions_first: bool = 
             crowd.release(i)
         if actions_first:
             _record(turns)
-    crowd.finish()
 
 
 def act_together(agent: Agent, turns: Sequence[tuple[LocalActor, int]]) -> None:

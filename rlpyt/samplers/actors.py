@@ -108,13 +108,11 @@ class LocalActor:
         prev_action, prev_reward: arrays ``[B,...]`` with what the agent sees; this actor updates them at every step.
         null_action: previous action at the beginning of an episode.
         first_env: number of the environment of the first column, for messages.
+        share: these environments, among all for which the agent acts; None if they are all.
 
     Attributes:
         for_envs: makes, of recorded actions, those that environments get.
-        share: the columns of these environments among all for which the agent acts, or None if they are all.
     """
-
-    share: Share | None = None
 
     for_envs: Callable[[Any], Any] = staticmethod(copied)
 
@@ -126,9 +124,11 @@ class LocalActor:
         prev_reward: np.ndarray,
         null_action: Any,
         first_env: int = 0,
+        share: Share | None = None,
     ) -> None:
         self.agent = agent
         self.first_env = first_env
+        self.share = share
         self.rows = rows
         self.prev_action, self.prev_reward = prev_action, prev_reward
         self.null_action = null_action
@@ -246,6 +246,7 @@ class BatchActor(LocalActor):
         null_action: previous action at the beginning of an episode.
         mid_batch_reset: False if environments whose episode has ended are idle: the actor records zeros for them.
         first_env: number of the environment of the first column, for messages.
+        share: as in `LocalActor`.
     """
 
     def __init__(
@@ -257,8 +258,9 @@ class BatchActor(LocalActor):
         null_action: Any,
         mid_batch_reset: bool,
         first_env: int = 0,
+        share: Share | None = None,
     ) -> None:
-        super().__init__(agent, batch_rows(batch), prev_action, prev_reward, null_action, first_env)
+        super().__init__(agent, batch_rows(batch), prev_action, prev_reward, null_action, first_env, share)
         self.batch = batch
         self.mid_batch_reset = mid_batch_reset
         self.has_value = "bootstrap_value" in batch.agent
@@ -310,12 +312,13 @@ class EvalActor(LocalActor):
         agent: the agent.
         step_buffer: numpy structure ``[B,...]`` with observation, action, reward, done of the current step.
         null_action: previous action at the beginning of an episode.
+        first_env, share: as in `LocalActor`.
     """
 
-    def __init__(self, agent: Agent, step_buffer: Any, null_action: Any, first_env: int = 0) -> None:
+    def __init__(self, agent: Agent, step_buffer: Any, null_action: Any, first_env: int = 0, share: Share | None = None) -> None:
         prev_action, prev_reward = buffer_func(step_buffer.action, np.zeros_like), np.zeros_like(step_buffer.reward)
         rows = EveryStep(step_buffer_row(step_buffer))
-        super().__init__(agent, rows, prev_action, prev_reward, null_action, first_env)
+        super().__init__(agent, rows, prev_action, prev_reward, null_action, first_env, share)
 
     def set_mode(self, itr: int) -> None:
         """Set the agent to evaluation, and reset it."""

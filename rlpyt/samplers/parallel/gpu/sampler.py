@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from rlpyt.samplers.actors import BatchActor, EvalActor, LocalActor, Share
+from rlpyt.samplers.actors import BatchActor, EvalActor, Share
 from rlpyt.samplers.buffer import build_step_buffer
 from rlpyt.samplers.parallel.base import ParallelSamplerBase
 from rlpyt.samplers.parallel.gpu.action_server import ActionServer, Crowd, Group, outputs_on_device, serve, serve_ready, turn_to
@@ -109,11 +109,10 @@ class GpuSamplerBase(ParallelSamplerBase):
                     self._null_action,
                     self.mid_batch_reset,
                     first_env=int(self._env_ranks[columns.start]),
+                    share=share,
                 )
-                for columns in self._served_together(self._columns, self.batch_spec.B)
+                for columns, share in self._served_together(self._columns, self.batch_spec.B)
             ]
-            if self.serve_fraction < 1:
-                self._give_shares(actors, self.batch_spec.B)
             if accelerator.can_lock_shared_memory(self.agent.device):
                 batch = self.samples_np._replace(final_observation=None, terminal_observation=None)
                 self._pinned.append(PinnedMemory(batch, self.agent.device))
@@ -121,30 +120,22 @@ class GpuSamplerBase(ParallelSamplerBase):
 
     def _evaluation_actors(self) -> list[EvalActor]:
         """Return the actors for one evaluation; one may have no evaluation environments."""
-        actors = [
+        return [
             EvalActor(
                 self.agent,
                 self.eval_step_buffer_np[columns.start : columns.stop],
                 self._null_action,
                 self._first_eval_env + columns.start,
+                share=share,
             )
-            for columns in self._served_together(self._eval_columns, self.eval_n_envs)
+            for columns, share in self._served_together(self._eval_columns, self.eval_n_envs)
         ]
-        if self.serve_fraction < 1:
-            self._give_shares(actors, self.eval_n_envs)
-        return actors
 
-    def _served_together(self, of_workers: list[range], n: int) -> list[range]:
-        """Return the environments, of `n`, of each actor: those of a group in lockstep, otherwise those of one worker."""
-        return [columns for columns in of_workers if columns] if self.serve_fraction < 1 else self._group_columns(n)
-
-    def _give_shares(self, actors: Sequence[LocalActor], B: int) -> None:
-        """Tell actors for one worker each which of the agent's environments are theirs."""
-        start = 0
-        for actor in actors:
-            stop = start + len(actor.prev_reward)
-            actor.share = Share(torch.arange(start, stop), B)
-            start = stop
+    def _served_together(self, of_workers: list[range], n: int) -> list[tuple[range, Share | None]]:
+        """Return the environments, of `n`, of each actor, and its share: those of a group in lockstep, otherwise those of one worker."""
+        if self.serve_fraction == 1:
+            return [(columns, None) for columns in self._group_columns(n)]
+        return [(columns, Share(torch.arange(columns.start, columns.stop), n)) for columns in of_workers if columns]
 
     @property
     def workers_read_agent_info(self) -> bool:

@@ -203,12 +203,12 @@ class TrainingCollector(ResumableCollector):
             else:
                 self._keep_observation(b, row, self.samples_np.terminal_observation, self._n_terminals)
             if is_over:
-                completed.append(self._tracker.finish(b, t, self.samples_np, row.observations[b]))
+                completed.append(self._tracker.finish(b, t, self.samples_np, buffer_func(row.observations[b], np.copy)))
                 self.completed_at.append((t, self._calls.env_ranks[b]))
             if done and not self.mid_batch_reset:
                 self._stop(b, t, is_over)
             elif is_over:
-                self._calls.reset(b, row.observations[b], lambda: f"after {self._when(t)}")
+                self._calls.reset(b, row.observations[b], f"after {self._when(t)}")
 
     def _keep_observation(self, b: int, row: Row, slots: Any, counts: list[int]) -> None:
         """Copy the observation that ended an episode of environment `b` to its next slot, if any; `counts` are the slots in use."""

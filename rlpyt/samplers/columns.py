@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -121,12 +121,12 @@ class EnvCalls:
         self.resets = [fast_reset(env) for env in envs]
         self.env_ranks = list(range(len(envs))) if env_ranks is None else [int(rank) for rank in env_ranks]
 
-    def reset(self, b: int, observation: Any, when: str | Callable[[], str]) -> None:
-        """Reset environment `b`, writing into `observation`; `when`, or what it returns, is for messages."""
+    def reset(self, b: int, observation: Any, when: str) -> None:
+        """Reset environment `b`, writing into `observation`; `when` is for messages."""
         try:
             self.resets[b](observation)
         except (Exception, SystemExit) as error:
-            self.explain(error, b, f"in reset, {when() if callable(when) else when}")
+            self.explain(error, b, f"in reset, {when}")
             raise
 
     def first_observation(self, b: int) -> Any:

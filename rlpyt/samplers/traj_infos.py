@@ -47,7 +47,7 @@ class _BatchTracker:
         """Return the TrajInfo of environment `b`, whose episode ended in row `t` with `observation`, and start a new one."""
         self._sum_up(b, t + 1, samples)
         info, self.traj_infos[b] = self.traj_infos[b], self.TrajInfoCls()
-        return info.terminate(buffer_func(observation, np.copy))
+        return info.terminate(observation)
 
     def stand_still(self, b: int, t: int, samples: Any) -> None:
         """Environment `b` takes no steps after row `t` until the end of the batch."""
@@ -99,7 +99,7 @@ class _StepTracker:
     def finish(self, b: int, t: int, samples: Any, observation: Any) -> AttrDict:
         """Return the TrajInfo of environment `b`, whose episode ended in row `t` with `observation`, and start a new one."""
         info, self.traj_infos[b] = self.traj_infos[b], self.TrajInfoCls()
-        return info.terminate(buffer_func(observation, np.copy))
+        return info.terminate(observation)
 
     def stand_still(self, b: int, t: int, samples: Any) -> None:
         """Nothing to do: there are no outcomes to be told about."""

@@ -54,12 +54,8 @@ SYNC_BUFFERS = next(
 )
 
 
-MODEL_METHODS = (
-    "initialize",
-    "make_env_to_model_kwargs",
-    "make_models",
-    "make_policy",
-)  # Attributes that determine the arguments of the models.
+# Methods that determine the arguments of the models.
+MODEL_METHODS = ("initialize", "make_env_to_model_kwargs", "make_models", "make_policy")
 
 
 class BaseAgent(Recorded):

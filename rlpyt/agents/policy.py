@@ -204,10 +204,6 @@ class AgentPolicy:
 class _GymActions(GymSpaceWrapper):
     """The action space of an environment of another library, which gets actions in its form."""
 
-    @property
-    def is_same_in_gym(self) -> bool:
-        return self._same_in_gym
-
 
 class _GymObservations(GymSpaceWrapper):
     """The observation space of an environment of another library."""

@@ -80,7 +80,7 @@ class GymEnvWrapper(Wrapper, Env):
         self._obs_dtype = np.dtype(env.observation_space.dtype) if plain else None
         self._obs_shape = self.observation_space.shape if plain else None
         # The action space, if its `revert` surely returns its argument.
-        is_same = type(self.action_space).revert is GymSpaceWrapper.revert and self.action_space._same_in_gym
+        is_same = type(self.action_space).revert is GymSpaceWrapper.revert and self.action_space.is_same_in_gym
         self._same_actions = self.action_space if is_same else None
 
     def _probe(self) -> None:
@@ -116,10 +116,7 @@ class GymEnvWrapper(Wrapper, Env):
         """Run a `step`, write the observation into `observation_out`, and return ``(reward, done, env_info)``."""
         own = self.__dict__
         observation, reward, done, env_info = _step(own, action)
-        if type(observation) is np.ndarray and observation.dtype == own["_obs_dtype"] and observation.shape == own["_obs_shape"]:
-            observation_out[...] = observation
-        else:
-            self._write(observation, observation_out)
+        _write(own, observation, observation_out)
         return reward, done, env_info
 
     def reset(self) -> Any:
@@ -128,7 +125,7 @@ class GymEnvWrapper(Wrapper, Env):
 
     def reset_into(self, observation_out: Any) -> None:
         """Run a `reset` and write the observation into `observation_out`."""
-        self._write(self._reset(), observation_out)
+        _write(self.__dict__, self._reset(), observation_out)
 
     def _reset(self) -> Any:
         """Return the observation of the gym environment."""
@@ -149,12 +146,6 @@ class GymEnvWrapper(Wrapper, Env):
 
         self._to_env_info, self._only_timeout = convert_and_watch, None
         return left_out
-
-    def _write(self, observation: Any, out: Any) -> None:
-        if type(observation) is np.ndarray and observation.dtype == self._obs_dtype and observation.shape == self._obs_shape:
-            out[...] = observation
-        else:
-            write_observation(self.observation_space.convert(observation), out)
 
     def seed(self, seed: int) -> None:
         """Seed the environment, by ``reset(seed=seed)`` at the next reset or classic ``env.seed(seed)``, and its spaces."""
@@ -223,6 +214,14 @@ def _step(own: dict[str, Any], action: Any) -> tuple[Any, float, bool, Any]:
         reward = as_number(reward)
     only_timeout = own["_only_timeout"]
     return observation, reward, done, own["_to_env_info"](info, timeout) if only_timeout is None else only_timeout[timeout]
+
+
+def _write(own: dict[str, Any], observation: Any, out: Any) -> None:
+    """Write a gym observation into the memory of a batch; `own` as for `_step`."""
+    if type(observation) is np.ndarray and observation.dtype == own["_obs_dtype"] and observation.shape == own["_obs_shape"]:
+        out[...] = observation
+    else:
+        write_observation(own["observation_space"].convert(observation), out)
 
 
 class InfoConverter:

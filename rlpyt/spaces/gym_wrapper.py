@@ -41,6 +41,9 @@ class GymSpaceWrapper(Space):
         null_value: fills the null value; for a Dict, may be a dictionary with a value for each key.
         name: name of the namedtuple types made here, and of the value in error messages.
         force_float32: let float64 boxes appear as float32.
+
+    Attributes:
+        is_same_in_gym: values are the same on both sides.
     """
 
     # Makes the type of structured values from a name and field names.
@@ -63,7 +66,7 @@ class GymSpaceWrapper(Space):
             self._shape = tuple(space.shape)
             start = getattr(space, "start", 0)
             self._start = start if np.any(start) else None
-        self._same_in_gym = not self.is_structured and self._start is None and self._dtype == self._gym_dtype
+        self.is_same_in_gym = not self.is_structured and self._start is None and self._dtype == self._gym_dtype
 
     def _wrap_parts(self) -> None:
         if self._kind == "Dict":
@@ -132,7 +135,7 @@ class GymSpaceWrapper(Space):
 
     def revert(self, value: Any) -> Any:
         """Translate a value from its rlpyt form into that of the gym environment: the inverse of `convert`."""
-        if self._same_in_gym:
+        if self.is_same_in_gym:
             return value
         if self._kind == "Dict":
             return {key: part.revert(v) for (key, part), v in zip(self._parts, tuple(value))}

@@ -1,7 +1,5 @@
 """What Atari agents of all algorithms share."""
 
-from rlpyt.agents.spaces import arguments_of_model
-
 
 class AtariMixin:
     """Gives the model image_shape and output_size, the number of actions.
@@ -10,4 +8,3 @@ class AtariMixin:
     """
 
     model_arguments = ("image_shape", "output_size")
-    make_env_to_model_kwargs = arguments_of_model

@@ -99,12 +99,15 @@ class BaseAgent(Recorded):
     # Name in the state dict -> attribute which holds the model.
     model_names: Mapping[str, str] = {"model": "model"}
     # What `make_env_to_model_kwargs` gives the model: some of image_shape, observation_shape, n_observations, output_size, action_size
-    # and distribution.
+    # and distribution. A mixin that declares them comes before an agent class that overrides the method.
     model_arguments: Sequence[str] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "ModelCls" in vars(cls) and "__init__" not in vars(cls):
             cls.__init__ = _constructor_with_model(cls)
+        nearest = next(base for base in cls.__mro__ if vars(base).keys() & {"model_arguments", "make_env_to_model_kwargs"})
+        if not issubclass(nearest, BaseAgent) and "make_env_to_model_kwargs" not in vars(nearest):
+            cls.make_env_to_model_kwargs = BaseAgent.make_env_to_model_kwargs
         super().__init_subclass__(**kwargs)
 
     @checked(model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS))
@@ -320,6 +323,15 @@ class BaseAgent(Recorded):
 
     def toggle_alt(self) -> None:
         """Switch to the other half of the environments, if the agent is recurrent and alternating."""
+
+    def update_obs_rms(self, observation: Any) -> None:
+        """Add observations [T,B,...] or [B,...] to the model's running statistics; in data-parallel training all ranks together.
+
+        Does nothing if the model has no ``update_obs_rms``.
+        """
+        model = unwrap_ddp(self.model)
+        if hasattr(model, "update_obs_rms"):
+            model.update_obs_rms(self._to_device(observation))
 
     def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple:
         """Return the inputs on the training device; discrete previous actions one-hot, if the model uses them."""

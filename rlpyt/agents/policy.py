@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from rlpyt.agents.base import AgentStep, BaseAgent
-from rlpyt.distributions.composite import Composite
-from rlpyt.distributions.gaussian import Gaussian
+from rlpyt.distributions.gaussian import gaussians
 from rlpyt.envs.adapters import from_dict
 from rlpyt.envs.base import EnvSpaces, for_envs
 from rlpyt.models.utils import unwrap_ddp
@@ -75,14 +74,14 @@ class AgentPolicy:
         Discrete actions are chosen as in evaluation: policy gradient agents draw them. Afterwards the agent is in sampling mode.
         """
         self.agent.eval_mode(1)  # In iteration 0 some agents act at random.
-        gaussians = list(_gaussians(self.agent.distribution))
-        stds = [gaussian.std for gaussian in gaussians]
-        for gaussian in gaussians:
+        parts = gaussians(self.agent.distribution)
+        stds = [gaussian.std for gaussian in parts]
+        for gaussian in parts:
             gaussian.set_std(0.0)
         try:
             yield
         finally:
-            for gaussian, std in zip(gaussians, stds):
+            for gaussian, std in zip(parts, stds):
                 gaussian.std = std
             self.agent.sample_mode(self._itr)
 
@@ -216,15 +215,6 @@ def _rlpyt_spaces(env: Any) -> EnvSpaces:
     return EnvSpaces(
         observation=_GymObservations(env.observation_space, name="observation"), action=_GymActions(env.action_space, name="action")
     )
-
-
-def _gaussians(distribution: Any) -> Iterator[Gaussian]:
-    """Yield the Gaussian distributions in a distribution."""
-    if isinstance(distribution, Gaussian):
-        yield distribution
-    if isinstance(distribution, Composite):
-        for part in distribution.parts:
-            yield from _gaussians(part)
 
 
 def _is_shared(agent: BaseAgent) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlpyt.replays.ring import Rows
 from rlpyt.utils.plain import generator_state, set_generator_state
-from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
+from rlpyt.utils.seed import ProcessGenerator, rng_from_global_seed
 
 # Number of times that invalid steps are drawn again before all valid steps are listed.
 _MAX_DRAWS = 20
@@ -65,7 +65,7 @@ class Draws:
         """Restore what `state` returned."""
 
 
-class UniformDraws(Draws, OwnRandomNumbers):
+class UniformDraws(Draws):
     """Draws valid steps uniformly, with replacement, from a separate stream of random numbers.
 
     Args:
@@ -77,6 +77,8 @@ class UniformDraws(Draws, OwnRandomNumbers):
     Attributes:
         rng: seeded from numpy's global generator, so that seeding the global one makes a run repeatable.
     """
+
+    rng = ProcessGenerator()
 
     def __init__(self, rows: Rows, B: int, off_backward: int, off_forward: int, valid: np.ndarray) -> None:
         self.rows, self.B, self.valid = rows, B, valid

@@ -37,7 +37,7 @@ from rlpyt.utils.logging.runs import RETURN_COLUMNS, value
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.processors import bind_master, check_affinity, check_gpus
 from rlpyt.utils.prog_bar import NoBar, ProgBarCounter, Progress
-from rlpyt.utils.recipes import Recorded, Script
+from rlpyt.utils.recipes import Script
 from rlpyt.utils.seed import make_seed, rng_states, set_rng_states, set_seed
 from rlpyt.utils.settings import COUNT, PATH, SEED, Number, check_attributes, check_values, checked, has
 
@@ -57,7 +57,7 @@ OF_RUNNERS = dict(
 )
 
 
-class MinibatchRlBase(Recorded, BaseRunner):
+class MinibatchRlBase(BaseRunner):
     """Startup, logging and snapshots; subclasses have the loop.
 
     Args:

@@ -229,18 +229,22 @@ def rng_from_global_seed() -> np.random.Generator:
     return np.random.default_rng(np.random.randint(2**31, size=4))
 
 
-class OwnRandomNumbers:
-    """Mixin of objects with a generator `rng`: copies of the object in other processes draw different numbers."""
+class ProcessGenerator:
+    """An attribute `rng` that is a generator: copies of the object in other processes draw different numbers.
 
-    @property
-    def rng(self) -> np.random.Generator:
-        if self._pid != os.getpid():
-            self.rng = np.random.default_rng([os.getpid(), *self._rng.integers(2**31, size=4)])
-        return self._rng
+    class Draws:
+        rng = ProcessGenerator()
+    """
 
-    @rng.setter
-    def rng(self, rng: np.random.Generator) -> None:
-        self._rng, self._pid = rng, os.getpid()
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        if obj is None:
+            return self
+        if obj._pid != os.getpid():
+            self.__set__(obj, np.random.default_rng([os.getpid(), *obj._rng.integers(2**31, size=4)]))
+        return obj._rng
+
+    def __set__(self, obj: Any, rng: np.random.Generator) -> None:
+        obj._rng, obj._pid = rng, os.getpid()
 
 
 def rng_states() -> dict:

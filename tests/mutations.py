@@ -542,7 +542,7 @@ MUTANTS = [
     ),
     Mutant(
         "agents/recurrent.py",
-        "self._rnn_states, self._alt = self._sampling\n",
+        "self._states, self.turn = self._sampling\n",
         "pass\n",
         "agents/test_recurrent.py samplers/test_recurrent_state.py",
         "sampling begins anew after each evaluation",

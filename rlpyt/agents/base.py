@@ -13,7 +13,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.agents.exchange import ParameterExchange
-from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
+from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, Memory, RecurrentAgentMixin, RecurrentMemory
 from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_space, check_flattened
 from rlpyt.distributions.composite import encode
 from rlpyt.envs.base import EnvSpaces
@@ -92,6 +92,7 @@ class BaseAgent(Recorded):
     recurrent = False
     alternating = False
     acts_on_device = False
+    MemoryCls: type[Memory] = Memory
     _copies: PackedCopies | None = None
     _packed_layers: Sequence[Linear] = ()
     clip_actions = False
@@ -155,6 +156,7 @@ class BaseAgent(Recorded):
         if share_memory:
             self._share_model()
             self.shared_model = self.model
+        self._forget_everything()  # Another sampler may have other environments.
 
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the keyword arguments to the model that depend on the environment's spaces: those in `model_arguments`."""
@@ -289,11 +291,31 @@ class BaseAgent(Recorded):
         """
         raise NotImplementedError(f"{type(self).__name__} defines no step.")
 
+    @functools.cached_property
+    def memory(self) -> Memory:
+        """What the agent remembers of environments from step to step: with `RecurrentAgentMixin` a recurrent state, else nothing."""
+        return self.MemoryCls()
+
     def reset(self) -> None:
-        """Reset the recurrent state of all environments, if the agent has one."""
+        """Reset the recurrent state of all environments, if the agent has one: it becomes None, which stands for zeros."""
+        self.memory.reset()
 
     def reset_one(self, idx: int) -> None:
-        """Reset the recurrent state of environment `idx`, if the agent has one."""
+        """Reset the recurrent state of environment `idx`, if the agent has one: its column becomes zero."""
+        self.memory.reset_one(idx)
+
+    @property
+    def prev_rnn_state(self) -> Any:
+        """The recurrent state before the next step, a structure of tensors [N,B,H], or None."""
+        return self.memory.state
+
+    @prev_rnn_state.setter
+    def prev_rnn_state(self, state: Any) -> None:
+        self.memory.state = state
+
+    def advance_rnn_state(self, new_rnn_state: Any) -> None:
+        """Store the recurrent state [N,B,H] after a step, for the next one. `step` of a recurrent agent calls it at its end."""
+        self.memory.advance(new_rnn_state)
 
     @contextmanager
     def acting_for(self, columns: torch.Tensor, B: int) -> Iterator[None]:
@@ -305,14 +327,16 @@ class BaseAgent(Recorded):
             columns: [n] int64, the environments.
             B: number of all environments for which this agent acts.
         """
-        yield
+        with self.memory.acting_for(columns, B):
+            yield
 
     def _forget_everything(self) -> None:
         """Reset the recurrent states of sampling, and of the mode that interrupts it, if the agent has any."""
+        self.memory = self.MemoryCls()
 
     def sampling_state(self) -> Any:
         """Return what the agent remembers of the environments it samples from, for a checkpoint: plain data and tensors."""
-        return None
+        return self.memory.sampling_state(is_sampling=self._mode == "sample")
 
     def set_sampling_state(self, state: Any, example: Any) -> None:
         """Continue sampling from a `sampling_state`.
@@ -320,9 +344,20 @@ class BaseAgent(Recorded):
         Args:
             example: an agent_info; only its structure matters.
         """
+        self.memory.set_sampling_state(state, self._mode == "sample", example, self.device)
+
+    def get_alt(self) -> int:
+        """Return which half of the environments acts next, 0 or 1, if the agent is recurrent and alternating."""
+        return self.memory.turn
 
     def toggle_alt(self) -> None:
         """Switch to the other half of the environments, if the agent is recurrent and alternating."""
+        self.memory.turn = (self.memory.turn + 1) % self.memory.n_groups
+
+    def act_for_one_group(self) -> None:
+        """From now on an agent for alternating samplers serves all environments at once, as outside of them."""
+        self.alternating, self.MemoryCls = False, RecurrentMemory
+        self._forget_everything()
 
     def update_obs_rms(self, observation: Any) -> None:
         """Add observations [T,B,...] or [B,...] to the model's running statistics; in data-parallel training all ranks together.
@@ -380,15 +415,19 @@ class BaseAgent(Recorded):
 
     def train_mode(self, itr: int) -> None:
         """Switch to training mode at iteration `itr` of the runner."""
-        self._set_mode("train", training=True)
+        self._switch("train", training=True)
 
     def sample_mode(self, itr: int) -> None:
         """Switch to sampling mode at iteration `itr` of the sampler."""
-        self._set_mode("sample", training=False)
+        self._switch("sample", training=False)
 
     def eval_mode(self, itr: int) -> None:
         """Switch to evaluation mode at iteration `itr` of the runner."""
-        self._set_mode("eval", training=False)
+        self._switch("eval", training=False)
+
+    def _switch(self, mode: str, training: bool) -> None:
+        self.memory.switch(self._mode, mode)
+        self._set_mode(mode, training)
 
     def _set_mode(self, mode: str, training: bool) -> None:
         self._unpack()

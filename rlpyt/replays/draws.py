@@ -35,9 +35,27 @@ class Draw(NamedTuple):
 class Draws:
     """The interface of parts that draw samples, and a part that does nothing, for buffers whose subclass draws samples itself.
 
+    Args:
+        rows: rows to draw from.
+        B: number of environments.
+        off_backward, off_forward: numbers of invalid rows before and after the cursor.
+        valid: [T*B+1], bool, True for stored steps that may be drawn (the last entry is no step); shape [0] means all.
+
     An append calls `check`, then `claim` before any row is written, and `publish` before the cursor moves. If a process is killed inside a
     call under the buffer's lock, the next process calls `repair` first.
     """
+
+    def __init__(self, rows: Rows, B: int, off_backward: int, off_forward: int, valid: np.ndarray) -> None:
+        self.rows, self.B, self.valid = rows, B, valid
+        self.off_backward, self.off_forward = off_backward, off_forward
+
+    def select(self, n: int, off_backward: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indexes (T_idxs [n], B_idxs [n]) of `n` steps. `off_backward` overrides the attribute.
+
+        Raises:
+            ValueError: no step is valid yet.
+        """
+        raise NotImplementedError("Nothing draws samples: put UniformReplay or the like in front of the buffer, or define sample_batch.")
 
     def check(self, samples: Any, n: int) -> None:
         """Raise ValueError if the `samples` for the next `n` rows are not possible."""
@@ -68,12 +86,6 @@ class Draws:
 class UniformDraws(Draws):
     """Draws valid steps uniformly, with replacement, from a separate stream of random numbers.
 
-    Args:
-        rows: rows to draw from.
-        B: number of environments.
-        off_backward, off_forward: numbers of invalid rows before and after the cursor.
-        valid: [T*B+1], bool, True for stored steps that may be drawn (the last entry is no step); shape [0] means all.
-
     Attributes:
         rng: seeded from numpy's global generator, so that seeding the global one makes a run repeatable.
     """
@@ -81,16 +93,10 @@ class UniformDraws(Draws):
     rng = ProcessGenerator()
 
     def __init__(self, rows: Rows, B: int, off_backward: int, off_forward: int, valid: np.ndarray) -> None:
-        self.rows, self.B, self.valid = rows, B, valid
-        self.off_backward, self.off_forward = off_backward, off_forward
+        super().__init__(rows, B, off_backward, off_forward, valid)
         self.rng = rng_from_global_seed()
 
     def select(self, n: int, off_backward: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indexes (T_idxs [n], B_idxs [n]) of `n` steps. `off_backward` overrides the attribute.
-
-        Raises:
-            ValueError: no step is valid yet.
-        """
         back = self.off_backward if off_backward is None else off_backward
         first, end = self.rows.window(back, self.off_forward)
         if first == end:

@@ -201,9 +201,7 @@ class EpisodeActor(WorkerActor):
         if not played.episodes:
             return None, None
         layout = played.layout()
-        arrays = layout.allocate()
-        played.write(arrays)
-        return (layout, played.env_spec), arrays
+        return (layout, played.env_spec), played.packed(layout)
 
     def _close(self) -> None:
         worker, self._worker = getattr(self, "_worker", None), None

@@ -79,7 +79,7 @@ class Table:
         self.name, self._lead = name, (T, B)
         self.parts: dict[str, Column | Table] = {}
         self._is_new = True
-        self._type: type | None = None  # The last fitting namedtuple type: its fields are those of `parts`, in order.
+        self._type: Any = None  # The last fitting namedtuple type: its fields are those of `parts`, in order.
 
     def like(self) -> Table:
         """Make a table of the same fields."""

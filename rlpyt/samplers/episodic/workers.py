@@ -167,6 +167,7 @@ class DefaultWorker(Worker):
 
     _n_envs = 1
     _acts_by = "get_action"  # Method of the policy.
+    _calls: EnvCalls  # As soon as all environments are there.
 
     @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS)
     def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int) -> None:
@@ -175,7 +176,6 @@ class DefaultWorker(Worker):
         self._optional_methods = OptionalMethods(None)
         self._envs: list = [None] * self._n_envs
         self._in_place: list = [None] * self._n_envs  # The environments, in the form in which they are stepped.
-        self._calls: EnvCalls | None = None  # None until all environments are there.
         self._recorder = Recorder(self._n_envs)
         self._columns: Sequence[int] = range(self._n_envs)  # the columns to play in now
         self._needs_reset = [True] * self._n_envs
@@ -193,6 +193,10 @@ class DefaultWorker(Worker):
     @env.setter
     def env(self, env: Any) -> None:
         self._set_env(0, env)
+
+    @property
+    def _lacks_envs(self) -> bool:
+        return any(env is None for env in self._in_place)
 
     @property
     def _optional(self) -> OptionalMethods:
@@ -245,7 +249,9 @@ class DefaultWorker(Worker):
     def _set_env(self, b: int, env: Any) -> None:
         self._drop(b)
         if env is not self._envs[b]:
-            self._envs[b], self._in_place[b], self._calls, self._is_new = env, as_in_place(env), None, True
+            self._envs[b], self._in_place[b], self._is_new = env, as_in_place(env), True
+            if not self._lacks_envs:
+                self._calls = EnvCalls(self._in_place, of=f" of worker {self._worker_number}")
             # Not `env`: an environment of gymnasium is seeded through its wrapper.
             seed_env(_inside(self._in_place[b]), int(self._seeds.spawn(1)[0].generate_state(1)[0]))
         if b == 0:
@@ -388,12 +394,9 @@ class DefaultWorker(Worker):
         recorder = self._recorder
         if self._is_new and not recorder.running:
             recorder.has_memory = self._is_new = False
-        is_missing = any(env is None for env in self._in_place)
-        if is_missing or self.agent is None:
-            missing = "an environment: call update_env()" if is_missing else "a policy: call update_agent()"
+        if self._lacks_envs or self.agent is None:
+            missing = "an environment: call update_env()" if self._lacks_envs else "a policy: call update_agent()"
             raise RuntimeError(f"Worker {self._worker_number} does not have {missing} first.")
-        if self._calls is None:
-            self._calls = EnvCalls(self._in_place, of=f" of worker {self._worker_number}")
         for b in columns:
             env = self._in_place[b]
             needs_reset, self._needs_reset[b] = self._needs_reset[b], True

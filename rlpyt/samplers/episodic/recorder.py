@@ -6,7 +6,7 @@ Environments write observations into the next row, which is both the policy's ne
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from rlpyt.envs.specs import StepType
 from rlpyt.episodes.segments import Episode, Episodes, Segment, flat_leaves
 from rlpyt.models.utils import keep_large_blocks
 from rlpyt.samplers.rows import StepRow, env_rows
-from rlpyt.utils.structures import as_array, as_dictionaries, is_info, map_structure, stack
+from rlpyt.utils.structures import as_array, as_dictionaries, info_as_dictionaries, is_info, map_structure, stack
 
 CHUNK_BYTES = 16 * 1024**2  # Approximate size of a chunk's observations. In larger chunks, a finished episode keeps more memory busy.
 MAX_CHUNK_T = 256  # Largest number of rows of a chunk.
@@ -24,23 +24,35 @@ FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in (StepType.FIRST, StepType.MID, 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Columns of infos and actions
+# Infos and actions
 # ---------------------------------------------------------------------------------------------------------------------
 class Column:
-    """The values of one field: an array ``[T,B,...]`` with the shape of the first value and a dtype that holds all values.
+    """The values of one leaf: an array ``[T,B,...]`` with the shape of the first value and a dtype that holds all values.
 
     Strings, and other values that are not numbers, are stored as objects in an array ``[T,B]``, whatever their shape.
+
+    Args:
+        name: its name in messages.
+        example: the first value.
+        lead: ``()`` if that is one value, ``(B,)`` if it is those of all columns.
+        T, B: dimensions of the array.
     """
 
-    def __init__(self, name: str, example: Any, T: int, B: int) -> None:
+    def __init__(self, name: str, example: Any, lead: tuple[int, ...], T: int, B: int) -> None:
+        self.name = name
+        if lead:
+            values = as_array(name, example)
+            if values.shape[:1] != lead:
+                raise self._other_number(values, B)
+            example = values[0]
         value = as_array(name, example)
-        self.name, self._type, self._shape = name, type(example), value.shape
+        self._type, self._shape = type(example), value.shape
         is_number = value.dtype.kind in "biufc"
         self.array = np.zeros((T, B, *value.shape), value.dtype) if is_number else np.zeros((T, B), object)
         self._is_scalar = issubclass(self._type, (bool, int, float, np.generic))  # Then the type determines dtype and shape.
 
     def like(self) -> Column:
-        """Make a column of the same field."""
+        """Return empty memory for values of the same form."""
         column = copy.copy(self)
         column.array = np.zeros_like(self.array)
         return column
@@ -65,75 +77,67 @@ class Column:
         if values.shape != (*lead, *self._shape):
             got = values.shape[len(lead) :]
             if got == self._shape:
-                raise _other_number(self.name, lead[0], values)
+                raise self._other_number(values, lead[0])
             raise ValueError(f"{self.name}: expected shape {self._shape} at every step, got {got}.")
         dtype = self.array.dtype
         if values.dtype != dtype and not dtype.hasobject and not np.can_cast(values.dtype, dtype, "safe"):
             self.array = self.array.astype(np.promote_types(values.dtype, dtype) if values.dtype.kind in "biufc" else object)
 
+    def _other_number(self, values: np.ndarray, B: int) -> ValueError:
+        return ValueError(f"{self.name}: expected one entry for each of the {B} environments, got shape {values.shape}.")
 
-class Table:
-    """The fields of an info (a dictionary or namedtuple, possibly nested): one `Column` per key. The first info fixes the keys."""
+
+class Columns:
+    """What is recorded under one name, such as infos: a `Column` for each leaf. The first value fixes the keys.
+
+    Values are arrays, or (nested) dictionaries and namedtuples; None is an empty dictionary.
+    """
 
     def __init__(self, name: str, T: int, B: int) -> None:
-        self.name, self._lead = name, (T, B)
-        self.parts: dict[str, Column | Table] = {}
-        self._is_new = True
-        self._type: Any = None  # The last fitting namedtuple type: its fields are those of `parts`, in order.
+        self.name, self._dimensions = name, (T, B)
+        self._columns: dict[tuple, Column] | None = None  # By path.
+        self._flat: dict[str, Column] | None = None  # By key, if no value is nested.
+        self._type: Any = None  # The newest type of namedtuples whose fields are the keys of `_flat`, in order.
 
-    def like(self) -> Table:
-        """Make a table of the same fields."""
-        table = copy.copy(self)
-        table.parts = {key: part.like() for key, part in self.parts.items()}
-        return table
+    def put(self, at: tuple[int, ...], value: Any) -> None:
+        """Write one value at ``(t, b)``, or the values of all columns, with leading dimension B, at ``(t,)``."""
+        flat = self._flat
+        if type(value) is self._type and flat is not None:
+            for column, part in zip(flat.values(), value):
+                column.put(at, part)
+        elif type(value) is dict and flat is not None and value.keys() == flat.keys():
+            for key, part in value.items():
+                flat[key].put(at, part)
+        else:
+            self._put_leaves(at, value)
 
-    def put(self, at: tuple[int, ...], info: Any) -> None:
-        """Write one info at ``(t, b)``, or the infos of all columns, with leading dimension B, at ``(t,)``."""
-        parts = self.parts
-        if type(info) is self._type:
-            for part, value in zip(parts.values(), tuple(info)):
-                part.put(at, value)
-            return
-        items = info if type(info) is dict else dict(_items(info))
-        if self._is_new:
-            self.parts = parts = {key: new_part(f"{self.name}[{key!r}]", value, at, *self._lead) for key, value in items.items()}
-            self._is_new = False
-        if items.keys() != parts.keys():
-            raise ValueError(f"{self.name}: expected the keys {list(parts)} at every step, got {list(items)}.")
-        for key, value in items.items():
-            parts[key].put(at, value)
-        if getattr(info, "_fields", None) == tuple(parts):
-            self._type = type(info)
+    def _put_leaves(self, at: tuple[int, ...], value: Any) -> None:
+        T, B = self._dimensions
+        leaves = dict(flat_leaves(info_as_dictionaries(value) if value is None or is_info(value) else value))
+        if self._columns is None:
+            names = {path: self.name + "".join(f"[{key!r}]" for key in path) for path in leaves}
+            lead = (B,) if len(at) == 1 else ()
+            self._columns = {path: Column(names[path], leaf, lead, T, B) for path, leaf in leaves.items()}
+        if leaves.keys() != self._columns.keys():
+            expected, got = ([".".join(map(str, path)) for path in paths] for paths in (self._columns, leaves))
+            raise ValueError(f"{self.name}: expected the keys {expected} at every step, got {got}.")
+        for path, leaf in leaves.items():
+            self._columns[path].put(at, leaf)
+        if all(len(path) == 1 for path in self._columns):
+            self._flat = {path[0]: column for path, column in self._columns.items()}
+            self._type = type(value) if getattr(value, "_fields", None) == tuple(self._flat) else self._type
 
+    def like(self) -> Columns:
+        """Return empty memory for values of the same form."""
+        new = copy.copy(self)
+        new._flat = None  # The first value finds the new columns.
+        new._columns = None if self._columns is None else {path: column.like() for path, column in self._columns.items()}
+        return new
 
-def new_part(name: str, example: Any, at: tuple[int, ...], T: int, B: int) -> Column | Table:
-    """Make memory for values like `example`, which is to be written at `at`."""
-    if is_info(example):
-        return Table(name, T, B)
-    if len(at) == 1:
-        values = as_array(name, example)
-        if values.shape[:1] != (B,):
-            raise _other_number(name, B, values)
-        example = values[0]
-    return Column(name, example, T, B)
-
-
-def _other_number(name: str, B: int, values: np.ndarray) -> ValueError:
-    return ValueError(f"{name}: expected one entry for each of the {B} environments, got shape {values.shape}.")
-
-
-def _items(info: Any) -> Any:
-    if info is None:
-        return ()
-    return info.items() if isinstance(info, Mapping) else zip(info._fields, tuple(info))
-
-
-def _column_leaves(part: Column | Table | None, path: tuple) -> Iterator[tuple[tuple, np.ndarray]]:
-    if isinstance(part, Column):
-        yield path, part.array
-    elif part is not None:
-        for key, inner in part.parts.items():
-            yield from _column_leaves(inner, (*path, key))
+    def leaves(self) -> Iterator[tuple[tuple, np.ndarray]]:
+        """Yield path and array of each column."""
+        for path, column in (self._columns or {}).items():
+            yield (f"{self.name}s", *path), column.array
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -151,7 +155,7 @@ class Chunk:
         observation: structure of arrays ``[T+1,B,...]``.
         reward: ``[T,B]``.
         step_type: uint8 ``[T,B]``.
-        action, env_info, agent_info: columns, allocated at the first value.
+        action, env_info, agent_info: `Columns`.
     """
 
     def __init__(self, observation: Any, B: int, reward_dtype: Any) -> None:
@@ -163,13 +167,12 @@ class Chunk:
         # Idle columns, too, because the policy may use them.
         map_structure(lambda rows, x: np.copyto(rows[0], x), self.observation, arrays)
         self.reward, self.step_type = np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8)
-        self.env_info = Table("env_info", T, B)
+        self.env_info = Columns("env_info", T, B)
         self.forget_actions()
 
     def forget_actions(self) -> None:
         """Let actions and agent_infos have another form."""
-        self.action: Column | Table | None = None
-        self.agent_info = Table("agent_info", self.T, self.B)
+        self.action, self.agent_info = Columns("action", self.T, self.B), Columns("agent_info", self.T, self.B)
 
     def next(self, t: int) -> Chunk:
         """Make the chunk that follows row `t - 1`; its first row has the observations of row `t`."""
@@ -177,30 +180,22 @@ class Chunk:
         chunk.observation = map_structure(np.empty_like, self.observation)
         map_structure(lambda new, old: np.copyto(new[0], old[t]), chunk.observation, self.observation)
         chunk.reward, chunk.step_type = np.zeros_like(self.reward), np.full_like(self.step_type, MID)
-        chunk.action = None if self.action is None else self.action.like()
-        chunk.env_info, chunk.agent_info = self.env_info.like(), self.agent_info.like()
+        chunk.action, chunk.env_info, chunk.agent_info = self.action.like(), self.env_info.like(), self.agent_info.like()
         return chunk
 
     def observation_at(self, t: int) -> Any:
         """Return the observations before step `t`, a structure of arrays ``[B,...]``."""
         return map_structure(lambda x: x[t], self.observation)
 
-    def put_actions(self, t: int, actions: Any, agent_infos: Any) -> None:
-        """Write the actions and agent_infos of all columns, with leading dimension B."""
-        if self.action is None:
-            self.action = new_part("action", actions, (t,), self.T, self.B)
-        self.action.put((t,), actions)
-        self.agent_info.put((t,), agent_infos)
-
     def leaves(self) -> dict[tuple, np.ndarray]:
         """Return all arrays ``[T,B,...]`` by path; observations have one row more."""
         return {
             **dict(flat_leaves(as_dictionaries(self.observation), ("observations",))),
-            **dict(_column_leaves(self.action, ("actions",))),
+            **dict(self.action.leaves()),
             ("rewards",): self.reward,
             ("step_types",): self.step_type,
-            **dict(_column_leaves(self.env_info, ("env_infos",))),
-            **dict(_column_leaves(self.agent_info, ("agent_infos",))),
+            **dict(self.env_info.leaves()),
+            **dict(self.agent_info.leaves()),
         }
 
 
@@ -265,7 +260,7 @@ class Recorder:
 
         Call `cut` for these episodes first: one episode cannot hold both forms.
         """
-        if self.has_memory and self.chunk.action is not None:
+        if self.has_memory:
             self._use(self._next_chunk())
             self.chunk.forget_actions()
 
@@ -291,8 +286,8 @@ class Recorder:
 
     def act(self, actions: Any, agent_infos: Any) -> None:
         """Record the actions, with leading dimension B or a list of B, and the policy's infos."""
-        actions = stack(actions, self.env_spec.action_space) if type(actions) is list else actions
-        self.chunk.put_actions(self.t, actions, agent_infos)
+        self.chunk.action.put((self.t,), stack(actions, self.env_spec.action_space) if type(actions) is list else actions)
+        self.chunk.agent_info.put((self.t,), agent_infos)
 
     def record(self, b: int, env_info: Any) -> int:
         """Record env_info of column `b`; return the steps of its episode so far."""

@@ -34,7 +34,7 @@ from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
 from rlpyt.utils.seed import RandomState, seed_env
-from rlpyt.utils.settings import COUNT, SEED, STEPS, Number, checked
+from rlpyt.utils.settings import COUNT, SEED, STEPS, Number, checked, complete_signature
 from rlpyt.utils.structures import as_dictionaries, info_as_dictionaries, map_structure, tree_map
 
 DEFAULT_N_ENVS = 8
@@ -64,6 +64,10 @@ class Worker:
         self.progress: np.ndarray = np.zeros(1, np.int64)
         self._seeds = np.random.SeedSequence(seed, spawn_key=(worker_number,))
         self._random_state = RandomState(self._seeds.spawn(1)[0])
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        complete_signature(cls)
 
     def update_agent(self, agent_update: Any) -> None:
         """Change the policy."""
@@ -169,9 +173,9 @@ class DefaultWorker(Worker):
     _acts_by = "get_action"  # Method of the policy.
     _calls: EnvCalls  # As soon as all environments are there.
 
-    @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS)
-    def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int) -> None:
-        super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number)
+    @checked()
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self.agent: Any = None
         self._optional_methods = OptionalMethods(None)
         self._envs: list = [None] * self._n_envs
@@ -521,10 +525,10 @@ class VecWorker(DefaultWorker):
     DEFAULT_N_ENVS = DEFAULT_N_ENVS
     _acts_by = "get_actions"
 
-    @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS, n_envs=COUNT)
-    def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int, n_envs: int = DEFAULT_N_ENVS) -> None:
+    @checked(n_envs=COUNT)
+    def __init__(self, *, n_envs: int = DEFAULT_N_ENVS, **settings: Any) -> None:
         self._n_envs = n_envs
-        super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number)
+        super().__init__(**settings)
 
     def update_agent(self, agent_update: Any) -> None:
         """Change the policy; episodes in progress are dropped. See `DefaultWorker.update_agent`."""
@@ -597,18 +601,10 @@ class FragmentWorker(VecWorker):
 
     episodes_go_on = True
 
-    @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS, n_envs=COUNT, timesteps_per_call=COUNT)
-    def __init__(
-        self,
-        *,
-        seed: int | None,
-        max_episode_length: float,
-        worker_number: int,
-        n_envs: int = DEFAULT_N_ENVS,
-        timesteps_per_call: int = 1,
-    ) -> None:
+    @checked(timesteps_per_call=COUNT)
+    def __init__(self, *, timesteps_per_call: int = 1, **settings: Any) -> None:
         self._timesteps_per_call = timesteps_per_call
-        super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number, n_envs=n_envs)
+        super().__init__(**settings)
 
     def update_agent(self, agent_update: Any) -> None:
         """Change the policy; episodes in progress continue. See `DefaultWorker.update_agent`."""

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.envs.base import as_flag, as_number, for_envs, write_observation
+from rlpyt.envs.base import for_envs, write_observation
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
-from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, EnvCalls, ResumableCollector
-from rlpyt.samplers.rows import FLAGS, Fault, FloatLeaves, Row, check_env_info, checked, env_rows, fit, reward_fault, timeout_fault
+from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector
+from rlpyt.samplers.rows import Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault
+from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.traj_infos import episode_tracker, has_own_step
 from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_func
@@ -72,10 +73,9 @@ class TrainingCollector(ResumableCollector):
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
         self._tracker = episode_tracker(self.TrajInfoCls, traj_infos)
-        self._env_info_type: type | None = None  # The newest type of env_info that fits.
 
     def _look_up(self, batch: Samples) -> _Views:
-        rows = [Row(batch, t, len(self.envs)) for t in range(self.batch_T)]
+        rows = [Row(batch, t) for t in range(self.batch_T)]
         return _Views(batch, rows, batch.env.observation[:1], self.make_actor(self._inputs), FloatLeaves(batch))
 
     @classmethod
@@ -137,41 +137,9 @@ class TrainingCollector(ResumableCollector):
 
     def _step_envs(self, t: int, row: Row, action: Any) -> list[int]:
         """Step the running environments, writing what they return into `row`; return those whose episode or trajectory ended."""
-        observations, rewards, columns, only_column = row.observations, row.reward_cells, row.column_cells, row.only_column
-        outcomes: list | None = [] if self._tracker.reads_outcomes else None
-        ended: list[int] = []
-        b, has_traj_done, env_info_type = 0, row.traj_done is not row.done, self._env_info_type
-        try:
-            for b, step_env in self._running:
-                reward, done, env_info = step_env(action[b], observations[b])
-                if done is not False:  # Which the row holds already.
-                    if type(done) not in FLAGS:
-                        done = as_flag(done)
-                    row.done_cells[b] = done
-                try:
-                    rewards[b] = reward
-                except (TypeError, ValueError):
-                    rewards[b] = reward = as_number(reward)
-                if columns:
-                    if type(env_info) is not env_info_type:
-                        check_env_info(env_info, self.samples_np.env.env_info._fields)
-                        self._env_info_type = env_info_type = type(env_info)
-                    try:
-                        if only_column is not None:
-                            (only_column[b],) = env_info
-                        else:
-                            for column, value in zip(columns, env_info):
-                                column[b] = value
-                    except (TypeError, ValueError, OverflowError):
-                        for column, value, name in zip(row.columns, env_info, env_info._fields):
-                            fit(b, value, column, f"env_info.{name}")
-                if done or (has_traj_done and env_info.traj_done):
-                    ended.append(b)
-                if outcomes is not None:
-                    outcomes.append((b, reward, done, env_info))
-        except (Exception, SystemExit) as error:
-            self._calls.explain(error, b, self._when(t))
-            raise
+        outcomes: list[Outcome] | None = [] if self._tracker.reads_outcomes else None
+        take = None if outcomes is None else outcomes.append
+        ended = self._calls.step(self._running, action, row, lambda b: self._when(t), take)
         if outcomes is not None:
             self._tracker.step(t, self.samples_np, outcomes)
         return ended
@@ -304,35 +272,35 @@ class EvalCollector(BaseEvalCollector):
         if not self.envs:
             return
         B = len(self.envs)
-        calls, buffer_, rows = self._start(B, itr)
+        calls, buffer_, row = self._start(B, itr)
         actor = self._make_actor(buffer_)
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
         remaining = list(self.max_episodes or [self.max_T] * B)
+
+        def when(b: int) -> str:
+            return f"step {t} of the evaluation at iteration {itr}"
+
         actor.begin(itr)
         for t in range(self.max_T):
-            running = [b for b in range(B) if remaining[b] > 0]
+            running = [(b, step_env) for b, step_env in enumerate(calls.steps) if remaining[b] > 0]
             if not running or self.stop[0]:
                 break
             before = buffer_func(buffer_.observation, np.copy)
             actor.request(t)
             action = actor.receive(t)
             recorded, agent_info = (buffer_func(x, np.copy) for x in (buffer_.action, buffer_.agent_info))
+            outcomes: list[Outcome] = []
             self.progress[0] += 1  # Odd: inside the environments.
-            for b in running:
-                try:
-                    reward, done, env_info = calls.steps[b](action[b], rows[b])
-                    reward, done = checked(reward, done)
-                except (Exception, SystemExit) as error:
-                    calls.explain(error, b, f"step {t} of the evaluation at iteration {itr}")
-                    raise
-                buffer_.reward[b], buffer_.done[b] = reward, done
+            calls.step(running, action, row, when, outcomes.append)
+            for b, reward, done, env_info in outcomes:
+                buffer_.done[b] = done
                 traj_infos[b].step(before[b], recorded[b], reward, done, None if agent_info is None else agent_info[b], env_info)
                 if getattr(env_info, "traj_done", done):
-                    self.traj_infos_queue.put(traj_infos[b].terminate(buffer_func(rows[b], np.copy)))
+                    self.traj_infos_queue.put(traj_infos[b].terminate(buffer_func(row.observations[b], np.copy)))
                     traj_infos[b] = self.TrajInfoCls()
                     remaining[b] -= 1
                     if remaining[b] > 0:
-                        calls.reset(b, rows[b], f"after step {t} of the evaluation at iteration {itr}")
+                        calls.reset(b, row.observations[b], f"after {when(b)}")
             self.progress[0] += 1
         actor.leave()
 
@@ -342,10 +310,10 @@ class EvalCollector(BaseEvalCollector):
         null_action = self.envs[0].action_space.null_value()
         return dict(zip(("action", "agent_info"), agent_example(self.agent, observation, null_action, np.float32(0))))
 
-    def _start(self, B: int, itr: int) -> tuple[EnvCalls, StepBuffer, list]:
-        """Reset all environments; return their calls, the step buffer, and its observations as one structure per environment."""
+    def _start(self, B: int, itr: int) -> tuple[EnvCalls, StepBuffer, StepRow]:
+        """Reset all environments; return their calls, the step buffer, and its memory for outcomes."""
         calls = EnvCalls(self.envs, self.env_ranks)
-        observations = [buffer_func(calls.first_observation(b), np.array) for b in range(B)]
+        observations = [buffer_func(calls.first_observation(b, "at the start of an evaluation"), np.array) for b in range(B)]
         buffer_ = self.step_buffer_np
         if buffer_ is None:
             if "action" not in self.examples:
@@ -353,10 +321,10 @@ class EvalCollector(BaseEvalCollector):
             agent_info = self.examples["agent_info"] if has_own_step(self.TrajInfoCls) else None
             examples = dict(observation=observations[0], action=self.examples["action"], agent_info=agent_info)
             buffer_ = build_step_buffer_np(examples, B, share_memory=False)
-        rows = env_rows(buffer_.observation, B)
-        for row, observation in zip(rows, observations):
-            write_observation(observation, row)
-        return calls, buffer_, rows
+        row = StepRow(buffer_.observation, buffer_.reward, buffer_.done)
+        for observation_out, observation in zip(row.observations, observations):
+            write_observation(observation, observation_out)
+        return calls, buffer_, row
 
     def _make_actor(self, buffer_: StepBuffer) -> EvalActor | RemoteActor:
         """Return who chooses the actions: the agent in this process, or an action server."""

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import fast_reset, fast_step
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import check_same_form, max_timeouts
 from rlpyt.samplers.rows import checked, env_rows
-from rlpyt.samplers.workers import describe_failure
+from rlpyt.samplers.stepping import EnvCalls
 from rlpyt.types import Agent, AgentInputs, Samples, info_from_plain
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.plain import NotPlain, check_form, check_number, from_plain, shown, to_plain
@@ -110,36 +109,6 @@ class BaseCollector:
     def records_ends(cls) -> bool:
         """Return whether every batch surely holds the fields that tell how episodes end (see `as_recorded`): so it does with our loop."""
         return False
-
-
-class EnvCalls:
-    """The environments of a collector, with their fast calls looked up once, and errors that say which environment they are from."""
-
-    def __init__(self, envs: list, env_ranks: Any = None) -> None:
-        self.envs = envs
-        self.steps = [fast_step(env) for env in envs]
-        self.resets = [fast_reset(env) for env in envs]
-        self.env_ranks = list(range(len(envs))) if env_ranks is None else [int(rank) for rank in env_ranks]
-
-    def reset(self, b: int, observation: Any, when: str) -> None:
-        """Reset environment `b`, writing into `observation`; `when` is for messages."""
-        try:
-            self.resets[b](observation)
-        except (Exception, SystemExit) as error:
-            self.explain(error, b, f"in reset, {when}")
-            raise
-
-    def first_observation(self, b: int) -> Any:
-        """Reset environment `b` and return its observation, where there is no memory for it yet."""
-        try:
-            return self.envs[b].reset()
-        except (Exception, SystemExit) as error:
-            self.explain(error, b, "in reset, at the start of an evaluation")
-            raise
-
-    def explain(self, error: BaseException, b: int, where: str) -> None:
-        """Attach to an error which environment it is from."""
-        describe_failure(error, f"This was in environment {self.env_ranks[b]}, {where}.")
 
 
 class DecorrelatingStartCollector(BaseCollector):

@@ -66,73 +66,82 @@ def comparisons(
 
 def _linear(rows: int, n_in: int, n_out: int, n_threads: int, trained: bool) -> Comparison:
     question = ("linear", rows, n_in, n_out)
-    layer = _random(Linear(n_in, n_out))
-    x = torch.randn(rows, n_in, requires_grad=trained)
-    compute = partial(_pass, layer, x) if trained else torch.no_grad()(partial(layer, x))
+
+    def prepare() -> Callable[[], Any]:
+        layer, x = _random(Linear(n_in, n_out)), torch.randn(rows, n_in, requires_grad=trained)
+        return partial(_pass, layer, x) if trained else torch.no_grad()(partial(layer, x))
+
     conditions = _said(n_threads) + ("" if trained else ", without gradient")
-    return Comparison(question, LIBRARIES, compute, partial(_with_threads, question, n_threads), conditions)
+    return Comparison(question, LIBRARIES, prepare, partial(_with_threads, question, n_threads), conditions)
 
 
 def _images(models: Sequence[torch.nn.Module], trained_rows: Sequence[int], image_shape: Sequence[int] | None) -> Iterator[Comparison]:
-    for conv in _convolutions(models, image_shape):
+    for conv in _convolutions(models, image_shape)[:1]:  # Models with other convolutions of the same images follow the first.
         for rows in dict.fromkeys(trained_rows):
             n, shape = min(rows, _MOST_IMAGES), tuple(image_shape or ())
-            images = torch.randint(256, (n, *shape), dtype=torch.uint8)
             use = partial(trying, ("images", n, *shape))
-            yield Comparison(("images", rows, *shape), LAYOUTS, partial(_pass, conv, images), use, _said(torch.get_num_threads()))
-        return  # Models with other convolutions of the same images follow the first.
+            yield Comparison(
+                ("images", rows, *shape), LAYOUTS, partial(_convolution_pass, conv, n, shape), use, _said(torch.get_num_threads())
+            )
 
 
 def _nets(models: Sequence[torch.nn.Module], trained_rows: Sequence[int]) -> Iterator[Comparison]:
     critics = [model for model in models if type(model) is QofMuMlpModel and any(p.requires_grad for p in model.parameters())]
-    if len(critics) < 2 or any(model.layers() is None for model in critics):
+    nets = [model.layers() for model in critics]
+    if len(nets) < 2 or None in nets:
         return
-    copies = [_random(copy.deepcopy(model)) for model in critics]
-    stack_parameters(copies)
-    nets = [model.layers() or () for model in copies]
-    n_out, n_in = nets[0][0][0].shape
+    n_out, n_in = critics[0].layers()[0][0].shape  # type: ignore[index]
+
+    def prepare(rows: int) -> Callable[[], None]:
+        copies = [_random(copy.deepcopy(model)) for model in critics]
+        stack_parameters(copies)
+        return partial(_pass, partial(perceptrons, nets=[each.layers() for each in copies]), torch.randn(rows, n_in, requires_grad=True))
+
     for rows in dict.fromkeys(trained_rows):
-        x = torch.randn(rows, n_in, requires_grad=True)
         question = ("nets", len(nets), rows, n_in, n_out)
-        yield Comparison(question, WAYS, partial(_pass, partial(perceptrons, nets=nets), x), partial(trying, question), _said(torch.get_num_threads()))
+        yield Comparison(question, WAYS, partial(prepare, rows), partial(trying, question), _said(torch.get_num_threads()))
 
 
-def training_pass(
-    models: Sequence[torch.nn.Module], rows: int, image_shape: Sequence[int] | None = None
-) -> tuple[Callable[[], None] | None, str]:
-    """Return a function that computes about as much as an update does, and its sizes in words; None if the models have no such layers.
+def update_comparison(
+    question: tuple, alternatives: Sequence[int], models: Sequence[torch.nn.Module], rows: int, image_shape: Sequence[int] | None = None
+) -> Comparison | None:
+    """Return the comparison of numbers of torch threads for about as much computation as an update does; None if models have no such layers.
 
     It passes forwards and backwards through all layers, one by one, and steps the optimizer Adam.
     """
-    passes, parameters, sizes = [], [], [f"{rows} rows"]
-    for layer in _layers(models):
-        module: torch.nn.Module
-        if isinstance(layer, torch.nn.LSTM):
-            module = torch.nn.LSTM(layer.input_size, layer.hidden_size, layer.num_layers)
-            x = torch.randn(_LSTM_T, max(rows // _LSTM_T, 1), layer.input_size)
-            sizes.append(f"lstm {layer.input_size}x{layer.hidden_size}")
-        else:
-            module = Linear(layer.in_features, layer.out_features)
-            x = torch.randn(rows, layer.in_features)
-            sizes.append(f"{layer.in_features}x{layer.out_features}")
-        passes.append(partial(_pass, _random(module), x.requires_grad_()))
-        parameters += module.parameters()
-    for conv in _convolutions(models, image_shape):
-        images = torch.randint(256, (min(rows, _MOST_IMAGES), *(image_shape or ())), dtype=torch.uint8)
-        passes.append(partial(_pass, conv, images))
-        parameters += conv.parameters()
-        sizes.append("images " + "x".join(map(str, image_shape or ())))
-    if not passes:
-        return None, ""
-    optimizer = torch.optim.Adam(parameters, fused=True)
+    layers, convolutions = list(_layers(models)), _convolutions(models, image_shape)
+    shape = tuple(image_shape or ())
+    if not layers and not convolutions:
+        return None
+    sizes = [f"{'lstm ' * isinstance(layer, torch.nn.LSTM)}{'x'.join(map(str, _sizes(layer)))}" for layer in layers]
+    sizes += [f"images {'x'.join(map(str, shape))}" for _ in convolutions]
 
-    def compute() -> None:
-        optimizer.zero_grad()
-        for each in passes:
-            each()
-        optimizer.step()
+    def prepare() -> Callable[[], None]:
+        passes, parameters = [], []
+        for layer in layers:
+            is_lstm = isinstance(layer, torch.nn.LSTM)
+            module = _random((torch.nn.LSTM if is_lstm else Linear)(*_sizes(layer)))
+            x = torch.randn(_LSTM_T, max(rows // _LSTM_T, 1), layer.input_size) if is_lstm else torch.randn(rows, layer.in_features)
+            passes.append(partial(_pass, module, x.requires_grad_()))
+            parameters += module.parameters()
+        for conv in convolutions:
+            passes.append(_convolution_pass(conv, min(rows, _MOST_IMAGES), shape))
+            parameters += passes[-1].args[0].parameters()
+        optimizer = torch.optim.Adam(parameters, fused=True)
 
-    return compute, " ".join(sizes)
+        def compute() -> None:
+            optimizer.zero_grad()
+            for each in passes:
+                each()
+            optimizer.step()
+
+        return compute
+
+    return Comparison(question, alternatives, prepare, torch_threads, f"{rows} rows, {' '.join(sizes)}")
+
+
+def _sizes(layer: Any) -> tuple[int, int]:
+    return (layer.input_size, layer.hidden_size) if isinstance(layer, torch.nn.LSTM) else (layer.in_features, layer.out_features)
 
 
 def _layers(models: Sequence[torch.nn.Module]) -> Iterator[Any]:
@@ -143,13 +152,17 @@ def _layers(models: Sequence[torch.nn.Module]) -> Iterator[Any]:
 
 
 def _convolutions(models: Sequence[torch.nn.Module], image_shape: Sequence[int] | None) -> list[Conv2dModel]:
-    """Return random copies of the convolutions of trained models that take these images."""
+    """Return the convolutions of trained models that take these images."""
     if image_shape is None or len(image_shape) != 3:
         return []
     found = [layer for model in models for layer in model.modules() if type(layer) is Conv2dModel]
     trained = [conv for conv in found if any(p.requires_grad for p in conv.parameters())]
-    fitting = [conv for conv in trained if next(m for m in conv.modules() if isinstance(m, torch.nn.Conv2d)).in_channels == image_shape[0]]
-    return [_random(copy.deepcopy(conv)) for conv in fitting]
+    return [conv for conv in trained if next(m for m in conv.modules() if isinstance(m, torch.nn.Conv2d)).in_channels == image_shape[0]]
+
+
+def _convolution_pass(conv: Conv2dModel, n: int, image_shape: Sequence[int]) -> Any:
+    """Return a function that passes `n` random images forwards and backwards through random convolutions."""
+    return partial(_pass, _random(copy.deepcopy(conv)), torch.randint(256, (n, *image_shape), dtype=torch.uint8))
 
 
 def _random(module: Any) -> Any:

@@ -15,18 +15,18 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlpyt.models.questions import comparisons, training_pass
+from rlpyt.models.questions import comparisons, update_comparison
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils import choices
-from rlpyt.utils.choices import Comparison, settle
+from rlpyt.utils.choices import settle
 from rlpyt.utils.launching.machine import read_machine
 from rlpyt.utils.logging import logger
-from rlpyt.utils.misc import torch_threads
 from rlpyt.utils.processors import allowed_cpus, busy_processors
 from rlpyt.utils.text import plural
 
@@ -107,7 +107,8 @@ def calibrate(
         acting_rows, acting_threads: sizes of the batches in which they act, and torch threads there.
         affinity: of this process.
         n_sharing: how many training processes share the processors.
-        repeats: whether the run must repeat. Otherwise the number of threads is also limited by how many processors are idle now.
+        repeats: whether the run must repeat. Otherwise the load counts: the number of threads is at most that of idle processors, and
+            defaults that were chosen because of the load are not kept for later runs.
         directory: of the answers of this machine; None is that of the user's caches.
     """
     start = time.perf_counter()
@@ -115,13 +116,25 @@ def calibrate(
     models = [unwrap_ddp(model) for model in found if isinstance(model, torch.nn.Module)]
     image_shape = getattr(getattr(agent.env_spaces, "observation", None), "shape", None)
     image_shape = image_shape if image_shape is not None and len(image_shape) == 3 else None
+    load = _Load()
+    keeping: dict[str, Any] = dict(machine=machine(), directory=directory, keeps_defaults=repeats)
     answers: dict[str, Any] = {}
     with torch.random.fork_rng(devices=[]):
         if trained_rows and not threads_are_said(affinity) and torch.get_num_threads() > 1:
-            answers |= _choose_threads(models, max(trained_rows), image_shape, n_sharing, repeats, directory)
-            use_threads(answers[THREADS])
-        budget = max(choices.BUDGET - (time.perf_counter() - start), choices.BUDGET / 3)
-        settled = settle(comparisons(models, trained_rows, acting_rows, acting_threads, image_shape), machine(), directory, budget)
+            possible = possible_threads(n_sharing)
+            comparison = update_comparison((THREADS,), possible, models, max(trained_rows), image_shape)
+            n, why = possible[0], f"{possible[0]}, what this process can have of the processors"
+            if comparison is not None and len(possible) > 1:
+                settled = settle([comparison], **keeping, budget=choices.BUDGET / 2, obstacle=partial(load.obstacle, n))
+                n, why = settled.answers[THREADS], settled.lines[THREADS].partition(": ")[2]
+            if not repeats and load.n_idle < n:
+                n, why = load.n_idle, f"{load.n_idle}, since {load}. A run with a given seed ignores the load, so that it repeats"
+            logger.log(f"Choice: {THREADS}: {why}.", level=2 if n == torch.get_num_threads() else 1)
+            answers[THREADS] = n
+            use_threads(n)
+        asked = comparisons(models, trained_rows, acting_rows, acting_threads, image_shape)
+        n, budget = torch.get_num_threads(), choices.BUDGET - (time.perf_counter() - start)
+        settled = settle(asked, **keeping, budget=budget, obstacle=partial(load.obstacle, n))
     for line in settled.lines.values():
         logger.log(f"Choice: {line}.", level=2)
     answers |= settled.answers
@@ -130,25 +143,18 @@ def calibrate(
     return answers
 
 
-def _choose_threads(
-    models: Sequence[torch.nn.Module], rows: int, image_shape: Sequence[int] | None, n_sharing: int, repeats: bool, directory: Any
-) -> dict[str, int]:
-    """Return the number of torch threads as an answer, and log why."""
-    possible = possible_threads(n_sharing)
-    compute, sizes = training_pass(models, rows, image_shape)
-    n, why = possible[0], f"{possible[0]}, what this process can have of the processors"
-    if compute is not None and len(possible) > 1:
-        comparison = Comparison((THREADS,), possible, compute, torch_threads, sizes)
-        settled = settle([comparison], machine(), directory, choices.BUDGET / 2)
-        n, why = settled.answers[THREADS], settled.lines[THREADS].partition(": ")[2]
-    logger.log(f"Choice: {THREADS}: {why}.", level=2 if n == torch.get_num_threads() else 1)
-    if repeats or n == 1:
-        return {THREADS: n}
-    n_idle = max(len(allowed_cpus()) - round(busy_processors()), 1)
-    if n_idle < n:
-        logger.log(
-            f"Training uses {plural(n_idle, 'torch thread')} instead of {n}, since other programs keep {len(allowed_cpus()) - n_idle} of "
-            f"{plural(len(allowed_cpus()), 'processor')} busy. A run with a given seed does not take that into account, so that it repeats; "
-            "affinity=dict(master_torch_threads=...) decides in any case."
-        )
-    return {THREADS: min(n, n_idle)}
+class _Load:
+    """How busy other programs keep the processors of this process; looked at once, when it is asked for."""
+
+    @cached_property
+    def n_idle(self) -> int:
+        """Number of processors left, at least 1."""
+        return max(len(allowed_cpus()) - round(busy_processors()), 1)
+
+    def __str__(self) -> str:
+        n = len(allowed_cpus())
+        return f"other programs keep {n - self.n_idle} or more of {plural(n, 'processor')} busy"
+
+    def obstacle(self, n_threads: int) -> str | None:
+        """Return why nothing can be measured with so many threads, if that is so: they would wait for other programs."""
+        return f"not measured, since {self} now" if self.n_idle < n_threads else None

@@ -57,7 +57,10 @@ def snapshot_of(run: Run, itr: int, cum_steps: int) -> dict[str, Any]:
     documented = {name: states.pop(name) for name in _DOCUMENTED}
     log = dict(n_rows=logger.n_rows(), best_score=logger.best_score())
     return dict(
-        itr=itr, cum_steps=cum_steps, **documented, run=dict(format=FORMAT, seed=run.seed, settings=run_settings(run), choices=run.choices, **log, **states)
+        itr=itr,
+        cum_steps=cum_steps,
+        **documented,
+        run=dict(format=FORMAT, seed=run.seed, settings=run_settings(run), choices=run.choices, **log, **states),
     )
 
 

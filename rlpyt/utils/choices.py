@@ -31,6 +31,8 @@ BUDGET = 0.3  # seconds in which all questions of a run are measured
 ROUNDS = 5
 MARGIN = 1.05  # How many times as fast as the default another alternative must be, in every round.
 _MOST_CALLS = 40  # in a round
+_LEAST = 0.003  # seconds, with less of which a comparison does not begin
+_SPARE = 0.25  # of the time, in case some calls take longer
 _LONGEST_WAIT = 30.0  # seconds, for another process that measures
 OFF = "RLPYT_CALIBRATE"  # Environment variable: 0 turns measuring off, see `set_calibration`.
 
@@ -89,7 +91,9 @@ def are_answers(value: Any) -> bool:
     )
 
 
-CALIBRATE = Kind("True, False, or a dictionary of choices as in params.json", lambda value: value is True or value is False or are_answers(value))
+CALIBRATE = Kind(
+    "True, False, or a dictionary of choices as in params.json", lambda value: value is True or value is False or are_answers(value)
+)
 
 
 # --- Whether runs measure ---------------------------------------------------------------------------------------------
@@ -141,14 +145,14 @@ class Comparison(NamedTuple):
     Attributes:
         question: words and numbers; the sizes of what is computed among them.
         alternatives: possible answers, the default first.
-        compute: does the computation once, as is chosen.
+        prepare: returns a function that does the computation once, as is chosen. Called only if the question is measured.
         use: returns the context in which an alternative is chosen.
         conditions: what else the answer depends on, such as "2 threads".
     """
 
     question: Question
     alternatives: Sequence[Answer]
-    compute: Callable[[], Any]
+    prepare: Callable[[], Callable[[], Any]]
     use: Callable[[Answer], AbstractContextManager]
     conditions: str = ""
 
@@ -170,29 +174,40 @@ def compare(comparison: Comparison, seconds: float, clock: Callable[[], float] =
 
     The default wins unless another one is `MARGIN` times as fast in every round, or if `seconds` are too short to tell.
     """
-    default, *others = comparison.alternatives
-    times: dict[Answer, list[float]] = {answer: [] for answer in comparison.alternatives}
+    default, *others = alternatives = list(comparison.alternatives)
+    deadline = clock() + seconds
+    times: dict[Answer, list[float]] = {answer: [] for answer in alternatives}
 
-    def measure(answer: Answer, n: int) -> float:
-        with comparison.use(answer):
-            taken = []
-            for _ in range(n):
-                start = clock()
-                comparison.compute()
-                taken.append(clock() - start)
-        return statistics.median(taken)
+    def round_of(n_calls: int, order: list[Answer]) -> dict[Answer, float]:
+        """Return the median of each alternative; raise _TooLong after the deadline."""
+        medians = {}
+        for answer in order:
+            with comparison.use(answer):
+                taken = []
+                for _ in range(n_calls):
+                    start = clock()
+                    compute()
+                    taken.append(clock() - start)
+                    if clock() > deadline:
+                        raise _TooLong
+            medians[answer] = statistics.median(taken)
+        return medians
 
-    started = clock()
-    for answer in comparison.alternatives:
-        measure(answer, 1)  # Prepares kernels, threads and memory.
-    each_round = sum(measure(answer, 1) for answer in comparison.alternatives)
-    left = seconds - (clock() - started)
-    if left < ROUNDS * each_round:
-        return Verdict(default, f"the default: a round takes {1e3 * each_round:.3g} ms, too long to measure {ROUNDS} of them")
-    n_calls = max(1, min(_MOST_CALLS, int(left / (ROUNDS * each_round))))
-    for i in range(ROUNDS):
-        for answer in list(comparison.alternatives)[:: 1 if i % 2 == 0 else -1]:
-            times[answer].append(measure(answer, n_calls))
+    try:
+        if seconds < _LEAST:
+            raise _TooLong
+        compute = comparison.prepare()
+        round_of(1, alternatives)  # Prepares kernels, threads and memory.
+        each_call = sum(round_of(1, alternatives).values())
+        left = (1 - _SPARE) * (deadline - clock())
+        if left < ROUNDS * each_call:
+            raise _TooLong
+        n_calls = min(_MOST_CALLS, int(left / (ROUNDS * each_call)))
+        for i in range(ROUNDS):
+            for answer, median in round_of(n_calls, alternatives[:: 1 if i % 2 == 0 else -1]).items():
+                times[answer].append(median)
+    except _TooLong:
+        return Verdict(default, f"the default: {1e3 * max(seconds, 0):.0f} ms, all the time that there was, did not suffice to measure")
     speeds = {answer: [d / t for d, t in zip(times[default], times[answer])] for answer in others}
     faster = [answer for answer in others if min(speeds[answer]) >= MARGIN]
     best = max(faster or others, key=lambda answer: statistics.median(speeds[answer]))
@@ -200,6 +215,10 @@ def compare(comparison: Comparison, seconds: float, clock: Callable[[], float] =
     if faster:
         return Verdict(best, f"{said} as {default} in {ROUNDS} rounds")
     return Verdict(default, f"the default: {best} is {said} in {ROUNDS} rounds, not {MARGIN} times in each")
+
+
+class _TooLong(Exception):
+    """Measuring takes longer than it may."""
 
 
 # --- The file of a machine --------------------------------------------------------------------------------------------
@@ -211,7 +230,13 @@ class Settled(NamedTuple):
 
 
 def settle(
-    comparisons: Sequence[Comparison], machine: str, directory: Any = None, budget: float = BUDGET, clock: Callable[[], float] = time.perf_counter
+    comparisons: Sequence[Comparison],
+    machine: str,
+    directory: Any = None,
+    budget: float = BUDGET,
+    clock: Callable[[], float] = time.perf_counter,
+    obstacle: Callable[[], str | None] = lambda: None,
+    keeps_defaults: bool = True,
 ) -> Settled:
     """Answer all questions: from the file of this machine, or by measurements, which are added to the file.
 
@@ -221,6 +246,8 @@ def settle(
         directory: where the files are; None is `cache_directory`.
         budget: seconds for all measurements.
         clock: returns seconds.
+        obstacle: returns why nothing can be measured now, if anything prevents it; called if something is to be measured.
+        keeps_defaults: whether the file then gets the defaults, as a run needs that must repeat.
     """
     path = Path(directory or cache_directory()) / f"{_file_name(machine)}.json"
     answers, lines = {}, {}
@@ -228,14 +255,18 @@ def settle(
         with _locked(path):
             kept = _read(path, machine)
             missing = [each for each in comparisons if not _has_answer(each, kept)]
+            why_not = obstacle() if missing else None
             deadline = clock() + budget
             for i, each in enumerate(missing):
+                if why_not is not None:
+                    kept[each.key] = dict(answer=each.alternatives[0], why=f"the default: {why_not}")
+                    continue
                 try:
                     verdict = compare(each, max(deadline - clock(), 0) / (len(missing) - i), clock)
                 except RuntimeError as error:  # Of torch, where an alternative is not possible.
                     verdict = Verdict(each.alternatives[0], f"the default: measuring raised {type(error).__name__}: {error}")
                 kept[each.key] = dict(answer=verdict.answer, why=verdict.why)
-            if missing:
+            if missing and (why_not is None or keeps_defaults):
                 _write(path, machine, kept)
     except OSError as error:
         why = f"the default: nothing is measured, since {path} cannot hold the result ({type(error).__name__}: {error.strerror or error})"

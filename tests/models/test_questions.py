@@ -60,9 +60,10 @@ def test_all_alternatives_can_be_computed_and_leave_nothing_behind(question):
     before = [parameter.clone() for model in models for parameter in model.parameters()]
     for each in asked(models, image_shape=(4, 52, 40)).values():
         if each.question[0] == question:
+            compute = each.prepare()
             for alternative in each.alternatives:
                 with each.use(alternative):
-                    each.compute()
+                    compute()
     after = [parameter for model in models for parameter in model.parameters()]
     assert all(torch.equal(a, b) and b.grad is None for a, b in zip(before, after)) and current() == {}
 
@@ -70,17 +71,18 @@ def test_all_alternatives_can_be_computed_and_leave_nothing_behind(question):
 @pytest.mark.parametrize(
     "model, sizes",
     [
-        (MlpModel(5, [6], 2), "16 rows 5x6 6x2"),
-        (LstmWithInputs(4, 2, 3), "16 rows lstm 7x3"),
+        (MlpModel(5, [6], 2), "16 rows, 5x6 6x2"),
+        (LstmWithInputs(4, 2, 3), "16 rows, lstm 7x3"),
         (AtariDqnModel((4, 52, 40), 3), "images 4x52x40"),
         (MlpModel(5, [6], 2).requires_grad_(False), ""),
     ],
 )
 def test_an_updates_computations_are_those_of_its_layers(model, sizes):
-    compute, said = questions.training_pass([model], 16, (4, 52, 40))
-    assert (said.endswith(sizes) if sizes else said == "") and (compute is not None) == bool(sizes)
-    if compute is not None:
-        compute()
+    comparison = questions.update_comparison(("threads",), [2, 1], [model], 16, (4, 52, 40))
+    assert (comparison is not None) == bool(sizes)
+    if comparison is not None:
+        assert comparison.conditions.endswith(sizes)
+        comparison.prepare()()
 
 
 # --- What is done -----------------------------------------------------------------------------------------------------

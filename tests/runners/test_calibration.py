@@ -36,7 +36,8 @@ ONE = dict(master_torch_threads=1, workers_cpus=[0, 1], set_affinity=False)
 
 @pytest.fixture(autouse=True)
 def caches(tmp_path, monkeypatch):
-    """This machine's answers are below tmp_path, and nothing is chosen after the test."""
+    """This machine's answers are below tmp_path, it is idle, and nothing is chosen after the test."""
+    monkeypatch.setattr(calibration, "busy_processors", lambda: 0.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     yield tmp_path / "caches"
     choices.adopt({})
@@ -305,22 +306,24 @@ def test_the_users_number_of_threads_wins(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "seed, busy, n_threads", [(3, 0.0, 2), (3, 2.8, 2), (None, 0.0, 2), (None, 2.8, 1), (None, 3.9, 1)]
+    "seed, busy, n_threads, n_later", [(3, 0.0, 2, 2), (3, 2.8, 4, 4), (None, 0.0, 2, 2), (None, 0.8, 3, 2), (None, 3.9, 1, 2)]
 )
-def test_load_counts_only_for_runs_that_need_not_repeat(seed, busy, n_threads, monkeypatch, tmp_path):
+def test_load_changes_only_runs_that_need_not_repeat(seed, busy, n_threads, n_later, monkeypatch, tmp_path):
+    """Others keep the default, for themselves and for later ones."""
+
     class Machine:
         def under_quota(self, n):
             return n
 
     monkeypatch.setattr(calibration, "read_machine", lambda n_gpu: Machine())
     monkeypatch.setattr(calibration, "allowed_cpus", lambda: list(range(4)))
-    monkeypatch.setattr(calibration, "busy_processors", lambda: busy)
     answering(monkeypatch, 1)  # Half of the threads.
     with torch_with(4, monkeypatch) as set_to:
-        runner = build(affinity=dict(workers_cpus=[0]), seed=seed)
-        trained(tmp_path, runner)
-        assert runner.choices[THREADS] == n_threads == recorded(tmp_path)[THREADS]
-        assert n_threads in set_to
+        for now, expected, directory in ((busy, n_threads, tmp_path / "a"), (0.0, n_later, tmp_path / "b")):
+            monkeypatch.setattr(calibration, "busy_processors", lambda now=now: now)
+            runner = build(affinity=dict(workers_cpus=[0]), seed=seed)
+            trained(directory, runner)
+            assert runner.choices[THREADS] == expected == recorded(directory)[THREADS] == set_to[-1]
 
 
 def test_later_runs_in_a_process_do_not_have_the_threads_of_earlier_ones(monkeypatch, tmp_path):

@@ -105,7 +105,7 @@ def _nets(models: Sequence[torch.nn.Module], trained_rows: Sequence[int]) -> Ite
 def update_comparison(
     question: tuple, alternatives: Sequence[int], models: Sequence[torch.nn.Module], rows: int, image_shape: Sequence[int] | None = None
 ) -> Comparison | None:
-    """Return the comparison of numbers of torch threads for about as much computation as an update does; None if models have no such layers.
+    """Return the comparison of numbers of torch threads for the computation of an update; None for models without such layers.
 
     It passes forwards and backwards through all layers, one by one, and steps the optimizer Adam.
     """

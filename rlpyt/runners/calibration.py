@@ -147,14 +147,18 @@ class _Load:
     """How busy other programs keep the processors of this process; looked at once, when it is asked for."""
 
     @cached_property
+    def n_busy(self) -> int:
+        """Number of processors that other programs use."""
+        return round(busy_processors())
+
+    @property
     def n_idle(self) -> int:
         """Number of processors left, at least 1."""
-        return max(len(allowed_cpus()) - round(busy_processors()), 1)
+        return max(len(allowed_cpus()) - self.n_busy, 1)
 
     def __str__(self) -> str:
-        n = len(allowed_cpus())
-        return f"other programs keep {n - self.n_idle} or more of {plural(n, 'processor')} busy"
+        return f"other programs keep {self.n_busy} of {plural(len(allowed_cpus()), 'processor')} busy"
 
     def obstacle(self, n_threads: int) -> str | None:
         """Return why nothing can be measured with so many threads, if that is so: they would wait for other programs."""
-        return f"not measured, since {self} now" if self.n_idle < n_threads else None
+        return f"not measured, since {self} now" if len(allowed_cpus()) - self.n_busy < n_threads else None

@@ -133,7 +133,7 @@ def choices_of(path: Any) -> dict[str, Any] | None:
     for file in newest_first(path)[1]:
         with suppress(ValueError):  # Resuming the run raises it again.
             found = run_in(file, read_snapshot(file)).get("choices")
-            return dict(found) if are_answers(found) else None
+            return dict(found) if isinstance(found, dict) and are_answers(found) else None
     return None
 
 

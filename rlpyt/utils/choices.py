@@ -7,9 +7,9 @@ Which one is faster depends on the processor, the number of threads and the size
                                                                        |
     adopt(answers)      -->  chosen(question), in the code that computes, in every process of the run
 
-The file makes runs repeatable: a question is measured once on a machine, and has the same answer in all later runs. Where the file cannot be
-written, nothing is measured, and all answers are the defaults. So two runs with the same questions have the same answers in any case, unless
-the file is deleted between them. `settle` is what runs call.
+The file makes runs repeatable: a question is measured once on a machine, and has the same answer in all later runs. Where the file cannot
+be written, nothing is measured, and all answers are the defaults. So two runs with the same questions have the same answers in any case,
+unless the file is deleted between them. `settle` is what runs call.
 """
 
 from __future__ import annotations

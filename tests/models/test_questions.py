@@ -107,7 +107,8 @@ def test_a_linear_layer_computes_by_the_library_that_was_chosen(with_grad, monke
 def test_so_does_a_perceptron_forwards_and_backwards(alternative, monkeypatch):
     names, calls = ("onednn_linear", "onednn_product"), []
     for name in names:
-        monkeypatch.setattr(perceptron, name, lambda *args, f=getattr(perceptron, name), name=name: calls.append(name) or f(*args))
+        function = getattr(perceptron, name)
+        monkeypatch.setattr(perceptron, name, lambda *args, function=function, name=name: calls.append(name) or function(*args))
     model, x, action = QofMuMlpModel((122,), [128, 128], 6), torch.randn(64, 122), torch.randn(64, 6)
     expected = torch.autograd.grad(model(x, None, None, action).square().sum(), list(model.parameters()))
     adopt({"linear 64 128 128": alternative})

@@ -13,7 +13,7 @@ from rlpyt.utils.choices import MARGIN, ROUNDS, Comparison, adopt, chosen, compa
 
 
 class Pretended:
-    """A clock, and computations that take as long as a script says: milliseconds per call of each alternative, the last one again and again."""
+    """A clock, and computations that take as long as a script says: milliseconds per call of each alternative, the last again and again."""
 
     def __init__(self, **milliseconds):
         self.now, self.using, self.n_calls = 0.0, None, 0

@@ -23,6 +23,7 @@ from rlpyt.spaces.base import Space
 from rlpyt.types import AgentInputs
 from rlpyt.utils import accelerator
 from rlpyt.utils.accelerator import has_bf16
+from rlpyt.utils.choices import models_exist
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
@@ -157,6 +158,7 @@ class BaseAgent(Recorded):
             self._share_model()
             self.shared_model = self.model
         self._forget_everything()  # Another sampler may have other environments.
+        models_exist(self)
 
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the keyword arguments to the model that depend on the environment's spaces: those in `model_arguments`."""

@@ -216,6 +216,15 @@ class RlAlgorithm(Recorded):
         """Seconds that `optimize_agent` has spent on the replay buffer so far; 0 without a replay buffer."""
         return 0.0
 
+    def trained_rows(self, agent: BaseAgent, batch_spec: BatchSpec) -> list[int]:
+        """Before `initialize`: return how many steps the models see at once in updates; only speed depends on it.
+
+        Args:
+            agent: the agent to train, after its initialization.
+            batch_spec: dimensions (T, B) of the sampler's batch.
+        """
+        return [batch_spec.size]
+
     @property
     def batch_size(self) -> int:
         """Number of samples per gradient update."""

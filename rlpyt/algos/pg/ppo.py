@@ -9,6 +9,7 @@ import torch
 
 from rlpyt.algos.base import read_opt_info
 from rlpyt.algos.pg.base import OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
+from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.plain import check_form
@@ -86,6 +87,11 @@ class PPO(OnPolicyAlgorithm):
             )
         self._batch_size = self.batch_spec.size // self.minibatches
         self._clip_of_graph = torch.full((), self.ratio_clip, device=self.agent.device)  # Always in the same memory.
+
+    def trained_rows(self, agent: Any, batch_spec: BatchSpec) -> list[int]:
+        """Return the size of a minibatch."""
+        T, B = batch_spec
+        return [T * max(B // self.minibatches, 1) if agent.recurrent else max(T * B // self.minibatches, 1)]
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Train for `epochs` passes over `samples` [T,B], which are copied to the device once."""

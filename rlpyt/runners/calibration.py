@@ -23,6 +23,7 @@ import torch
 from rlpyt.models.questions import comparisons, training_pass
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils import choices
+from rlpyt.utils.accelerator import has_bf16
 from rlpyt.utils.choices import Comparison, settle
 from rlpyt.utils.launching.machine import read_machine
 from rlpyt.utils.logging import logger
@@ -121,7 +122,9 @@ def calibrate(
             answers |= _choose_threads(models, max(trained_rows), image_shape, n_sharing, repeats, directory)
             use_threads(answers[THREADS])
         budget = max(choices.BUDGET - (time.perf_counter() - start), choices.BUDGET / 3)
-        settled = settle(comparisons(models, trained_rows, acting_rows, acting_threads, image_shape), machine(), directory, budget)
+        bf16 = getattr(agent, "acting_bf16", False) and has_bf16(torch.device("cpu"))
+        questions = comparisons(models, trained_rows, acting_rows, acting_threads, image_shape, bf16)
+        settled = settle(questions, machine(), directory, budget)
     for line in settled.lines.values():
         logger.log(f"Choice: {line}.", level=2)
     answers |= settled.answers

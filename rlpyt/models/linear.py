@@ -12,7 +12,10 @@ from rlpyt.utils.choices import chosen
 
 # Multiplications above which oneDNN's start-up cost (some 20 us) is made up for.
 MIN_SIZE = 2**20
-LIBRARIES = ("blas", "onednn")  # Answers to questions ("linear", rows, in_features, out_features), see `rlpyt.utils.choices`.
+# Answers to questions, see `rlpyt.utils.choices`.
+LIBRARIES = ("blas", "onednn")  # ("linear", rows, in_features, out_features)
+ACTING = (*LIBRARIES, "weight_first")  # ("acting", rows, in_features, out_features): without gradient
+BFLOAT16 = "bfloat16"  # Another answer to the latter, and the default, where bfloat16 is allowed.
 
 
 class PackedWeight(NamedTuple):
@@ -47,13 +50,18 @@ class Linear(torch.nn.Linear):
             packed = self._packed
             if packed is not None and packed.version == self.weight._version:
                 return _packed_linear(input, packed, self.bias)
-            if onednn_is_chosen(len(input), self.weight):
+            way = chosen(("acting", len(input), self.in_features, self.out_features))
+            if way == "weight_first":
+                return weight_first_linear(input, self.weight, self.bias)
+            if way == "onednn" or (way is None and onednn_is_chosen(len(input), self.weight)):
                 return onednn_linear(input, self.weight, self.bias)
         return F.linear(input, self.weight, self.bias)
 
     @torch.no_grad()
     def pack(self, rows: int) -> bool:
         """Copy the weight in bfloat16 for calls without gradient, until `unpack` or a call with gradient; return whether that was done.
+
+        It is not done if the product is small, or if float32 was chosen because it is faster here.
 
         This layer does not notice that another process, a fused optimizer, or code that writes to ``weight.data`` changes the weight: call
         `unpack` before that, and `pack` after it. It notices `load_state_dict` and other operations in place.
@@ -64,6 +72,8 @@ class Linear(torch.nn.Linear):
         self._packed = None  # Its memory is free for the new one.
         weight = self.weight.detach()
         is_large = rows * weight.numel() >= MIN_SIZE
+        if chosen(("acting", rows, self.in_features, self.out_features)) not in (None, BFLOAT16):
+            return False
         if not is_large or weight.dtype != torch.float32 or weight.device.type != "cpu" or not packs():
             return False
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(torch.bfloat16), None)
@@ -154,6 +164,15 @@ def onednn_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if a.numel() > b.numel() and not a.is_contiguous():  # What is transposed gets copied, so let it be the smaller one.
         return onednn_linear(b.t(), a, None).t()
     return onednn_linear(a, b.t(), None)
+
+
+def weight_first_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """``x W^T + b``, computed as the transpose of ``W x^T + b``.
+
+    With some ten rows, nearly all of the time goes into reading the weight, and a BLAS may read its first factor faster than its second.
+    """
+    y = weight @ x.t() if bias is None else torch.addmm(bias.unsqueeze(1), weight, x.t())  # [out,rows]
+    return y.t().contiguous()
 
 
 def onednn_is_chosen(rows: int, weight: torch.Tensor) -> bool:

@@ -5,6 +5,7 @@ question                                  alternatives                          
 ========================================= ============================================= ==============================================
 ``threads``                               numbers of torch threads                      `rlpyt.runners.calibration`
 ``linear`` rows in out                    ``blas``, ``onednn``                          `rlpyt.models.linear`, `rlpyt.models.qpg`
+``acting`` rows in out                    the same, ``weight_first``, ``bfloat16``      `rlpyt.models.linear`
 ``nets`` number rows in out               ``apart``, ``together``                       `rlpyt.models.qpg.perceptron`
 ``images`` B C H W                        ``channels_last``, ``channels_first``         `rlpyt.models.conv2d`
 ========================================= ============================================= ==============================================
@@ -15,7 +16,7 @@ What is measured are copies of layers with random parameters and inputs. Neither
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -23,10 +24,10 @@ from typing import Any
 import torch
 
 from rlpyt.models.conv2d import LAYOUTS, Conv2dModel
-from rlpyt.models.linear import LIBRARIES, MIN_SIZE, Linear, onednn_is_available
+from rlpyt.models.linear import ACTING, BFLOAT16, LIBRARIES, MIN_SIZE, Linear, onednn_is_available, packs
 from rlpyt.models.qpg.mlp import QofMuMlpModel
 from rlpyt.models.qpg.perceptron import WAYS, perceptrons, stack_parameters
-from rlpyt.utils.choices import Comparison, trying
+from rlpyt.utils.choices import Comparison, chosen, trying
 from rlpyt.utils.misc import torch_threads
 
 _MOST_IMAGES = 32  # More images take longer in proportion, so that fewer tell as much.
@@ -39,6 +40,7 @@ def comparisons(
     acting_rows: Sequence[int] = (),
     acting_threads: int | None = None,
     image_shape: Sequence[int] | None = None,
+    acting_bf16: bool = False,
 ) -> list[Comparison]:
     """Return the questions about models on the CPU, those with most to gain first.
 
@@ -48,31 +50,45 @@ def comparisons(
         acting_rows: sizes of the batches in which they act, without gradient.
         acting_threads: torch threads while they act; None is the number of this process.
         image_shape: (C,H,W) of the observation if it is an image.
+        acting_bf16: whether they may act in bfloat16.
     """
     n_threads = torch.get_num_threads()
-    acting = [rows for rows in dict.fromkeys(acting_rows) if rows not in trained_rows]
     sizes = dict.fromkeys(
         (layer.in_features, layer.out_features) for model in models for layer in model.modules() if isinstance(layer, Linear)
     )
-    linear = [
-        _linear(rows, *size, n_threads if trained else acting_threads or n_threads, trained)
-        for rows, trained in [*((rows, True) for rows in dict.fromkeys(trained_rows)), *((rows, False) for rows in acting)]
-        for size in sizes
-        if rows * size[0] * size[1] >= MIN_SIZE and onednn_is_available()
-    ]
+    linear = [_linear(*product, n_threads) for product in _large(trained_rows, sizes) if onednn_is_available()]
+    linear += [_acting(*product, acting_threads or n_threads, acting_bf16) for product in _large(acting_rows, sizes)]
     linear.sort(key=lambda each: -each.question[1] * each.question[2] * each.question[3])
     return [*_images(models, trained_rows, image_shape), *linear, *_nets(models, trained_rows)]
 
 
-def _linear(rows: int, n_in: int, n_out: int, n_threads: int, trained: bool) -> Comparison:
+def _large(all_rows: Sequence[int], sizes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Yield (rows, in, out) of the products that are large enough to ask about."""
+    for rows in dict.fromkeys(all_rows):
+        for n_in, n_out in sizes:
+            if rows * n_in * n_out >= MIN_SIZE:
+                yield rows, n_in, n_out
+
+
+def _linear(rows: int, n_in: int, n_out: int, n_threads: int) -> Comparison:
     question = ("linear", rows, n_in, n_out)
 
     def prepare() -> Callable[[], Any]:
-        layer, x = _random(Linear(n_in, n_out)), torch.randn(rows, n_in, requires_grad=trained)
-        return partial(_pass, layer, x) if trained else torch.no_grad()(partial(layer, x))
+        return partial(_pass, _random(Linear(n_in, n_out)), torch.randn(rows, n_in, requires_grad=True))
 
-    conditions = _said(n_threads) + ("" if trained else ", without gradient")
-    return Comparison(question, LIBRARIES, prepare, partial(_with_threads, question, n_threads), conditions)
+    return Comparison(question, LIBRARIES, prepare, partial(_with_threads, question, n_threads), _said(n_threads))
+
+
+def _acting(rows: int, n_in: int, n_out: int, n_threads: int, bf16: bool) -> Comparison:
+    question = ("acting", rows, n_in, n_out)
+
+    def prepare() -> Callable[[], Any]:
+        layer, packed, x = _random(Linear(n_in, n_out)), _random(Linear(n_in, n_out)), torch.randn(rows, n_in)
+        packed.pack(rows)
+        return torch.no_grad()(lambda: (packed if chosen(question) == BFLOAT16 else layer)(x))
+
+    alternatives = [BFLOAT16] * (bf16 and packs()) + [way for way in ACTING if way != "onednn" or onednn_is_available()]
+    return Comparison(question, alternatives, prepare, partial(_with_threads, question, n_threads), _said(n_threads))
 
 
 def _images(models: Sequence[torch.nn.Module], trained_rows: Sequence[int], image_shape: Sequence[int] | None) -> Iterator[Comparison]:

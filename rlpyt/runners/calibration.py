@@ -24,6 +24,7 @@ import torch
 from rlpyt.models.questions import comparisons, update_comparison
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.utils import choices
+from rlpyt.utils.accelerator import has_bf16
 from rlpyt.utils.choices import settle
 from rlpyt.utils.launching.machine import read_machine
 from rlpyt.utils.logging import logger
@@ -132,7 +133,8 @@ def calibrate(
             logger.log(f"Choice: {THREADS}: {why}.", level=2 if n == torch.get_num_threads() else 1)
             answers[THREADS] = n
             use_threads(n)
-        asked = comparisons(models, trained_rows, acting_rows, acting_threads, image_shape)
+        bf16 = agent.acting_bf16 and has_bf16(torch.device("cpu"))
+        asked = comparisons(models, trained_rows, acting_rows, acting_threads, image_shape, bf16)
         n, budget = torch.get_num_threads(), choices.BUDGET - (time.perf_counter() - start)
         settled = settle(asked, **keeping, budget=budget, obstacle=partial(load.obstacle, n))
     for line in settled.lines.values():

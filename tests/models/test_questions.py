@@ -33,10 +33,18 @@ def asked(models, **kwargs):
 # --- What is asked ----------------------------------------------------------------------------------------------------
 @needs_onednn
 def test_large_products_of_all_sizes_are_asked_for_and_small_ones_are_not():
-    found = asked([MlpModel(100, [512, 256], 4), MlpModel(100, [512])], acting_rows=[8, 256])
-    assert set(found) == {("linear", 256, 100, 512), ("linear", 256, 512, 256), ("linear", 8, 512, 256)}
-    assert {each.alternatives for each in found.values()} == {("blas", "onednn")}
-    assert "without gradient" in found["linear", 8, 512, 256].conditions and "without" not in found["linear", 256, 100, 512].conditions
+    found = asked([MlpModel(100, [512, 256], 4), MlpModel(100, [512])], acting_rows=[8, 256], acting_threads=3)
+    trained = {("linear", 256, 100, 512), ("linear", 256, 512, 256)}
+    assert set(found) == trained | {("acting", 8, 512, 256), ("acting", 256, 100, 512), ("acting", 256, 512, 256)}
+    for question, each in found.items():
+        assert tuple(each.alternatives) == (("blas", "onednn") if question in trained else ("blas", "onednn", "weight_first"))
+        assert ("3 threads" in each.conditions) == (question not in trained)
+
+
+@needs_onednn
+def test_bfloat16_is_the_default_where_it_is_allowed():
+    found = asked([MlpModel(100, [512, 256], 4)], trained_rows=[], acting_rows=[8], acting_bf16=True)
+    assert found["acting", 8, 512, 256].alternatives[0] == "bfloat16"
 
 
 def test_critics_are_asked_for_and_their_targets_are_not():
@@ -53,12 +61,12 @@ def test_images_are_asked_for_once():
     assert not any(question[0] == "images" for question in asked(models))
 
 
-@pytest.mark.parametrize("question", ["linear", "nets", "images"])
+@pytest.mark.parametrize("question", ["linear", "acting", "nets", "images"])
 def test_all_alternatives_can_be_computed_and_leave_nothing_behind(question):
     critics = [QofMuMlpModel((17,), [64, 64], 6) for _ in range(2)]
     models = [*critics, AtariDqnModel((4, 52, 40), 3)]
     before = [parameter.clone() for model in models for parameter in model.parameters()]
-    for each in asked(models, image_shape=(4, 52, 40)).values():
+    for each in asked(models, image_shape=(4, 52, 40), acting_bf16=True, acting_rows=[64]).values():
         if each.question[0] == question:
             compute = each.prepare()
             for alternative in each.alternatives:
@@ -100,6 +108,44 @@ def test_a_linear_layer_computes_by_the_library_that_was_chosen(with_grad, monke
             assert by_onednn == [1]
             layer(x[:63])
     assert by_onednn == [1], "Other sizes are computed by default."
+
+
+@needs_onednn
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("way, function", [("onednn", "onednn_linear"), ("weight_first", "weight_first_linear")])
+def test_a_linear_layer_acts_in_the_way_that_was_chosen(way, function, bias, monkeypatch):
+    calls, original = [], getattr(linear, function)
+    monkeypatch.setattr(linear, function, lambda *args: calls.append(1) or original(*args))
+    layer, x = Linear(128, 256, bias=bias), torch.randn(64, 128)
+    with torch.no_grad():
+        expected = layer(x)
+        with trying(("acting", 64, 128, 256), way):
+            y = layer(x)
+            torch.testing.assert_close(y, expected)
+            assert y.is_contiguous() and calls == [1]
+            layer(x[:63])
+    with trying(("acting", 64, 128, 256), way):
+        layer(x)
+    assert calls == [1], "Neither other sizes nor calls with gradient are computed in this way."
+
+
+@needs_onednn
+def test_what_was_chosen_for_acting_comes_before_what_was_chosen_for_training(monkeypatch):
+    by_onednn, onednn_linear = [], linear.onednn_linear
+    monkeypatch.setattr(linear, "onednn_linear", lambda *args: by_onednn.append(1) or onednn_linear(*args))
+    layer, x = Linear(128, 256), torch.randn(64, 128)
+    adopt({"linear 64 128 256": "onednn", "acting 64 128 256": "blas"})
+    with torch.no_grad():
+        layer(x)
+    assert not by_onednn
+
+
+@pytest.mark.skipif(not linear.packs(), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("answer, packed", [(None, True), ("bfloat16", True), ("weight_first", False), ("blas", False)])
+def test_a_weight_is_packed_in_bfloat16_unless_float32_was_chosen(answer, packed):
+    adopt({} if answer is None else {"acting 64 128 256": answer})
+    layer = Linear(128, 256)
+    assert layer.pack(rows=64) is packed and (layer._packed is not None) is packed
 
 
 @needs_onednn

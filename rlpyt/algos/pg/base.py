@@ -36,7 +36,18 @@ class PolicyGradientAlgo(RlAlgorithm):
 
     bootstrap_value = True
     can_be_graphed = True
-    opt_info_fields = OptInfo._fields
+    opt_info_fields: tuple[str, ...] = OptInfo._fields
+
+    discount: float
+    learning_rate: float
+    value_loss_coeff: float
+    entropy_loss_coeff: float
+    OptimCls: type
+    optim_kwargs: dict
+    initial_optim_state_dict: dict | None
+    gae_lambda: float
+    normalize_advantage: bool
+    linear_lr_schedule: bool
 
     def initialize(
         self,
@@ -130,7 +141,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         """
         env, agent = samples.env, samples.agent
         prev_action, prev_reward = agent.prev_action, env.prev_reward
-        if uses_prev_action(type(unwrap_ddp(self.agent.model))):
+        if uses_prev_action(type(unwrap_ddp(self.agent.model))):  # type: ignore[arg-type]
             prev_action = null_after_done(prev_action, env.done, self.agent.env_spaces.action.null_value())
             prev_reward = null_after_done(prev_reward, env.done)
         return AgentInputs(env.observation, prev_action, prev_reward)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentInputs, BaseAgent, null_after_done, uses_prev_action
+from rlpyt.agents.pg.base import PgAgent
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.hyperparameters import OF_OPTIMIZERS
 from rlpyt.algos.optimizers import make_optimizer, rate_may_change, set_learning_rate
@@ -38,6 +39,7 @@ class PolicyGradientAlgo(RlAlgorithm):
     can_be_graphed = True
     opt_info_fields: tuple[str, ...] = OptInfo._fields
 
+    agent: PgAgent
     discount: float
     learning_rate: float
     value_loss_coeff: float
@@ -73,7 +75,7 @@ class PolicyGradientAlgo(RlAlgorithm):
                 f"AtariFfAgent, MlpFfAgent or MujocoFfAgent of rlpyt.agents.pg; {type(agent).__name__} has "
                 f"{'none' if distribution is None else type(distribution).__name__}."
             )
-        self.agent = agent
+        self.agent = agent  # type: ignore[assignment]
         self.n_itr = n_itr
         self.batch_spec = batch_spec
         self.mid_batch_reset = mid_batch_reset

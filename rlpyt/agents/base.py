@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -15,11 +15,11 @@ from torch.nn.parallel import DistributedDataParallel
 from rlpyt.agents.exchange import ParameterExchange
 from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, Memory, RecurrentAgentMixin, RecurrentMemory
 from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_space, check_flattened
+from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.composite import encode
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.linear import Linear, pack_layers
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
-from rlpyt.spaces.base import Space
 from rlpyt.types import AgentInputs
 from rlpyt.utils import accelerator
 from rlpyt.utils.accelerator import has_bf16
@@ -47,7 +47,13 @@ __all__ = [
 ]
 
 AgentInputsRnn = namedarraytuple("AgentInputsRnn", [*AgentInputs._fields, "init_rnn_state"])
-AgentStep = namedarraytuple("AgentStep", ["action", "agent_info"])
+if TYPE_CHECKING:
+
+    class AgentStep(NamedTuple):
+        action: Any
+        agent_info: Any
+else:
+    AgentStep = namedarraytuple("AgentStep", ["action", "agent_info"])
 
 # What keeps DistributedDataParallel from sending buffers around in every forward pass: a name that depends on torch's version.
 SYNC_BUFFERS = next(
@@ -104,12 +110,21 @@ class BaseAgent(Recorded):
     # and distribution. A mixin that declares them comes before an agent class that overrides the method.
     model_arguments: Sequence[str] = ()
 
+    # The constructor assigns the arguments by `save__init__args`. The others are None before `initialize`.
+    ModelCls: type[torch.nn.Module] | None
+    model_kwargs: dict[str, Any]
+    initial_model_state_dict: Mapping[str, Any] | None
+    acting_bf16: bool
+    model: torch.nn.Module
+    distribution: Distribution
+    env_spaces: EnvSpaces
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "ModelCls" in vars(cls) and "__init__" not in vars(cls):
-            cls.__init__ = _constructor_with_model(cls)
+            cls.__init__ = _constructor_with_model(cls)  # type: ignore[method-assign]
         nearest = next(base for base in cls.__mro__ if vars(base).keys() & {"model_arguments", "make_env_to_model_kwargs"})
         if not issubclass(nearest, BaseAgent) and "make_env_to_model_kwargs" not in vars(nearest):
-            cls.make_env_to_model_kwargs = BaseAgent.make_env_to_model_kwargs
+            cls.make_env_to_model_kwargs = BaseAgent.make_env_to_model_kwargs  # type: ignore[method-assign]
         super().__init_subclass__(**kwargs)
 
     @checked(model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS))
@@ -123,11 +138,9 @@ class BaseAgent(Recorded):
         save__init__args(locals())  # Here and in all agents: an attribute that a subclass has assigned before stays.
         if self.model_kwargs is None:
             self.model_kwargs = {}
-        self.model: torch.nn.Module | None = None
+        self.model = self.distribution = self.env_spaces = None  # type: ignore[assignment]
         self.shared_model: torch.nn.Module | None = None
-        self.distribution = None
         self.device = torch.device("cpu")
-        self.env_spaces = None
         self.env_model_kwargs: dict[str, Any] = {}
         self._mode: str | None = None
         self._exchange: ParameterExchange | None = None  # In asynchronous training.
@@ -210,8 +223,8 @@ class BaseAgent(Recorded):
             if is_trained(model):
                 # Buffers hold statistics that all ranks share already. Synchronizing them would hang when one rank alone uses the model.
                 device_ids = None if device_idx is None else [device_idx]
-                wrapped = DistributedDataParallel(model, device_ids=device_ids, **{SYNC_BUFFERS: False})
-                setattr(self, self.model_names[name], wrapped)
+                options: dict[str, Any] = {SYNC_BUFFERS: False}
+                setattr(self, self.model_names[name], DistributedDataParallel(model, device_ids=device_ids, **options))
             else:
                 for tensor in model.state_dict().values():
                     torch.distributed.broadcast(tensor, src=0)
@@ -244,10 +257,10 @@ class BaseAgent(Recorded):
         Args:
             share_memory: share the copy with this sampler's workers.
         """
-        self._check_async("async_cpu")
+        exchange = self._exchange_for("async_cpu")
         self.shared_model = None
         self.model = copy.deepcopy(unwrap_ddp(self.model))
-        self.parameters_version = self._exchange.receive(_tensors(self.model))
+        self.parameters_version = exchange.receive(_tensors(self.model))
         if share_memory:
             self._share_model()
 
@@ -264,18 +277,18 @@ class BaseAgent(Recorded):
 
     def send_shared_memory(self) -> None:
         """In asynchronous training: publish the trained parameters to the samplers. It takes one copy, and never waits."""
-        self._check_async("send_shared_memory")
-        self.parameters_version = self._exchange.send(_tensors(unwrap_ddp(self.model)))
+        self.parameters_version = self._exchange_for("send_shared_memory").send(_tensors(unwrap_ddp(self.model)))
 
     def recv_shared_memory(self) -> None:
         """In an asynchronous sampler: load the newest parameters, if they are not loaded yet."""
-        self._check_async("recv_shared_memory")
-        if self.parameters_version < self._exchange.version:
-            self.parameters_version = self._exchange.receive(_tensors(self.model))
+        exchange = self._exchange_for("recv_shared_memory")
+        if self.parameters_version < exchange.version:
+            self.parameters_version = exchange.receive(_tensors(self.model))
 
-    def _check_async(self, name: str) -> None:
+    def _exchange_for(self, name: str) -> ParameterExchange:
         if self._exchange is None:
             raise RuntimeError(f"{name} needs memory that processes share: call async_initialize() before starting them.")
+        return self._exchange
 
     # --- acting and training ------------------------------------------------------------------------------------------
 
@@ -366,15 +379,16 @@ class BaseAgent(Recorded):
 
         Does nothing if the model has no ``update_obs_rms``.
         """
-        model = unwrap_ddp(self.model)
+        model: Any = unwrap_ddp(self.model)
         if hasattr(model, "update_obs_rms"):
             model.update_obs_rms(self._to_device(observation))
 
-    def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple:
+    def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[Any, Any, torch.Tensor]:
         """Return the inputs on the training device; discrete previous actions one-hot, if the model uses them."""
-        if self.distribution is not None and uses_prev_action(type(unwrap_ddp(self.model))):
+        if self.distribution is not None and uses_prev_action(type(unwrap_ddp(self.model))):  # type: ignore[arg-type]
             prev_action = encode(self.distribution, prev_action)
-        return self._to_device((observation, prev_action, prev_reward))
+        inputs: tuple[Any, Any, torch.Tensor] = self._to_device((observation, prev_action, prev_reward))
+        return inputs
 
     def _to_device(self, inputs: Any) -> Any:
         """Return a structure of tensors on the training device."""
@@ -459,7 +473,7 @@ def _constructor_with_model(cls: type[BaseAgent]) -> Callable[..., None]:
 
     @checked()
     def __init__(self: BaseAgent, ModelCls: type[torch.nn.Module] | None = cls.ModelCls, **settings: Any) -> None:
-        super(cls, self).__init__(ModelCls=ModelCls, **settings)
+        super(cls, self).__init__(ModelCls=ModelCls, **settings)  # type: ignore[call-arg]
 
     __init__.__qualname__ = f"{cls.__qualname__}.__init__"
     return __init__
@@ -515,7 +529,7 @@ def null_after_done(prev: Any, done: torch.Tensor, null: Any = 0) -> Any:
     return prev
 
 
-def discrete_action_count(agent: BaseAgent, action_space: Space) -> int:
+def discrete_action_count(agent: BaseAgent, action_space: Any) -> int:
     """Return the number of actions of a discrete action space ``0 .. n - 1``; raise ValueError for any other space."""
     check_action_space(agent, action_space, ONE_NUMBER)
     return int(action_space.n)

@@ -44,7 +44,7 @@ class AgentPolicy:
         if agent.recurrent and agent.alternating:
             raise ValueError(f"{type(agent).__name__} is for alternating samplers: take the agent without Alternating... in its name.")
         self.agent = agent
-        self._spaces: EnvSpaces | None = None
+        self._spaces: EnvSpaces = None  # type: ignore[assignment]  # until `prepare`
         self._itr = 0
         self._prev_action: Any = None  # [B,...], numpy; None before the first step.
         self._prev_reward = np.zeros(0, np.float32)  # [B]
@@ -248,7 +248,7 @@ class PolicyAgent(BaseAgent):
 
     def make_models(self) -> None:
         """Use the policy as the model, if it is a module."""
-        self.model = self.policy if self._is_module else None
+        self.model = self.policy if self._is_module else None  # type: ignore[assignment]
 
     def initialize(self, env_spaces: Any, share_memory: bool = False, **kwargs: Any) -> None:
         """Extend the base class: only a module is shared."""

@@ -117,7 +117,7 @@ class RecurrentMemory(Memory):
     def reset_one(self, b: int) -> None:
         self._states[self.turn].zero(b)
 
-    @property  # type: ignore[override]
+    @property
     def state(self) -> Any:
         return self._states[self.turn].get()
 

@@ -107,8 +107,9 @@ class UniformDraws(Draws):
         return T_idxs, B_idxs
 
     def _draw(self, n: int, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        number = self.rng.integers(first, end, size=n)
-        return self.rows.wrap(number) * self.rows.interval, self.rng.integers(self.B, size=n)
+        rng = self.rng
+        number = rng.integers(first, end, size=n)
+        return self.rows.wrap(number) * self.rows.interval, rng.integers(self.B, size=n)
 
     def _replace_invalid(self, T_idxs: np.ndarray, B_idxs: np.ndarray, first: int, end: int) -> None:
         """Draw invalid steps again until all are valid. All valid steps stay equally probable."""

@@ -10,7 +10,6 @@ from rlpyt.agents.pg.base import AgentInfo, AgentInfoRnn, PgAgent  # noqa: F401
 from rlpyt.agents.spaces import VECTOR, check_action_space
 from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian, gaussians
-from rlpyt.spaces.base import Space
 from rlpyt.utils.buffer import buffer_func, buffer_method, buffer_to  # noqa: F401
 from rlpyt.utils.settings import checked
 
@@ -36,7 +35,7 @@ class GaussianPgAgent(PgAgent):
         super().__init__(**settings)
         self.clip_actions, self.deterministic_eval = clip_actions, deterministic_eval
 
-    def make_distribution(self, action_space: Space) -> Distribution:
+    def make_distribution(self, action_space: Any) -> Distribution:
         """Return the distribution; ValueError for actions that are not vectors with the same bounds -a and a for all components."""
         check_action_space(self, action_space, VECTOR)
         return Gaussian(dim=action_space.shape[0])

@@ -1,5 +1,7 @@
 """Policy gradient agents for continuous control."""
 
+from collections.abc import Sequence
+
 from rlpyt.agents.pg.gaussian import AlternatingRecurrentGaussianPgAgent, GaussianPgAgent, RecurrentGaussianPgAgent
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
 from rlpyt.models.pg.mujoco_lstm_model import MujocoLstmModel
@@ -8,7 +10,7 @@ from rlpyt.models.pg.mujoco_lstm_model import MujocoLstmModel
 class MujocoMixin:
     """Gives the model observation_shape and action_size."""
 
-    model_arguments = ("observation_shape", "action_size")
+    model_arguments: Sequence[str] = ("observation_shape", "action_size")
 
 
 class MujocoFfAgent(MujocoMixin, GaussianPgAgent):

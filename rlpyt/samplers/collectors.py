@@ -106,12 +106,21 @@ class TrainingCollector(ResumableCollector):
         views = self._views.get(id(self.samples_np)) or self._views.setdefault(id(self.samples_np), self._look_up(self.samples_np))
         actor = views.actor
         completed: list = []
+        outcomes: list[Outcome] = []
+        take = outcomes.append if self._tracker.reads_outcomes else None
+
+        def when(b: int) -> str:
+            return self._when(t)
+
         self._start_batch(itr, views)
         actor.request(0)
         for t, row in enumerate(views.rows):
             action = actor.receive(t)
             self.progress[0] += 1  # Odd: inside the environments.
-            ended = self._step_envs(t, row, action)
+            ended = self._calls.step(self._running, action, row, when, take)
+            if outcomes:
+                self._tracker.step(t, self.samples_np, outcomes)
+                outcomes.clear()
             if ended:
                 self._end_episodes(t, row, ended, completed)
             self.progress[0] += 1
@@ -134,15 +143,6 @@ class TrainingCollector(ResumableCollector):
         self.samples_np.env.timeout[...] = False
         self.samples_np.env.ends_recorded[...] = True
         views.actor.begin(itr)
-
-    def _step_envs(self, t: int, row: Row, action: Any) -> list[int]:
-        """Step the running environments, writing what they return into `row`; return those whose episode or trajectory ended."""
-        outcomes: list[Outcome] | None = [] if self._tracker.reads_outcomes else None
-        take = None if outcomes is None else outcomes.append
-        ended = self._calls.step(self._running, action, row, lambda b: self._when(t), take)
-        if outcomes is not None:
-            self._tracker.step(t, self.samples_np, outcomes)
-        return ended
 
     def check_observations(self) -> None:
         """Raise ValueError, naming field, environment and step, if an observation of this batch is NaN or infinite.

@@ -13,8 +13,8 @@ import numpy as np
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import check_same_form, max_timeouts
-from rlpyt.samplers.rows import checked, env_rows
-from rlpyt.samplers.stepping import EnvCalls
+from rlpyt.samplers.rows import StepRow, env_rows
+from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.types import Agent, AgentInputs, Samples, info_from_plain
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
 from rlpyt.utils.plain import NotPlain, check_form, check_number, from_plain, shown, to_plain
@@ -133,19 +133,20 @@ class DecorrelatingStartCollector(BaseCollector):
             inputs = AgentInputs(self.step_buffer_np.observation, self.step_buffer_np.action, self.step_buffer_np.reward)
         null_action = self.envs[0].action_space.null_value()
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
-        calls = EnvCalls(self.envs, self.env_ranks)
-        for b, (env, observation) in enumerate(zip(self.envs, env_rows(inputs.observation, B))):
+        calls, row = EnvCalls(self.envs, self.env_ranks), StepRow(inputs.observation, inputs.prev_reward, np.zeros(B, bool))
+        outcomes: list[Outcome] = []
+
+        def when(b: int) -> str:
+            return f"in step {step} of decorrelation"
+
+        for b, (env, observation) in enumerate(zip(self.envs, row.observations)):
             inputs.prev_action[b] = null_action
             calls.reset(b, observation, "at the start")
             for step in range(self._n_decorrelation_steps(b, max_decorrelation_steps)):
                 action = env.action_space.sample()
                 before = buffer_func(observation, np.copy)
-                try:
-                    reward, done, env_info = calls.steps[b](action, observation)
-                    reward, done = checked(reward, done)
-                except (Exception, SystemExit) as error:
-                    calls.explain(error, b, f"in step {step} of decorrelation")
-                    raise
+                calls.step([(b, calls.steps[b])], {b: action}, row, when, outcomes.append)
+                _, reward, done, env_info = outcomes.pop()
                 traj_infos[b].step(before, action, reward, done, None, env_info)
                 if getattr(env_info, "traj_done", done):
                     calls.reset(b, observation, f"after step {step} of decorrelation")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.envs.base import as_flag, as_number
+from rlpyt.envs.base import as_flag
 from rlpyt.spaces.gym_wrapper import fits_losslessly
 from rlpyt.types import Samples
 from rlpyt.utils.buffer import element, first_not_finite, float_leaves
@@ -22,12 +22,6 @@ _CELL_TYPES = frozenset("?bBhHiIlLqQfd")
 def env_rows(buffer_: Any, B: int) -> list:
     """Return the `B` rows of a structure ``[B,...]`` as writable structures of views, also where a row is a single number."""
     return [map_structure(lambda x, b=b: x[b, ...], buffer_) for b in range(B)]
-
-
-def checked(reward: Any, done: Any) -> tuple[Any, Any]:
-    """Return reward and done as a number and a flag, also from arrays with one element; TypeError for anything else."""
-    is_number, is_flag = isinstance(reward, (float, int, np.floating, np.integer)), type(done) in FLAGS
-    return reward if is_number else as_number(reward), done if is_flag else as_flag(done)
 
 
 def _cells(array: Any) -> Any:

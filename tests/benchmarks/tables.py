@@ -4,9 +4,9 @@
     python tests/benchmarks/tables.py --only samplers load                                           # some of the benchmarks
     python tests/benchmarks/tables.py --write                                                        # measures nothing
 
-Each kind of processor has a file in docs/measured/. It holds, for each benchmark, the median and the range of each figure, when and by which
-command it was measured, with which versions, and how busy the machine was. A benchmark that runs again replaces its figures of this
-kind of processor. Tables stand in the pages between two comments, ``<!-- table NAME -->`` and ``<!-- end of table -->``, and are never edited.
+Each kind of processor has a file in docs/measured/. It holds, for each benchmark, the median and the range of each figure, when and by
+which command it was measured, with which versions, and how busy the machine was. A benchmark that runs again replaces its figures of this
+kind of processor. Tables stand in the pages between the comments ``<!-- table NAME -->`` and ``<!-- end of table -->``; do not edit them.
 
 A figure that was measured on one kind of processor only is not claimed in README.md, and has no range in docs/performance.md.
 """

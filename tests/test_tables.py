@@ -85,3 +85,10 @@ def test_all_figures_that_were_measured_have_a_known_benchmark():
         assert set(kept["benchmarks"]) <= set(tables.BENCHMARKS) and kept["format"] == tables.FORMAT
     assert all((ROOT / "tests" / "benchmarks" / each.script).exists() for each in tables.BENCHMARKS.values())
     assert {each.benchmark for each in tables.TABLES.values()} <= set(tables.BENCHMARKS)
+
+
+def test_what_has_no_table_is_in_a_common_one():
+    more = record("D")
+    more["benchmarks"]["frames"] = dict(rows={"batch 32": {"of memcpy": dict(median=1.2, low=1.1, high=1.3)}})
+    assert tables.others([RECORDS[0], more]).splitlines()[0::2] == ["| | D |", "| batch 32: of memcpy | 1.20 (1.10 to 1.30) |"]
+    assert "No other" in tables.others(RECORDS)

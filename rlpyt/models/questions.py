@@ -173,7 +173,11 @@ def _convolutions(models: Sequence[torch.nn.Module], image_shape: Sequence[int] 
         return []
     found = [layer for model in models for layer in model.modules() if type(layer) is Conv2dModel]
     trained = [conv for conv in found if any(p.requires_grad for p in conv.parameters())]
-    return [conv for conv in trained if next(m for m in conv.modules() if isinstance(m, torch.nn.Conv2d)).in_channels == image_shape[0]]
+    return [conv for conv in trained if _in_channels(conv) == image_shape[0]]
+
+
+def _in_channels(conv: Conv2dModel) -> int | None:
+    return next((layer.in_channels for layer in conv.modules() if isinstance(layer, torch.nn.Conv2d)), None)
 
 
 def _convolution_pass(conv: Conv2dModel, n: int, image_shape: Sequence[int]) -> Any:

@@ -81,6 +81,8 @@ def record_choices(runner: Any) -> None:
     def write() -> None:
         with open(path, encoding="utf-8") as file:
             params = json.load(file)
+        if RECORD not in params:  # The runner has trained before, and its record is in another directory.
+            return
         params[RECORD]["choices"] = runner.choices
         with atomic_write(path, "w", encoding="utf-8") as file:
             json.dump(params, file, indent=2)

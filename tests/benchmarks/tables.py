@@ -4,9 +4,9 @@
     python tests/benchmarks/tables.py --only samplers load                                           # some of the benchmarks
     python tests/benchmarks/tables.py --write                                                        # measures nothing
 
-Each kind of processor has a file in docs/measured/. It holds, for each benchmark, the median and the range of each figure, when and by which
-command it was measured, with which versions, and how busy the machine was. A benchmark that runs again replaces its figures of this
-kind of processor. Tables stand in the pages between two comments, ``<!-- table NAME -->`` and ``<!-- end of table -->``, and are never edited.
+Each kind of processor has a file in docs/measured/. It holds, for each benchmark, the median and the range of each figure, when and by
+which command it was measured, with which versions, and how busy the machine was. A benchmark that runs again replaces its figures of this
+kind of processor. Tables stand in the pages between the comments ``<!-- table NAME -->`` and ``<!-- end of table -->``; do not edit them.
 
 A figure that was measured on one kind of processor only is not claimed in README.md, and has no range in docs/performance.md.
 """
@@ -14,6 +14,7 @@ A figure that was measured on one kind of processor only is not claimed in READM
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -48,7 +49,18 @@ BENCHMARKS = {
     "end_to_end": Benchmark("bench_end_to_end.py", ("--rounds", "7"), against_sb3=True),
     "qpg": Benchmark("bench_qpg.py", ("--rounds", "7"), against_sb3=True),
     "load": Benchmark("bench_load.py", ("--rounds", "7")),
+    "runners": Benchmark("bench_runners.py", ("--rounds", "7", "--tasks", "sync", "async")),
+    "startup": Benchmark("bench_startup.py"),
+    "episodes": Benchmark("bench_episodes.py"),
+    "episodic": Benchmark("bench_episodic.py", ("--only", "256 steps", "FragmentWorker", "--batches", "4")),
+    "replay": Benchmark("bench_replay.py"),
+    "frames": Benchmark("bench_frames.py"),
+    "sum_tree": Benchmark("bench_sum_tree.py"),
+    "returns": Benchmark("bench_returns.py"),
+    "namedarraytuple": Benchmark("bench_namedarraytuple.py"),
+    "ray": Benchmark("bench_ray.py"),
 }
+NEEDS = {"ray": "ray", "sum_tree": "cpprb"}  # modules; without them a benchmark is left out
 
 
 class Row(NamedTuple):
@@ -246,6 +258,26 @@ def _range(low: float, high: float) -> str:
     return f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
 
 
+def others(records: Sequence[dict[str, Any]]) -> str:
+    """Return a table, in Markdown, of all that no other table has."""
+    shown = {table.benchmark for table in TABLES.values()}
+    wanted: dict[tuple[str, str, str], None] = {}
+    for record in records:
+        for benchmark, entry in record["benchmarks"].items():
+            if benchmark not in shown:
+                wanted.update({(benchmark, row, figure): None for row, figures in entry["rows"].items() for figure in figures})
+    if not wanted:
+        return "No other benchmark has been recorded yet."
+    names = sorted(wanted)
+    tables = [Table(benchmark, [Row(f"{row}: {figure}", row, figure)]) for benchmark, row, figure in names]
+    kinds = [record for record in records if any(_figure(record, table, table.rows[0]) for table in tables)]
+    lines = [_line(["", *(record["title"] for record in kinds)]), "|---" * (len(kinds) + 1) + "|"]
+    for table in tables:
+        (row,) = table.rows
+        lines.append(_line([row.label, *(_cell(record, table, row, _figure(record, table, row)) for record in kinds)]))
+    return "\n".join(lines)
+
+
 def origins(records: Sequence[dict[str, Any]]) -> str:
     """Return a list of what was measured where, when and how, in Markdown."""
     lines = []
@@ -270,7 +302,8 @@ def filled(page: str, records: Sequence[dict[str, Any]]) -> str:
 
     def fill(match: re.Match) -> str:
         name = match[1]
-        text = origins(records) if name == "origins" else written(TABLES[name], records)
+        makers = dict(origins=origins, others=others)
+        text = makers[name](records) if name in makers else written(TABLES[name], records)
         return f"<!-- table {name} -->\n{text}\n<!-- end of table -->"
 
     return re.sub(r"<!-- table (\w+) -->\n.*?<!-- end of table -->", fill, page, flags=re.DOTALL)
@@ -278,6 +311,9 @@ def filled(page: str, records: Sequence[dict[str, Any]]) -> str:
 
 def main(only: Sequence[str], sb3_python: str | None, write_only: bool) -> None:
     for name in [] if write_only else only or BENCHMARKS:
+        if name in NEEDS and not only and importlib.util.find_spec(NEEDS[name]) is None:
+            print(f"{name} is left out, since {NEEDS[name]} is not installed.")
+            continue
         add({name: measure(name, sb3_python)})  # Each at once, in case a later one fails.
     records = read_records()
     for page in PAGES:

@@ -13,6 +13,7 @@ from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCol
 from rlpyt.samplers.ray.actors import ActorPool, Call, SamplerActor, batch_arrays, copy_arrays, model_arrays
 from rlpyt.samplers.ray.cluster import Cluster
 from rlpyt.types import infos_from_plain, plain_infos
+from rlpyt.utils.choices import current
 from rlpyt.utils.cluster import import_ray
 from rlpyt.utils.logging import logger
 from rlpyt.utils.settings import COUNT, STEPS, checked
@@ -102,7 +103,7 @@ class RayBatchSampler(ParallelSamplerBase):
         agent: Any = copy.copy(self.agent)
         agent._exchange = None  # Shared memory, useless on other machines.
         bootstrap_value = "bootstrap_value" in self.samples_np.agent
-        kwargs = dict(agent=agent, stop=None, bootstrap_value=bootstrap_value)
+        kwargs = dict(agent=agent, stop=None, bootstrap_value=bootstrap_value, choices=current())
         return {**super()._common_kwargs(affinity), **kwargs, "keep_terminal_observations": self.keep_terminal_observations}
 
     def _count_actors(self, affinity: dict) -> int:

@@ -15,13 +15,27 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import Env, EnvSpaces, EnvStep, as_flag, as_number, forwarded_attribute, wrapper_chain, write_observation
+from rlpyt.envs.base import (
+    CompletedEnv,
+    CompletedSpec,
+    Env,
+    EnvSpaces,
+    EnvStep,
+    as_flag,
+    as_number,
+    forwarded_attribute,
+    time_limit_of,
+    wrapper_chain,
+    write_observation,
+)
 from rlpyt.envs.state import get_gym_state, set_gym_state
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.spaces.gym_wrapper import GymSpaceWrapper, fits_losslessly
 from rlpyt.utils.collections import dynamic_namedtuple
 from rlpyt.utils.extras import extra_with, import_error
+from rlpyt.utils.misc import module_of
 from rlpyt.utils.plain import check_form
+from rlpyt.utils.seed import seed_method
 from rlpyt.utils.structures import field_names
 
 CLASSIC_TIMEOUT = "TimeLimit.truncated"  # info key for truncations in classic gym
@@ -152,7 +166,7 @@ class GymEnvWrapper(Wrapper, Env):
         Env.seed(self, seed)
         for space, space_seed in zip((self.env.action_space, self.env.observation_space), child_seeds(seed, 2)):
             space.seed(space_seed)  # The environment may sample from its original spaces.
-        if self._is_classic and callable(classic_seed := getattr(self.env, "seed", None)):
+        if self._is_classic and callable(classic_seed := seed_method(self.env)):
             classic_seed(seed)
         elif all(_accepts(env.reset, "seed") for env in wrapper_chain(self.env)):
             self._seed = seed
@@ -180,10 +194,10 @@ class GymEnvWrapper(Wrapper, Env):
     def horizon(self) -> int | None:
         """Time limit of an episode (env steps), from a TimeLimit wrapper or the environment's spec; None if unknown."""
         for env in wrapper_chain(self.env):
-            limit = getattr(env, "_max_episode_steps", None) if type(env).__name__ == "TimeLimit" else None
+            limit = time_limit_of(env) if type(env).__name__ == "TimeLimit" else None
             if limit is not None:
                 return limit
-        return getattr(getattr(self.env, "spec", None), "max_episode_steps", None)
+        return CompletedSpec(CompletedEnv(self.env).spec).max_episode_steps
 
     def close(self) -> None:
         """Close the environment."""
@@ -384,7 +398,7 @@ def make_gym(*args: Any, info_example: Mapping | None = None, **kwargs: Any) -> 
     except gymnasium.error.UnregisteredEnv as error:
         env = _make_classic(error, *args, **kwargs)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-        better = _better_error(error, getattr(id, "id", id))
+        better = _better_error(error, id.id if isinstance(id, gymnasium.envs.registration.EnvSpec) else id)
         if better is None:
             raise
         raise better from error
@@ -421,7 +435,7 @@ def _better_error(error: Exception, id: Any) -> ImportError | None:
 
 
 def _is_gymnasiums_own(spec: Any) -> bool:
-    where = spec.entry_point if isinstance(spec.entry_point, str) else getattr(spec.entry_point, "__module__", "")
+    where = spec.entry_point if isinstance(spec.entry_point, str) else module_of(spec.entry_point)
     return where.startswith("gymnasium.")
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlpyt.envs.base import as_flag, as_number, forwarded_attribute, wrapper_chain
+from rlpyt.envs.base import CompletedSpec, as_flag, as_number, forwarded_attribute, time_limit_of, wrapper_chain
 from rlpyt.envs.environment import CountingEnvironment
 from rlpyt.envs.gym import _accepts, infill_info, make_gym
 from rlpyt.envs.specs import EnvStep, StepType, checked_reset
 from rlpyt.utils.misc import attributes
+from rlpyt.utils.seed import seed_method
 
 TIME_LIMIT_KEYS = ("TimeLimit.truncated", "GymEnv.TimeLimitTerminated")  # Keys of every env_info: whether the episode timed out.
 # Attributes that cannot be pickled; gymnasium recreates them when needed.
@@ -71,9 +72,9 @@ class GymEnv(CountingEnvironment):
     def _limit(self, given: int | None) -> int | None:
         """Return the time limit (env steps), and set a `given` one in gymnasium's ``TimeLimit``."""
         limits = [layer for layer in wrapper_chain(self.env) if type(layer).__name__ == "TimeLimit"]
-        found = getattr(limits[0] if limits else self.env, "_max_episode_steps", None)
+        found = time_limit_of(limits[0] if limits else self.env)
         if found is None:
-            found = getattr(self.env.spec, "max_episode_steps", None)
+            found = CompletedSpec(self.env.spec).max_episode_steps
         if given is None or not np.isfinite(given):
             return found
         if found is not None and found != given:
@@ -160,7 +161,7 @@ class GymEnv(CountingEnvironment):
         super().seed(seed)
         if all(_accepts(layer.reset, "seed") for layer in wrapper_chain(self.env)):
             self._seed = seed
-        elif callable(own := getattr(self.env, "seed", None)):
+        elif callable(own := seed_method(self.env)):
             own(seed)
         else:
             warnings.warn(

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from rlpyt.envs.adapters import as_environment, is_env
 from rlpyt.envs.environment import Environment, Wrapper
 from rlpyt.envs.specs import EnvSpec, EnvStep, checked_reset, sub_spaces
+from rlpyt.spaces.base import CompletedSpace
 from rlpyt.spaces.composite import child_seeds
 from rlpyt.utils.misc import takes_keyword
 from rlpyt.utils.plain import check_form, from_plain, to_plain
@@ -366,7 +367,8 @@ def _form(space: gymnasium.Space) -> Any:
     parts = sub_spaces(space)
     if parts:
         return type(space), {name: _form(part) for name, part in parts.items()}
-    n_values = [np.array(getattr(space, name, 0)).tolist() for name in ("n", "nvec")]
+    completed = CompletedSpace(space)
+    n_values = [None if n is None else np.array(n).tolist() for n in (completed.n, completed.nvec)]
     return type(space), space.shape, space.dtype, n_values
 
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import horizon_of
+from rlpyt.envs.base import CompletedEnv, CompletedSpec, horizon_of
+from rlpyt.spaces.base import CompletedSpace
+from rlpyt.utils.collections import fields_of
 from rlpyt.utils.settings import has
+from rlpyt.utils.structures import is_info, shape_of
 
 
 class StepType(IntEnum):
@@ -102,7 +105,7 @@ def checked_action(result: Any, policy: Any, method: str) -> tuple[Any, Any]:
     """Return the result of a policy's method ("get_action" or "get_actions"); TypeError if it is not an action and an info."""
     if isinstance(result, (tuple, list)) and len(result) == 2:
         info = result[1]
-        if type(info) is dict or info is None or isinstance(info, Mapping) or hasattr(info, "_fields"):
+        if type(info) is dict or info is None or is_info(info):
             return result
     raise TypeError(
         f"{type(policy).__name__}.{method}() must return the action{method.removeprefix('get_action')}, and a dictionary of further "
@@ -112,9 +115,9 @@ def checked_action(result: Any, policy: Any, method: str) -> tuple[Any, Any]:
 
 def form_of(value: Any) -> str:
     """Describe type and shape of a value, for messages."""
-    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+    if isinstance(value, (tuple, list)) and fields_of(value) is None:
         return f"a {type(value).__name__} of {len(value)} ({', '.join(form_of(part) for part in value[:8])}{', ...' * (len(value) > 8)})"
-    shape = getattr(value, "shape", None)
+    shape = shape_of(value)
     return "None" if value is None else type(value).__name__ + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
 
 
@@ -123,15 +126,15 @@ def form_of(value: Any) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 def flat_dim(space: Any) -> int:
     """Return the number of numbers in an element of `space` (of gymnasium or rlpyt); a discrete element counts as one-hot."""
-    if hasattr(space, "space"):  # A wrapped gymnasium space.
-        return flat_dim(space.space)
-    parts = getattr(space, "spaces", None)
+    completed = CompletedSpace(space)
+    if completed.space is not None:  # A wrapped gymnasium space.
+        return flat_dim(completed.space)
+    parts = completed.spaces
     if parts is not None:
-        return sum(flat_dim(part) for part in (parts.values() if hasattr(parts, "values") else parts))
-    if hasattr(space, "nvec"):
-        return int(np.sum(space.nvec))
-    n = getattr(space, "n", None)
-    return int(n) if space.shape == () and n is not None else prod(space.shape)
+        return sum(flat_dim(part) for part in (parts.values() if isinstance(parts, Mapping) else parts))
+    if completed.nvec is not None:
+        return int(np.sum(completed.nvec))
+    return int(completed.n) if space.shape == () and completed.n is not None else prod(space.shape)
 
 
 def fits_space(space: Any, x: Any) -> bool:
@@ -157,12 +160,13 @@ def contains(space: Any, x: Any) -> bool:
 
 def sub_spaces(space: Any) -> dict:
     """Return the parts of a composite space by name; an empty dictionary for other spaces."""
-    parts = getattr(space, "spaces", None)
+    completed = CompletedSpace(space)
+    parts = completed.spaces
     if parts is None:
         return {}
-    if hasattr(parts, "items"):
+    if isinstance(parts, Mapping):
         return dict(parts.items())
-    return dict(zip(getattr(space, "names", [f"item_{i}" for i in range(len(parts))]), parts))
+    return dict(zip([f"item_{i}" for i in range(len(parts))] if completed.names is None else completed.names, parts))
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -237,11 +241,12 @@ class EnvSpec(InOutSpec):
         Args:
             env: an `Environment`, whose `spec` is returned; or an environment of gymnasium or rlpyt.
         """
-        if isinstance(getattr(env, "spec", None), EnvSpec):
-            return env.spec
+        spec = CompletedEnv(env).spec
+        if isinstance(spec, EnvSpec):
+            return spec
         limit = horizon_of(env)
         if limit is None:
-            limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+            limit = CompletedSpec(spec).max_episode_steps
         return cls(env.observation_space, env.action_space, limit)
 
 

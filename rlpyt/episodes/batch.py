@@ -16,6 +16,7 @@ import numpy as np
 
 from rlpyt.envs.specs import EnvSpec, StepType, contains, fits_space, form_of, same_value
 from rlpyt.episodes.samples import episode_fields, to_samples
+from rlpyt.utils.misc import has_all
 from rlpyt.utils.structures import Tree, as_array, as_numpy, as_torch, cat, is_tensor, leaves, structure, tree_map
 
 
@@ -622,7 +623,7 @@ def _check_space(name: str, tree: Tree, space: Any, space_name: str, warn: bool 
 
 def _check_steps(batch: TimeStepBatch) -> None:
     """Check the fields that have one entry per step."""
-    if batch.env_spec is not None and not all(hasattr(batch.env_spec, name) for name in _OF_SPEC):
+    if batch.env_spec is not None and not has_all(batch.env_spec, *_OF_SPEC):
         raise ValueError(f"env_spec={batch.env_spec!r} must be an EnvSpec, or None if unknown.")
     _check_vector("rewards", batch.rewards, "step")
     if batch.rewards.dtype.kind not in "biuf":

@@ -10,6 +10,7 @@ import numpy as np
 from rlpyt.envs.specs import StepType
 from rlpyt.types import AgentSamplesBsv, EnvSamples, Samples, as_recorded, timeout_of
 from rlpyt.utils.buffer import numpify_buffer
+from rlpyt.utils.collections import field_of
 from rlpyt.utils.structures import Tree, as_torch, from_structure, numeric, to_structure, tree_map
 
 
@@ -163,7 +164,7 @@ def _timeout(env: EnvSamples) -> np.ndarray:
 
 
 def _traj_done(env: EnvSamples) -> np.ndarray:
-    return np.asarray(getattr(env.env_info, "traj_done", env.done), bool)
+    return np.asarray(field_of(env.env_info, "traj_done", env.done), bool)
 
 
 def as_arrays(samples: Samples) -> Samples:

@@ -30,6 +30,7 @@ import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import end_replayed_episodes, find_snapshot, restore, restore_training
 from rlpyt.runners.minibatch_rl import OF_RUNNERS, MinibatchRl, MinibatchRlBase, MinibatchRlEval, RunnerMixin, set_torch_threads
+from rlpyt.runners.protocols import CompletedAlgorithm, CompletedSampler
 from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value
@@ -71,12 +72,12 @@ class AsyncRlMixin(RunnerMixin):
         affinity = for_runner(affinity, sampler, async_sample=True)
         self.optimizer_affinities, self.sampler_affinities = split_async_affinity(affinity)
         check_gpus([*self.optimizer_affinities, *self.sampler_affinities])
-        if not getattr(sampler, "async_", False):
+        if not CompletedSampler(sampler).async_:
             raise ValueError(
                 f"{type(self).__name__} needs a sampler from rlpyt.samplers.async_, such as AsyncCpuSampler; "
                 f"{type(sampler).__name__} is for runners that wait for each batch."
             )
-        if not hasattr(algo, "samples_to_buffer"):
+        if CompletedAlgorithm(algo).samples_to_buffer is None:
             raise ValueError(
                 f"{type(algo).__name__} learns from the batch just sampled, so sampling cannot run ahead of it: "
                 f"{type(self).__name__} is for algorithms that learn from replay, such as DQN or SAC."
@@ -214,7 +215,7 @@ class AsyncRlMixin(RunnerMixin):
             self.first_itr = restore(self, *self._resumed)
             self._resumed = None
             self.n_copied, self.sampler_itr = self.first_itr, self.first_itr - 1
-            first_update = max(self.min_itr_learn, getattr(self.algo, "_first_itr_with_replay", 0))
+            first_update = max(self.min_itr_learn, CompletedAlgorithm(self.algo)._first_itr_with_replay)
             if first_update > self.first_itr:
                 self._ratio_since = first_update, self.algo.update_counter
         self._lines.n_begun[0] = self.first_itr

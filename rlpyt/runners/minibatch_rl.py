@@ -25,7 +25,7 @@ from rlpyt.runners.checkpoint import (
 )
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
-from rlpyt.runners.protocols import Algorithm, BatchSampler, Part, Snapshots
+from rlpyt.runners.protocols import Algorithm, BatchSampler, CompletedAlgorithm, CompletedSampler, Part, Snapshots
 from rlpyt.runners.record import record_run
 from rlpyt.runners.screen import tell_next, tell_of_busy_processors, tell_settings
 from rlpyt.types import infos_from_plain, plain_infos
@@ -101,6 +101,10 @@ class MinibatchRlBase(Recorded, BaseRunner):
     verbose: int | None = None
     pbar: Any = NoBar()  # A subclass may set a `ProgBarCounter`, which is then shown instead of `progress`.
     rank = 0
+    affinities: Sequence[dict] | None = None  # Of all ranks, if there are several,
+    sampler_affinities: Sequence[dict] | None = None  # and of sampling processes, if it is not these that sample.
+    resume_from: Any = None
+    _launched = False  # Whether another program, such as torchrun, starts the ranks.
     _itr = -1  # The last complete iteration,
     _row_itr = -1  # and the one with the last row of the log.
     _interrupt: Interrupt | None = None
@@ -135,7 +139,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         affinity = for_runner(affinity, sampler)
         check_affinity(affinity)
         check_gpus([affinity])
-        if self._eval and not getattr(sampler, "eval_n_envs", 0):
+        if self._eval and not CompletedSampler(sampler).eval_n_envs:
             raise ValueError(f"{type(self).__name__} evaluates the agent: give the sampler eval_n_envs and eval_max_steps.")
         self.algo = algo
         self.agent = agent
@@ -229,7 +233,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def get_traj_info_kwargs(self) -> dict:
         """Return the attributes that the TrajInfo class gets, such as the discount."""
-        return dict(discount=getattr(self.algo, "discount", 1))
+        return dict(discount=CompletedAlgorithm(self.algo).discount)
 
     def get_n_itr(self) -> int:
         """Return the number of iterations: enough for `n_steps`, rounded up to whole logging intervals."""
@@ -258,7 +262,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         return Diagnostics(
             self.algo.opt_info_fields,
             self.itr_batch_size,
-            (getattr(self.algo, "batch_size", None) or 0) * self.world_size,
+            (CompletedAlgorithm(self.algo).batch_size or 0) * self.world_size,
             self.sampler.waiting_seconds,
         )
 
@@ -293,7 +297,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
     @property
     def min_itr_learn(self) -> int:
         """Iterations before the algorithm starts to learn."""
-        return getattr(self.algo, "min_itr_learn", 0)
+        return CompletedAlgorithm(self.algo).min_itr_learn
 
     @contextmanager
     def _iterations(self) -> Iterator[Iterator[int]]:
@@ -338,8 +342,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def _on_signal(self) -> None:
         """Stop an evaluation. A signal handler calls this at any time of the run."""
-        if hasattr(self.sampler, "stop_evaluation"):
-            self.sampler.stop_evaluation()
+        CompletedSampler(self.sampler).stop_evaluation()
 
     def _is_told(self, interrupt: Interrupt) -> bool:
         """Return whether a signal told the run to end."""
@@ -517,7 +520,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
                 evaluation = (self.diagnostics.cum_eval_time + eval_time) * self._eval_pauses_training
                 logger.record_tabular("CumTrainTime", self.diagnostics.cum_time - evaluation, detail=True)
             self.diagnostics.record(self._iteration(itr), self.algo.update_counter, eval_time, self._eval_pauses_training)
-            self.diagnostics.record_times(eval_time, getattr(self.algo, "replay_seconds", 0.0), self.waiting_seconds)
+            self.diagnostics.record_times(eval_time, CompletedAlgorithm(self.algo).replay_seconds, self.waiting_seconds)
         self._log_infos(traj_infos)
         row = logger.dump_tabular(with_prefix=False)
         self._row_itr = itr

@@ -29,6 +29,7 @@ import torch.distributed as dist
 
 from rlpyt.runners.checkpoint import process_state
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, RunnerMixin
+from rlpyt.runners.protocols import CompletedSampler
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerError, WorkerPool, check_forked_torch_threads, default_start_method
 from rlpyt.utils import accelerator
 from rlpyt.utils.interrupt import PATIENCE, Interrupt, Overdue
@@ -130,7 +131,7 @@ class SyncRlMixin(RunnerMixin):
         replica = copy.copy(self)
         replica.hooks = ()  # Only rank 0 calls hooks, so they need not go through a pipe.
         replica._interrupt = replica._pool = None
-        start_method = getattr(self.sampler, "start_method", None) or default_start_method()
+        start_method = CompletedSampler(self.sampler).start_method or default_start_method()
         for rank in ranks:
             n_threads = self.affinities[rank].get("master_torch_threads") or torch.get_num_threads()
             check_forked_torch_threads(n_threads, start_method, "master_torch_threads")

@@ -32,8 +32,10 @@ from typing import Any
 
 import torch
 
+from rlpyt.agents.policy import CompletedPolicy
 from rlpyt.runners.checkpoint import FORMAT, check_format
 from rlpyt.runners.minibatch_rl import MinibatchRl, MinibatchRlEval, snapshot_is_missing
+from rlpyt.runners.protocols import CompletedLoop, CompletedRunner, CompletedSampler
 from rlpyt.runners.record import write_record
 from rlpyt.runners.screen import show_commands
 from rlpyt.runners.snapshots import SnapshotConfig, Snapshotter, find_snapshot
@@ -44,6 +46,7 @@ from rlpyt.utils.logging.context import check_runs_may_start
 from rlpyt.utils.logging.runs import PROGRESS, RETURN_COLUMNS, value
 from rlpyt.utils.logging.snapshot import reading
 from rlpyt.utils.logging.store import beside
+from rlpyt.utils.misc import has_all
 from rlpyt.utils.plain import NATURAL, NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.prog_bar import Progress
 from rlpyt.utils.recipes import Script, running_script
@@ -155,12 +158,13 @@ class Trainer:
         """
         settings = dict(agent=agent, sampler=sampler, seed=seed, affinity=affinity, save_replay=save_replay, RunnerCls=RunnerCls)
         name = type(algo).__name__
-        if callable(getattr(algo, "train", None)):
+        loop = CompletedLoop(algo)
+        if callable(loop.train):
             superfluous = [key for key, value in settings.items() if value is not None and value is not False]
             if superfluous:
                 raise ValueError(f"{name} has train(trainer), so it takes care of {', '.join(superfluous)} itself: leave them out.")
-            self._runner_settings, self._sampler = None, getattr(algo, "_sampler", None)
-        elif callable(getattr(algo, "optimize_agent", None)):
+            self._runner_settings, self._sampler = None, loop._sampler
+        elif callable(loop.optimize_agent):
             missing = [key for key in ("agent", "sampler") if settings[key] is None]
             if missing:
                 raise ValueError(f"{name} is an algorithm of rlpyt: setup() needs its {' and '.join(missing)}, too.")
@@ -184,7 +188,7 @@ class Trainer:
     @property
     def total_env_steps(self) -> int:
         """Environment steps so far."""
-        diagnostics = getattr(self._runner, "diagnostics", None)
+        diagnostics = CompletedRunner(self._runner).diagnostics
         return self._total_env_steps if diagnostics is None else diagnostics.cum_steps
 
     @total_env_steps.setter
@@ -229,14 +233,15 @@ class Trainer:
 
     def _policy_parameters(self) -> Any:
         """Return the parameters of the policy, or the policy if it has no `get_param_values`."""
-        policy = getattr(self._algo, "exploration_policy", None)
-        policy = getattr(self._algo, "policy", None) if policy is None else policy
+        loop = CompletedLoop(self._algo)
+        policy = loop.policy if loop.exploration_policy is None else loop.exploration_policy
         if policy is None:
             raise ValueError(
                 f"{type(self._algo).__name__} has no attribute policy or exploration_policy, so workers would act with their first "
                 "parameters for ever: keep the policy there, or give obtain_episodes() an agent_update."
             )
-        return policy.get_param_values() if hasattr(policy, "get_param_values") else policy
+        get_param_values = CompletedPolicy(policy).get_param_values
+        return policy if get_param_values is None else get_param_values()
 
     # Training -------------------------------------------------------------------------------------------------------
     @checked(n_epochs=STEPS, batch_size=COUNT)
@@ -329,9 +334,8 @@ class Trainer:
             finally:
                 self._cum_time = self._seconds()
                 self._end_progress()
-                if hasattr(self._sampler, "shutdown_worker"):
-                    with self._interrupt.abandonable(at_least=CLOSING):
-                        self._sampler.shutdown_worker()
+                with self._interrupt.abandonable(at_least=CLOSING):
+                    CompletedSampler(self._sampler).shutdown_worker()
         directory = self._snapshotter.snapshot_dir
         if self._snapshotter.is_writer and os.path.exists(os.path.join(directory, PROGRESS)):
             show_commands([f"rlpyt plot {shlex.quote(os.fspath(directory))}"])
@@ -586,7 +590,7 @@ def _config_of_log() -> SnapshotConfig:
 
 
 def _as_config(given: Any) -> Any:
-    if all(hasattr(given, name) for name in SnapshotConfig._fields):
+    if has_all(given, *SnapshotConfig._fields):
         return given
     if isinstance(given, (str, os.PathLike)):
         return SnapshotConfig(os.fspath(given))
@@ -606,12 +610,13 @@ def _check_has_state(part: Any, otherwise: str = "keep no snapshots of it") -> N
 
 
 def _has_state_dict(part: Any) -> bool:
-    return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+    return has_all(part, "state_dict", "load_state_dict")
 
 
 def _has_getstate(part: Any) -> bool:
     """Return whether an object's class defines ``__getstate__`` and ``__setstate__``. (Since Python 3.11, every object has the former.)"""
-    return getattr(type(part), "__getstate__", None) is not getattr(object, "__getstate__", None) and hasattr(part, "__setstate__")
+    defined = {name for cls in type(part).__mro__ if cls is not object for name in vars(cls)}
+    return {"__getstate__", "__setstate__"} <= defined
 
 
 def _state_of(part: Any) -> dict[str, Any]:

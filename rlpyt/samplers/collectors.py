@@ -19,7 +19,7 @@ from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
 from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, EnvCalls, ResumableCollector
 from rlpyt.samplers.rows import FLAGS, Fault, FloatLeaves, Row, check_env_info, checked, env_rows, fit, reward_fault, timeout_fault
 from rlpyt.samplers.traj_infos import episode_tracker, has_own_step
-from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
+from rlpyt.types import Agent, AgentInputs, CompletedAgent, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_func
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
 
 def _clips_actions(collector: BaseCollector | BaseEvalCollector) -> bool:
     """Return whether the agent wants environments to get its actions clipped to their space."""
-    return collector.clip_actions or getattr(collector.agent, "clip_actions", False)
+    return collector.clip_actions or CompletedAgent(collector.agent).clip_actions
 
 
 class _Views(NamedTuple):
@@ -101,7 +101,7 @@ class TrainingCollector(ResumableCollector):
 
         `agent_inputs` and `traj_infos` are those that `start_envs` returned; this method updates them in place.
         """
-        if getattr(self, "_inputs", None) is not agent_inputs or self._traj_infos is not traj_infos:
+        if self._inputs is not agent_inputs or self._traj_infos is not traj_infos:
             self._bind(agent_inputs, traj_infos)
         views = self._views.get(id(self.samples_np)) or self._views.setdefault(id(self.samples_np), self._look_up(self.samples_np))
         actor = views.actor

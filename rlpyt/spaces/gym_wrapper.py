@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.spaces.base import Space
+from rlpyt.spaces.base import CompletedSpace, Space
 from rlpyt.spaces.composite import Composite
-from rlpyt.utils.collections import dynamic_namedtuple
-from rlpyt.utils.structures import field_names
+from rlpyt.utils.collections import dynamic_namedtuple, fields_of, remade
+from rlpyt.utils.structures import dtype_of, field_names
 
 ARRAY_SPACES = ("Box", "MultiDiscrete", "MultiBinary")
 SUPPORTED_SPACES = (*ARRAY_SPACES, "Discrete", "Tuple", "Dict")
@@ -64,7 +64,7 @@ class GymSpaceWrapper(Space):
             self._gym_dtype = np.dtype(space.dtype)
             self._dtype = np.dtype("float32") if force_float32 and self._gym_dtype == "float64" else self._gym_dtype
             self._shape = tuple(space.shape)
-            start = getattr(space, "start", 0)
+            start = CompletedSpace(space).start
             self._start = start if np.any(start) else None
         self.is_same_in_gym = not self.is_structured and self._start is None and self._dtype == self._gym_dtype
 
@@ -189,7 +189,7 @@ class GymSpaceWrapper(Space):
             raise ValueError(f"{self._path}: expected shape {self._shape}, got {array.shape}.")
         if array.dtype == self._gym_dtype:
             return array
-        if not hasattr(value, "dtype") and fits_losslessly(array, self._gym_dtype):
+        if dtype_of(value) is None and fits_losslessly(array, self._gym_dtype):
             return array.astype(self._gym_dtype)  # Python's numbers have no dtype to check.
         if not np.can_cast(array.dtype, self._gym_dtype, casting="same_kind"):
             raise TypeError(f"{self._path}: expected dtype {self._gym_dtype}, got {array.dtype}, which cannot be cast safely.")
@@ -259,7 +259,7 @@ class GymSpaceWrapper(Space):
             return {key: part.clip(value[key]) for key, part in self._parts}
         if self.is_structured:
             parts = [part.clip(v) for (_, part), v in zip(self._parts, tuple(value))]
-            return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+            return remade(value, parts)
         if self._kind != "Box":
             return super().clip(value)
         return np.minimum(np.maximum(value, self._gym_space.low), self._gym_space.high)
@@ -300,7 +300,7 @@ def dict_to_nt(value: Any, name: str) -> Any:
 
 def nt_to_dict(value: Any) -> Any:
     """Turn a namedtuple, and any inside it, into dictionaries whose keys are the field names; return other values unchanged."""
-    if not (isinstance(value, tuple) and hasattr(value, "_fields")):
+    if not (isinstance(value, tuple) and fields_of(value) is not None):
         return value
     return {field: nt_to_dict(v) for field, v in zip(value._fields, tuple(value))}
 

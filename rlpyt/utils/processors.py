@@ -150,7 +150,7 @@ def _is_cpus(value: Any) -> bool:
 
 def allowed_cpus() -> list[int]:
     """Return the processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
+    if can_bind_processes():
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 

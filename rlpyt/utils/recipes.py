@@ -35,6 +35,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlpyt.utils.collections import fields_of
+from rlpyt.utils.misc import file_of, module_of, name_of
 from rlpyt.utils.quick_args import arguments_of
 from rlpyt.utils.settings import check_names, complete_signature
 
@@ -104,8 +106,8 @@ class Script(NamedTuple):
 def running_script() -> Script:
     """Return the script of this process."""
     main = sys.modules["__main__"]
-    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
-    return Script(None if file is None else os.path.abspath(file), getattr(spec, "name", None))
+    file, spec = file_of(main), vars(main).get("__spec__")
+    return Script(None if file is None else os.path.abspath(file), None if spec is None else spec.name)
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ class _Writer:
             return self.cannot(value, where, f"{qualname}, which is defined inside a function")
         if not _is_found(value, module, qualname):
             return self.cannot(value, where)
-        file = getattr(sys.modules[module], "__file__", None)
+        file = file_of(sys.modules[module])
         if module == "__main__" and (file is None or self.script.file is None):
             return self.cannot(value, where, f"{qualname}, which is defined in an interactive session")
         is_in_script = module == "__main__" or (file is not None and os.path.abspath(file) == self.script.file)
@@ -291,12 +293,12 @@ def _named(cls: type) -> dict[str, inspect.Parameter]:
 
 
 def _is_namedtuple(value: Any) -> bool:
-    return isinstance(value, tuple) and hasattr(value, "_asdict")
+    return isinstance(value, tuple) and fields_of(value) is not None
 
 
 def _path_of(value: Any) -> str:
     """Module and qualified name. Built-in functions without a module, such as torch.relu, are looked up only in torch."""
-    name, module = getattr(value, "__qualname__", type(value).__qualname__), getattr(value, "__module__", None)
+    name, module = name_of(value), module_of(value) or None
     if inspect.isbuiltin(value) and not _is_found(value, str(module), name):
         name = value.__name__
         places = ("torch", "torch.nn.functional")
@@ -405,7 +407,7 @@ class _Reader:
     def _torch(self, name: str) -> Any:
         import torch
 
-        found = getattr(torch, name, None)
+        found = vars(torch).get(name)
         if not isinstance(found, torch.dtype):
             raise ValueError(f"torch has no dtype {name!r}.")
         return found

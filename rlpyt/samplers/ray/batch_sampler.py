@@ -69,6 +69,8 @@ class RayBatchSampler(ParallelSamplerBase):
         self.actor_options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **(actor_options or {})}
         self.init_kwargs = init_kwargs
 
+    _cluster: Cluster | None = None  # While the sampler is running.
+
     # Starting and ending --------------------------------------------------------------------------------------------
     def _start(self, affinity: dict | None, worker_process: Any = None) -> None:
         """Join or start a cluster, start the actors and wait until they are ready."""
@@ -135,7 +137,7 @@ class RayBatchSampler(ParallelSamplerBase):
 
     def shutdown(self) -> None:
         """Close the environments, end the actors, and leave the cluster; end it if this process started it. May be called twice."""
-        cluster, self._cluster = getattr(self, "_cluster", None), None
+        cluster, self._cluster = self._cluster, None
         try:
             super().shutdown()
         finally:
@@ -145,8 +147,7 @@ class RayBatchSampler(ParallelSamplerBase):
     @property
     def n_restarts(self) -> int:
         """Number of actors that have been replaced."""
-        pool = getattr(self, "_pool", None)
-        return 0 if pool is None else pool.n_restarts
+        return 0 if self._pool is None else self._pool.n_restarts
 
     # Sampling -------------------------------------------------------------------------------------------------------
     def _run(self, name: str, argument: Any, doing: str) -> list:

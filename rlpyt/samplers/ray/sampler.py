@@ -162,9 +162,11 @@ class _Past:
 class EpisodeActor(WorkerActor):
     """A worker that plays episodes."""
 
+    _worker: Worker | None = None  # Until it is made, and after it is closed.
+
     def _start(self, common: dict, worker_kwargs: dict) -> None:
         self._factory, self._number, self._updates = common["factory"], worker_kwargs["number"], worker_kwargs["updates"]
-        self._worker: Worker | None = None
+        self._worker = None
         initialize_worker(self._number)
         self._renew(0, self._updates)
 
@@ -206,6 +208,6 @@ class EpisodeActor(WorkerActor):
         return (layout, played.env_spec), arrays
 
     def _close(self) -> None:
-        worker, self._worker = getattr(self, "_worker", None), None
+        worker, self._worker = self._worker, None
         if worker is not None:
             worker.shutdown()

@@ -101,8 +101,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
     verbose: int | None = None
     pbar: Any = NoBar()  # A subclass may set a `ProgBarCounter`, which is then shown instead of `progress`.
     rank = 0
-    affinities: Sequence[dict] | None = None  # Of all ranks, if there are several,
-    sampler_affinities: Sequence[dict] | None = None  # and of sampling processes, if it is not these that sample.
+    affinities: Sequence[dict] = ()  # Of all ranks, if there may be several,
+    sampler_affinities: Sequence[dict] = ()  # and of the sampling processes, if it is not these that sample.
     resume_from: Any = None
     _launched = False  # Whether another program, such as torchrun, starts the ranks.
     _itr = -1  # The last complete iteration,
@@ -136,9 +136,9 @@ class MinibatchRlBase(Recorded, BaseRunner):
         hooks: Sequence[Hook] | None = None,
         verbose: int | None = None,
     ) -> None:
-        affinity = for_runner(affinity, sampler)
-        check_affinity(affinity)
-        check_gpus([affinity])
+        own_affinity = for_runner(affinity, sampler)
+        check_affinity(own_affinity)
+        check_gpus([own_affinity])
         if self._eval and not CompletedSampler(sampler).eval_n_envs:
             raise ValueError(f"{type(self).__name__} evaluates the agent: give the sampler eval_n_envs and eval_max_steps.")
         self.algo = algo
@@ -146,7 +146,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.sampler = sampler
         self.n_steps = int(n_steps)
         self.seed = self.seed_given = seed
-        self.affinity = {} if affinity is None else affinity
+        self.affinity: dict[str, Any] = {} if own_affinity is None else own_affinity
         self.log_interval_steps = int(log_interval_steps)
         self.resume_from = resume_from
         self.save_replay = save_replay
@@ -168,7 +168,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         examples = self.sampler.initialize(
             agent=self.agent,
             affinity=affinity,
-            seed=self.seed + 1,
+            seed=self._settle_seed() + 1,
             bootstrap_value=self.algo.bootstrap_value,
             traj_info_kwargs=self.get_traj_info_kwargs(),
             rank=self.rank,
@@ -203,12 +203,13 @@ class MinibatchRlBase(Recorded, BaseRunner):
         tell_settings(self)
         record_run(self)
 
-    def _settle_seed(self) -> None:
-        """Use the given seed, or else the seed of the run to resume, or else draw one."""
+    def _settle_seed(self) -> int:
+        """Use the given seed, or else the seed of the run to resume, or else draw one; return it. Further calls return the same."""
         if self.seed is None and self.resume_from is not None:
             self.seed = seed_of(self.resume_from)
         if self.seed is None:
             self.seed = make_seed()
+        return self.seed
 
     def _warn_if_nothing_is_learned(self) -> None:
         if self.min_itr_learn >= self.n_itr:
@@ -229,7 +230,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
     @property
     def process_seed(self) -> int:
         """Seed of the random generators of this process."""
-        return self.seed
+        return self._settle_seed()
 
     def get_traj_info_kwargs(self) -> dict:
         """Return the attributes that the TrajInfo class gets, such as the discount."""

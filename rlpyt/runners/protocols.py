@@ -47,6 +47,41 @@ class Algorithm(Protocol):
         """Invert `training_state`."""
 
 
+class AsyncAlgorithm(Algorithm, Protocol):
+    """The algorithm's interface for asynchronous runners; it learns from replay. `rlpyt.algos.replay.ReplayAlgorithm` implements it.
+
+    The runner's process calls `async_initialize` before it starts the others. Each optimizing process then calls `prepare_models`,
+    `optim_initialize` and `deliver_batches`, and the memory copier `append`.
+
+    Attributes:
+        updates_per_optimize: gradient updates in a call of `optimize_agent`.
+        batch_size: samples per gradient update in each optimizing process.
+        replay_ratio: largest number of replayed samples per sampled environment step.
+    """
+
+    updates_per_optimize: int
+    batch_size: int
+    replay_ratio: float
+
+    def async_initialize(self, *args: Any, **kwargs: Any) -> Any:
+        """Allocate the replay buffer in shared memory, with the arguments of `rlpyt.algos.replay.ReplayAlgorithm.async_initialize`."""
+
+    def prepare_models(self) -> None:
+        """Prepare the agent's models for training on its device."""
+
+    def optim_initialize(self, rank: int = 0) -> None:
+        """Make the optimizers of a training process."""
+
+    def deliver_batches(self) -> None:
+        """Prepare to draw batches in this process."""
+
+    def append(self, samples: Any) -> None:
+        """Append a batch ``[T,B]`` to the replay buffer."""
+
+    def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> Any:
+        """Train on replayed samples; `sampler_itr` is the newest batch in the replay buffer."""
+
+
 class CompletedAlgorithm(Completed):
     """Any algorithm, with the optional attributes that runners read.
 
@@ -132,6 +167,30 @@ class BatchSampler(Protocol):
 
     def shutdown(self) -> None:
         """End all workers and close environments."""
+
+
+class AsyncBatchSampler(BatchSampler, Protocol):
+    """The sampler's interface for asynchronous runners. `rlpyt.samplers.async_.base.AsyncSamplerMixin` implements it.
+
+    The training process calls `async_initialize` and `parts`; each part runs in a separate process.
+
+    Attributes:
+        start_method: how processes start; None for the system's default.
+        seed: of the environments.
+    """
+
+    start_method: str | None
+    seed: int
+    _batches: Sequence[tuple[Any, Any]]  # The two batches, in tensors and in the same memory as arrays.
+
+    def async_initialize(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Initialize the agent and allocate two batches; return them, and one example of each field."""
+
+    def parts(self, n: int) -> list[Any]:
+        """Return samplers for `n` processes, each with its columns of the batches."""
+
+    def stop_evaluation(self) -> None:
+        """End a running evaluation early. A signal handler calls it."""
 
 
 class CompletedSampler(Completed):

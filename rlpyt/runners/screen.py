@@ -34,10 +34,10 @@ def tell_settings(runner: Any) -> None:
     size = "" if spec is None else f", T x B = {spec.T} x {spec.B}"
     logger.log(f"{algo} with {agent}, {sampler} of {env_name(runner.sampler)}{size}.")
     sampling = runner.sampler_affinities
-    if sampling is not None:
+    if sampling:
         affinity = f"{said_affinity(runner.optimizer_affinities)}; of sampling: {said_affinity(sampling)}"
     else:
-        affinity = said_affinity([runner.affinity] if runner.affinities is None else runner.affinities)
+        affinity = said_affinity(runner.affinities or [runner.affinity])
     logger.log(
         f"{type(runner).__name__}: seed {runner.seed}, n_steps {runner.n_steps:,}, "
         f"{plural(torch.get_num_threads(), 'torch thread')} in this process, affinity {affinity}."

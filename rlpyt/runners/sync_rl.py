@@ -18,11 +18,11 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing.util import get_temp_dir
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -43,6 +43,8 @@ _ANSWER = 3.0  # seconds, at the end of a run, after which a rank that has not a
 _GRACE = 5.0  # seconds for the report of a rank that failed, and for a wait for that rank to raise an error
 SEED_STEP = 100  # Distance between the seeds of ranks. Environments have separate random streams.
 
+T = TypeVar("T")
+
 
 class SyncRlMixin(RunnerMixin):
     """Trains in several processes. Put it in front of a runner: ``class SyncRl(SyncRlMixin, MinibatchRl)``.
@@ -58,6 +60,9 @@ class SyncRlMixin(RunnerMixin):
     Raises:
         ValueError: `affinity` is no such list, or does not fit torchrun's number of processes.
     """
+
+    affinities: list[dict]
+    _control: Any = None  # The group in which ranks exchange objects, while they train.
 
     @checked()
     def __init__(self, *args: Any, affinity: Any = None, **kwargs: Any) -> None:
@@ -110,9 +115,10 @@ class SyncRlMixin(RunnerMixin):
         try:
             with self._interruptible().abandonable(patience=0):
                 self.launch_workers()
-            with watching(self._pool):
-                self._train_in_group(meeting_place(self._pool.directory, self.world_size))
-            self._pool.request("leave", "ending")
+            pool = running(self._pool)
+            with watching(pool):
+                self._train_in_group(meeting_place(pool.directory, self.world_size))
+            pool.request("leave", "ending")
         except (SystemExit, KeyboardInterrupt, Overdue):
             raise
         except BaseException as error:
@@ -152,7 +158,7 @@ class SyncRlMixin(RunnerMixin):
     def be_replica(self, rank: int) -> None:
         """Train as this rank, in its process."""
         self.rank, self.affinity = rank, self.affinities[rank]
-        self._train_in_group(meeting_place(get_temp_dir(), self.world_size))
+        self._train_in_group(meeting_place(None, self.world_size))
 
     # Steps that ranks take together ---------------------------------------------------------------------------------
     def startup(self) -> int:
@@ -171,7 +177,7 @@ class SyncRlMixin(RunnerMixin):
     @property
     def process_seed(self) -> int:
         """Seed of the random generators of this process."""
-        return self.seed + SEED_STEP * self.rank
+        return self._settle_seed() + SEED_STEP * self.rank
 
     def _interruptible(self) -> Interrupt:
         """See the base class. In a rank that rank 0 started, a repeated signal has no effect, because rank 0 handles it."""
@@ -183,9 +189,11 @@ class SyncRlMixin(RunnerMixin):
     def _on_signal(self) -> None:
         """See the base class. Pass the signal on to the ranks that this one started."""
         super()._on_signal()
+        signal = None if self._interrupt is None else self._interrupt.signal
         for process in [] if self._pool is None else self._pool.processes:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, self._interrupt.signal)
+            if process.pid is not None and signal is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal)
 
     def _meet(self) -> None:
         """Wait until all ranks have started their samplers."""
@@ -257,7 +265,7 @@ class SyncRlMixin(RunnerMixin):
         elif itr >= self.min_itr_learn - 1:
             self.save_itr_snapshot(itr)
         self._row_itr = itr
-        flags = torch.tensor([self._interrupt.signal or 0, self.stop_reason is not None])
+        flags = torch.tensor([self._interruptible().signal or 0, self.stop_reason is not None])
         dist.broadcast(flags, src=0, group=self._control)
         signal, is_stopping = flags.tolist()
         self._agreed_signal = self._agreed_signal or signal
@@ -272,10 +280,11 @@ class SyncRlMixin(RunnerMixin):
             return
         saver = self.saver
         own = saver.save_own(process_state(self), self._saved_replay, where[0], self.rank) if self.rank > 0 else None
-        self._states = [None] * self.world_size if self.rank == 0 else None
-        dist.gather_object(own, self._states, dst=0, group=self._control)
+        states: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        dist.gather_object(own, states, dst=0, group=self._control)
+        self._states = states
         saver.begin()
-        if self.rank == 0 and None not in self._states[1:]:
+        if states is not None and None not in states[1:]:
             super()._save(itr, force)
             saver.wait()
         is_saved = [saver.is_saved]
@@ -386,16 +395,23 @@ def _may_be_lost_connection(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and bool(frames) and frames[-1].filename.startswith(os.path.dirname(torch.__file__))
 
 
-def meeting_place(directory: str, world_size: int) -> Any:
+def running(part: T | None) -> T:
+    """Return a part of a run that exists from its startup on, such as a pool; RuntimeError before."""
+    if part is None:
+        raise RuntimeError("The run has not started: call its train().")
+    return part
+
+
+def meeting_place(directory: str | None, world_size: int) -> Any:
     """Return the store at which processes meet: a file in the directory of their pool, which is deleted with the pool.
 
-    In a worker, multiprocessing's `get_temp_dir` returns that directory.
+    None is for workers, in which multiprocessing's `get_temp_dir` returns that directory.
     """
-    return dist.FileStore(os.path.join(directory, "ranks"), world_size)
+    return dist.FileStore(os.path.join(get_temp_dir() if directory is None else directory, "ranks"), world_size)
 
 
 @contextmanager
-def process_group(runner: Any, store: Any):
+def process_group(runner: Any, store: Any) -> Iterator[None]:
     """Make `runner` a rank of the group that meets at `store`, or by torchrun's settings if that is None."""
     cuda_idx = runner.affinity.get("cuda_idx")
     if store is not None:
@@ -426,7 +442,7 @@ def _loopback() -> str:
 
 
 @contextmanager
-def watching(pool: WorkerPool):
+def watching(pool: WorkerPool) -> Iterator[None]:
     """End this process if another rank has died and the wait for it does not end by itself, as with NCCL."""
     done = threading.Event()
 

@@ -173,7 +173,7 @@ class Trainer:
             raise TypeError(f"{name} has neither train(trainer) nor optimize_agent(itr, samples): it is no algorithm to train.")
         self._algo, self._env = algo, env
         if self._restored is not None:
-            self._load_algo()
+            self._load_algo(*self._restored)
 
     def get_env_copy(self) -> Any:
         """Return a copy of the environment given to `setup`, with other random numbers; None if none was given."""
@@ -288,10 +288,10 @@ class Trainer:
         Raises:
             NotSetupError: there was no `restore` or no `setup`.
         """
-        if self._restored is None:
+        if self._restored is None or self._train_args is None:
             raise NotSetupError("Call restore(directory) before resume().")
         self._check_setup("resume()")
-        given = dict(n_epochs=n_epochs, batch_size=batch_size, plot=plot, store_episodes=store_episodes, pause_for_plot=pause_for_plot)
+        given: dict[str, Any] = dict(n_epochs=n_epochs, batch_size=batch_size, plot=plot, store_episodes=store_episodes, pause_for_plot=pause_for_plot)
         return self._train(dataclasses.replace(self._train_args, **{name: value for name, value in given.items() if value is not None}))
 
     def _train(self, args: TrainArgs) -> Any:
@@ -300,27 +300,31 @@ class Trainer:
         self._train_args = args
         try:
             with logger.verbosity(self.verbose):
-                return self._train_by_algorithm() if self._runner_settings is None else self._train_by_runner()
+                settings = self._runner_settings
+                return self._train_by_algorithm(args) if settings is None else self._train_by_runner(args, dict(settings))
         finally:
             self._restored = None  # The next training must not start from it.
 
-    def _recorded(self) -> dict[str, Any]:
+    def _recorded(self, args: TrainArgs) -> dict[str, Any]:
         """Return the entries of the trainer in params.json."""
-        args = dataclasses.asdict(self._train_args)
-        return dict(trainer={name: value for name, value in args.items() if name != "start_epoch"})
+        return dict(trainer={name: value for name, value in dataclasses.asdict(args).items() if name != "start_epoch"})
 
-    def _train_by_algorithm(self) -> Any:
+    def _train_by_algorithm(self, args: TrainArgs) -> Any:
         check_runs_may_start()
-        args = self._train_args
         if self._snapshotter.snapshot_mode != "none":
             _check_has_state(self._algo, "train it with snapshot_mode='none'")
-        self._describe()
-        self._tell_settings()
+        self._describe(args)
+        self._tell_settings(args)
         if self._snapshotter.is_writer:
             parts = dict(algo=self._algo) if self._env is None else dict(algo=self._algo, env=self._env)
             n_steps = None if args.batch_size is None else args.n_epochs * args.batch_size
             write_record(
-                self._snapshotter.snapshot_dir, self.script or running_script(), parts, seed=get_seed(), n_steps=n_steps, **self._recorded()
+                self._snapshotter.snapshot_dir,
+                self.script or running_script(),
+                parts,
+                seed=get_seed(),
+                n_steps=n_steps,
+                **self._recorded(args),
             )
         self._sampler_state = self._missing_epoch = None
         self._start_time = self._epoch_time = time.monotonic()
@@ -343,13 +347,16 @@ class Trainer:
             raise self._interrupt.ended()
         return value
 
-    def _tell_settings(self) -> None:
+    def _tell_settings(self, args: TrainArgs) -> None:
         """Log the settings of an algorithm with a training loop in one line."""
-        args = self._train_args
         parts = [type(self._algo).__name__]
         parts += [type(part).__name__ for part in (self._sampler, self._env) if part is not None]
         size = "" if args.batch_size is None else f" of {args.batch_size:,} environment steps"
         logger.log(f"{', '.join(parts)}: seed {get_seed()}, epochs {args.start_epoch:,} to {args.n_epochs:,}{size}.")
+
+    @property
+    def _is_told_to_end(self) -> bool:
+        return self._interrupt is not None and self._interrupt.signal is not None
 
     def _end_progress(self) -> None:
         if self._progress is not None:
@@ -375,8 +382,8 @@ class Trainer:
             self._epoch_time = time.monotonic()
             with logger.prefix(f"epoch #{epoch} "):
                 yield epoch
-                is_last = self._interrupt is not None and self._interrupt.signal is not None
-                row = {}
+                is_last = self._is_told_to_end
+                row: dict[str, Any] = {}
                 self._progress.clear()
                 if self.enable_logging:
                     self.log_diagnostics(args.pause_for_plot)
@@ -397,8 +404,7 @@ class Trainer:
     def _seconds(self) -> float:
         return self._cum_time + time.monotonic() - self._start_time
 
-    def _train_by_runner(self) -> Any:
-        args, settings = self._train_args, dict(self._runner_settings)
+    def _train_by_runner(self, args: TrainArgs, settings: dict[str, Any]) -> Any:
         RunnerCls = settings.pop("RunnerCls") or (MinibatchRlEval if settings["sampler"].eval_n_envs else MinibatchRl)
         if args.start_epoch >= args.n_epochs:
             logger.log(f"There is nothing to do: {args.start_epoch} of {args.n_epochs} epochs are done.")
@@ -420,10 +426,10 @@ class Trainer:
             who = f"samplers of {runner.world_size} processes take" if isinstance(runner, SyncRlMixin) else "sampler takes"
             raise ValueError(f"batch_size={args.batch_size} must be a multiple of the {size} env steps that the {who} at once.")
         runner.n_steps, runner.log_interval_steps = args.n_epochs * args.batch_size, args.batch_size
-        self._describe()
+        self._describe(args)
         self._runner = runner
         self._runner.snapshots = _EpochSnapshots(self._snapshotter, self._runner, args)
-        self._runner.script, self._runner.also_recorded = self.script, self._recorded()
+        self._runner.script, self._runner.also_recorded = self.script, self._recorded(args)
         self._runner.train()
         return self._runner._score
 
@@ -450,12 +456,12 @@ class Trainer:
         """If the last snapshot is not saved, try once more; raise RuntimeError if that fails, unless training was told to end."""
         if self._missing_epoch is not None:
             self._save(self._missing_epoch, force=True)
-        if self._missing_epoch is not None and self._interrupt.signal is None:
+        if self._missing_epoch is not None and not self._is_told_to_end:
             raise snapshot_is_missing(self._snapshotter.snapshot_dir)
 
     def _snapshot(self, epoch: int) -> dict[str, Any]:
         args = self._train_args or TrainArgs(n_epochs=epoch + 1)
-        episodes = self.step_episode if args.store_episodes else None
+        episodes: Any = self.step_episode if args.store_episodes else None
         episodes = episodes.to_list() if hasattr(episodes, "to_list") else episodes
         return dict(
             itr=epoch,
@@ -504,21 +510,19 @@ class Trainer:
         with reading(file, "trainer['train_args']"):
             form = dict(n_epochs=NATURAL, batch_size=NATURAL if is_of_runner else (int, type(None)), start_epoch=NATURAL)
             check_form(trainer["train_args"], form, "train_args")
-            self._train_args = TrainArgs(**trainer["train_args"])
+            self._train_args = args = TrainArgs(**trainer["train_args"])
         # A runner that was interrupted has not completed its epoch.
-        batch_size = self._train_args.batch_size
-        self._train_args.start_epoch = snapshot["cum_steps"] // max(batch_size, 1) if is_of_runner else snapshot["epoch"] + 1
+        args.start_epoch = snapshot["cum_steps"] // max(args.batch_size or 0, 1) if is_of_runner else snapshot["epoch"] + 1
         self._total_env_steps = snapshot["cum_steps"]
         if not is_of_runner:
             with reading(file, "trainer['episodes']"):
                 self.step_itr, self.step_episode = trainer["total_itr"], from_plain(trainer["episodes"], "episodes")
         if self._algo is not None:
-            self._load_algo()
-        return dataclasses.replace(self._train_args)
+            self._load_algo(file, snapshot)
+        return dataclasses.replace(args)
 
-    def _load_algo(self) -> None:
+    def _load_algo(self, file: Any, snapshot: dict[str, Any]) -> None:
         """Restore the algorithm from the snapshot. (The runner restores an algorithm of rlpyt.)"""
-        file, snapshot = self._restored
         if ("run" in snapshot) != (self._runner_settings is not None):
             kind = "an algorithm of rlpyt" if "run" in snapshot else "an algorithm with train(trainer)"
             raise ValueError(f"{file} is of {kind}, which {type(self._algo).__name__} is not.")
@@ -528,7 +532,7 @@ class Trainer:
 
     def _continue(self) -> None:
         """Restore the rest of the snapshot, just before the first epoch."""
-        if not self._must_continue:
+        if self._restored is None or not self._must_continue:
             return
         self._must_continue = False
         file, snapshot = self._restored
@@ -550,7 +554,7 @@ class Trainer:
                 f"Call setup(algo, env) before {what}. A snapshot holds no code: to resume, make algorithm and environment as they were."
             )
 
-    def _describe(self) -> None:
+    def _describe(self, args: TrainArgs) -> None:
         """Write the settings and the length of the training into trainer.json."""
         if not self._snapshotter.is_writer:
             return
@@ -558,7 +562,7 @@ class Trainer:
         parts = {name: type(part).__name__ for name, part in dict(settings, algo=self._algo, env=self._env).items() if part is not None}
         parts = {name: parts[name] for name in ("algo", "agent", "sampler", "env") if name in parts}
         path = os.path.join(self._snapshotter.snapshot_dir, "trainer.json")
-        logger.try_to_write(path, lambda: logger.log_variant(path, {**parts, **dataclasses.asdict(self._train_args)}))
+        logger.try_to_write(path, lambda: logger.log_variant(path, {**parts, **dataclasses.asdict(args)}))
 
 
 class _EpochSnapshots:

@@ -351,7 +351,7 @@ def _plain(key: str, value: Any) -> object:
     return float("nan") if value is None else value
 
 
-def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color: str | None = None) -> dict[str, object]:
+def dump_tabular(with_prefix: bool = False, with_timestamp: bool = False, color: str | None = None) -> dict[str, Any]:
     """End the row: append it to the tabular outputs, log it as a table, send its numbers to TensorBoard; return it.
 
     The arguments are passed on to `log` for every line of the table. The table has the details only if `set_verbose` is 2.

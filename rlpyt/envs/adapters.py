@@ -14,14 +14,25 @@ Samplers turn the first two kinds into the third.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from rlpyt.envs.base import CompletedEnv, Env, SteppableEnv, close_env, forwarded_attribute, has_state, horizon_of, is_rlpyt, unwrapped
+from rlpyt.envs.base import (
+    CompletedEnv,
+    Env,
+    StatefulEnv,
+    SteppableEnv,
+    close_env,
+    forwarded_attribute,
+    has_state,
+    horizon_of,
+    is_rlpyt,
+    unwrapped,
+)
 from rlpyt.envs.environment import CountingEnvironment, Environment, Wrapper
 from rlpyt.envs.gym import GymEnvWrapper, _accepts
 from rlpyt.envs.gym_env import GymEnv
@@ -83,7 +94,7 @@ def as_gymnasium(env: Any) -> gymnasium.Env:
     return env if isinstance(env, gymnasium.Env) else EnvironmentAsGymnasium(as_environment(env))
 
 
-def as_rlpyt(env: Any) -> Env:
+def as_rlpyt(env: Any) -> SteppableEnv:
     """Return `env` as an environment that samplers step. Samplers convert everything that ``EnvCls`` makes.
 
     `rlpyt.envs.gym.GymEnvWrapper` wraps the other two kinds. Its env_info leaves out entries that are not numbers.
@@ -109,7 +120,8 @@ def seeds_itself(env: Any) -> bool:
     inner = unwrapped(env)
     if isinstance(inner, gymnasium.Env):
         return _accepts(inner.reset, "seed")
-    return seed_method(type(inner)) not in (None, Env.seed, Environment.seed, Wrapper.seed)
+    method: Any = seed_method(type(inner))
+    return method not in (None, Env.seed, Environment.seed, Wrapper.seed)
 
 
 def original(env: Any) -> Any:
@@ -294,7 +306,7 @@ class RlpytAsEnvironment(CountingEnvironment):
     def set_state(self, state: dict) -> None:
         """Restore a state that `get_state` returned."""
         check_form(state, dict(env=object, n_steps=(int, type(None)), goes_on_from=object), "The state of the environment")
-        self.env.set_state(state["env"])
+        cast(StatefulEnv, self.env).set_state(state["env"])
         self._n_steps, self._goes_on_from = state["n_steps"], from_plain(state["goes_on_from"], "goes_on_from")
 
     def __del__(self) -> None:
@@ -303,7 +315,8 @@ class RlpytAsEnvironment(CountingEnvironment):
     def render(self, mode: str) -> Any:
         """Render the environment."""
         self._validate_render_mode(mode)
-        return self.env.render()
+        render = CompletedEnv(self.env).render
+        return None if render is None else render()
 
     def visualize(self) -> None:
         """Raise NotImplementedError: rlpyt environments open no window."""
@@ -334,7 +347,8 @@ class AutoReset(Wrapper):
         if self._over:
             observation, _ = self.reset()
             self._has_first = True
-            return EnvStep(self.spec, action=None, reward=None, observation=observation, env_info={}, step_type=StepType.FIRST)
+            none: Any = None
+            return EnvStep(self.spec, action=none, reward=none, observation=observation, env_info={}, step_type=StepType.FIRST)
         env_step = self.env.step(action)
         self._over = env_step.step_type in (StepType.TERMINAL, StepType.TIMEOUT)
         if self._has_first and env_step.step_type == StepType.FIRST:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, cast
 
 import numpy as np
 
@@ -97,6 +97,8 @@ class Env:
     """
 
     truncates_only_at_horizon = False
+    _action_space: Space
+    _observation_space: Space
 
     def step(self, action: Any) -> EnvStep:
         """Run one step of the environment's dynamics.
@@ -283,7 +285,7 @@ def fast_step(env: SteppableEnv) -> Callable[[Any, Any], tuple[float, bool, Any]
     and copies the observation.
     """
     if _defines(env, "step_into", "step"):
-        return env.step_into
+        return cast(InPlaceEnv, env).step_into
 
     def step_into(action: Any, observation_out: Any) -> tuple[float, bool, Any]:
         observation, reward, done, env_info = env.step(action)
@@ -296,7 +298,7 @@ def fast_step(env: SteppableEnv) -> Callable[[Any, Any], tuple[float, bool, Any]
 def fast_reset(env: SteppableEnv) -> Callable[[Any], None]:
     """Return the callable ``(observation_out) -> None`` with which samplers reset `env`: like `fast_step`, for `reset_into`."""
     if _defines(env, "reset_into", "reset"):
-        return env.reset_into
+        return cast(InPlaceEnv, env).reset_into
 
     def reset_into(observation_out: Any) -> None:
         write_observation(env.reset(), observation_out)
@@ -348,10 +350,10 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
         TypeError: the dtype cannot be cast safely to that of `out`. (A cast within one kind of numbers only warns.)
     """
     if isinstance(out, tuple):
-        fields = fields_of(observation)
-        if fields != out._fields:
+        fields, expected = fields_of(observation), fields_of(out) or ()
+        if fields is None or fields != expected:
             got = type(observation).__name__ if fields is None else f"fields {list(fields)}"
-            raise ValueError(f"{name}: expected fields {list(out._fields)}, got {got}.")
+            raise ValueError(f"{name}: expected fields {list(expected)}, got {got}.")
         for field, part, part_out in zip(fields, tuple(observation), tuple(out)):
             write_observation(part, part_out, f"{name}.{field}")
         return

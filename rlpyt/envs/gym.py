@@ -11,7 +11,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -72,12 +72,12 @@ class GymEnvWrapper(Wrapper, Env):
     """
 
     _space_wrapper = GymSpaceWrapper
-    _tuple_type = staticmethod(dynamic_namedtuple)
+    _tuple_type: Callable[[str, list[str]], Any] = staticmethod(dynamic_namedtuple)
     _left_out: tuple[str, ...] = ()  # Keys of the info dictionary that are left out without a warning.
 
     # Plain attributes, set in the constructor, replace the base class's properties.
-    action_space: GymSpaceWrapper = None
-    observation_space: GymSpaceWrapper = None
+    action_space: GymSpaceWrapper = None  # type: ignore[assignment]
+    observation_space: GymSpaceWrapper = None  # type: ignore[assignment]
 
     def __init__(self, env: Any, act_null_value: Any = 0, obs_null_value: Any = 0, force_float32: bool = True) -> None:
         super().__init__(env)
@@ -118,8 +118,9 @@ class GymEnvWrapper(Wrapper, Env):
         for name, flag in zip(("done",) if self._is_classic else ("terminated", "truncated"), step_result[2:]):
             as_flag(flag, name)
         example = {key: value for key, value in step_result[-1].items() if key not in self._left_out}
-        self._to_env_info = InfoConverter(example, "info", self._tuple_type, has_timeout=True)
-        self._only_timeout = self._to_env_info.constant  # Looked up here, because a call takes longer.
+        converter = InfoConverter(example, "info", self._tuple_type, has_timeout=True)
+        self._to_env_info: Callable[..., Any] = converter
+        self._only_timeout = converter.constant  # Looked up here, because a call takes longer.
 
     def step(self, action: Any) -> EnvStep:
         """Revert the action to its gym form, step the environment, and convert observation and info."""
@@ -152,7 +153,8 @@ class GymEnvWrapper(Wrapper, Env):
 
     def watch_info(self) -> set[str]:
         """Return a set, to which later steps add the names of info keys that hold numbers but have no field in env_info."""
-        left_out, convert = set(), self._to_env_info
+        left_out: set[str] = set()
+        convert = cast(InfoConverter, self._to_env_info)
 
         def convert_and_watch(info: Mapping | None, timeout: bool | None = None) -> Any:
             left_out.update(convert.left_out(info or {}))
@@ -260,7 +262,9 @@ class InfoConverter:
                 stacklevel=2,
             )
         fields = field_names(leaves, taken=["timeout"] if has_timeout else ())
-        self._parts = []  # (key, type of values that need no conversion, conversion of others)
+        self._parts: list[
+            tuple[Any, type | None, InfoConverter | _InfoLeaf]
+        ] = []  # (key, type of values that need no conversion, conversion of others)
         for (key, value), field in zip(leaves.items(), fields):
             if isinstance(value, Mapping):
                 self._parts.append((key, None, InfoConverter(value, f"{name}_{field}", tuple_type)))
@@ -291,8 +295,9 @@ class InfoConverter:
         fields = {key: convert for key, _, convert in self._parts}
         for key, value in info.items():
             if key in fields:
-                if isinstance(fields[key], InfoConverter) and isinstance(value, Mapping):
-                    yield from (f"{key}[{name!r}]" for name in fields[key].left_out(value))
+                convert = fields[key]
+                if isinstance(convert, InfoConverter) and isinstance(value, Mapping):
+                    yield from (f"{key}[{name!r}]" for name in convert.left_out(value))
             elif key not in self._dropped and key != CLASSIC_TIMEOUT and (isinstance(value, Mapping) or _is_numeric(value)):
                 yield str(key)
 
@@ -305,10 +310,9 @@ class _InfoLeaf:
         self.path, self.dtype, self.shape = path, array.dtype, array.shape
         is_scalar = array.shape == () and not isinstance(example, np.ndarray)
         self.scalar_type = type(example) if is_scalar else None
-        self.zero = np.zeros(array.shape, array.dtype)
-        self.zero.flags.writeable = False
-        if is_scalar:
-            self.zero = self.scalar_type(0)
+        zeros = np.zeros(array.shape, array.dtype)
+        zeros.flags.writeable = False
+        self.zero: Any = type(example)(0) if is_scalar else zeros
 
     def __call__(self, value: Any) -> Any:
         if value is None:
@@ -424,7 +428,7 @@ def _better_error(error: Exception, id: Any) -> ImportError | None:
 
     missing = next((each for each in (error, error.__cause__) if isinstance(each, ImportError) and each.name), None)
     if missing is not None:
-        extra = extra_with(missing.name.partition(".")[0])
+        extra = extra_with((missing.name or "").partition(".")[0])
         return None if extra is None else import_error(f"{id} needs", extra, missing)
     spec = gymnasium.registry.get(id)
     if spec is None or not _is_gymnasiums_own(spec):

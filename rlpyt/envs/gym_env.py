@@ -50,24 +50,25 @@ class GymEnv(CountingEnvironment):
         info_example: Mapping | None = None,
         **kwargs: Any,
     ) -> None:
-        made = isinstance(env, str)
-        if made:
-            env = make_gym(env, info_example=None, **kwargs)
+        if isinstance(env, str):
+            inner = make_gym(env, info_example=None, **kwargs)
         elif not isinstance(env, gymnasium.Env):
             raise ValueError(f"GymEnv can take env as either a string, or a gymnasium environment, but got {env!r} instead.")
         elif kwargs:
             raise ValueError(f"{sorted(kwargs)} are arguments of gymnasium.make, and only allowed if env is a name.")
-        self.env = env
-        self._is_own = made
+        else:
+            inner = env
+        self.env: gymnasium.Env = inner
+        self._is_own = isinstance(env, str)
         self._info_example = info_example
         self._seed: int | None = None
         self._keys: set | None = None  # Keys of the info dictionaries in this episode.
-        space = env.observation_space
-        if is_image and not (space.dtype == np.uint8 and len(space.shape) in (2, 3)):
+        space = inner.observation_space
+        if is_image and not (space.dtype == np.uint8 and space.shape is not None and len(space.shape) in (2, 3)):
             raise ValueError(f"is_image=True needs observations of dtype uint8 and two or three dimensions, not those of {space}.")
         self.is_image = is_image
         self._size = None if space.shape is None else int(np.prod(space.shape))  # None for structures.
-        super().__init__(space, env.action_space, self._limit(max_episode_length))
+        super().__init__(space, inner.action_space, self._limit(max_episode_length))
 
     def _limit(self, given: int | None) -> int | None:
         """Return the time limit (env steps), and set a `given` one in gymnasium's ``TimeLimit``."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -91,17 +91,17 @@ def checked_step(env_step: Any, env: Any, needs_reward: bool = True) -> EnvStep:
     raise ValueError(f"{name}.step(): step_type: expected one of {', '.join(map(str, StepType))}, got {env_step.step_type!r}.")
 
 
-def checked_reset(result: Any, env: Any) -> tuple[Any, dict]:
+def checked_reset(result: Any, env: Any) -> tuple[Any, Any]:
     """Return the result of ``reset()`` of an `Environment`; TypeError if it is not an observation and a dictionary."""
     if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[1], Mapping):
-        return result
+        return result[0], result[1]
     raise TypeError(
         f"{type(env).__name__}.reset() must return the first observation, and a dictionary of information on the episode "
         f"(it may be empty), got {form_of(result)}."
     )
 
 
-def checked_action(result: Any, policy: Any, method: str) -> tuple[Any, Any]:
+def checked_action(result: Any, policy: Any, method: str) -> Sequence[Any]:
     """Return the result of a policy's method ("get_action" or "get_actions"); TypeError if it is not an action and an info."""
     if isinstance(result, (tuple, list)) and len(result) == 2:
         info = result[1]
@@ -177,7 +177,8 @@ def _same(a: Any, b: Any) -> bool:
         return np.array_equal(a, b)
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(_same, a, b))
-    if type(a).__eq__ is object.__eq__ and hasattr(a, "__dict__") and not isinstance(a, (type, np.random.Generator)):
+    defined: Any = type(a).__eq__
+    if defined is object.__eq__ and hasattr(a, "__dict__") and not isinstance(a, (type, np.random.Generator)):
         return vars(a).keys() == vars(b).keys() and all(_same(vars(a)[name], vars(b)[name]) for name in vars(a) if name != "_rng")
     return bool(a == b)
 
@@ -266,16 +267,20 @@ def same_value(a: Any, b: Any) -> bool:
 class _ComparedByValue:
     """Compares all fields of a dataclass by value, arrays element by element."""
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
         return all(same_value(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
 
 class _HasStepType(_ComparedByValue):
     """Questions about `step_type`."""
+
+    step_type: StepType
 
     @property
     def first(self) -> bool:

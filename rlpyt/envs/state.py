@@ -96,7 +96,7 @@ def _set_attribute(layer: Any, name: Any, entry: Any) -> None:
         if not isinstance(generator, np.random.Generator):
             raise ValueError(f"{where} is {shown(generator)}, not a random generator.")
         attributes(present)["_np_random"] = generator
-    elif kind == "own":
+    elif kind == "own" and present is not None:
         present.set_state(content)
     elif kind is None:
         raise ValueError(f"{where} is no attribute that has a state.")

@@ -291,7 +291,9 @@ class Trainer:
         if self._restored is None or self._train_args is None:
             raise NotSetupError("Call restore(directory) before resume().")
         self._check_setup("resume()")
-        given: dict[str, Any] = dict(n_epochs=n_epochs, batch_size=batch_size, plot=plot, store_episodes=store_episodes, pause_for_plot=pause_for_plot)
+        given: dict[str, Any] = dict(
+            n_epochs=n_epochs, batch_size=batch_size, plot=plot, store_episodes=store_episodes, pause_for_plot=pause_for_plot
+        )
         return self._train(dataclasses.replace(self._train_args, **{name: value for name, value in given.items() if value is not None}))
 
     def _train(self, args: TrainArgs) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class GymSpaceWrapper(Space):
     """
 
     # Makes the type of structured values from a name and field names.
-    tuple_type = staticmethod(dynamic_namedtuple)
+    tuple_type: Callable[[str, list[str]], Any] = staticmethod(dynamic_namedtuple)
 
     def __init__(self, space: Any, null_value: Any = 0, name: str = "obs", force_float32: bool = True) -> None:
         self._gym_space = space
@@ -153,7 +153,8 @@ class GymSpaceWrapper(Space):
             raise TypeError(f"{self._path}: expected an integer, got {value!r}.") from None
         if not 0 <= index < self._gym_space.n:
             raise ValueError(f"{self._path}: expected an integer from {start} to {start + self._gym_space.n - 1}, got {value}.")
-        return self._dtype.type(index)
+        make: Any = self._dtype.type
+        return make(index)
 
     def _to_namedtuple(self, value: Any) -> Any:
         if self._kind == "Dict":
@@ -273,7 +274,7 @@ class GymSpaceWrapper(Space):
             return NotImplemented
         return self._gym_space == other._gym_space and self._force_float32 == other._force_float32
 
-    __hash__ = None  # compared by value
+    __hash__ = None  # type: ignore[assignment]  # Compared by value.
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._gym_space!r})"
@@ -300,9 +301,10 @@ def dict_to_nt(value: Any, name: str) -> Any:
 
 def nt_to_dict(value: Any) -> Any:
     """Turn a namedtuple, and any inside it, into dictionaries whose keys are the field names; return other values unchanged."""
-    if not (isinstance(value, tuple) and fields_of(value) is not None):
+    fields = fields_of(value)
+    if not isinstance(value, tuple) or fields is None:
         return value
-    return {field: nt_to_dict(v) for field, v in zip(value._fields, tuple(value))}
+    return {field: nt_to_dict(v) for field, v in zip(fields, tuple(value))}
 
 
 def _kind_of(space: Any, name: str) -> str:

@@ -104,7 +104,7 @@ def seed_env(env: Any, seed: int | None) -> None:
         method(seed)
 
 
-def seed_method(thing: Any) -> Callable[[int], Any] | None:
+def seed_method(thing: Any) -> Callable[..., Any] | None:
     """Return the method ``seed`` of an environment, wrapper or space of any kind; None without one."""
     return getattr(thing, "seed", None)
 

@@ -116,7 +116,7 @@ def test_imports_are_found_wherever_they_are(source, found):
     assert list(imports(ast.parse(source), ("rlpyt", "agents", "pg"))) == found
 
 
-MOST_QUESTIONS = 80  # This number is only to become smaller.
+MOST_QUESTIONS = 78  # This number is only to become smaller.
 
 
 def questions(source):

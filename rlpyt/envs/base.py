@@ -350,7 +350,7 @@ def write_observation(observation: Any, out: Any, name: str = "observation") -> 
         TypeError: the dtype cannot be cast safely to that of `out`. (A cast within one kind of numbers only warns.)
     """
     if isinstance(out, tuple):
-        fields, expected = fields_of(observation), fields_of(out) or ()
+        fields, expected = fields_of(observation), out._fields  # type: ignore[attr-defined]
         if fields is None or fields != expected:
             got = type(observation).__name__ if fields is None else f"fields {list(fields)}"
             raise ValueError(f"{name}: expected fields {list(expected)}, got {got}.")

@@ -27,7 +27,6 @@ from rlpyt.utils.collections import (
     NamedTupleSchema,
     fields_of,
     namedarraytuple_like,
-    remade,
 )
 from rlpyt.utils.structures import as_numpy, is_tensor, leaves_of, named_leaves
 
@@ -90,9 +89,9 @@ def _attach(n_bytes: int, duplicate: Any) -> SharedMap:
 
 def new_memory_fd(n_bytes: int) -> int:
     """Return an open descriptor of `n_bytes` of new, nameless memory, filled with zeros, that processes can share."""
-    if hasattr(os, "memfd_create"):
+    try:
         fd = os.memfd_create("rlpyt", os.MFD_CLOEXEC)
-    else:
+    except AttributeError:  # Only Linux has it.
         with tempfile.TemporaryFile() as file:  # Unlinked at birth.
             fd = os.dup(file.fileno())
     try:
@@ -212,7 +211,7 @@ def buffer_func(buffer_: Any, func: Callable, *args: Any, **kwargs: Any) -> Any:
         return None
     if isinstance(buffer_, tuple):
         parts = [buffer_func(part, func, *args, **kwargs) for part in tuple(buffer_)]
-        return remade(buffer_, parts)
+        return buffer_._make(parts) if hasattr(buffer_, "_make") else tuple(parts)  # As in `remade`, without a call.
     return func(buffer_, *args, **kwargs)
 
 

@@ -245,7 +245,7 @@ def _given(made: Any) -> tuple[tuple, dict[str, Any]]:
 
     If the object does not remember them, its attributes with the names of arguments are returned.
     """
-    if getattr(made, "_made_with", None) is None:
+    if vars(made).get("_made_with") is None:
         return (), {name: vars(made)[name] for name in _named(type(made)) if name in vars(made)}
     args, kwargs = made._made_with
     args, kwargs = _by_name(type(made).__mro__, args, kwargs)

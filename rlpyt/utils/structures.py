@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.utils.collections import RESERVED_NAMES, fields_of, namedarraytuple, remade
+from rlpyt.utils.collections import RESERVED_NAMES, fields_of, namedarraytuple
 
 Tree = Any  # dict[str, Tree] | np.ndarray | torch.Tensor
 
@@ -42,7 +42,7 @@ def map_structure(func: Callable, structure: Any, *others: Any) -> Any:
     """Return the structure of ``func(leaf, *leaves of the others at the same place)``; None stays None."""
     if isinstance(structure, tuple):
         parts = [map_structure(func, *both) for both in zip(tuple(structure), *map(tuple, others))]
-        return remade(structure, parts)
+        return structure._make(parts) if hasattr(structure, "_make") else tuple(parts)  # As in `remade`, without a call.
     if isinstance(structure, dict):
         return {key: map_structure(func, part, *(other[key] for other in others)) for key, part in structure.items()}
     return None if structure is None else func(structure, *others)

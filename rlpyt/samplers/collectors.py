@@ -20,8 +20,9 @@ from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, R
 from rlpyt.samplers.rows import Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault
 from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.traj_infos import episode_tracker, has_own_step
-from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
+from rlpyt.types import Agent, AgentInputs, CompletedAgent, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.collections import field_of
 
 __all__ = [
     "BaseCollector",
@@ -37,7 +38,7 @@ __all__ = [
 
 def _clips_actions(collector: BaseCollector | BaseEvalCollector) -> bool:
     """Return whether the agent wants environments to get its actions clipped to their space."""
-    return collector.clip_actions or getattr(collector.agent, "clip_actions", False)
+    return collector.clip_actions or CompletedAgent(collector.agent).clip_actions
 
 
 class _Views(NamedTuple):
@@ -101,7 +102,7 @@ class TrainingCollector(ResumableCollector):
 
         `agent_inputs` and `traj_infos` are those that `start_envs` returned; this method updates them in place.
         """
-        if getattr(self, "_inputs", None) is not agent_inputs or self._traj_infos is not traj_infos:
+        if self._inputs is not agent_inputs or self._traj_infos is not traj_infos:
             self._bind(agent_inputs, traj_infos)
         views = self._views.get(id(self.samples_np)) or self._views.setdefault(id(self.samples_np), self._look_up(self.samples_np))
         actor = views.actor
@@ -295,7 +296,7 @@ class EvalCollector(BaseEvalCollector):
             for b, reward, done, env_info in outcomes:
                 buffer_.done[b] = done
                 traj_infos[b].step(before[b], recorded[b], reward, done, None if agent_info is None else agent_info[b], env_info)
-                if getattr(env_info, "traj_done", done):
+                if field_of(env_info, "traj_done", done):
                     self.traj_infos_queue.put(traj_infos[b].terminate(buffer_func(row.observations[b], np.copy)))
                     traj_infos[b] = self.TrajInfoCls()
                     remaining[b] -= 1

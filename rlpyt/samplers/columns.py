@@ -17,6 +17,7 @@ from rlpyt.samplers.rows import StepRow, env_rows
 from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.types import Agent, AgentInputs, Samples, info_from_plain
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.plain import NotPlain, check_form, check_number, from_plain, shown, to_plain
 from rlpyt.utils.seed import env_seed, rng, rng_states, seed_env, set_rng_states
 
@@ -148,7 +149,7 @@ class DecorrelatingStartCollector(BaseCollector):
                 calls.step([(b, calls.steps[b])], {b: action}, row, when, outcomes.append)
                 _, reward, done, env_info = outcomes.pop()
                 traj_infos[b].step(before, action, reward, done, None, env_info)
-                if getattr(env_info, "traj_done", done):
+                if field_of(env_info, "traj_done", done):
                     calls.reset(b, observation, f"after step {step} of decorrelation")
                     traj_infos[b] = self.TrajInfoCls()
                 inputs.prev_action[b] = null_action if done else action
@@ -158,7 +159,7 @@ class DecorrelatingStartCollector(BaseCollector):
     def load_state_dict(self, state: dict | None, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
         """Begin a new episode in every environment, since `state_dict` tells nothing; return their numbers."""
         every = range(len(self.envs))
-        if hasattr(agent_inputs, "observation"):  # An overridden `start_envs` may return something else.
+        if "observation" in (fields_of(agent_inputs) or ()):  # An overridden `start_envs` may return something else.
             self._restart(every, agent_inputs, traj_infos, itr, "when the run was resumed")
         return list(every)
 
@@ -190,6 +191,7 @@ class ResumableCollector(DecorrelatingStartCollector):
     An environment is running, or idle: its episode has ended, and `reset_if_needed` lets it continue.
     """
 
+    _inputs: AgentInputs = None  # Those that `_bind` was given last.
     _itr = -1  # The newest batch.
     _idle: list[tuple[int, bool]] = []  # The idle environments, and whether their trajectory has ended as well.
 

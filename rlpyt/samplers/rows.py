@@ -10,6 +10,7 @@ from rlpyt.envs.base import as_flag
 from rlpyt.spaces.gym_wrapper import fits_losslessly
 from rlpyt.types import Samples
 from rlpyt.utils.buffer import element, first_not_finite, float_leaves
+from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.structures import map_structure
 
 FLAGS = frozenset([bool, np.bool_])
@@ -39,7 +40,7 @@ def fit(b: int, value: Any, column: Any, name: str) -> None:
     if isinstance(column, _Unused):
         column[b] = value
     elif isinstance(column, tuple):
-        fields, expected = getattr(value, "_fields", None), getattr(column, "_fields", ())
+        fields, expected = fields_of(value), fields_of(column) or ()
         if fields is None or fields != expected:
             got = type(value).__name__ if fields is None else f"fields {list(fields)}"
             raise ValueError(f"{name}: expected the fields {list(expected)} at every step, got {got}.")
@@ -114,8 +115,8 @@ class Row(StepRow):
         self.columns = tuple(_Unused(self._fields[i]) if column is None else column for i, column in enumerate(columns))
         self.column_cells = tuple(map(_cells, self.columns))
         self.only_column = self.column_cells[0] if len(self.column_cells) == 1 else None
-        self.env_timeout = getattr(env_info, "timeout", None)
-        self.traj_done = getattr(env_info, "traj_done", self.done)
+        self.env_timeout = field_of(env_info, "timeout")
+        self.traj_done = field_of(env_info, "traj_done", self.done)
 
     def check(self, env_info: Any) -> bool:
         """Check an env_info of a new type; return whether its field ``traj_done`` ends trajectories.
@@ -149,11 +150,11 @@ class Fault(NamedTuple):
 
 def check_env_info(env_info: Any, fields: tuple[str, ...]) -> None:
     """Raise ValueError, or TypeError, if env_info has other fields than these, for which there is memory, or flags that are none."""
-    got = getattr(env_info, "_fields", None)
+    got = fields_of(env_info)
     if got != fields:
-        got = type(env_info).__name__ if got is None else f"fields {list(got)}"
-        raise ValueError(f"env_info: expected the fields {list(fields)} at every step, got {got}.")
-    for name in {"timeout", "traj_done"}.intersection(got):
+        said = type(env_info).__name__ if got is None else f"fields {list(got)}"
+        raise ValueError(f"env_info: expected the fields {list(fields)} at every step, got {said}.")
+    for name in {"timeout", "traj_done"}.intersection(fields):
         as_flag(getattr(env_info, name), f"env_info.{name}")
 
 
@@ -167,7 +168,7 @@ def reward_fault(batch: Samples) -> Fault | None:
 
 def timeout_fault(batch: Samples) -> Fault | None:
     """Find a step of which env_info says that time ran out, although the episode did not end."""
-    timeout = getattr(batch.env.env_info, "timeout", None)
+    timeout = field_of(batch.env.env_info, "timeout")
     if timeout is None or not (wrong := timeout > batch.env.done).any():
         return None
     t, b = np.argwhere(wrong)[0]

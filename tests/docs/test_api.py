@@ -39,6 +39,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.samplers.signals",
     "rlpyt.samplers.stepping",
     "rlpyt.samplers.workers",
+    "rlpyt.utils.completed",
     "rlpyt.utils.extras",
     "rlpyt.utils.interrupt",
     "rlpyt.utils.kernels",

@@ -269,6 +269,50 @@ def generalized_advantage_estimation(reward, value, done, bootstrap, discount, g
 
 
 @kernel
+def v_trace(reward, value, done, bootstrap, ratio, discount, lambda_, rho_clip, c_clip, timeout, timeout_value, advantage, return_):
+    """Write what `rlpyt.returns.v_trace` returns; `bootstrap` is [N], `timeout` and its value may be None."""
+    T, N = reward.shape
+    zero = reward.dtype.type(0)
+    following = np.zeros_like(bootstrap)  # x_{t+1}
+    next_value = bootstrap
+    for t in range(T - 1, -1, -1):
+        for j in range(N):
+            v = zero if done[t, j] else next_value[j]
+            if timeout_value is not None:
+                v = timeout_value[t, j] if timeout[t, j] else v
+            delta = reward[t, j] + discount * v - value[t, j]
+            if timeout is not None and timeout_value is None:
+                delta = zero if timeout[t, j] else delta
+            rho, c = min(rho_clip, ratio[t, j]), min(c_clip, ratio[t, j])
+            later = zero if done[t, j] else discount * lambda_ * following[j]
+            advantage[t, j] = rho * (delta + later)
+            x = rho * delta + c * later
+            following[j] = x
+            return_[t, j] = x + value[t, j]
+        next_value = value[t]
+
+
+@kernel
+def explained_variance(value, return_, valid):
+    """Return what `rlpyt.returns.explained_variance` does; arrays are [T,N], `valid` is bool or None."""
+    T, N = return_.shape
+    n, mean_error, mean_return, of_error, of_return = 0, 0.0, 0.0, 0.0, 0.0
+    for t in range(T):
+        for j in range(N):
+            if valid is not None and not valid[t, j]:
+                continue
+            n += 1  # Sums of squared deviations, one entry at a time (Welford 1962).
+            delta = np.float64(return_[t, j]) - mean_return
+            mean_return += delta / n
+            of_return += delta * (return_[t, j] - mean_return)
+            error = np.float64(return_[t, j]) - value[t, j]
+            delta = error - mean_error
+            mean_error += delta / n
+            of_error += delta * (error - mean_error)
+    return 1 - of_error / of_return if of_return > 0 else 0.0
+
+
+@kernel
 def discount_return_n_step(reward, done, n_step, discount, return_, done_n):
     """Write the first ``len(return_)`` rows of the result of `rlpyt.returns.discount_return_n_step`; reward and done are [T,N]."""
     T, N = reward.shape

@@ -2,21 +2,20 @@
 
 import os
 import signal
-import threading
 import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from runners.test_async_rl import SAMPLERS, B, SlowEnv, T, build, column, kill_when_running, train
+from runners.test_async_rl import SAMPLERS, B, T, build, column, kill_when_running, train
 from tiers import full, processes, thinned
 
 from rlpyt.agents.pg.mlp import AlternatingMlpLstmAgent, MlpFfAgent, MlpLstmAgent
 from rlpyt.algos.pg.appo import Appo
 from rlpyt.algos.pg.impala import Impala
 from rlpyt.algos.pg.ppo import PPO
-from rlpyt.runners.async_rl import AsyncRl, AsyncRlEval, _Direct
+from rlpyt.runners.async_rl import AsyncRlEval, _Direct
 from rlpyt.samplers.collections import BatchSpec
 from rlpyt.samplers.workers import WorkerError
 

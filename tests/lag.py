@@ -66,7 +66,7 @@ CorridorInfo = namedtuple("CorridorInfo", ["timeout"])
 CARTPOLE = dict(EnvCls=make, env_kwargs=dict(id="CartPole-v1"))
 TASKS = {
     "corridor": (dict(EnvCls=Corridor, env_kwargs={}), 30_000),
-    "cartpole": (CARTPOLE, 120_000),
+    "cartpole": (CARTPOLE, 60_000),
 }
 # By task: settings of A2C and Impala, settings of PPO and Appo, and the size of batches of each.
 SETTINGS = {

@@ -12,14 +12,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import multiprocessing
-import sys
 from collections import deque, namedtuple
-from pathlib import Path
 
 import numpy as np
 import torch
-
-sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
@@ -32,14 +28,14 @@ from rlpyt.samplers.serial.sampler import SerialSampler
 from rlpyt.spaces.float_box import FloatBox
 from rlpyt.spaces.int_box import IntBox
 
-LAGS = (0, 1, 4, 16)
+LAGS = (0, 1, 4, 16)  # updates
 
 
 class Corridor(Env):
     """Three places that look the same, then the goal; in the second place left and right are exchanged. Every step costs 1.
 
     (Sutton & Barto 2018, example 13.1.) The best policy goes right with probability 0.59, and needs 11.6 steps. Who always goes right, or
-    always left, never arrives: an episode ends after 100 steps. So a policy must not be pushed on where it was right to go some updates ago.
+    always left, never arrives: an episode ends after 100 steps. So a policy must not be pushed on to where it was right to go earlier.
     """
 
     horizon = 100
@@ -70,7 +66,7 @@ TASKS = {
 }
 # By task: settings of A2C and Impala, settings of PPO and Appo, and the size of batches of each.
 SETTINGS = {
-    "corridor": (dict(learning_rate=0.01), dict(learning_rate=0.003, epochs=4, minibatches=1)),
+    "corridor": (dict(learning_rate=0.001), dict(learning_rate=0.001, epochs=4, minibatches=1)),
     "cartpole": (
         dict(learning_rate=2e-3, gae_lambda=0.95, entropy_loss_coeff=0.001, linear_lr_schedule=True),
         dict(
@@ -83,15 +79,15 @@ SIZES = {"corridor": ((16, 8), (32, 8)), "cartpole": ((8, 8), (32, 8))}
 ALGOS = {"A2C": (A2C, 0), "Impala": (Impala, 0), "PPO": (PPO, 1), "Appo": (Appo, 1)}
 
 
-def learn(task, algo, lag, seed, n_steps=None, last=100):
-    """Train, and return the mean return of the `last` trajectories."""
+def learn(task, algo, lag, seed, n_steps=None, last=100, **changes):
+    """Train with changes of the algorithm's settings; return the mean return of the `last` trajectories."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     AlgoCls, family = ALGOS[algo]
     T, B = SIZES[task][family]
     environment, steps = TASKS[task]
     sampler = SerialSampler(**environment, batch_T=T, batch_B=B, max_decorrelation_steps=0)
-    agent, trainer = MlpFfAgent(), AlgoCls(**SETTINGS[task][family])
+    agent, trainer = MlpFfAgent(), AlgoCls(**{**SETTINGS[task][family], **changes})
     sampler.initialize(agent, seed=seed, bootstrap_value=True, traj_info_kwargs=dict(discount=0.99))
     n_itr = (n_steps or steps) // (T * B)
     trainer.initialize(agent, n_itr, sampler.batch_spec, sampler.mid_batch_reset)
@@ -121,18 +117,19 @@ def main():
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--algos", nargs="+", default=list(ALGOS), choices=ALGOS)
+    parser.add_argument("--lags", nargs="+", type=int, default=LAGS)
     args = parser.parse_args()
-    cases = list(itertools.product(args.tasks, args.algos, LAGS, range(args.seeds)))
+    cases = list(itertools.product(args.tasks, args.algos, args.lags, range(args.seeds)))
     found = {}
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
         for case, result in pool.imap_unordered(_learn, cases):
             found[case] = result
             print(*case, f"{result:.1f}", flush=True)
-    print("| task | algorithm |", " | ".join(f"lag {lag}" for lag in LAGS), "|")
-    print("|---|---|" + "---|" * len(LAGS))
+    print("| task | algorithm |", " | ".join(f"lag {lag}" for lag in args.lags), "|")
+    print("|---|---|" + "---|" * len(args.lags))
     for task, algo in itertools.product(args.tasks, args.algos):
         cells = []
-        for lag in LAGS:
+        for lag in args.lags:
             results = [found[task, algo, lag, seed] for seed in range(args.seeds)]
             cells.append(f"{np.mean(results):.1f} ({min(results):.1f} to {max(results):.1f})")
         print(f"| {task} | {algo} |", " | ".join(cells), "|")

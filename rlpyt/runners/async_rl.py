@@ -175,7 +175,7 @@ class AsyncRlMixin(RunnerMixin):
         sampler = dict(batch_spec=self.sampler.batch_spec, mid_batch_reset=self.sampler.mid_batch_reset, examples=examples)
         if self._replays:
             self.algo.async_initialize(agent=self.agent, sampler_n_itr=n_itr, **sampler, world_size=self.world_size)
-            self.feed = _Replayed()
+            self.feed: _Replayed | _Direct = _Replayed()
         else:
             batches_np = [samples_np for _, samples_np in self.sampler._batches]
             self.feed = _Direct(batches_np, **sampler, n_itr=n_itr, world_size=self.world_size)

@@ -99,6 +99,7 @@ class PPO(OnPolicyAlgorithm):
             ValueError: a minibatch would be empty.
         """
         super().initialize(*args, **kwargs)
+        self._adapted = 1.0
         has_own_loop = (self.linear_lr_schedule or self.lr_schedule is not None) and not self.trains_by("optimize_agent")
         self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.rate_factor) if has_own_loop else None
         T, B = self.batch_spec
@@ -130,7 +131,7 @@ class PPO(OnPolicyAlgorithm):
 
         updates, ratios = [], []
         all_idxs = self.minibatch_idxs(samples.env.reward.shape, self.agent.device, valid)
-        per_epoch = len(all_idxs) // self.epochs
+        per_epoch = max(len(all_idxs) // self.epochs, 1)
         for i, idxs in enumerate(all_idxs):
             minibatch = (*inputs[:, idxs], init_rnn_state[idxs]) if recurrent else tuple(inputs[idxs])
             if self.clip_value_loss:
@@ -177,9 +178,9 @@ class PPO(OnPolicyAlgorithm):
             batch: `LossInputs`; if the agent is recurrent, also initial states [n,N,H] of the sequences; with `clip_value_loss`, last the
                 values [n] or [T,n] when acting.
         """
-        old_value = {}
+        old_value = dict(old_value=batch[-1]) if self.clip_value_loss else {}
         if self.clip_value_loss:
-            *batch, old_value["old_value"] = batch
+            batch = batch[:-1]
         if self.agent.recurrent:
             batch = (*batch[:-1], batch_first_to_layer_first(batch[-1]))
         self.loss_terms = LossTerms()

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from experience import GruAgent, random_samples, start
+from lag import learn
+from tiers import full, learning
 
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.pg.a2c import A2C
@@ -168,6 +170,14 @@ def test_what_waits_for_a_reset_counts_for_nothing_whatever_its_ratio(AlgoCls):
         torch.manual_seed(0)
         found.append(algo.optimize_agent(0, samples))
     assert found[0] == found[1] and np.isfinite(found[0].loss).all()
+
+
+@learning
+@full
+def test_impala_learns_from_old_policies_where_a2c_does_not():
+    """The best policy is random; one that takes no notice of the lag goes too far, and then never arrives (`tests/lag.py`)."""
+    found = {algo: learn("corridor", algo, lag=4, seed=0, learning_rate=0.003) for algo in ("A2C", "Impala")}
+    assert found["A2C"] < -50 and found["Impala"] > -20
 
 
 @pytest.mark.parametrize("AlgoCls", [Impala, Appo])

@@ -13,6 +13,7 @@ import argparse
 import itertools
 import multiprocessing
 from collections import deque, namedtuple
+from functools import partial
 
 import numpy as np
 import torch
@@ -107,8 +108,8 @@ def learn(task, algo, lag, seed, n_steps=None, last=100, **changes):
     return float(np.mean(returns))
 
 
-def _learn(case):
-    return case, learn(*case)
+def _learn(case, **changes):
+    return case, learn(*case, **changes)
 
 
 def main():
@@ -118,11 +119,13 @@ def main():
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--algos", nargs="+", default=list(ALGOS), choices=ALGOS)
     parser.add_argument("--lags", nargs="+", type=int, default=LAGS)
+    parser.add_argument("--learning_rate", type=float, help="in place of that of the settings")
     args = parser.parse_args()
     cases = list(itertools.product(args.tasks, args.algos, args.lags, range(args.seeds)))
+    changes = {} if args.learning_rate is None else dict(learning_rate=args.learning_rate)
     found = {}
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
-        for case, result in pool.imap_unordered(_learn, cases):
+        for case, result in pool.imap_unordered(partial(_learn, **changes), cases):
             found[case] = result
             print(*case, f"{result:.1f}", flush=True)
     print("| task | algorithm |", " | ".join(f"lag {lag}" for lag in args.lags), "|")

@@ -237,7 +237,7 @@ class AsyncRlMixin(RunnerMixin):
         self.sampler_itr = -1  # The latest batch whose TrajInfos have arrived.
         self.n_copied = 0  # Number of batches in the replay buffer; without replay, of those that are trained on.
         self._n_filled = 0  # Without replay, the number of sampling processes that have filled their part of the next batch.
-        self._lags: list[int] = []  # Of the batches trained on since the last row of the log, in versions of the parameters.
+        self._lags: list[float] = []  # Of the batches trained on since the last row of the log, in versions of the parameters.
         self.sampler_parameters_version = 0
         self.throttled = Stopwatch()
         self._pending: dict[int, list] = {}  # Reports on batches for which the reports of other sampling processes are missing.

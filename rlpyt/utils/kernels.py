@@ -296,19 +296,23 @@ def v_trace(reward, value, done, bootstrap, ratio, discount, lambda_, rho_clip, 
 def explained_variance(value, return_, valid):
     """Return what `rlpyt.returns.explained_variance` does; arrays are [T,N], `valid` is bool or None."""
     T, N = return_.shape
-    n, mean_error, mean_return, of_error, of_return = 0, 0.0, 0.0, 0.0, 0.0
+    if T * N == 0:
+        return 0.0
+    n, error_sum, error_squares, return_sum, return_squares = 0, 0.0, 0.0, 0.0, 0.0
+    first_return = np.float64(return_[0, 0])  # Sums of differences from a number of the same size lose less precision.
+    first_error = first_return - value[0, 0]
     for t in range(T):
         for j in range(N):
-            if valid is not None and not valid[t, j]:
-                continue
-            n += 1  # Sums of squared deviations, one entry at a time (Welford 1962).
-            delta = np.float64(return_[t, j]) - mean_return
-            mean_return += delta / n
-            of_return += delta * (return_[t, j] - mean_return)
-            error = np.float64(return_[t, j]) - value[t, j]
-            delta = error - mean_error
-            mean_error += delta / n
-            of_error += delta * (error - mean_error)
+            if valid is None or valid[t, j]:
+                n += 1
+                x = return_[t, j] - first_return
+                return_sum += x
+                return_squares += x * x
+                x = np.float64(return_[t, j]) - value[t, j] - first_error
+                error_sum += x
+                error_squares += x * x
+    of_return = return_squares - return_sum * return_sum / n if n else 0.0
+    of_error = error_squares - error_sum * error_sum / n if n else 0.0
     return 1 - of_error / of_return if of_return > 0 else 0.0
 
 

@@ -24,12 +24,17 @@ from rlpyt.utils.settings import FRACTION, RATE, checked
 from rlpyt.utils.tensor import valid_mean
 
 # The fields of the original, and diagnostics, which an algorithm may leave out.
-DIAGNOSTICS = ["piLoss", "valueLoss", "explainedVariance", "learningRate"]
-OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "entropy", "perplexity", *DIAGNOSTICS], defaults=[None] * len(DIAGNOSTICS))
+OptInfo = namedtuple(
+    "OptInfo",
+    ["loss", "gradNorm", "entropy", "perplexity", "piLoss", "valueLoss", "explainedVariance", "learningRate"],
+    defaults=(None, None, None, None),
+)
 
 # What a loss leaves for the log, without gradient: its parts, likelihood ratios [n,...] and their mask, and the explained variance of the
 # batch. All are None if a user's loss leaves nothing.
-LossTerms = namedtuple("LossTerms", ["pi_loss", "value_loss", "ratio", "valid", "explained_variance"], defaults=[None] * 5)
+LossTerms = namedtuple(
+    "LossTerms", ["pi_loss", "value_loss", "ratio", "valid", "explained_variance"], defaults=(None, None, None, None, None)
+)
 
 AgentTrain = namedtuple("AgentTrain", ["dist_info", "value"])
 
@@ -62,7 +67,7 @@ class PolicyGradientAlgo(RlAlgorithm):
     policy_lag = 0
     corrects_lag = False
     rho_clip = c_clip = 1.0  # See `rlpyt.returns.v_trace`.
-    _entropy_loss_coeff: float | None = None  # At the start of the run, if it follows a schedule.
+    _entropy_loss_coeff: Any = None  # At the start of the run, if it follows a schedule.
     _reward_scale: RewardScale | None = None
     _rate = 0.0  # The learning rate, if it follows a schedule.
 

@@ -10,7 +10,6 @@ import torch
 import torch.distributed
 
 from rlpyt.algos.pg.base import LossTerms, OnPolicyAlgorithm, batch_first_to_layer_first
-from rlpyt.algos.pg.base import OptInfo as CommonOptInfo
 from rlpyt.algos.schedules import Schedule, schedule_kind
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.collections import namedarraytuple
@@ -19,7 +18,12 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, POSITIVE, Number, checked
 from rlpyt.utils.tensor import huber, valid_mean
 
-OptInfo = namedtuple("OptInfo", [*CommonOptInfo._fields, "approxKl", "clipFrac"], defaults=[None] * (len(CommonOptInfo._fields) - 2))
+# The fields of `rlpyt.algos.pg.base.OptInfo`, and two more.
+OptInfo = namedtuple(
+    "OptInfo",
+    ["loss", "gradNorm", "entropy", "perplexity", "piLoss", "valueLoss", "explainedVariance", "learningRate", "approxKl", "clipFrac"],
+    defaults=(None, None, None, None, None, None),
+)
 
 # Of one minibatch: likelihood ratios [n] or [T,n], and their mask; None if all count.
 Ratios = namedtuple("Ratios", ["ratio", "valid"])
@@ -201,7 +205,7 @@ class PPO(OnPolicyAlgorithm):
         if not ratios or any(of_minibatch.ratio is None for of_minibatch in ratios):  # The loss of a user.
             return empty
         ratio = torch.stack([of_minibatch.ratio.flatten() for of_minibatch in ratios]).float()  # [n, minibatch size]
-        weight = 1.0
+        weight: Any = 1.0
         if ratios[0].valid is not None:  # Ratios of invalid steps are 1.
             valid = torch.stack([of_minibatch.valid.flatten() for of_minibatch in ratios]).float()
             weight = 1 / valid.mean(dim=1)

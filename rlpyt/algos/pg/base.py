@@ -51,8 +51,8 @@ class PolicyGradientAlgo(RlAlgorithm):
         loss_terms: the parts of the latest loss, for the log. `loss` assigns them.
         explained_variance: of the values of the latest batch, see `rlpyt.returns.explained_variance`; None before the first.
             `process_returns` assigns it.
-        policy_lag: updates of the parameters (in the runner's iterations) since those that acted in the batch to train on; 0 in synchronous
-            runs. An asynchronous runner assigns it before each batch.
+        policy_lag: updates of the parameters (in the runner's iterations) since those that acted in the batch to train on; 0 if the current
+            ones did. The runner assigns it before each batch, if sampling is asynchronous or the sampler has a `policy_lag`.
         corrects_lag: whether the algorithm learns rightly from batches of older policies.
     """
 

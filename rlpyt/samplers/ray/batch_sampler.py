@@ -149,6 +149,11 @@ class RayBatchSampler(ParallelSamplerBase):
         return 0 if pool is None else pool.n_restarts
 
     # Sampling -------------------------------------------------------------------------------------------------------
+    @property
+    def policy_lag(self) -> int:
+        """How often parameters were sent to the actors since those that acted in the last batch: 0 if none are `in_flight`."""
+        return self.parameters_version - self.batch_parameters_version
+
     def _run(self, name: str, argument: Any, doing: str) -> list:
         pool = self._running_pool()
         with pool.ending_on_failure():

@@ -14,7 +14,10 @@ from rlpyt.algos.pg.a2c import A2C
 from rlpyt.algos.pg.appo import Appo
 from rlpyt.algos.pg.impala import Impala
 from rlpyt.algos.pg.ppo import PPO
+from rlpyt.envs.gym import make
 from rlpyt.returns import v_trace, valid_from_done
+from rlpyt.runners.minibatch_rl import MinibatchRl
+from rlpyt.samplers.serial.sampler import SerialSampler
 
 T, B = 8, 6
 AGENTS = [MlpFfAgent, GruAgent]
@@ -170,6 +173,20 @@ def test_what_waits_for_a_reset_counts_for_nothing_whatever_its_ratio(AlgoCls):
         torch.manual_seed(0)
         found.append(algo.optimize_agent(0, samples))
     assert found[0] == found[1] and np.isfinite(found[0].loss).all()
+
+
+def test_a_sampler_that_samples_ahead_tells_how_old_the_policy_is():
+    class Ahead(SerialSampler):
+        policy_lag = 2
+
+    lags = []
+    for SamplerCls in (SerialSampler, Ahead):
+        algo = Impala()
+        optimize = algo.optimize_agent
+        algo.optimize_agent = lambda *args, algo=algo, f=optimize: (lags.append(algo.policy_lag), f(*args))[1]
+        sampler = SamplerCls(make, dict(id="CartPole-v1"), batch_T=4, batch_B=2)
+        MinibatchRl(algo=algo, agent=MlpFfAgent(), sampler=sampler, n_steps=16, log_interval_steps=8, seed=0).train()
+    assert lags == [0, 0, 2, 2]
 
 
 @learning

@@ -220,6 +220,102 @@ def discount_return_n_step(
     return _deliver(return_, reward, return_dest), _deliver(done_n, done, done_n_dest)
 
 
+def v_trace(
+    reward: Array,
+    value: Array,
+    done: Array,
+    bootstrap_value: Array,
+    ratio: Array,
+    discount: float,
+    lambda_: float = 1.0,
+    rho_clip: float = 1.0,
+    c_clip: float = 1.0,
+    timeout: Array | None = None,
+    timeout_value: Array | None = None,
+    advantage_dest: Array | None = None,
+    return_dest: Array | None = None,
+) -> tuple[Array, Array]:
+    """V-trace targets and advantages for steps of another policy (Espeholt et al. 2018, arXiv:1802.01561, equations 1 and 4).
+
+    With the likelihood ratio ``π(a_t|s_t) / μ(a_t|s_t)`` of the policy that learns to the one that acted, ``ρ_t = min(ρ̄, ratio_t)`` and
+    ``c_t = min(c̄, ratio_t)``::
+
+        δ_t = r_t + γ (1 - d_t) V_{t+1} - V_t
+        x_t = ρ_t δ_t + γ λ c_t (1 - d_t) x_{t+1},   v_t = V_t + x_t
+        A_t = ρ_t (δ_t + γ λ (1 - d_t) x_{t+1})
+
+    with ``V_T = bootstrap_value`` and ``x_T = 0``. For λ = 1 the advantage is that of the paper, ``ρ_t (r_t + γ v_{t+1} - V_t)``. Where all
+    ratios are 1, advantages and targets are those of `generalized_advantage_estimation_tl`, bit for bit.
+
+    Truncated episodes bootstrap: where `timeout` is True, ``δ_t = r_t + γ V(final observation) - V_t`` if `timeout_value` gives that value.
+    Otherwise ``δ_t = 0``: leave such a step out of the loss, because its target V_t equals the estimate.
+
+    Args:
+        value: [T,...], V(s_t).
+        ratio: [T,...], likelihood ratios of the actions.
+        lambda_: λ; less than 1 trusts the values more (Espeholt et al. 2018, remark 2).
+        rho_clip: ρ̄, which decides to whose values the targets lead: to those of the policy if it is infinite, to those of the acting
+            policy as it approaches 0.
+        c_clip: c̄, which decides how far later steps change a target, and so its variance.
+        timeout, timeout_value, reward, done, bootstrap_value, discount, advantage_dest, return_dest: as in
+            `generalized_advantage_estimation_tl`.
+
+    Returns:
+        Advantages A and targets v of the values, both [T,...].
+
+    Raises:
+        ValueError: shapes differ.
+    """
+    _check_shapes(reward, value=value, done=done, ratio=ratio, timeout=timeout, timeout_value=timeout_value)
+    if not _in_cpu_memory(reward):
+        advantage, return_ = _v_trace_by_torch(
+            reward, value, done, bootstrap_value, ratio, discount, lambda_, rho_clip, c_clip, timeout, timeout_value
+        )
+        return _deliver(advantage, reward, advantage_dest), _deliver(return_, reward, return_dest)
+    if timeout is None:
+        timeout_value = None
+    dtype = _float_dtype(reward)
+    r = _rows(reward, dtype)
+    advantages, returns = np.empty_like(r), np.empty_like(r)
+    kernels.v_trace(
+        r,
+        _rows(value, dtype),
+        _rows(done, bool),
+        _row(bootstrap_value, reward, dtype),
+        _rows(ratio, dtype),
+        dtype.type(discount),
+        dtype.type(lambda_),
+        dtype.type(rho_clip),
+        dtype.type(c_clip),
+        _rows(timeout, bool),
+        _rows(timeout_value, dtype),
+        advantages,
+        returns,
+    )
+    return _deliver(advantages, reward, advantage_dest), _deliver(returns, reward, return_dest)
+
+
+def explained_variance(value: Array, return_: Array, valid: Array | None = None) -> float | torch.Tensor:
+    """Return ``1 - Var(G - V) / Var(G)`` of values V and returns G [T,...]: 1 for perfect values, 0 for values as good as a constant.
+
+    Args:
+        valid: [T,...], mask of the entries to count (1 or 0); None for all.
+
+    Returns:
+        The fraction; 0 if all returns are equal. For tensors on a GPU it is a tensor there without dimensions, otherwise a number.
+
+    Raises:
+        ValueError: shapes differ.
+    """
+    _check_shapes(return_, value=value, valid=valid)
+    if not _in_cpu_memory(return_):
+        value, return_ = _floating(value, like=return_), _floating(return_, like=return_)
+        of_error, of_return = _variance(return_ - value, valid), _variance(return_, valid)
+        return torch.where(of_return > 0, 1 - of_error / of_return, 0)
+    dtype = _float_dtype(return_)
+    return kernels.explained_variance(_rows(value, dtype), _rows(return_, dtype), _rows(valid, bool))
+
+
 def valid_from_done(done: Array) -> Array:
     """Return a float32 mask [T,...]: 1 up to and including the first `done` along the leading dimension, 0 after it."""
     flags = torch.as_tensor(done).to(torch.float32)
@@ -348,6 +444,43 @@ def _generalized_advantage_estimation_by_torch(
         delta = torch.where(timeout.bool(), 0, delta)
     advantage = _backward_sum(delta, discount * gae_lambda * alive, 0.0)
     return advantage, advantage + value
+
+
+def _v_trace_by_torch(
+    reward: torch.Tensor,
+    value: Any,
+    done: torch.Tensor,
+    bootstrap_value: Any,
+    ratio: Any,
+    discount: float,
+    lambda_: float,
+    rho_clip: float,
+    c_clip: float,
+    timeout: torch.Tensor | None,
+    timeout_value: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute `v_trace` of tensors on a GPU."""
+    reward = _floating(reward, like=reward)
+    value, ratio = _floating(value, like=reward), _floating(ratio, like=reward)
+    alive = (~done.bool()).to(reward.dtype)
+    next_value = torch.cat([value[1:], _bootstrap_row(bootstrap_value, reward, done)[None]]) * alive
+    if timeout is not None and timeout_value is not None:
+        next_value = torch.where(timeout.bool(), _floating(timeout_value, like=reward), next_value)
+    delta = reward + discount * next_value - value
+    if timeout is not None and timeout_value is None:
+        delta = torch.where(timeout.bool(), 0, delta)
+    rho, decay = ratio.clamp(max=rho_clip), discount * lambda_ * alive
+    correction = _backward_sum(rho * delta, decay * ratio.clamp(max=c_clip), 0.0)
+    following = torch.cat([correction[1:], torch.zeros_like(correction[:1])])
+    return rho * (delta + decay * following), correction + value
+
+
+def _variance(x: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
+    """Return the variance of the valid entries of `x`, as a tensor without dimensions."""
+    if valid is None:
+        return x.var(correction=0)
+    weight = valid.to(x.dtype) / valid.sum()
+    return ((x - (x * weight).sum()).square() * weight).sum()
 
 
 def _discount_return_n_step_by_torch(

@@ -46,6 +46,33 @@ def gae(reward, value, done, bootstrap_value, discount, gae_lambda, timeout=None
     return advantage
 
 
+def v_trace(reward, value, done, bootstrap_value, ratio, discount, lambda_, rho_clip, c_clip, timeout=None, timeout_value=None):
+    """Advantages and targets: every step adds up the corrected TD errors to come in its episode, times the product of ratios before them.
+
+    The sums of equation 1 of Espeholt et al. 2018, with the advantage at the next step's target, of which λ counts.
+    """
+    T = len(reward)
+    td_error = np.zeros(T)
+    for t in range(T):
+        next_value = bootstrap_value if t == T - 1 else value[t + 1]
+        if done[t]:
+            next_value = timeout_value[t] if timeout is not None and timeout[t] else 0.0
+        td_error[t] = reward[t] + discount * next_value - value[t]
+
+    def correction(t):
+        total, factor = 0.0, 1.0
+        for s in range(t, T):
+            total += factor * min(rho_clip, ratio[s]) * td_error[s]
+            factor *= discount * lambda_ * min(c_clip, ratio[s])
+            if done[s]:
+                break
+        return total
+
+    target = np.array([value[t] + correction(t) for t in range(T)])
+    later = np.array([0.0 if done[t] or t == T - 1 else discount * lambda_ * correction(t + 1) for t in range(T)])
+    return np.minimum(rho_clip, ratio) * (td_error + later), target
+
+
 def n_step_return(reward, done, t, n, discount):
     """Return of the n steps from t on, and whether the episode ended in them."""
     total = 0.0

@@ -8,8 +8,10 @@ from rlpyt.returns import (
     discount_return,
     discount_return_n_step,
     discount_return_tl,
+    explained_variance,
     generalized_advantage_estimation,
     generalized_advantage_estimation_tl,
+    v_trace,
     valid_from_done,
 )
 
@@ -103,6 +105,103 @@ def test_returns_equal_the_slow_oracles(kind, seed):
     np.testing.assert_allclose(valid_from_done(d), oracles.columns(oracles.valid_until_done, done))
 
 
+def test_v_trace_worked_out_by_hand():
+    value, ratio = np.array([1.0, 1.0, 2.0, 4.0]), np.array([0.5, 2.0, 0.5, 3.0])
+    advantage, target = v_trace(np.array(REWARD), value, np.array(DONE), np.array([16.0]), ratio, 0.5)
+    # rho = c = 0.5, 1, 0.5, 1;  delta = 1 + 1/2 - 1, 2 - 1, 4 + 4/2 - 2, 8 + 16/2 - 4 = 0.5, 1, 4, 12
+    # x = 0.5 * 0.5 + 0.5 * 0.5 * 1, 1, 0.5 * 4 + 0.5 * 0.5 * 12, 12 = 0.5, 1, 5, 12
+    np.testing.assert_allclose(target, [1.5, 2.0, 7.0, 16.0])
+    # rho (r + 0.5 * next target - value) = 0.5 (1 + 1 - 1), 2 - 1, 0.5 (4 + 8 - 2), 8 + 8 - 4
+    np.testing.assert_allclose(advantage, [0.5, 1.0, 5.0, 12.0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+@pytest.mark.parametrize("lambda_, rho_clip, c_clip", [(1.0, 1.0, 1.0), (0.8, 1.0, 1.0), (1.0, np.inf, 1.0), (0.9, 1.3, 0.6)])
+@pytest.mark.parametrize("timeouts", [False, True])
+def test_v_trace_equals_the_slow_oracle(kind, seed, lambda_, rho_clip, c_clip, timeouts):
+    reward, value, done, timeout, timeout_value, bootstrap = random_batch(seed)
+    ratio = np.exp(np.random.default_rng(seed + 100).normal(size=reward.shape))
+    ends = (timeout, timeout_value) if timeouts else (None, None)
+    arrays = [None if x is None else kind(x) for x in (reward, value, done, bootstrap, ratio, *ends)]
+    advantage, target = v_trace(*arrays[:5], 0.9, lambda_, rho_clip, c_clip, *arrays[5:])
+    for b in range(reward.shape[1]):
+        of_column = [None if x is None else x[:, b] for x in ends]
+        expected = oracles.v_trace(
+            reward[:, b], value[:, b], done[:, b], bootstrap[0, b], ratio[:, b], 0.9, lambda_, rho_clip, c_clip, *of_column
+        )
+        np.testing.assert_allclose(advantage[:, b], expected[0])
+        np.testing.assert_allclose(target[:, b], expected[1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lambda_", [1.0, 0.95, 0.0])
+@pytest.mark.parametrize("ends", ["none", "timeout", "final value"])
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_v_trace_of_ratios_of_one_is_generalized_advantage_estimation_bit_for_bit(ends, lambda_, dtype, on_gpu, monkeypatch):
+    reward, value, done, timeout, timeout_value, bootstrap = (x if x.dtype == bool else x.astype(dtype) for x in random_batch(3, T=50, B=9))
+    settings = dict(none={}, timeout=dict(timeout=timeout))
+    settings["final value"] = dict(timeout=timeout, timeout_value=timeout_value)
+    arguments = [torch.as_tensor(x) for x in (reward, value, done, bootstrap)]
+    ends = {name: torch.as_tensor(x) for name, x in settings[ends].items()}
+    monkeypatch.setattr(returns, "_in_cpu_memory", lambda x: not on_gpu)
+    expected = generalized_advantage_estimation_tl(*arguments, 0.99, lambda_, **{"timeout": None, **ends})
+    result = v_trace(*arguments, torch.ones(50, 9), 0.99, lambda_, **ends)
+    assert all(torch.equal(a, b) for a, b in zip(result, expected))
+
+
+def test_v_trace_on_policy_with_lambda_1_is_the_discounted_return_but_for_rounding():
+    reward, value, done, timeout, timeout_value, bootstrap = random_batch(5)
+    ends = dict(timeout=timeout, timeout_value=timeout_value)
+    advantage, target = v_trace(reward, value, done, bootstrap, np.ones_like(reward), 0.9, **ends)
+    expected = discount_return_tl(reward, done, bootstrap, 0.9, value=value, **ends)
+    np.testing.assert_allclose(target, expected, rtol=1e-12)
+    np.testing.assert_allclose(advantage, expected - value, rtol=1e-9, atol=1e-12)
+
+
+def test_v_trace_finds_the_values_of_the_policy_that_did_not_act():
+    """In a random chain, sweeps over samples of another policy lead to the values of the target policy, where ratios are not clipped.
+
+    The oracle solves the Bellman equation.
+    """
+    rng = np.random.default_rng(0)
+    n_states, discount, B = 3, 0.8, 4000
+    transition, reward = rng.dirichlet(np.ones(n_states), (2, n_states)), rng.normal(size=(2, n_states))  # by action and state
+    acted, target = np.array([0.5, 0.5, 0.5]), np.array([0.9, 0.2, 0.6])  # probability of action 1
+    of_target = lambda x: (1 - target)[:, None] * x[0] + target[:, None] * x[1]  # noqa: E731
+    expected = np.linalg.solve(np.eye(n_states) - discount * of_target(transition), of_target(reward[..., None])[:, 0])
+    value = np.zeros(n_states)
+    for _ in range(40):
+        state, T = rng.integers(0, n_states, B), 4
+        states, rewards, ratios = [state], [], []
+        for _ in range(T):
+            action = (rng.random(B) < acted[state]).astype(int)
+            ratios.append(np.where(action == 1, target[state] / acted[state], (1 - target[state]) / (1 - acted[state])))
+            rewards.append(reward[action, state])
+            state = (rng.random(B)[:, None] > transition[action, state].cumsum(axis=1)).sum(axis=1).clip(max=n_states - 1)
+            states.append(state)
+        states = np.stack(states)
+        v = value[states]
+        _, targets = v_trace(np.stack(rewards), v[:-1], np.zeros((T, B), bool), v[-1:], np.stack(ratios), discount, rho_clip=np.inf)
+        value = np.array([targets[states[:-1] == s].mean() for s in range(n_states)])
+    np.testing.assert_allclose(value, expected, atol=0.05)
+    assert np.abs(np.linalg.solve(np.eye(n_states) - discount * transition.mean(0), reward.mean(0)) - expected).max() > 0.15
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_explained_variance_is_the_formula_over_valid_steps(masked, on_gpu, monkeypatch):
+    return_, noise, done, *_ = (torch.as_tensor(x) for x in random_batch(1))
+    value = 100 + return_ + 0.3 * noise  # A constant error does not count.
+    valid = valid_from_done(done).double()
+    chosen = valid.bool() if masked else torch.ones_like(done)
+    expected = 1 - np.var((return_ - value)[chosen].numpy()) / np.var(return_[chosen].numpy())
+    monkeypatch.setattr(returns, "_in_cpu_memory", lambda x: not on_gpu)
+    assert float(explained_variance(value, return_, valid if masked else None)) == pytest.approx(expected)
+    assert explained_variance(return_, return_) == 1
+    assert explained_variance(value, torch.ones_like(return_)) == 0
+
+
 @pytest.mark.parametrize("do_truncated", [True, False])
 @pytest.mark.parametrize("n", [1, 2, 5, 17])
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
@@ -160,6 +259,13 @@ def test_float32_stays_float32_and_integer_rewards_become_float32():
     assert discount_return(torch.ones(4, 2, dtype=torch.int64), done, torch.zeros(1, 2), 0.9).dtype == torch.float32
 
 
+def ratios_like(x):
+    """Ratios that depend on the column and row alone, of the kind and shape of an array."""
+    n = int(np.prod(x.shape))
+    ratio = (0.2 + np.abs(np.sin(np.arange(n)))).reshape(x.shape)
+    return torch.as_tensor(ratio) if isinstance(x, torch.Tensor) else ratio
+
+
 ALL_FUNCTIONS = {
     "discount_return": lambda r, v, d, to, tov, b: discount_return(r, d, b, 0.9),
     "discount_return_tl": lambda r, v, d, to, tov, b: discount_return_tl(r, d, b, 0.9, to, v),
@@ -167,6 +273,9 @@ ALL_FUNCTIONS = {
     "gae": lambda r, v, d, to, tov, b: generalized_advantage_estimation(r, v, d, b, 0.9, 0.8),
     "gae_tl": lambda r, v, d, to, tov, b: generalized_advantage_estimation_tl(r, v, d, b, 0.9, 0.8, to),
     "gae_tl, final value": lambda r, v, d, to, tov, b: generalized_advantage_estimation_tl(r, v, d, b, 0.9, 0.8, to, timeout_value=tov),
+    "v_trace": lambda r, v, d, to, tov, b: v_trace(r, v, d, b, ratios_like(r), 0.9, 0.8, 1.2, 0.7),
+    "v_trace, timeouts": lambda r, v, d, to, tov, b: v_trace(r, v, d, b, ratios_like(r), 0.9, 0.8, timeout=to),
+    "v_trace, final value": lambda r, v, d, to, tov, b: v_trace(r, v, d, b, ratios_like(r), 0.9, timeout=to, timeout_value=tov),
     "n_step": lambda r, v, d, to, tov, b: discount_return_n_step(r, d, 3, 0.9),
     "n_step, do_truncated": lambda r, v, d, to, tov, b: discount_return_n_step(r, d, 3, 0.9, do_truncated=True),
 }
@@ -289,4 +398,4 @@ def test_scripts_find_them_in_the_documented_place_too():
     from rlpyt.algos import utils
 
     public = {name for name, value in vars(returns).items() if getattr(value, "__module__", "") == "rlpyt.returns" and name[0] != "_"}
-    assert len(public) == 6 and all(getattr(utils, name) is getattr(returns, name) for name in public)
+    assert len(public) == 8 and all(getattr(utils, name) is getattr(returns, name) for name in public)

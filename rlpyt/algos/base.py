@@ -11,7 +11,8 @@ import torch
 
 from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.cuda_graph import GraphedUpdate
-from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state, optimizer_state
+from rlpyt.algos.optimizers import clip_grad_norm, load_optimizer_state, optimizer_state, rate_may_change, set_learning_rate
+from rlpyt.algos.schedules import Schedule, factor_at
 from rlpyt.models.utils import unwrap_ddp
 from rlpyt.types import BatchSpec
 from rlpyt.utils import accelerator
@@ -36,6 +37,8 @@ class RlAlgorithm(Recorded):
         bf16, compile_models, cuda_graphs: as given to `accelerate`, but False if the device does not support it.
         can_be_graphed: updates can run as CUDA graphs.
         world_size: number of processes that train together.
+        lr_schedule: how learning rates change during the run, a setting of most algorithms; None if they do not change.
+        n_itr: iterations of the run.
     """
 
     opt_info_fields: tuple[str, ...] = ()
@@ -49,6 +52,9 @@ class RlAlgorithm(Recorded):
     agent: BaseAgent
     optimizer: torch.optim.Optimizer
     clip_grad_norm: float
+    lr_schedule: Schedule | None = None
+    n_itr = 1
+    _initial_rates: Sequence[tuple[Any, float]] = ()  # Optimizers, and their learning rates by the settings.
     _copies: PackedCopies | None = None
     _one: torch.Tensor | None = None  # The gradient of a loss with respect to itself.
     _graphed_update: Any = None  # Refers to the memory of optimizer and models.
@@ -196,6 +202,28 @@ class RlAlgorithm(Recorded):
         self.optimizer.step()
         return grad_norm
 
+    def progress_at(self, itr: int) -> float:
+        """Return the fraction of the run's iterations that are done before iteration `itr`, at most 1."""
+        return min(itr / max(self.n_itr, 1), 1.0)
+
+    def schedule_rates(self, *rates: tuple[Any, float]) -> None:
+        """Let these optimizers follow `lr_schedule`, each from its learning rate at the start of the run.
+
+        Raises:
+            ValueError: CUDA graphs would ignore the schedule.
+        """
+        self._initial_rates = rates
+        if self.cuda_graphs and self.lr_schedule not in (None, "constant"):
+            for optimizer, _ in rates:
+                check_graph_sees_rate(optimizer, 'lr_schedule="constant"')
+
+    def set_learning_rates(self, itr: int) -> None:
+        """Set all learning rates to their values at iteration `itr`, if they follow `lr_schedule`."""
+        if self.lr_schedule is not None:
+            factor = factor_at(self.lr_schedule, self.progress_at(itr), "lr_schedule")
+            for optimizer, rate in self._initial_rates:
+                set_learning_rate(optimizer, rate * factor)
+
     def optim_state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state; algorithms with several optimizers override this and its inverse."""
         return optimizer_state(self.optimizer)
@@ -236,6 +264,19 @@ class RlAlgorithm(Recorded):
     @batch_size.setter
     def batch_size(self, value: int) -> None:
         self._batch_size = value
+
+
+def check_graph_sees_rate(optimizer: Any, otherwise: str) -> None:
+    """Raise ValueError if a CUDA graph would ignore that the learning rate of an optimizer changes.
+
+    Args:
+        otherwise: the setting without schedule.
+    """
+    if not rate_may_change(optimizer):
+        raise ValueError(
+            f"cuda_graphs=True would always repeat the first learning rate of {type(optimizer).__name__}: set "
+            f"{otherwise}, or choose an optimizer of torch that has the argument fused or capturable."
+        )
 
 
 def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlpyt.algos.schedules import SCHEDULE
 from rlpyt.utils.settings import CALLABLE, COUNT, DICTIONARY, FLAG, FRACTION, POSITIVE, RATE, STEPS, ArgumentsFor, Number
 
 __all__ = ["OF_OPTIMIZERS", "OF_REPLAY", "Number"]
@@ -17,6 +18,7 @@ OF_OPTIMIZERS = dict(
     initial_optim_state_dict=DICTIONARY._replace(optional=True),
     learning_rate=RATE,
     clip_grad_norm=POSITIVE,
+    lr_schedule=SCHEDULE,
 )
 
 OF_REPLAY = dict(

@@ -11,6 +11,7 @@ import torch
 from rlpyt.agents.base import BaseAgent
 from rlpyt.algos.base import RlAlgorithm, read_opt_info
 from rlpyt.algos.hyperparameters import OF_REPLAY
+from rlpyt.algos.schedules import Schedule
 from rlpyt.replays.async_ import has_priorities
 from rlpyt.replays.base import BESIDE_STEPS, OPTIONAL_STEPS, CompletedReplay, unknown_fields
 from rlpyt.replays.draws import takes_ids
@@ -374,6 +375,7 @@ class ReplayAlgorithm(RlAlgorithm):
                 self.append(samples)
         if itr < max(self.min_itr_learn, self._first_itr_with_replay):
             return read_opt_info(self.OptInfoCls, [])
+        self.set_learning_rates(itr)
         self.update_itr_hyperparams(itr)
         updates = []
         for _ in range(self.updates_per_optimize):
@@ -409,6 +411,8 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
         n_step_return: n, number of rewards summed before bootstrapping from the target network.
         updates_per_sync: gradient updates between two transfers of parameters to an asynchronous sampler.
         ReplayBufferCls: class of the replay buffer; None chooses one by the observation, see `initialize_replay_buffer`.
+        lr_schedule: how the learning rates of all optimizers change: "constant", "linear" (to 0), "cosine" (to 0), or a function of the
+            progress (0 to 1, in the sampler's iterations) that returns the factor of the initial rate. None: they do not change.
 
     Raises:
         ValueError: a setting is not possible.
@@ -432,6 +436,8 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
         n_step_return: int = 1,
         updates_per_sync: int = 1,
         ReplayBufferCls: type | None = None,
+        *,
+        lr_schedule: Schedule | None = None,
     ) -> None:
         save__init__args(locals())
         self.check_settings()

@@ -1,6 +1,7 @@
 """Helpers for models: shapes, gradients, and copying parameters between models."""
 
 import ctypes
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -51,7 +52,7 @@ scale_grad = ScaleGrad.apply
 
 @torch.no_grad()
 def orthogonal_(module: torch.nn.Module, gain: float) -> None:
-    """Initialize all linear and convolutional layers in `module` by orthogonal matrices times `gain`, and biases of 0.
+    """Initialize all linear, convolutional and recurrent layers in `module` by orthogonal matrices times `gain`, and biases of 0.
 
     With gains of sqrt(2) where ReLU follows, 0.01 for the logits of a policy and 1 for values, policy gradients from images start faster
     (Engstrom et al. 2020, arXiv:2005.12729).
@@ -61,6 +62,23 @@ def orthogonal_(module: torch.nn.Module, gain: float) -> None:
             torch.nn.init.orthogonal_(layer.weight, gain)
             if layer.bias is not None:
                 layer.bias.zero_()
+        elif isinstance(layer, torch.nn.RNNBase):
+            for name, parameter in layer.named_parameters():
+                torch.nn.init.zeros_(parameter) if "bias" in name else torch.nn.init.orthogonal_(parameter, gain)
+
+
+def orthogonal_policy_(body: Sequence[torch.nn.Module], policy: torch.nn.Module, values: torch.nn.Module, recurrent: Any = None) -> None:
+    """Initialize the parts of a policy gradient model by `orthogonal_`.
+
+    Args:
+        body: layers that a nonlinearity follows, with gain sqrt(2).
+        policy: last layer of the policy, with gain 0.01: at first all actions are about equally likely, or of about the same mean.
+        values: last layer of the values, with gain 1.
+        recurrent: recurrent layers, with gain 1, if any.
+    """
+    gains = [(module, math.sqrt(2)) for module in body] + [(policy, 0.01), (values, 1.0)]
+    for module, gain in gains if recurrent is None else [*gains, (recurrent, 1.0)]:
+        orthogonal_(module, gain)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Sampling and training at the same time, in separate processes.
 
-::
+Algorithms that replay::
 
     sampling process(es)  --batch in one of two buffers-->  memory copier  -->  replay buffer  -->  optimizer(s)
                           <--parameters, each time they have been trained--------------------------  (this process is the first one)
@@ -10,6 +10,14 @@ copier, because several would have to take turns. Any number of GPUs will do, in
 
 Optimization waits whenever it would otherwise exceed `replay_ratio` replayed samples per sampled step. Sampling runs at full speed, unless
 it shares processors with training. It then gets the time that training leaves, which is all of it while optimization waits.
+
+Algorithms that correct for the age of the policy (`corrects_lag`), such as Impala and Appo::
+
+    sampling process(es)  --batch in one of 1 + max_batches_ahead buffers-->  optimizer(s)
+                          <--parameters, each time they have been trained---  (this process is the first one)
+
+Each batch is trained on once, in the order of sampling, where it is. Sampling waits while all buffers are full, and optimization while the
+next one is not.
 """
 
 from __future__ import annotations
@@ -33,6 +41,7 @@ from rlpyt.runners.protocols import AsyncAlgorithm, AsyncBatchSampler, Completed
 from rlpyt.runners.sync_rl import SEED_STEP, leave, meeting_place, process_group, raise_first_failure, running, watching
 from rlpyt.samplers.signals import Semaphore
 from rlpyt.samplers.workers import WATCH_INTERVAL, WorkerPool, check_forked_torch_threads, default_start_method, send_by_value
+from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
 from rlpyt.utils.interrupt import CLOSING, Overdue
 from rlpyt.utils.launching.affinity import for_runner
@@ -41,7 +50,7 @@ from rlpyt.utils.logging.snapshot import read_snapshot
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.processors import bind_master, check_gpus, share_processors, split_async_affinity
 from rlpyt.utils.seed import env_seed, set_seed
-from rlpyt.utils.settings import checked
+from rlpyt.utils.settings import COUNT, checked
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.synchronize import ProcessLock
 
@@ -51,13 +60,15 @@ NICENESS = 15  # Of sampling processes that share processors with training. Whil
 class AsyncRlMixin(RunnerMixin):
     """Makes a runner asynchronous. Put it in front of a runner: ``class AsyncRl(AsyncRlMixin, MinibatchRl)``.
 
-    The algorithm must learn from replay, and the sampler must be asynchronous (`rlpyt.samplers.async_`). The log interval counts sampled
-    steps, as in other runners. `Iteration` counts calls of `optimize_agent`, `SamplerIteration` counts the sampler's batches.
+    The algorithm must learn from replay, or correct for the age of the policy that acted (Impala, Appo). The sampler must be asynchronous
+    (`rlpyt.samplers.async_`). The log interval counts sampled steps, as in other runners. `Iteration` counts calls of `optimize_agent`,
+    `SamplerIteration` counts the sampler's batches. Without replay, several optimizers share out the columns of each batch.
 
     Args:
         affinity: ``optimizer`` (a list with one dictionary for each optimizing process: ``cpus``, ``cuda_idx``, ``torch_threads``,
             ``set_affinity``) and ``sampler`` (the dictionary of a synchronous run, or a list of them for several sampling processes). Or
             the dictionary of a synchronous run for both. Or "auto".
+        max_batches_ahead: without replay, the number of batches that may be sampled while the optimizer trains on an earlier one.
         kwargs: arguments of the runner.
 
     Raises:
@@ -70,8 +81,18 @@ class AsyncRlMixin(RunnerMixin):
     _control: Any = None  # The group in which optimizing processes exchange objects, while they train.
     _eval_pauses_training = False
 
-    @checked(OF_RUNNERS)
-    def __init__(self, algo: Any, agent: Any, sampler: Any, n_steps: int | float, affinity: Any = None, **kwargs: Any) -> None:
+    @checked(OF_RUNNERS, max_batches_ahead=COUNT)
+    def __init__(
+        self,
+        algo: Any,
+        agent: Any,
+        sampler: Any,
+        n_steps: int | float,
+        affinity: Any = None,
+        *,
+        max_batches_ahead: int = 1,
+        **kwargs: Any,
+    ) -> None:
         affinity = for_runner(affinity, sampler, async_sample=True)
         self.optimizer_affinities, self.sampler_affinities = split_async_affinity(affinity)
         check_gpus([*self.optimizer_affinities, *self.sampler_affinities])
@@ -80,13 +101,24 @@ class AsyncRlMixin(RunnerMixin):
                 f"{type(self).__name__} needs a sampler from rlpyt.samplers.async_, such as AsyncCpuSampler; "
                 f"{type(sampler).__name__} is for runners that wait for each batch."
             )
-        if CompletedAlgorithm(algo).samples_to_buffer is None:
+        self._replays = CompletedAlgorithm(algo).samples_to_buffer is not None
+        if not self._replays and not CompletedAlgorithm(algo).corrects_lag:
             raise ValueError(
                 f"{type(algo).__name__} learns from the batch just sampled, so sampling cannot run ahead of it: "
-                f"{type(self).__name__} is for algorithms that learn from replay, such as DQN or SAC."
+                f"{type(self).__name__} is for algorithms that learn from replay, such as DQN or SAC, and for those that correct for the "
+                "age of the policy that acted: Impala (in place of A2C) and Appo (in place of PPO)."
             )
         super().__init__(algo=algo, agent=agent, sampler=sampler, n_steps=n_steps, affinity=self.optimizer_affinities[0], **kwargs)
+        self.max_batches_ahead = max_batches_ahead
         self.world_size = len(self.optimizer_affinities)
+        B, n = sampler.batch_spec.B, self.world_size
+        if self._replays and max_batches_ahead != 1:
+            raise ValueError(
+                f"max_batches_ahead={max_batches_ahead} is for algorithms without replay: {type(algo).__name__} replays, and its "
+                "replay_ratio says how far sampling and training may be apart."
+            )
+        if not self._replays and B % n:
+            raise ValueError(f"batch_B={B} columns cannot be shared out evenly among {n} optimizers: make batch_B a multiple of {n}.")
         self._pool: WorkerPool | None = None
         self._resumed: tuple | None = None  # File and contents of the snapshot, until it is restored.
         self._lines: _Lines | None = None
@@ -127,7 +159,8 @@ class AsyncRlMixin(RunnerMixin):
 
     def startup(self) -> int:
         """Initialize sampler and replay buffer in shared memory, and start the other processes; return the number of batches."""
-        self._lines = lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B)
+        n_batches = 2 if self._replays else 1 + self.max_batches_ahead
+        self._lines = lines = _Lines(len(self.sampler_affinities), self.sampler.batch_spec.B, n_batches)
         self._settle()
         sampling_seed = self._settle_seed() + 1
         if self.resume_from is not None:
@@ -140,18 +173,18 @@ class AsyncRlMixin(RunnerMixin):
                 bootstrap_value=self.algo.bootstrap_value,
                 traj_info_kwargs=self.get_traj_info_kwargs(),
                 seed=sampling_seed,
+                **({} if self._replays else dict(n_batches=1 + self.max_batches_ahead)),
             )
         self.itr_batch_size = self.sampler.batch_spec.size  # env steps
         n_itr = self.get_n_itr()
         lines.n_batches[0] = n_itr
-        self.algo.async_initialize(
-            agent=self.agent,
-            sampler_n_itr=n_itr,
-            batch_spec=self.sampler.batch_spec,
-            mid_batch_reset=self.sampler.mid_batch_reset,
-            examples=examples,
-            world_size=self.world_size,
-        )
+        sampler: dict[str, Any] = dict(batch_spec=self.sampler.batch_spec, mid_batch_reset=self.sampler.mid_batch_reset, examples=examples)
+        if self._replays:
+            self.algo.async_initialize(agent=self.agent, sampler_n_itr=n_itr, **sampler, world_size=self.world_size)
+            self.feed: _Replayed | _Direct = _Replayed()
+        else:
+            batches_np = [samples_np for _, samples_np in self.sampler._batches]
+            self.feed = _Direct(batches_np, **sampler, n_itr=n_itr, world_size=self.world_size)
         self._warn_if_nothing_is_learned()
         self.launch_workers()
         return n_itr
@@ -170,7 +203,7 @@ class AsyncRlMixin(RunnerMixin):
         return is_forked and (self.world_size > 1 or several)
 
     def launch_workers(self) -> None:
-        """Start the sampling processes, the memory copier, and all optimizing processes except this one."""
+        """Start the sampling processes, the memory copier if there is replay, and all optimizing processes except this one."""
         start_method = self.sampler.start_method or default_start_method()
         for default, affinities in ((1, self.sampler_affinities), (torch.get_num_threads(), self.optimizer_affinities[1:])):
             for affinity in affinities:
@@ -199,13 +232,14 @@ class AsyncRlMixin(RunnerMixin):
             for i, (part, affinity, report) in enumerate(zip(parts, self.sampler_affinities, self._report_ends))
         ]
         names = ["the sampling process" if n == 1 else f"sampling process {i} of {n}" for i in range(n)]
-        batches_np = [samples_np for _, samples_np in self.sampler._batches]
-        processes.append(dict(work=_copy, algo=self.algo, batches_np=batches_np, lines=lines, n_parts=n))
+        if self._replays:
+            batches_np = [samples_np for _, samples_np in self.sampler._batches]
+            processes.append(dict(work=_copy, algo=self.algo, batches_np=batches_np, lines=lines, n_parts=n))
+            names.append("the memory copier")
         trains_here = any(affinity.get("cuda_idx") is None for affinity in self.optimizer_affinities)
         if trains_here and share_processors(self.optimizer_affinities, self.sampler_affinities):
             for process in processes:
                 process["niceness"] = NICENESS
-        names.append("the memory copier")
         for rank in range(1, self.world_size):
             processes.append(dict(work=_Optimizer(self, rank).train))
             names.append(f"optimizer {rank} of {self.world_size}")
@@ -220,7 +254,9 @@ class AsyncRlMixin(RunnerMixin):
         super().initialize_logging()
         self.opt_itr = 0  # Number of calls of optimize_agent.
         self.sampler_itr = -1  # The latest batch whose TrajInfos have arrived.
-        self.n_copied = 0  # Number of batches in the replay buffer.
+        self.n_copied = 0  # Number of batches in the replay buffer; without replay, of those that are trained on.
+        self._n_filled = 0  # Without replay, the number of sampling processes that have filled their part of the next batch.
+        self._lags: list[float] = []  # Of the batches trained on since the last row of the log, in versions of the parameters.
         self.sampler_parameters_version = 0
         self.throttled = Stopwatch()
         self._pending: dict[int, list] = {}  # Reports on batches for which the reports of other sampling processes are missing.
@@ -248,7 +284,7 @@ class AsyncRlMixin(RunnerMixin):
         self._next_check = 0.0
 
     def wait_for_samples(self) -> bool:
-        """Wait until the replay ratio allows one more optimization; return False if sampling has ended.
+        """Wait until the replay ratio allows one more optimization, or the next batch is there; return False if sampling has ended.
 
         Raises:
             Overdue: sampling does not end within some seconds after a signal.
@@ -261,10 +297,33 @@ class AsyncRlMixin(RunnerMixin):
             if self._n_sampling == 0 and self.n_copied >= lines.n_batches[0]:
                 self._ended = True
                 return False
-            if self.n_copied >= self._n_needed() and self.stop_reason is None:
-                return True
+            if self._may_train():
+                if self.stop_reason is None:
+                    return True
+                if not self._replays:
+                    self._release_batch()  # Sampling processes may need it to end.
+                    continue
             with self.throttled, interrupt.abandonable():
-                pool.wait_for(lines.in_replay, *self._reports)
+                pool.wait_for(self._next_sign(), *self._reports)
+
+    def _may_train(self) -> bool:
+        """Return whether there is enough to train on."""
+        if self._replays:
+            return self.n_copied >= self._n_needed()
+        self._n_filled += self._next_sign().acquire_waiting()
+        return self._n_filled >= len(self._reports) and self.n_copied < running(self._lines).n_batches[0]
+
+    def _next_sign(self) -> Semaphore:
+        """Return what other processes release when there is more to train on."""
+        lines = running(self._lines)
+        return lines.in_replay if self._replays else lines.filled[self.n_copied % len(lines.filled)]
+
+    def _release_batch(self) -> None:
+        """Let sampling processes overwrite the batch that was trained on."""
+        free = running(self._lines).free
+        for semaphore in free[self.n_copied % len(free)]:
+            semaphore.release()
+        self.n_copied, self._n_filled = self.n_copied + 1, 0
 
     def _n_needed(self) -> int:
         """Return how many batches the replay buffer must contain so that one more optimization does not exceed `replay_ratio`."""
@@ -274,20 +333,29 @@ class AsyncRlMixin(RunnerMixin):
         return first_itr + max(1, -int(-samples // (self.itr_batch_size * self.algo.replay_ratio)))
 
     def optimize(self) -> None:
-        """Train on the contents of the replay buffer, and send the parameters to the sampler."""
-        sampler_itr = self.n_copied - 1
-        self._tell_optimizers(sampler_itr)
+        """Train on the contents of the replay buffer, or on the next batch, and send the parameters to the sampler."""
+        sampler_itr, lag = self.n_copied - 1, 0
+        if not self._replays:
+            sampler_itr = self.n_copied
+            versions = running(self._lines).versions
+            lag = self.agent.parameters_version - int(versions[sampler_itr % len(versions)].min())
+            self._lags.append(lag)
+        self._tell_optimizers(sampler_itr, lag)
         self.agent.train_mode(sampler_itr)
         with self.diagnostics.optimization:
-            opt_info = self.algo.optimize_agent(self.opt_itr, sampler_itr=sampler_itr)
+            opt_info = self.feed.optimize(self.algo, self.opt_itr, sampler_itr, lag)
             self.agent.send_shared_memory()
+        if not self._replays:
+            if self.world_size > 1:
+                dist.barrier(group=self._control)  # Others may still read the batch.
+            self._release_batch()
         self.opt_itr += 1
         self.diagnostics.store_opt_info(opt_info)
 
-    def _tell_optimizers(self, sampler_itr: int) -> None:
+    def _tell_optimizers(self, sampler_itr: int, lag: int = 0) -> None:
         """Let the other optimizing processes train together with this one, or end if `sampler_itr` is -1."""
         if self.world_size > 1:
-            dist.broadcast(torch.tensor([sampler_itr]), src=0, group=self._control)
+            dist.broadcast(torch.tensor([sampler_itr, lag]), src=0, group=self._control)
 
     def _end_optimizers(self) -> None:
         self._tell_optimizers(-1)
@@ -376,6 +444,10 @@ class AsyncRlMixin(RunnerMixin):
             ("ParametersVersion", self.sampler_parameters_version),
         ):
             logger.record_tabular(name, value, detail=True)
+        if not self._replays:
+            lags, self._lags = self._lags or [np.nan], []
+            logger.record_tabular("PolicyLagAverage", float(np.mean(lags)), detail=True)
+            logger.record_tabular("PolicyLagMax", max(lags), detail=True)
         self._last_logged = now, throttled
 
     def _iteration(self, itr: int) -> int:
@@ -383,7 +455,7 @@ class AsyncRlMixin(RunnerMixin):
 
     @property
     def waiting_seconds(self) -> float:
-        """Seconds that optimization has waited so far because of the replay ratio."""
+        """Seconds that optimization has waited so far: for the replay ratio, or for the next batch."""
         return self.throttled.seconds
 
     # Snapshots ------------------------------------------------------------------------------------------------------
@@ -443,25 +515,29 @@ class AsyncRlEval(AsyncRlMixin, MinibatchRlEval):
 class _Lines:
     """The signals between the processes of a run.
 
+    Without replay, the first optimizer takes the place of the copier.
+
     Args:
         n_parts: number of sampling processes; each fills its columns of every batch.
         B: number of columns of a batch.
+        n_batches: number of buffers, n below, which are filled in turn.
 
     Attributes:
-        filled: for each of the two buffers, from the sampling processes to the copier: "my columns are in place".
-        free: for each of the two buffers, one per sampling process, from the copier: "you may write into it".
-        restarted: [2,B], for each of the two buffers, from the sampling processes to the copier: the columns that do not continue the
-            previous batch.
+        filled: for each buffer, from the sampling processes to the copier: "my columns are in place".
+        free: for each buffer, one per sampling process, from the copier: "you may write into it".
+        restarted: [n,B], for each buffer, from the sampling processes to the copier: the columns that do not continue the previous batch.
+        versions: [n,n_parts], for each buffer, from each sampling process: the version of the parameters that acted.
         in_replay: from the copier to the optimizer: "one more batch is in the replay buffer".
         stop: [1], set by the optimizer: sampling processes finish the batches that any of them has begun, and begin no others.
         n_batches: [1], number of batches in the whole run; reduced when the run is told to stop.
         n_begun: [1], number of batches that any sampling process has begun.
     """
 
-    def __init__(self, n_parts: int, B: int) -> None:
-        self.filled = [Semaphore() for _ in range(2)]
-        self.free = [[Semaphore() for _ in range(n_parts)] for _ in range(2)]
-        self.restarted = np_mp_array((2, B), bool)
+    def __init__(self, n_parts: int, B: int, n_batches: int) -> None:
+        self.filled = [Semaphore() for _ in range(n_batches)]
+        self.free = [[Semaphore() for _ in range(n_parts)] for _ in range(n_batches)]
+        self.restarted = np_mp_array((n_batches, B), bool)
+        self.versions = np_mp_array((n_batches, n_parts), np.int64)
         self.in_replay = Semaphore()
         self.stop = np_mp_array(1, bool)
         self.n_batches = np_mp_array(1, np.int64)
@@ -522,22 +598,22 @@ def _sample(
         if eval_interval and first_itr == 0:
             send_by_value(report, _Report(-1, [], sampler.agent.parameters_version, 0.0, _evaluate(sampler, 0)))
         for itr in itertools.count(first_itr):
-            half = itr % 2
-            lines.free[half][part].acquire()
+            buffer = itr % len(lines.filled)
+            lines.free[buffer][part].acquire()
             if not lines.may_begin(itr):
                 break
             start = time.perf_counter()
-            traj_infos = sampler.obtain_samples(itr, half)
+            traj_infos = sampler.obtain_samples(itr, buffer)
             seconds = time.perf_counter() - start
-            version = sampler.agent.parameters_version
+            version = lines.versions[buffer, part] = sampler.agent.parameters_version
             for b in sampler.take_restarted():
-                lines.restarted[half, first_column + b] = True
-            lines.filled[half].release()
+                lines.restarted[buffer, first_column + b] = True
+            lines.filled[buffer].release()
             evaluation = None
             if eval_interval and (itr + 1) % eval_interval == 0 and itr >= min_itr_learn - 1:
                 evaluation = _evaluate(sampler, itr)
             send_by_value(report, _Report(itr, traj_infos, version, seconds, evaluation))
-        lines.filled[half].release()  # Wakes the copier, which then ends.
+        lines.filled[buffer].release()  # Wakes the copier, which then ends. Without replay nobody waits for it.
         report.send(None)
         pipe.send(("ok", None))
         pipe.recv()
@@ -579,6 +655,53 @@ def _copy(pipe: Any, algo: Any, batches_np: list, lines: _Lines, n_parts: int) -
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# What optimizers train on
+# ---------------------------------------------------------------------------------------------------------------------
+class _Replayed:
+    """Optimizers draw from the replay buffer."""
+
+    def start(self, algo: Any, agent: Any, rank: int) -> None:
+        """Prepare the algorithm of an optimizing process. The buffer is allocated already."""
+        algo.prepare_models()
+        algo.optim_initialize(rank)
+        algo.deliver_batches()
+
+    def optimize(self, algo: Any, itr: int, sampler_itr: int, lag: int) -> Any:
+        """Train in call number `itr`, when batch `sampler_itr` is the newest in the buffer."""
+        return algo.optimize_agent(itr, sampler_itr=sampler_itr)
+
+
+class _Direct:
+    """Optimizers train on the sampler's batches, each on its columns.
+
+    Args:
+        batches_np: the buffers, arrays [T,B,...] in shared memory.
+        n_itr: number of batches in the whole run.
+        world_size: number of optimizers.
+        batch_spec, mid_batch_reset, examples: of the sampler.
+    """
+
+    def __init__(
+        self, batches_np: list, batch_spec: BatchSpec, mid_batch_reset: bool, examples: dict[str, Any], n_itr: int, world_size: int
+    ) -> None:
+        self._batches_np, self._batch_spec, self._world_size = batches_np, batch_spec, world_size
+        self._settings = dict(mid_batch_reset=mid_batch_reset, examples=examples, n_itr=n_itr, world_size=world_size)
+
+    def start(self, algo: Any, agent: Any, rank: int) -> None:
+        """Initialize the algorithm of an optimizing process."""
+        T, B = self._batch_spec
+        B //= self._world_size
+        columns = slice(B * rank, B * (rank + 1))
+        self._batches = [torchify_buffer(batch[:, columns]) for batch in self._batches_np]
+        algo.initialize(agent=agent, batch_spec=BatchSpec(T, B), rank=rank, **self._settings)
+
+    def optimize(self, algo: Any, itr: int, sampler_itr: int, lag: int) -> Any:
+        """Train on batch `sampler_itr`, in which a policy acted that is `lag` versions old."""
+        algo.policy_lag = lag
+        return algo.optimize_agent(sampler_itr, self._batches[sampler_itr % len(self._batches)])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Several optimizers
 # ---------------------------------------------------------------------------------------------------------------------
 class _Optimizer:
@@ -587,7 +710,7 @@ class _Optimizer:
     _control: Any = None  # As in the runner.
 
     def __init__(self, runner: Any, rank: int) -> None:
-        self.algo, self.agent = runner.algo, runner.agent
+        self.algo, self.agent, self.feed = runner.algo, runner.agent, runner.feed
         self.resumed_file = None if runner._resumed is None else runner._resumed[0]
         self.affinity, self.rank, self.world_size = runner.optimizer_affinities[rank], rank, runner.world_size
         self.seed = runner.seed + SEED_STEP * rank
@@ -602,12 +725,15 @@ class _Optimizer:
             pipe.send(("ok", None))
             if pipe.recv() is not None:
                 for itr in itertools.count():
-                    sampler_itr = torch.zeros(1, dtype=torch.int64)
-                    dist.broadcast(sampler_itr, src=0, group=self._control)
+                    told = torch.zeros(2, dtype=torch.int64)
+                    dist.broadcast(told, src=0, group=self._control)
+                    sampler_itr, lag = told.tolist()
                     if sampler_itr < 0:
                         break
-                    self.agent.train_mode(int(sampler_itr))
-                    self.algo.optimize_agent(itr, sampler_itr=int(sampler_itr))
+                    self.agent.train_mode(sampler_itr)
+                    self.feed.optimize(self.algo, itr, sampler_itr, lag)
+                    if isinstance(self.feed, _Direct):
+                        dist.barrier(group=self._control)
             self.agent.unwrap()
             gc.collect()  # Wrapped models refer to the group in cycles, and must be deleted before it.
         leave(pipe)
@@ -621,6 +747,4 @@ def _start_optimizer(runner: Any) -> None:
     runner.agent.to_device(affinity.get("cuda_idx"))
     if runner.world_size > 1:
         runner.agent.data_parallel()
-    runner.algo.prepare_models()
-    runner.algo.optim_initialize(runner.rank)
-    runner.algo.deliver_batches()
+    runner.feed.start(runner.algo, runner.agent, runner.rank)

@@ -73,7 +73,9 @@ class Diagnostics:
     def store_opt_info(self, opt_info: Any) -> None:
         """Keep the results of an optimization until the next row is logged."""
         for name, values in self.opt_infos.items():
-            new = field_of(opt_info, name, [])
+            new = field_of(opt_info, name)
+            if new is None:
+                continue
             if isinstance(new, torch.Tensor):
                 new = new.detach().cpu().numpy()
             values.extend(new) if isinstance(new, list) or np.ndim(new) else values.append(new)

@@ -446,12 +446,19 @@ class MinibatchRlBase(BaseRunner):
         with self.diagnostics.sampling:
             samples, traj_infos = self._sample(itr)
         end_replayed_episodes(self.algo, self.sampler.take_restarted())
+        self._tell_lag(self.algo)
         self.agent.train_mode(itr)
         with self.diagnostics.optimization:
             opt_info = self.algo.optimize_agent(itr, samples)
         self.store_diagnostics(itr, traj_infos, opt_info)
         self._count_steps(itr)
         self._itr = itr
+
+    def _tell_lag(self, algo: Any) -> None:
+        """If the sampler samples ahead, tell the algorithm how many updates old the policy of the last batch is."""
+        lag = getattr(self.sampler, "policy_lag", None)
+        if lag is not None:
+            algo.policy_lag = lag
 
     def _sample(self, itr: int) -> tuple[Any, list]:
         """Return a batch and the TrajInfos of its finished episodes; raise Overdue if that takes too long after a signal."""

@@ -92,6 +92,7 @@ class CompletedAlgorithm(Completed):
         replay_seconds: time spent on replay so far.
         replay_buffer: which `save_replay` saves; None without one, or before it is made.
         samples_to_buffer: method of algorithms that learn from replay; None for others.
+        corrects_lag: whether an algorithm without replay may learn from batches of an earlier policy.
         bf16, compile_models, cuda_graphs: whether it makes training faster in these ways.
     """
 
@@ -101,6 +102,7 @@ class CompletedAlgorithm(Completed):
     replay_seconds: float = 0.0
     replay_buffer: Any = None
     samples_to_buffer: Callable[[Any], Any] | None = None
+    corrects_lag: bool = False
     bf16: bool = False
     compile_models: bool = False
     cuda_graphs: bool = False

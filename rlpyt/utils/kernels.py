@@ -269,6 +269,54 @@ def generalized_advantage_estimation(reward, value, done, bootstrap, discount, g
 
 
 @kernel
+def v_trace(reward, value, done, bootstrap, ratio, discount, lambda_, rho_clip, c_clip, timeout, timeout_value, advantage, return_):
+    """Write what `rlpyt.returns.v_trace` returns; `bootstrap` is [N], `timeout` and its value may be None."""
+    T, N = reward.shape
+    zero = reward.dtype.type(0)
+    following = np.zeros_like(bootstrap)  # x_{t+1}
+    next_value = bootstrap
+    for t in range(T - 1, -1, -1):
+        for j in range(N):
+            v = zero if done[t, j] else next_value[j]
+            if timeout_value is not None:
+                v = timeout_value[t, j] if timeout[t, j] else v
+            delta = reward[t, j] + discount * v - value[t, j]
+            if timeout is not None and timeout_value is None:
+                delta = zero if timeout[t, j] else delta
+            rho, c = min(rho_clip, ratio[t, j]), min(c_clip, ratio[t, j])
+            later = zero if done[t, j] else discount * lambda_ * following[j]
+            advantage[t, j] = rho * (delta + later)
+            x = rho * delta + c * later
+            following[j] = x
+            return_[t, j] = x + value[t, j]
+        next_value = value[t]
+
+
+@kernel
+def explained_variance(value, return_, valid):
+    """Return what `rlpyt.returns.explained_variance` does; arrays are [T,N], `valid` is bool or None."""
+    T, N = return_.shape
+    if T * N == 0:
+        return 0.0
+    n, error_sum, error_squares, return_sum, return_squares = 0, 0.0, 0.0, 0.0, 0.0
+    first_return = np.float64(return_[0, 0])  # Sums of differences from a number of the same size lose less precision.
+    first_error = first_return - value[0, 0]
+    for t in range(T):
+        for j in range(N):
+            if valid is None or valid[t, j]:
+                n += 1
+                x = return_[t, j] - first_return
+                return_sum += x
+                return_squares += x * x
+                x = np.float64(return_[t, j]) - value[t, j] - first_error
+                error_sum += x
+                error_squares += x * x
+    of_return = return_squares - return_sum * return_sum / n if n else 0.0
+    of_error = error_squares - error_sum * error_sum / n if n else 0.0
+    return 1 - of_error / of_return if of_return > 0 else 0.0
+
+
+@kernel
 def discount_return_n_step(reward, done, n_step, discount, return_, done_n):
     """Write the first ``len(return_)`` rows of the result of `rlpyt.returns.discount_return_n_step`; reward and done are [T,N]."""
     T, N = reward.shape

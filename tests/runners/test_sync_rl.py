@@ -17,6 +17,7 @@ from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.algos.dqn.dqn import DQN
 from rlpyt.algos.pg.a2c import A2C
+from rlpyt.algos.pg.ppo import PPO
 from rlpyt.envs.gym import make
 from rlpyt.runners.sync_rl import SyncRl, SyncRlEval
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
@@ -91,11 +92,12 @@ class Greedy(MlpFfAgent):
         return step._replace(action=step.agent_info.dist_info.prob.argmax(-1))
 
 
-def test_two_ranks_are_one_process_with_twice_the_batch(tmp_path):
+@pytest.mark.parametrize("settings", thinned([dict(), dict(normalize_reward=True)], quick=[dict(normalize_reward=True)]))
+def test_two_ranks_are_one_process_with_twice_the_batch(settings, tmp_path):
     parameters = []
     for world_size, B in ((2, 2), (1, 4)):
         runner = SyncRl(
-            algo=A2C(learning_rate=0.01),
+            algo=A2C(learning_rate=0.01, **settings),
             agent=Greedy(),
             sampler=SerialSampler(make, dict(id="CartPole-v1"), batch_T=8, batch_B=B, max_decorrelation_steps=5),
             n_steps=320,
@@ -111,6 +113,18 @@ def test_two_ranks_are_one_process_with_twice_the_batch(tmp_path):
     for name in ("CumSteps", "CumCompletedTrajs", "CumUpdates"):
         assert [row[f"Diagnostics/{name}"] for row in two] == [row[f"Diagnostics/{name}"] for row in one]
     assert [float(row["ReturnAverage"]) for row in two] == pytest.approx([float(row["ReturnAverage"]) for row in one])
+
+
+@full
+def test_ranks_agree_on_what_the_divergence_decides(tmp_path):
+    """If one rank ended its epochs earlier than the other, they would wait for each other's gradients in vain."""
+    algo = PPO(target_kl=1e-7, epochs=5, minibatches=1, lr_schedule="adaptive", desired_kl=1.0)
+    runner = build(algo=algo, n_steps=320)
+    with logger_context(str(tmp_path), 0, "test"):
+        runner.train()
+    table = rows(tmp_path)
+    assert 0 < int(table[-1]["Diagnostics/CumUpdates"]) < 10 * 5
+    assert float(table[-1]["learningRateMin"]) > float(table[0]["learningRateMax"])
 
 
 @pytest.mark.parametrize("name", thinned(["a2c", "dqn"], quick=["dqn"]))

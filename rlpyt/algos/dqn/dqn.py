@@ -128,6 +128,7 @@ class DQN(OffPolicyAlgorithm):
         self.rank = rank
         parameters = self.agent.parameters()
         self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
+        self.schedule_rates((self.optimizer, self.learning_rate))
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 

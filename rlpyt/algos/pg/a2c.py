@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.base import read_opt_info
-from rlpyt.algos.pg.base import OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
+from rlpyt.algos.pg.base import LossTerms, OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.tensor import huber, valid_mean
 
-LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "init_rnn_state", "action", "return_", "advantage", "valid"])
+# What the loss is of, [T,B,...]. If another policy acted, `lagging` holds what returns are computed from, which are then None.
+LossInputs = namedarraytuple(
+    "LossInputs", ["agent_inputs", "init_rnn_state", "action", "return_", "advantage", "valid", "lagging"], defaults=(None,)
+)
 
 
 class A2C(OnPolicyAlgorithm):
@@ -20,17 +22,21 @@ class A2C(OnPolicyAlgorithm):
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Take one gradient step on `samples` [T,B]; return floats."""
         self.set_schedules(itr)
+        samples = self.scaled(samples)
         opt_info = self._update(self.loss_inputs(samples) if self.cuda_graphs else samples)
         self.update_counter += 1
         self.update_obs_rms(samples)
-        return OptInfo(*(value for (value,) in read_opt_info(OptInfo, [opt_info])))
+        return OptInfo(*(values[0] if values else None for values in self.read(OptInfo, [opt_info])))
 
     def update(self, batch: Any) -> OptInfo:
         """Take one gradient step on the loss of `batch`, an argument of `loss`."""
+        self.loss_terms = LossTerms()
         with self.autocast():
             loss, entropy, perplexity = self.loss(batch)
         grad_norm = self.descend(loss)
-        return OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity)
+        terms = self.loss_terms
+        diagnostics = terms.pi_loss, terms.value_loss, terms.explained_variance
+        return OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity, *diagnostics)
 
     def loss_inputs(self, samples: Any) -> Any:
         """Return the inputs of the loss, `LossInputs` on the training device."""
@@ -44,6 +50,10 @@ class A2C(OnPolicyAlgorithm):
             valid=valid,
         )
         return self.to_device(inputs)
+
+    def targets(self, inputs: Any, dist_info: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Return return_, advantage and valid [T,B], as `process_returns` does, given the current policy's `dist_info` [T,B,...]."""
+        return inputs.return_, inputs.advantage, inputs.valid
 
     def loss(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return policy loss + value loss + entropy loss, the mean entropy, and the mean perplexity.
@@ -59,12 +69,15 @@ class A2C(OnPolicyAlgorithm):
             dist_info, value, _ = self.agent(*inputs.agent_inputs, batch_first_to_layer_first(inputs.init_rnn_state))  # type: ignore[call-arg]
         else:
             dist_info, value = self.agent(*inputs.agent_inputs)
-        dist, valid = self.agent.distribution, inputs.valid
+        dist = self.agent.distribution
+        return_, advantage, valid = self.targets(inputs, dist_info)
 
-        pi_loss = -valid_mean(dist.log_likelihood(inputs.action, dist_info) * inputs.advantage, valid)
-        value_loss = self.value_loss_coeff * valid_mean(huber(value - inputs.return_)[0], valid)
+        pi_loss = -valid_mean(dist.log_likelihood(inputs.action, dist_info) * advantage, valid)
+        value_loss = valid_mean(huber(value - return_)[0], valid)
         entropy = dist.mean_entropy(dist_info, valid)
-        loss = pi_loss + value_loss - self.entropy_loss_coeff * entropy
+        loss = pi_loss + self.value_loss_coeff * value_loss - self.entropy_loss_coeff * entropy
+        explained_variance = None if inputs.lagging is None else self.explained_variance
+        self.loss_terms = LossTerms(pi_loss.detach(), value_loss.detach(), explained_variance=explained_variance)
         with torch.no_grad():
             perplexity = dist.mean_perplexity(dist_info, valid)
         return loss, entropy, perplexity

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from rlpyt.agents.base import AgentInputs, BaseAgent, null_after_done, uses_prev_action
 from rlpyt.agents.pg.base import PgAgent
-from rlpyt.algos.base import RlAlgorithm
+from rlpyt.algos.base import RlAlgorithm, check_graph_sees_rate, read_opt_info
 from rlpyt.algos.hyperparameters import OF_OPTIMIZERS
-from rlpyt.algos.optimizers import make_optimizer, rate_may_change, set_learning_rate
+from rlpyt.algos.optimizers import make_optimizer, set_learning_rate
+from rlpyt.algos.pg.rewards import RewardScale
+from rlpyt.algos.schedules import SCHEDULE, Schedule, factor_at
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
-from rlpyt.returns import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
-from rlpyt.types import BatchSpec, as_recorded
+from rlpyt.returns import discount_return_tl, explained_variance, generalized_advantage_estimation_tl, v_trace, valid_from_done
+from rlpyt.types import AgentSamplesBsv, BatchSpec, Samples, as_recorded
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.completed import Completed
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, RATE, checked
 from rlpyt.utils.tensor import valid_mean
 
-OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "entropy", "perplexity"])
+# The fields of the original, and diagnostics, which an algorithm may leave out.
+OptInfo = namedtuple(
+    "OptInfo",
+    ["loss", "gradNorm", "entropy", "perplexity", "piLoss", "valueLoss", "explainedVariance", "learningRate"],
+    defaults=(None, None, None, None),
+)
+
+# What a loss leaves for the log, without gradient: its parts, likelihood ratios [n,...] and their mask, and the explained variance of the
+# batch. All are None if a user's loss leaves nothing.
+LossTerms = namedtuple(
+    "LossTerms", ["pi_loss", "value_loss", "ratio", "valid", "explained_variance"], defaults=(None, None, None, None, None)
+)
 
 AgentTrain = namedtuple("AgentTrain", ["dist_info", "value"])
 
@@ -45,23 +58,41 @@ class PolicyGradientAlgo(RlAlgorithm):
 
     Subclasses have the settings of `OnPolicyAlgorithm`, the base class of rlpyt's algorithms. Your class may also assign attributes with
     the names of these settings.
+
+    Attributes:
+        loss_terms: the parts of the latest loss, for the log. `loss` assigns them.
+        explained_variance: of the values of the latest batch, see `rlpyt.returns.explained_variance`; None before the first.
+            `process_returns` assigns it.
+        policy_lag: updates of the parameters (in the runner's iterations) since those that acted in the batch to train on; 0 if the current
+            ones did. The runner assigns it before each batch, if sampling is asynchronous or the sampler has a `policy_lag`.
+        corrects_lag: whether the algorithm learns rightly from batches of older policies.
     """
 
     bootstrap_value = True
     can_be_graphed = True
     opt_info_fields: tuple[str, ...] = OptInfo._fields
+    linear_lr_schedule: bool = False
+    entropy_coeff_schedule: Schedule | None = None
+    normalize_reward = False
+    loss_terms = LossTerms()
+    explained_variance: float | torch.Tensor | None = None
+    policy_lag = 0
+    corrects_lag = False
+    rho_clip = c_clip = 1.0  # See `rlpyt.returns.v_trace`.
+    _entropy_loss_coeff: Any = None  # At the start of the run, if it follows a schedule.
+    _reward_scale: RewardScale | None = None
+    _rate = 0.0  # The learning rate, if it follows a schedule.
 
     agent: PgAgent
     discount: float
     learning_rate: float
     value_loss_coeff: float
-    entropy_loss_coeff: float
+    entropy_loss_coeff: Any  # A number, or with CUDA graphs a tensor of it.
     OptimCls: type
     optim_kwargs: dict
     initial_optim_state_dict: dict | None
     gae_lambda: float
     normalize_advantage: bool
-    linear_lr_schedule: bool
 
     def initialize(
         self,
@@ -96,11 +127,15 @@ class PolicyGradientAlgo(RlAlgorithm):
         self.prepare_models()
         parameters = agent.parameters()
         self.optimizer = make_optimizer(self.OptimCls, parameters, self.learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
-        if self.cuda_graphs and self.linear_lr_schedule and not rate_may_change(self.optimizer):
-            raise ValueError(
-                f"cuda_graphs=True would always repeat the first learning rate of {type(self.optimizer).__name__}: set "
-                "linear_lr_schedule=False, or choose an optimizer of torch that has the argument fused or capturable."
-            )
+        self.schedule_rates((self.optimizer, self.learning_rate))
+        if self.cuda_graphs and self.linear_lr_schedule and self.lr_schedule is None:
+            check_graph_sees_rate(self.optimizer, "linear_lr_schedule=False")
+        if self.entropy_coeff_schedule is not None:
+            if self._entropy_loss_coeff is None:
+                self._entropy_loss_coeff = self.entropy_loss_coeff
+            self._coeff_of_graph = torch.full((), self._entropy_loss_coeff, device=agent.device)  # Always in the same memory.
+        if self.normalize_reward:
+            self._reward_scale = RewardScale(self.discount, batch_spec.B, agent.device)
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
@@ -108,19 +143,64 @@ class PolicyGradientAlgo(RlAlgorithm):
         """Return the fraction of the run that remains at iteration `itr`."""
         return max(1 - itr / max(self.n_itr, 1), 0.0)
 
-    def set_schedules(self, itr: int) -> None:
-        """Set the learning rate to its value at iteration `itr`, if it follows a schedule."""
-        if self.linear_lr_schedule:
-            set_learning_rate(self.optimizer, self.learning_rate * self.remaining(itr))
+    def rate_factor(self, itr: int) -> float:
+        """Return the factor of the initial learning rate at iteration `itr`."""
+        return self.remaining(itr) if self.lr_schedule is None else factor_at(self.lr_schedule, self.progress_at(itr), "lr_schedule")
 
-    def process_returns(self, samples: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    def set_schedules(self, itr: int) -> None:
+        """Set the learning rate and the weight of the entropy to their values at iteration `itr`, if they follow schedules."""
+        if self.linear_lr_schedule or self.lr_schedule is not None:
+            self._rate = self.learning_rate * self.rate_factor(itr)
+            set_learning_rate(self.optimizer, self._rate)
+        if self.entropy_coeff_schedule is not None:
+            factor = factor_at(self.entropy_coeff_schedule, self.progress_at(itr), "entropy_coeff_schedule")
+            coeff = self._entropy_loss_coeff * factor
+            self.entropy_loss_coeff = self._coeff_of_graph.fill_(coeff) if self.cuda_graphs else coeff
+
+    def scaled(self, samples: Any) -> Any:
+        """Return a batch [T,B] with normalized rewards, if `normalize_reward`; other batches are returned as they are.
+
+        Call this once for each batch: its rewards are added to the statistics first.
+        """
+        if self._reward_scale is None:
+            return samples
+        done = samples.env.done
+        valid = None if self.mid_batch_reset else valid_from_done(done).bool()
+        return samples._replace(env=samples.env._replace(reward=self._reward_scale.scaled(samples.env.reward, done, valid)))
+
+    def read(self, OptInfoCls: type, updates: Sequence[Any]) -> Any:
+        """Return the results of an iteration's updates as lists of floats, with diagnostics of the iteration; reads the device once."""
+        opt_info = read_opt_info(OptInfoCls, updates)
+        self.loss_terms = LossTerms()
+        rate = self.optimizer.param_groups[0]["lr"]
+        if isinstance(rate, torch.Tensor):  # On the device, where reading it would be one more wait.
+            rate = self._rate if self.linear_lr_schedule or self.lr_schedule is not None else self.learning_rate
+        explained = opt_info.explainedVariance
+        if not explained and self.explained_variance is not None:
+            explained = [float(self.explained_variance)]
+        return opt_info._replace(explainedVariance=explained, learningRate=[rate])
+
+    def training_state(self) -> dict[str, Any]:
+        """Add the statistics of rewards, if they are normalized."""
+        state = super().training_state()
+        return state if self._reward_scale is None else dict(state, reward_scale=self._reward_scale.state_dict())
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        """Restore what `training_state` returned."""
+        super().load_training_state(state)
+        if self._reward_scale is not None:
+            self._reward_scale.load_state_dict(state.get("reward_scale"))
+
+    def process_returns(self, samples: Any, ratio: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Compute returns and advantages from the values recorded while sampling.
 
-        Uses discounted returns if ``gae_lambda == 1``, otherwise generalized advantage estimation. Truncated episodes bootstrap from the
-        value of their final observation. If `normalize_advantage`, advantages are normalized over the valid steps.
+        Uses discounted returns if ``gae_lambda == 1``, otherwise generalized advantage estimation; if another policy acted, V-trace with
+        λ = `gae_lambda`. Truncated episodes bootstrap from the value of their final observation. If `normalize_advantage`, advantages are
+        normalized over the valid steps.
 
         Args:
             samples: batch [T,B].
+            ratio: [T,B], likelihood ratios of the actions, of the current policy to the one that acted; None if these are the same.
 
         Returns:
             return_ [T,B], advantage [T,B], and valid [T,B] (1 or 0). valid is None if all steps are valid, that is, with a feed-forward
@@ -138,15 +218,32 @@ class PolicyGradientAlgo(RlAlgorithm):
             timeout=env.timeout,
             timeout_value=samples.agent.timeout_value,
         )
-        if self.gae_lambda == 1:  # The same numbers with less arithmetic.
+        valid = valid_from_done(env.done) if not self.mid_batch_reset or self.agent.recurrent else None
+        if ratio is not None:
+            if valid is not None:  # Ratios of invalid steps are meaningless; they could be infinite.
+                ratio = torch.where(valid.bool(), ratio.detach(), 1)
+            clips = dict(rho_clip=self.rho_clip, c_clip=self.c_clip)
+            advantage, return_ = v_trace(**inputs, ratio=ratio, lambda_=self.gae_lambda, **clips)
+        elif self.gae_lambda == 1:  # The same numbers with less arithmetic.
             return_ = discount_return_tl(**inputs)
             advantage = return_ - value
         else:
             advantage, return_ = generalized_advantage_estimation_tl(**inputs, gae_lambda=self.gae_lambda)
-        valid = valid_from_done(env.done) if not self.mid_batch_reset or self.agent.recurrent else None
+        self.explained_variance = explained_variance(value, return_, valid)
         if self.normalize_advantage:
             advantage = normalize(advantage, valid)
         return return_, advantage, valid
+
+    def for_returns(self, samples: Any) -> Samples:
+        """Return the fields of a batch that `process_returns` needs, with `ratio` or without: to compute returns on another device."""
+        samples = as_recorded(samples)
+        env, agent = samples.env, samples.agent
+        nothing = dict.fromkeys(env._fields)
+        agent_info = agent.agent_info._replace(prev_rnn_state=None) if self.agent.recurrent else agent.agent_info
+        return Samples(
+            agent=AgentSamplesBsv(None, None, agent_info, agent.bootstrap_value, agent.timeout_value),
+            env=env._replace(**{**nothing, "reward": env.reward, "done": env.done, "timeout": env.timeout}),
+        )
 
     def agent_inputs(self, samples: Any) -> AgentInputs:
         """Return the inputs [T,B,...] of the agent while sampling. After the end of an episode, previous action and reward are null.
@@ -191,12 +288,27 @@ class OnPolicyAlgorithm(PolicyGradientAlgo):
         normalize_advantage: shift and scale the advantages of a batch to mean 0 and standard deviation 1.
         linear_lr_schedule: let the learning rate fall linearly to 0 over the run. The rate is a function of `itr` of `optimize_agent`, so
             a resumed run continues the schedule.
+        lr_schedule: another schedule in place of it: "constant", "linear" (to 0), "cosine" (to 0), or a function of the progress (0 to 1,
+            in iterations) that returns the factor of the initial rate.
+        entropy_coeff_schedule: the same for `entropy_loss_coeff`; None leaves it constant.
+        normalize_reward: divide rewards by the standard deviation of the discounted return, see `rlpyt.algos.pg.rewards.RewardScale`.
+            Losses and values are then in units of that. Logged returns are of the rewards themselves.
+
+    Attributes:
+        entropy_loss_coeff: the current value.
 
     Raises:
         ValueError: a setting is not possible.
     """
 
-    @checked(OF_OPTIMIZERS, discount=FRACTION, value_loss_coeff=RATE, entropy_loss_coeff=RATE, gae_lambda=FRACTION)
+    @checked(
+        OF_OPTIMIZERS,
+        discount=FRACTION,
+        value_loss_coeff=RATE,
+        entropy_loss_coeff=RATE,
+        gae_lambda=FRACTION,
+        entropy_coeff_schedule=SCHEDULE,
+    )
     def __init__(
         self,
         discount: float = 0.99,
@@ -210,6 +322,10 @@ class OnPolicyAlgorithm(PolicyGradientAlgo):
         gae_lambda: float = 1,
         normalize_advantage: bool = False,
         linear_lr_schedule: bool = False,
+        *,
+        lr_schedule: Schedule | None = None,
+        entropy_coeff_schedule: Schedule | None = None,
+        normalize_reward: bool = False,
     ) -> None:
         optim_kwargs = {} if optim_kwargs is None else optim_kwargs
         save__init__args(locals())

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import warnings
+from collections import namedtuple
 from typing import Any
 
 import torch
+import torch.distributed
 
-from rlpyt.algos.base import read_opt_info
-from rlpyt.algos.pg.base import OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
+from rlpyt.algos.pg.base import LossTerms, OnPolicyAlgorithm, batch_first_to_layer_first
+from rlpyt.algos.schedules import Schedule, schedule_kind
 from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args
-from rlpyt.utils.settings import COUNT, POSITIVE, checked
+from rlpyt.utils.settings import COUNT, POSITIVE, Number, checked
 from rlpyt.utils.structures import map_structure
 from rlpyt.utils.tensor import huber, valid_mean
+
+# The fields of `rlpyt.algos.pg.base.OptInfo`, and two more.
+OptInfo = namedtuple(
+    "OptInfo",
+    ["loss", "gradNorm", "entropy", "perplexity", "piLoss", "valueLoss", "explainedVariance", "learningRate", "approxKl", "clipFrac"],
+    defaults=(None, None, None, None, None, None),
+)
+
+# Of one minibatch: likelihood ratios [n] or [T,n], and their mask; None if all count.
+Ratios = namedtuple("Ratios", ["ratio", "valid"])
+
+# How `lr_schedule="adaptive"` changes the learning rate after an iteration, and how far from its initial value.
+_ADAPTATION, _LEAST_FACTOR, _LARGEST_FACTOR = 1.5, 0.01, 10.0
 
 LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "action", "return_", "advantage", "valid", "old_dist_info"])
 
@@ -34,6 +49,14 @@ class PPO(OnPolicyAlgorithm):
         epochs: passes over the batch.
         ratio_clip: ε; the likelihood ratio is clipped to ``[1-ε, 1+ε]``.
         linear_lr_schedule: let learning rate and ratio_clip fall linearly to 0 over the run, ratio_clip one iteration later.
+        lr_schedule: another schedule of the learning rate, as in `OnPolicyAlgorithm`, or "adaptive": after an iteration whose mean
+            approxKl is above ``2 desired_kl`` the rate is divided by 1.5, below ``desired_kl / 2`` it is multiplied by 1.5. It stays within
+            0.01 and 10 times `learning_rate`. (Schulman et al. 2017, section 4, adapt the weight of a penalty in this way.)
+        desired_kl: for "adaptive", in nats.
+        target_kl: end the epochs of an iteration after the first one whose mean approxKl is above this, in nats; None does all epochs. It
+            costs one read of the device per epoch. (Stable-Baselines3 compares with 1.5 times its target_kl after each minibatch.)
+        clip_value_loss: the value loss is the larger one of those of V and of V clipped to ``[V_old - ε, V_old + ε]``, with the ε of
+            `ratio_clip`, in units of reward.
 
     Attributes:
         ratio_clip: the current value.
@@ -44,12 +67,24 @@ class PPO(OnPolicyAlgorithm):
         ValueError: a setting is not possible.
     """
 
+    opt_info_fields = OptInfo._fields
     lr_scheduler: Any = None
     minibatches: int
     epochs: int
     ratio_clip: Any  # A number, or with CUDA graphs a tensor of it.
+    clip_value_loss: bool
+    target_kl: float | None
+    desired_kl: float
+    _adapted = 1.0  # The current factor of the initial learning rate, for "adaptive".
 
-    @checked(minibatches=COUNT, epochs=COUNT, ratio_clip=POSITIVE)
+    @checked(
+        minibatches=COUNT,
+        epochs=COUNT,
+        ratio_clip=POSITIVE,
+        lr_schedule=schedule_kind("adaptive"),
+        desired_kl=POSITIVE,
+        target_kl=Number(0, above=True, optional=True),
+    )
     def __init__(
         self,
         *,
@@ -59,6 +94,10 @@ class PPO(OnPolicyAlgorithm):
         ratio_clip: float = 0.1,
         linear_lr_schedule: bool = True,
         normalize_advantage: bool = False,
+        lr_schedule: Schedule | None = None,
+        desired_kl: float = 0.01,
+        target_kl: float | None = None,
+        clip_value_loss: bool = False,
         **settings: Any,
     ) -> None:
         save__init__args(locals())
@@ -72,8 +111,9 @@ class PPO(OnPolicyAlgorithm):
             ValueError: a minibatch would be empty.
         """
         super().initialize(*args, **kwargs)
-        has_own_loop = self.linear_lr_schedule and not self.trains_by("optimize_agent")
-        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.remaining) if has_own_loop else None
+        self._adapted = 1.0
+        has_own_loop = (self.linear_lr_schedule or self.lr_schedule is not None) and not self.trains_by("optimize_agent")
+        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.rate_factor) if has_own_loop else None
         T, B = self.batch_spec
         n, unit = (B, "environments") if self.agent.recurrent else (T * B, "steps")
         if n < self.minibatches:
@@ -100,7 +140,41 @@ class PPO(OnPolicyAlgorithm):
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Train for `epochs` passes over `samples` [T,B], which are copied to the device once."""
         self.set_schedules(itr)
+        samples = self.scaled(samples)
         recurrent = self.agent.recurrent
+        inputs, init_rnn_state, old_value, valid = self.loss_inputs(samples)
+        if not recurrent:
+            inputs, old_value = buffer_method((inputs, old_value), "flatten", 0, 1)  # [T*B,...]
+
+        updates, ratios = [], []
+        all_idxs = self.minibatch_idxs(samples.env.reward.shape, self.agent.device, valid)
+        per_epoch = max(len(all_idxs) // self.epochs, 1)
+        for i, idxs in enumerate(all_idxs):
+            minibatch = (*inputs[:, idxs], init_rnn_state[idxs]) if recurrent else tuple(inputs[idxs])
+            if self.clip_value_loss:
+                minibatch = (*minibatch, old_value[:, idxs] if recurrent else old_value[idxs])
+            opt_info, of_minibatch = self._update(minibatch)
+            updates.append(opt_info)
+            ratios.append(of_minibatch)
+            self.update_counter += 1
+            is_last_of_epoch = (i + 1) % per_epoch == 0 and i + 1 < len(all_idxs)
+            if self.target_kl is not None and is_last_of_epoch and self._mean_kl(ratios[-per_epoch:]) > self.target_kl:
+                break
+        self.update_obs_rms(samples)
+        diagnosed = self._diagnosed(ratios)
+        if isinstance(self.explained_variance, torch.Tensor):  # On the device; it is read with the others.
+            diagnosed = diagnosed._replace(explainedVariance=self.explained_variance)
+        opt_info = self.read(OptInfo, [*updates, diagnosed])
+        self._adapt_rate(opt_info)
+        return opt_info
+
+    def loss_inputs(self, samples: Any) -> tuple[Any, Any, Any, torch.Tensor | None]:
+        """Return what all minibatches of a batch [T,B] are parts of.
+
+        Returns:
+            On the training device, the inputs of the loss [T,B,...], initial states [B,N,H] of the sequences (None if the agent is not
+            recurrent), and the values [T,B] when acting (None without `clip_value_loss`); and the mask `valid` of `process_returns`.
+        """
         return_, advantage, valid = self.process_returns(samples)
         inputs = LossInputs(
             agent_inputs=self.agent_inputs(samples),
@@ -110,27 +184,77 @@ class PPO(OnPolicyAlgorithm):
             valid=valid,
             old_dist_info=samples.agent.agent_info.dist_info,
         )
-        init_rnn_state = samples.agent.agent_info.prev_rnn_state[0] if recurrent else None  # [B,N,H]
-        inputs, init_rnn_state = self.to_device((inputs, init_rnn_state))
-        if not recurrent:
-            inputs = buffer_method(inputs, "flatten", 0, 1)  # [T*B,...]
+        init_rnn_state = samples.agent.agent_info.prev_rnn_state[0] if self.agent.recurrent else None  # [B,N,H]
+        old_value = samples.agent.agent_info.value if self.clip_value_loss else None
+        return *self.to_device((inputs, init_rnn_state, old_value)), valid
 
-        updates = []
-        for idxs in self.minibatch_idxs(samples.env.reward.shape, self.agent.device, valid):
-            minibatch = (*inputs[:, idxs], init_rnn_state[idxs]) if recurrent else tuple(inputs[idxs])
-            updates.append(self._update(minibatch))
-            self.update_counter += 1
-        self.update_obs_rms(samples)
-        return read_opt_info(OptInfo, updates)
+    def update(self, batch: tuple) -> tuple[Any, Ratios]:
+        """Take one gradient step on a minibatch; return tensors.
 
-    def update(self, batch: tuple) -> OptInfo:
-        """Take one gradient step on a minibatch: `LossInputs` and, if the agent is recurrent, initial states [n,N,H] of the sequences."""
+        Args:
+            batch: `LossInputs`; if the agent is recurrent, also initial states [n,N,H] of the sequences; with `clip_value_loss`, last the
+                values [n] or [T,n] when acting.
+        """
+        old_value = dict(old_value=batch[-1]) if self.clip_value_loss else {}
+        if self.clip_value_loss:
+            batch = batch[:-1]
         if self.agent.recurrent:
             batch = (*batch[:-1], batch_first_to_layer_first(batch[-1]))
+        self.loss_terms = LossTerms()
         with self.autocast():
-            loss, entropy, perplexity = self.loss(*batch)
+            loss, entropy, perplexity = self.loss(*batch, **old_value)
         grad_norm = self.descend(loss)
-        return OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity)
+        terms = self.loss_terms
+        opt_info = OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity, terms.pi_loss, terms.value_loss)
+        return opt_info, Ratios(terms.ratio, terms.valid)
+
+    def _diagnosed(self, ratios: list[Ratios]) -> Any:
+        """Return an `OptInfo` with only approxKl and clipFrac of all minibatches, [n] each: together, because each takes few operations.
+
+        ``approxKl = mean(ρ - 1 - log ρ)``, an unbiased estimate of the divergence of old and new policy that is never negative (Schulman
+        2020, http://joschu.net/blog/kl-approx.html).
+        """
+        empty = OptInfo(*[None] * 4)
+        if not ratios or any(of_minibatch.ratio is None for of_minibatch in ratios):  # The loss of a user.
+            return empty
+        ratio = torch.stack([of_minibatch.ratio.flatten() for of_minibatch in ratios]).float()  # [n, minibatch size]
+        weight: Any = 1.0
+        if ratios[0].valid is not None:  # Ratios of invalid steps are 1.
+            valid = torch.stack([of_minibatch.valid.flatten() for of_minibatch in ratios]).float()
+            weight = 1 / valid.mean(dim=1)
+        limits = torch.finfo(torch.float32)
+        finite = ratio.clamp(limits.tiny, 1 / limits.tiny)
+        approx_kl = (finite - 1 - finite.log()).mean(dim=1) * weight
+        clip_frac = ((ratio - 1).abs() > self.ratio_clip).float().mean(dim=1) * weight
+        return empty._replace(approxKl=approx_kl, clipFrac=clip_frac)
+
+    def _mean_kl(self, ratios: list[Ratios]) -> float:
+        """Return the mean approxKl of minibatches, in all processes that train together; 0 if it is not known."""
+        approx_kl = self._diagnosed(ratios).approxKl
+        return 0.0 if approx_kl is None else self._agreed(approx_kl.mean())
+
+    def _agreed(self, x: torch.Tensor) -> float:
+        """Return the mean of a number over the processes that train together. They must agree, or some would wait for others in vain."""
+        if self.world_size > 1:
+            torch.distributed.all_reduce(x)
+            x /= self.world_size
+        return float(x)
+
+    def _adapt_rate(self, opt_info: Any) -> None:
+        """Change the learning rate of the next iteration by the divergence of this one, with `lr_schedule="adaptive"`."""
+        if self.lr_schedule != "adaptive" or not opt_info.approxKl:
+            return
+        kl = sum(opt_info.approxKl) / len(opt_info.approxKl)
+        if self.world_size > 1:
+            kl = self._agreed(torch.tensor(kl, device=self.agent.device))
+        if kl > 2 * self.desired_kl:
+            self._adapted = max(self._adapted / _ADAPTATION, _LEAST_FACTOR)
+        elif kl < self.desired_kl / 2:
+            self._adapted = min(self._adapted * _ADAPTATION, _LARGEST_FACTOR)
+
+    def rate_factor(self, itr: int) -> float:
+        """Return the factor of the initial learning rate at iteration `itr`; "adaptive" does not depend on it."""
+        return self._adapted if self.lr_schedule == "adaptive" else super().rate_factor(itr)
 
     def minibatch_idxs(self, leading_dims: tuple[int, int], device: Any, valid: torch.Tensor | None = None) -> torch.Tensor:
         """Return the indexes of all minibatches in order, [epochs * minibatches per epoch, minibatch size], on `device`.
@@ -159,13 +283,18 @@ class PPO(OnPolicyAlgorithm):
             self.ratio_clip = self._clip_of_graph.fill_(ratio_clip) if self.cuda_graphs else ratio_clip
 
     def training_state(self) -> dict[str, Any]:
-        """Add the position of `lr_scheduler`."""
+        """Add the position of `lr_scheduler`, and the learning rate of "adaptive"."""
         state = super().training_state()
+        if self.lr_schedule == "adaptive":
+            state["adapted"] = self._adapted
         return state if self.lr_scheduler is None else dict(state, lr_scheduler_itr=self.lr_scheduler.last_epoch)
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Restore what `training_state` returned."""
         super().load_training_state(state)
+        if self.lr_schedule == "adaptive":
+            check_form(state, dict(adapted=(int, float)), "algo")
+            self._adapted = float(state["adapted"])
         if self.lr_scheduler is not None:
             last_epoch = state.get("lr_scheduler_itr", self.lr_scheduler.last_epoch)
             check_form(last_epoch, int, "algo['lr_scheduler_itr']")
@@ -180,6 +309,8 @@ class PPO(OnPolicyAlgorithm):
         valid: torch.Tensor | None,
         old_dist_info: Any,
         init_rnn_state: Any = None,
+        *,
+        old_value: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return policy loss + value loss + entropy loss, the mean entropy, and the mean perplexity.
 
@@ -190,6 +321,7 @@ class PPO(OnPolicyAlgorithm):
             agent_inputs, action, return_, advantage, valid, old_dist_info: [n,...], or [T,n,...] if
                 recurrent.
             init_rnn_state: initial state [N,n,H] of the sequences, if the agent is recurrent.
+            old_value: values when acting, like `return_`, with `clip_value_loss`.
         """
         if init_rnn_state is not None:
             dist_info, value, _ = self.agent(*agent_inputs, init_rnn_state)  # type: ignore[call-arg]
@@ -201,9 +333,14 @@ class PPO(OnPolicyAlgorithm):
             old_dist_info = _where(valid.bool(), old_dist_info, dist_info)
         ratio = dist.likelihood_ratio(action, old_dist_info=old_dist_info, new_dist_info=dist_info)
         pi_loss = -valid_mean(clipped_surrogate(ratio, advantage, self.ratio_clip), valid)
-        value_loss = self.value_loss_coeff * valid_mean(huber(value - return_)[0], valid)
+        value_losses = huber(value - return_)[0]
+        if old_value is not None:
+            clipped = old_value + (value - old_value).clamp(-self.ratio_clip, self.ratio_clip)
+            value_losses = torch.maximum(value_losses, huber(clipped - return_)[0])
+        value_loss = valid_mean(value_losses, valid)
         entropy = dist.mean_entropy(dist_info, valid)
-        loss = pi_loss + value_loss - self.entropy_loss_coeff * entropy
+        loss = pi_loss + self.value_loss_coeff * value_loss - self.entropy_loss_coeff * entropy
+        self.loss_terms = LossTerms(pi_loss.detach(), value_loss.detach(), ratio.detach(), valid)
         with torch.no_grad():
             perplexity = dist.mean_perplexity(dist_info, valid)
         return loss, entropy, perplexity

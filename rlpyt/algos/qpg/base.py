@@ -129,7 +129,9 @@ class QpgAlgorithm(OffPolicyAlgorithm):
     def optim_initialize(self, rank: int = 0) -> None:
         """Build the optimizers."""
         self.rank = rank
+        self._initial_rates = ()
         self.make_optimizers()
+        self.schedule_rates(*self._initial_rates)
         if self.initial_optim_state_dict is not None:
             self.load_optim_state_dict(self.initial_optim_state_dict)
 
@@ -139,7 +141,9 @@ class QpgAlgorithm(OffPolicyAlgorithm):
 
     def make_optimizer(self, parameters: Any, learning_rate: float) -> Any:
         """Return an optimizer of `OptimCls` for these parameters."""
-        return make_optimizer(self.OptimCls, parameters, learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
+        optimizer = make_optimizer(self.OptimCls, parameters, learning_rate, self.optim_kwargs, capturable=self.cuda_graphs)
+        self._initial_rates = (*self._initial_rates, (optimizer, learning_rate))
+        return optimizer
 
     def optim_state_dict(self) -> dict[str, Any]:
         """Return the state of each optimizer by name; None for an optimizer that the settings do not need."""

@@ -1,6 +1,5 @@
 """Feedforward convolutional model for policy gradients from images."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch.nn.functional as F
 
 from rlpyt.models.conv2d import Conv2dHeadModel, ImageModel
 from rlpyt.models.linear import OutputLinear
-from rlpyt.models.utils import orthogonal_
+from rlpyt.models.utils import orthogonal_policy_
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -24,7 +23,7 @@ class AtariFfModel(ImageModel):
 
     Args:
         fc_sizes: width(s) of the fully connected layer(s).
-        orthogonal_init: initialize layers by `orthogonal_` instead of torch's defaults.
+        orthogonal_init: initialize layers by `orthogonal_policy_` instead of torch's defaults.
     """
 
     uses_prev_action = False
@@ -45,8 +44,7 @@ class AtariFfModel(ImageModel):
         self.pi = OutputLinear(self.conv.output_size, output_size)
         self.value = OutputLinear(self.conv.output_size, 1)
         if orthogonal_init:
-            for module, gain in ((self.conv, math.sqrt(2)), (self.pi, 0.01), (self.value, 1)):
-                orthogonal_(module, gain)
+            orthogonal_policy_([self.conv], self.pi, self.value)
 
     def forward(self, image: torch.Tensor, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Action probabilities [T,B,output_size] and value [T,B].

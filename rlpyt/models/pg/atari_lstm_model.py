@@ -10,6 +10,7 @@ from rlpyt.models.conv2d import Conv2dHeadModel, ImageModel
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.pg.atari_ff_model import SMALL_CONV
+from rlpyt.models.utils import orthogonal_policy_
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -27,19 +28,29 @@ class AtariLstmModel(ImageModel):
     Args:
         fc_sizes: width(s) of the fully connected layer(s).
         lstm_size: width of the LSTM.
+        orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
     conv_defaults = SMALL_CONV
 
     @checked()
     def __init__(
-        self, image_shape: Sequence[int], output_size: int, fc_sizes: Sequence[int] | int = 512, lstm_size: int = 512, **settings: Any
+        self,
+        image_shape: Sequence[int],
+        output_size: int,
+        fc_sizes: Sequence[int] | int = 512,
+        lstm_size: int = 512,
+        *,
+        orthogonal_init: bool = False,
+        **settings: Any,
     ) -> None:
         super().__init__(**settings)
         self.conv = Conv2dHeadModel(image_shape, hidden_sizes=fc_sizes, **self.conv_settings)
         self.lstm = LstmWithInputs(self.conv.output_size, output_size, lstm_size)
         self.pi = OutputLinear(lstm_size, output_size)
         self.value = OutputLinear(lstm_size, 1)
+        if orthogonal_init:
+            orthogonal_policy_([self.conv], self.pi, self.value, recurrent=self.lstm)
 
     def forward(
         self, image: torch.Tensor, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
-from rlpyt.models.utils import Model
+from rlpyt.models.utils import Model, orthogonal_policy_
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -19,6 +19,7 @@ class MlpFfModel(Model):
     Args:
         hidden_sizes: of both perceptrons; default [64, 64].
         nonlinearity: class of the activation module.
+        orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
     uses_prev_action = False
@@ -30,12 +31,16 @@ class MlpFfModel(Model):
         hidden_sizes: Sequence[int] | int | None = None,
         nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
         n_observations: int | None = None,
+        *,
+        orthogonal_init: bool = False,
     ) -> None:
         super().__init__()
         hidden_sizes = [64, 64] if hidden_sizes is None else hidden_sizes
         self.observation = ObservationVector(observation_shape, n_observations)
         self.pi = MlpModel(self.observation.size, hidden_sizes, output_size, nonlinearity)
         self.value = MlpModel(self.observation.size, hidden_sizes, 1, nonlinearity)
+        if orthogonal_init:
+            orthogonal_policy_([self.pi, self.value], self.pi.model[-1], self.value.model[-1])
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Action probabilities [T,B,output_size] and value [T,B]."""

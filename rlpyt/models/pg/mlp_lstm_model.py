@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from rlpyt.models.linear import OutputLinear
 from rlpyt.models.lstm import LstmWithInputs, RnnState
 from rlpyt.models.mlp import MlpModel, ObservationVector
-from rlpyt.models.utils import Model
+from rlpyt.models.utils import Model, orthogonal_policy_
 from rlpyt.utils.tensor import restore_leading_dims
 
 __all__ = ["MlpLstmModel", "RnnState"]
@@ -24,6 +24,7 @@ class MlpLstmModel(Model):
         hidden_sizes: of the perceptron; default [64].
         lstm_size: width of the LSTM.
         nonlinearity: class of the perceptron's activation module.
+        orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
     def __init__(
@@ -34,6 +35,8 @@ class MlpLstmModel(Model):
         lstm_size: int = 64,
         nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
         n_observations: int | None = None,
+        *,
+        orthogonal_init: bool = False,
     ) -> None:
         super().__init__()
         hidden_sizes = [64] if hidden_sizes is None else hidden_sizes
@@ -42,6 +45,8 @@ class MlpLstmModel(Model):
         self.lstm = LstmWithInputs(self.mlp.output_size, output_size, lstm_size)
         self.pi = OutputLinear(lstm_size, output_size)
         self.value = OutputLinear(lstm_size, 1)
+        if orthogonal_init:
+            orthogonal_policy_([self.mlp], self.pi, self.value, recurrent=self.lstm)
 
     def forward(
         self, observation: Any, prev_action: torch.Tensor, prev_reward: torch.Tensor, init_rnn_state: RnnState | None

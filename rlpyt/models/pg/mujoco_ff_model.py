@@ -7,7 +7,7 @@ import torch
 
 from rlpyt.models.mlp import MlpModel, ObservationVector
 from rlpyt.models.running_mean_std import RunningMeanStdModel
-from rlpyt.models.utils import Model
+from rlpyt.models.utils import Model, orthogonal_policy_
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import restore_leading_dims
 
@@ -60,6 +60,7 @@ class MujocoFfModel(NormalizingModel):
         hidden_nonlinearity: class of the activation module.
         mu_nonlinearity: the same for the mean's output; Tanh suits actions in [-1,1]. None leaves the output unchanged.
         init_log_std: initial log of the standard deviation.
+        orthogonal_init: initialize layers by `rlpyt.models.utils.orthogonal_policy_` instead of torch's defaults.
     """
 
     uses_prev_action = False
@@ -73,6 +74,8 @@ class MujocoFfModel(NormalizingModel):
         hidden_nonlinearity: type[torch.nn.Module] = torch.nn.Tanh,
         mu_nonlinearity: type[torch.nn.Module] | None = torch.nn.Tanh,
         init_log_std: float = 0.0,
+        *,
+        orthogonal_init: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(observation_shape, **settings)
@@ -80,6 +83,8 @@ class MujocoFfModel(NormalizingModel):
         mu = MlpModel(self.observation.size, hidden_sizes, action_size, hidden_nonlinearity)
         self.mu = mu if mu_nonlinearity is None else torch.nn.Sequential(mu, mu_nonlinearity())
         self.v = MlpModel(self.observation.size, hidden_sizes, 1, hidden_nonlinearity)
+        if orthogonal_init:
+            orthogonal_policy_([mu, self.v], mu.model[-1], self.v.model[-1])
         self.log_std = torch.nn.Parameter(torch.full((action_size,), float(init_log_std)))
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""An asynchronous sampler runs in a separate process, and fills two batches in turn."""
+"""An asynchronous sampler runs in a separate process, and fills two or more batches in turn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AsyncSamplerMixin(SamplerMixin):
     """In front of a sampler: ``class AsyncCpuSampler(AsyncSamplerMixin, CpuSampler)``.
 
     The process that trains calls `async_initialize`; it may then split the sampler into `parts`. Each part runs in a separate process,
-    where `initialize` binds it to its processors. It fills one or the other of two batches in shared memory, and acts with the latest
+    where `initialize` binds it to its processors. It fills one of two or more batches in shared memory, and acts with the latest
     parameters that the trained agent has sent (`send_shared_memory`).
     """
 
@@ -38,25 +38,26 @@ class AsyncSamplerMixin(SamplerMixin):
         bootstrap_value: bool = False,
         traj_info_kwargs: dict | None = None,
         seed: int | None = None,
-    ) -> tuple[tuple[Samples, Samples], dict]:
-        """In the process that trains: initialize the agent, allocate two batches; return them, and examples of their fields.
+        n_batches: int = 2,
+    ) -> tuple[tuple[Samples, ...], dict]:
+        """In the process that trains: initialize the agent, allocate batches; return them, and examples of their fields.
 
         Args:
             agent: the agent, which this process trains.
             bootstrap_value: record the values that policy gradient methods bootstrap from.
             traj_info_kwargs: set as class attributes of the TrajInfo class, with an underscore in front.
             seed: of the run; each environment has its own stream of random numbers, whichever process it is in.
+            n_batches: batches to fill in turn, at least 2.
         """
         self.shutdown()
-        examples = self._allocate(agent, seed, bootstrap_value, traj_info_kwargs, n_batches=2)
+        examples = self._allocate(agent, seed, bootstrap_value, traj_info_kwargs, n_batches=n_batches)
         agent.async_initialize()
         return self.double_buffer, examples
 
     @property
-    def double_buffer(self) -> tuple[Samples, Samples]:
-        """The two batches, torch tensors in shared memory."""
-        (one, _), (other, _) = self._batches
-        return one, other
+    def double_buffer(self) -> tuple[Samples, ...]:
+        """The batches, torch tensors in shared memory: two, unless `async_initialize` was asked for more."""
+        return tuple(samples for samples, _ in self._batches)
 
     def parts(self, n: int) -> list[Any]:
         """After `async_initialize`: return `n` samplers, each with an even share of environments and columns, for separate processes.
@@ -113,7 +114,7 @@ class AsyncSamplerMixin(SamplerMixin):
         bind_master(affinity)
 
     def obtain_samples(self, itr: int, db_idx: int) -> list:  # type: ignore[override]
-        """Copy the latest parameters, and fill batch `db_idx` (0 or 1); return the TrajInfos of the episodes that ended in it."""
+        """Copy the latest parameters, and fill batch number `db_idx`; return the TrajInfos of the episodes that ended in it."""
         self.agent.recv_shared_memory()
         self._use_batch(db_idx)
         _, traj_infos = super().obtain_samples(itr)

@@ -155,6 +155,11 @@ class RayBatchSampler(ParallelSamplerBase):
         return 0 if self._pool is None else self._pool.n_restarts
 
     # Sampling -------------------------------------------------------------------------------------------------------
+    @property
+    def policy_lag(self) -> int:
+        """How often parameters were sent to the actors since those that acted in the last batch: 0 if none are `in_flight`."""
+        return self.parameters_version - self.batch_parameters_version
+
     def _run(self, name: str, argument: Any, doing: str) -> list:
         pool: Any = self._running_pool()  # An ActorPool.
         with pool.ending_on_failure():

@@ -9,7 +9,7 @@ from tiers import learning
 from rlpyt.agents.pg.mlp import MlpFfAgent
 from rlpyt.agents.pg.mujoco import MujocoFfAgent
 from rlpyt.algos.pg.a2c import A2C
-from rlpyt.algos.pg.ppo import PPO, clipped_surrogate
+from rlpyt.algos.pg.ppo import PPO, Ratios, clipped_surrogate
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.samplers.collections import AgentSamplesBsv, BatchSpec, EnvSamples, Samples
 from rlpyt.spaces.float_box import FloatBox
@@ -118,7 +118,10 @@ def test_updates_are_counted():
     algo = start(PPO(epochs=3, minibatches=2), agent, T, B)
     for itr in range(2):
         opt_info = algo.optimize_agent(itr, random_samples(agent, T, B))
-        assert [len(field) for field in opt_info] == [6] * 4
+        of_iteration = {"explainedVariance", "learningRate"}
+        assert {name: len(field) for name, field in opt_info._asdict().items()} == {
+            name: 1 if name in of_iteration else 6 for name in algo.opt_info_fields
+        }
     assert algo.update_counter == 12
 
 
@@ -266,6 +269,142 @@ def test_the_loss_is_the_formula_over_valid_steps(AgentCls, part):
     assert opt_info.loss == [pytest.approx(sum(parts).item(), abs=1e-6)]
     if part != "all":
         assert abs(parts[part == "value"]) > 1e-3 and parts[part != "value"] == 0
+
+
+# --- Diagnostics and options -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("AgentCls", [MlpFfAgent, GruAgent])
+def test_diagnostics_are_their_formulas(AgentCls):
+    agent = AgentCls()
+    algo = start(PPO(ratio_clip=0.05, epochs=1, minibatches=1, learning_rate=0.3), agent, T, B, mid_batch_reset=False)
+    state = torch.rand(B, 1, 5).double()
+    agent_info = agent.info(torch.rand(T, B, 4).double(), state) if agent.recurrent else None
+    samples = random_samples(agent, T, B, agent_info=agent_info)
+    for p in agent.parameters():
+        p.data += 0.1 * torch.randn_like(p)
+    return_, advantage, valid = algo.process_returns(samples)
+    inputs = (state.transpose(0, 1).contiguous(),) if agent.recurrent else (None, None)
+    prob, value = (x.detach() for x in agent.model(samples.env.observation, *inputs)[:2])
+    old_prob, action = samples.agent.agent_info.dist_info.prob, samples.agent.action
+    policy, values, _ = masked_loss(prob, old_prob, value, action, advantage, return_, valid, 0.05)
+    opt_info = algo.optimize_agent(0, samples)
+    steps = [(t, b) for t, b in valid.nonzero().tolist()]
+    ratio = np.array([float(prob[t, b, action[t, b]] / old_prob[t, b, action[t, b]]) for t, b in steps])
+    returns, errors = (np.array([float(x[t, b]) for t, b in steps]) for x in (return_, return_ - samples.agent.agent_info.value))
+    assert opt_info.piLoss == [pytest.approx(float(policy), rel=1e-4)] and opt_info.valueLoss == [pytest.approx(float(values), rel=1e-4)]
+    assert opt_info.approxKl == [pytest.approx(np.mean(ratio - 1 - np.log(ratio)), rel=1e-3)]
+    assert opt_info.clipFrac == [pytest.approx(np.mean(np.abs(ratio - 1) > 0.05))] and 0 < opt_info.clipFrac[0] < 1
+    assert opt_info.explainedVariance == [pytest.approx(1 - np.var(errors) / np.var(returns), rel=1e-5)]
+    assert opt_info.learningRate == [0.3]
+
+
+def test_a_ratio_that_overflows_or_vanishes_leaves_the_divergence_finite():
+    algo = start(PPO(), MlpFfAgent(), T, B)
+    found = algo._diagnosed([Ratios(torch.tensor([0.0, 1.0, float("inf")]), None)])
+    assert found.approxKl.isfinite().all() and found.clipFrac.tolist() == pytest.approx([2 / 3])
+
+
+def test_epochs_end_when_the_policy_has_moved_far_enough():
+    n_updates = {}
+    for target_kl in (None, 1e-9, 1e9):
+        agent = MlpFfAgent()
+        algo = start(PPO(epochs=5, minibatches=2, learning_rate=0.05, target_kl=target_kl), agent, T, B)
+        opt_info = algo.optimize_agent(0, random_samples(agent, T, B))
+        n_updates[target_kl] = algo.update_counter
+        assert len(opt_info.loss) == len(opt_info.approxKl) == algo.update_counter
+    assert n_updates == {None: 10, 1e-9: 2, 1e9: 10}
+
+
+def test_a_target_that_is_not_reached_changes_nothing():
+    parameters = []
+    for target_kl in (None, 1e9):
+        agent = MlpFfAgent()
+        algo = start(PPO(epochs=3, target_kl=target_kl), agent, T, B)
+        torch.manual_seed(3)
+        algo.optimize_agent(0, random_samples(agent, T, B))
+        parameters.append(list(agent.parameters()))
+    assert all(torch.equal(p, q) for p, q in zip(*parameters))
+
+
+@pytest.mark.parametrize("AgentCls", [MlpFfAgent, GruAgent])
+def test_the_clipped_value_loss_is_the_formula(AgentCls):
+    agent = AgentCls()
+    settings = dict(epochs=1, minibatches=1, entropy_loss_coeff=0.0, clip_value_loss=True, ratio_clip=0.1)
+    algo = start(PPO(**settings), agent, T, B)
+    state = torch.rand(B, 1, 5).double()
+    agent_info = agent.info(torch.rand(T, B, 4).double(), state) if agent.recurrent else None
+    samples = random_samples(agent, T, B, agent_info=agent_info)
+    for p in agent.parameters():
+        p.data += 0.3 * torch.randn_like(p)
+    return_, _, valid = algo.process_returns(samples)
+    inputs = (state.transpose(0, 1).contiguous(),) if agent.recurrent else (None, None)
+    value, old = agent.model(samples.env.observation, *inputs)[1].detach(), samples.agent.agent_info.value
+    losses, n_clipped = [], 0
+    for t in range(T):
+        for b in range(B):
+            if valid is None or valid[t, b]:
+                clipped = min(max(value[t, b], old[t, b] - 0.1), old[t, b] + 0.1)
+                n_clipped += (clipped - return_[t, b]) ** 2 > (value[t, b] - return_[t, b]) ** 2
+                losses.append(max((value[t, b] - return_[t, b]) ** 2, (clipped - return_[t, b]) ** 2) / 2)
+    assert 0 < n_clipped < len(losses)
+    assert algo.optimize_agent(0, samples).valueLoss == [pytest.approx(float(sum(losses) / len(losses)), rel=1e-5)]
+
+
+@pytest.mark.parametrize("desired_kl, factors", [(1e9, [1, 1.5, 2.25]), (1e-9, [1, 1 / 1.5, 1 / 2.25])])
+def test_an_adaptive_rate_follows_the_divergence_and_is_resumed(desired_kl, factors):
+    def make():
+        agent = MlpFfAgent()
+        settings = dict(lr_schedule="adaptive", desired_kl=desired_kl, learning_rate=0.01, linear_lr_schedule=False)
+        return start(PPO(**settings), agent, T, B), random_samples(agent, T, B)
+
+    algo, samples = make()
+    rates = [algo.optimize_agent(itr, samples).learningRate[0] for itr in range(3)]
+    assert rates == pytest.approx([0.01 * factor for factor in factors])
+    resumed, _ = make()
+    resumed.load_training_state(algo.training_state())
+    assert resumed.optimize_agent(3, samples).learningRate == pytest.approx([rates[-1] * factors[1]])
+
+
+def test_an_adaptive_rate_has_limits():
+    agent = MlpFfAgent()
+    algo = start(PPO(lr_schedule="adaptive", desired_kl=1e9, learning_rate=1e-5, epochs=1, minibatches=1), agent, T, B)
+    samples = random_samples(agent, T, B)
+    for itr in range(9):
+        rate = algo.optimize_agent(itr, samples).learningRate[0]
+    assert rate == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("AlgoCls", [A2C, PPO])
+def test_normalized_rewards_train_as_scaled_ones_would_and_are_resumed(AlgoCls):
+    def make(**settings):
+        agent = MlpFfAgent()
+        return start(AlgoCls(**settings), agent, T, B), agent
+
+    algo, agent = make(normalize_reward=True)
+    samples = random_samples(agent, T, B)
+    reward = samples.env.reward.clone()
+    torch.manual_seed(5)
+    algo.optimize_agent(0, samples)
+    assert torch.equal(samples.env.reward, reward)  # The sampler's memory, from which TrajInfos are made, is left alone.
+    other, its_agent = make()
+    scaled = samples._replace(env=samples.env._replace(reward=(reward / algo._reward_scale.std).clamp(-10, 10)))
+    torch.manual_seed(5)
+    other.optimize_agent(0, scaled)
+    assert all(torch.equal(p, q) for p, q in zip(agent.parameters(), its_agent.parameters()))
+    resumed, _ = make(normalize_reward=True)
+    resumed.load_training_state(algo.training_state())
+    assert torch.equal(resumed.scaled(samples).env.reward, algo.scaled(samples).env.reward)
+
+
+def test_a_loss_of_ones_own_that_leaves_nothing_for_the_log_has_no_diagnostics_of_it():
+    class Mine(PPO):
+        def loss(self, agent_inputs, action, return_, advantage, valid, old_dist_info, init_rnn_state=None):
+            dist_info, value = self.agent(*agent_inputs)
+            loss = ((value - return_) ** 2).mean() + dist_info.prob.sum() * 0
+            return loss, loss.detach(), loss.detach()
+
+    agent = MlpFfAgent()
+    opt_info = start(Mine(target_kl=0.1), agent, T, B).optimize_agent(0, random_samples(agent, T, B))
+    assert len(opt_info.loss) == 16 and opt_info.approxKl == opt_info.clipFrac == opt_info.piLoss == []
 
 
 def test_overriding_loss_takes_effect():

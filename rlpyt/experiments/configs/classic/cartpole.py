@@ -6,6 +6,16 @@ classes = dict(env="rlpyt.envs.gym.make", sampler="rlpyt.samplers.serial.sampler
 classes_by_key = dict(
     ppo=dict(agent="rlpyt.agents.pg.mlp.MlpFfAgent", algo="rlpyt.algos.pg.ppo.PPO"),
     a2c=dict(agent="rlpyt.agents.pg.mlp.MlpFfAgent", algo="rlpyt.algos.pg.a2c.A2C"),
+    appo=dict(
+        agent="rlpyt.agents.pg.mlp.MlpFfAgent",
+        algo="rlpyt.algos.pg.appo.Appo",
+        sampler="rlpyt.samplers.async_.serial_sampler.AsyncSerialSampler",
+    ),
+    impala=dict(
+        agent="rlpyt.agents.pg.mlp.MlpFfAgent",
+        algo="rlpyt.algos.pg.impala.Impala",
+        sampler="rlpyt.samplers.async_.serial_sampler.AsyncSerialSampler",
+    ),
     dqn=dict(agent="rlpyt.agents.dqn.mlp_dqn_agent.MlpDqnAgent", algo="rlpyt.algos.dqn.dqn.DQN"),
     catdqn=dict(agent="rlpyt.agents.dqn.mlp_catdqn_agent.MlpCatDqnAgent", algo="rlpyt.algos.dqn.cat_dqn.CategoricalDQN"),
 )
@@ -39,30 +49,35 @@ dqn = variant(
     sampler=dict(batch_T=4, batch_B=4),
 )
 
+ppo = variant(
+    on_policy,
+    algo=dict(
+        discount=0.98,
+        learning_rate=1e-3,
+        value_loss_coeff=0.5,
+        entropy_loss_coeff=0.0,
+        clip_grad_norm=0.5,
+        gae_lambda=0.8,
+        minibatches=1,
+        epochs=20,
+        ratio_clip=0.2,
+        normalize_advantage=True,
+    ),
+    runner=dict(n_steps=100e3),
+    sampler=dict(batch_T=32, batch_B=8),
+)
+a2c = variant(
+    on_policy,
+    algo=dict(learning_rate=2e-3, gae_lambda=0.95, entropy_loss_coeff=0.001, linear_lr_schedule=True),
+    runner=dict(n_steps=200e3),
+    sampler=dict(batch_T=8, batch_B=8),
+)
+
 configs = dict(
-    ppo=variant(
-        on_policy,
-        algo=dict(
-            discount=0.98,
-            learning_rate=1e-3,
-            value_loss_coeff=0.5,
-            entropy_loss_coeff=0.0,
-            clip_grad_norm=0.5,
-            gae_lambda=0.8,
-            minibatches=1,
-            epochs=20,
-            ratio_clip=0.2,
-            normalize_advantage=True,
-        ),
-        runner=dict(n_steps=100e3),
-        sampler=dict(batch_T=32, batch_B=8),
-    ),
-    a2c=variant(
-        on_policy,
-        algo=dict(learning_rate=2e-3, gae_lambda=0.95, entropy_loss_coeff=0.001, linear_lr_schedule=True),
-        runner=dict(n_steps=200e3),
-        sampler=dict(batch_T=8, batch_B=8),
-    ),
+    ppo=ppo,
+    a2c=a2c,
+    appo=variant(ppo),  # The same settings, while sampling and training go on at the same time.
+    impala=variant(a2c),
     dqn=dqn,
     catdqn=variant(dqn, algo=dict(V_min=0, V_max=100)),  # 100 is the largest return at the discount of 0.99.
 )

@@ -1,5 +1,7 @@
 """What Atari agents of all algorithms share."""
 
+from collections.abc import Sequence
+
 from rlpyt.agents.spaces import arguments_of_model
 
 
@@ -9,5 +11,5 @@ class AtariMixin:
     If the model is one of ours, observations must be images [C,H,W].
     """
 
-    model_arguments = ("image_shape", "output_size")
+    model_arguments: Sequence[str] = ("image_shape", "output_size")
     make_env_to_model_kwargs = arguments_of_model

@@ -379,9 +379,14 @@ class BaseAgent(Recorded):
 
         Does nothing if the model has no ``update_obs_rms``.
         """
-        model: Any = unwrap_ddp(self.model)
-        if hasattr(model, "update_obs_rms"):
+        if self.normalizes_observations:
+            model: Any = unwrap_ddp(self.model)
             model.update_obs_rms(self._to_device(observation))
+
+    @property
+    def normalizes_observations(self) -> bool:
+        """Whether the model has running statistics of observations."""
+        return hasattr(unwrap_ddp(self.model), "update_obs_rms")
 
     def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[Any, Any, torch.Tensor]:
         """Return the inputs on the training device; discrete previous actions one-hot, if the model uses them."""

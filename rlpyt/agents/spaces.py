@@ -73,6 +73,8 @@ _WITH_CONVOLUTIONS = {  # Agents with perceptrons -> their counterparts for imag
     "AlternatingMlpLstmAgent": f"{_PG}.atari.AlternatingAtariLstmAgent",
     "MlpDqnAgent": f"{_DQN}.atari.atari_dqn_agent.AtariDqnAgent",
     "MlpCatDqnAgent": f"{_DQN}.atari.atari_catdqn_agent.AtariCatDqnAgent",
+    "MlpQrDqnAgent": f"{_DQN}.atari.atari_quantile_agents.AtariQrDqnAgent",
+    "MlpIqnAgent": f"{_DQN}.atari.atari_quantile_agents.AtariIqnAgent",
     "MlpR2d1Agent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1Agent",
     "MlpR2d1AlternatingAgent": f"{_DQN}.atari.atari_r2d1_agent.AtariR2d1AlternatingAgent",
 }

@@ -456,7 +456,7 @@ class MinibatchRlBase(BaseRunner):
 
     def _tell_lag(self, algo: Any) -> None:
         """If the sampler samples ahead, tell the algorithm how many updates old the policy of the last batch is."""
-        lag = getattr(self.sampler, "policy_lag", None)
+        lag = CompletedSampler(self.sampler).policy_lag
         if lag is not None:
             algo.policy_lag = lag
 

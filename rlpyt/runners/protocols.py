@@ -91,6 +91,7 @@ class CompletedAlgorithm(Completed):
         min_itr_learn: iterations before it learns.
         replay_seconds: time spent on replay so far.
         replay_buffer: which `save_replay` saves; None without one, or before it is made.
+        n_step_return: rewards that a target sums up before it bootstraps.
         samples_to_buffer: method of algorithms that learn from replay; None for others.
         corrects_lag: whether an algorithm without replay may learn from batches of an earlier policy.
         bf16, compile_models, cuda_graphs: whether it makes training faster in these ways.
@@ -101,6 +102,7 @@ class CompletedAlgorithm(Completed):
     min_itr_learn: int = 0
     replay_seconds: float = 0.0
     replay_buffer: Any = None
+    n_step_return: int = 1
     samples_to_buffer: Callable[[Any], Any] | None = None
     corrects_lag: bool = False
     bf16: bool = False
@@ -206,6 +208,7 @@ class CompletedSampler(Completed):
         batch_spec: dimensions of a batch; None if unknown.
         eval_n_envs: number of evaluation environments.
         async_: whether it is for `AsyncRl`.
+        policy_lag: updates by which the policy of the last batch is older than the newest; None if it never is.
         start_method: how it starts processes; None for the system's default.
         EnvCls, env_kwargs: how it makes its environments.
     """
@@ -213,6 +216,7 @@ class CompletedSampler(Completed):
     batch_spec: BatchSpec | None = None
     eval_n_envs: int = 0
     async_: bool = False
+    policy_lag: int | None = None
     start_method: str | None = None
     EnvCls: Any = None
     env_kwargs: Any = None

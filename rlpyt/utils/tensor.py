@@ -1,5 +1,6 @@
 """Helpers for torch tensors, on any device; the same names for numpy arrays are in `rlpyt.utils.array`."""
 
+import functools
 from typing import Any
 
 import torch
@@ -93,6 +94,32 @@ class _Huber(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         (derivative,) = ctx.saved_tensors
         return grad * derivative, None
+
+
+def quantile_huber(quantiles: torch.Tensor, fractions: torch.Tensor, y: torch.Tensor, kappa: float) -> torch.Tensor:
+    """Return ``sum_i mean_j |τ_i - 1{δ_ij < 0}| L(δ_ij) / κ`` with ``δ_ij = y_j - θ_i`` and the Huber loss L, which is linear beyond κ.
+
+    It is least where each θ_i is (for small κ) the quantile at fraction τ_i of the distribution that has the equally probable values y_j
+    (Dabney et al. 2018, https://arxiv.org/abs/1710.10044, equations 9 and 10).
+
+    Args:
+        quantiles: [*,N], θ.
+        fractions: [*,N], or [N] for all, τ.
+        y: [*,M], without gradient.
+        kappa: κ.
+
+    Returns:
+        Losses [*].
+    """
+    delta = y[..., None, :] - quantiles[..., :, None]  # [*,N,M]
+    weights = (fractions[..., None] - (delta.detach() < 0).to(delta.dtype)).abs()
+    return (weights * huber(delta, kappa)[0]).mean(dim=-1).sum(dim=-1) / kappa
+
+
+@functools.cache
+def midpoints(n: int, device: torch.device) -> torch.Tensor:
+    """Return the middles [n] of n equal parts of [0,1]."""
+    return ((torch.arange(n, dtype=torch.float32) + 0.5) / n).to(device)
 
 
 class OnDevices:

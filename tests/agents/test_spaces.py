@@ -11,9 +11,11 @@ import torch
 
 from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
+from rlpyt.agents.dqn.atari.atari_quantile_agents import AtariIqnAgent, AtariQrDqnAgent
 from rlpyt.agents.dqn.atari.atari_r2d1_agent import AtariR2d1Agent
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent, MlpQrDqnAgent
 from rlpyt.agents.dqn.mlp_r2d1_agent import MlpR2d1Agent, MlpR2d1AlternatingAgent
 from rlpyt.agents.pg.atari import AtariFfAgent, AtariLstmAgent
 from rlpyt.agents.pg.composite import AlternatingMlpCompositeLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent
@@ -35,9 +37,10 @@ VECTORS, IMAGES = FloatBox(-1, 1, (4,)), IntBox(0, 256, (2, 36, 36), dtype="uint
 FOR_VECTORS = [
     MlpFfAgent, MlpLstmAgent, MlpGaussianFfAgent, MujocoFfAgent, MujocoLstmAgent, MlpCompositeFfAgent, MlpCompositeLstmAgent,
     AlternatingMlpCompositeLstmAgent, MlpDqnAgent, MlpCatDqnAgent, MlpR2d1Agent, MlpR2d1AlternatingAgent, DdpgAgent, Td3Agent, SacAgent,
-    SacVAgent,
+    SacVAgent, MlpQrDqnAgent, MlpIqnAgent,
 ]  # fmt: skip
-FOR_IMAGES = [AtariFfAgent, AtariLstmAgent, AtariDqnAgent, AtariCatDqnAgent, AtariR2d1Agent]
+FOR_VECTORS_OF_DQN = [MlpDqnAgent, MlpCatDqnAgent, MlpQrDqnAgent, MlpIqnAgent, MlpR2d1Agent]
+FOR_IMAGES = [AtariFfAgent, AtariLstmAgent, AtariDqnAgent, AtariCatDqnAgent, AtariR2d1Agent, AtariQrDqnAgent, AtariIqnAgent]
 NAMES = {name: getattr(gymnasium.spaces, name) for name in ("Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Tuple")}
 NAMES |= dict(IntBox=IntBox, FloatBox=FloatBox, inf=np.inf, float32=np.float32, uint8=np.uint8)
 
@@ -172,7 +175,7 @@ def warning(AgentCls, observation, capsys, code="Discrete(3)"):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("AgentCls", FOR_VECTORS[:2] + [MlpDqnAgent, MlpCatDqnAgent, MlpR2d1Agent], ids=lambda AgentCls: AgentCls.__name__)
+@pytest.mark.parametrize("AgentCls", FOR_VECTORS[:2] + FOR_VECTORS_OF_DQN, ids=lambda AgentCls: AgentCls.__name__)
 def test_an_agent_that_flattens_images_names_one_that_takes_them(AgentCls, capsys):
     says = warning(AgentCls, IMAGES, capsys)
     assert f"WARNING: {AgentCls.__name__} flattens images of shape (2, 36, 36) into a vector" in says

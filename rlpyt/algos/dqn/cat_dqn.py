@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import BaseAgent
-from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN
 from rlpyt.algos.replay import bootstrap_discount
 from rlpyt.models.dqn.heads import atoms
 from rlpyt.utils.quick_args import save__init__args
@@ -25,7 +25,8 @@ EPS = 1e-6
 class CategoricalDQN(DQN):
     """Learns the distribution of the return over fixed atoms, evenly spaced from `V_min` to `V_max`. The agent sets their number.
 
-    It has the settings of `rlpyt.algos.dqn.dqn.DQN`, of which `delta_clip` affects only `default_priority`, and:
+    It has the settings of `rlpyt.algos.dqn.dqn.DQN` except those of Munchausen (for which `rlpyt.algos.dqn.quantile_dqn.QuantileDQN` has
+    them); `delta_clip` affects only `default_priority`. And:
 
     Args:
         V_min, V_max: returns of the first and the last atom.
@@ -40,7 +41,7 @@ class CategoricalDQN(DQN):
         "MlpCatDqnAgent of rlpyt.agents.dqn"
     )
 
-    @checked(V_min=Number(finite=True), V_max=Number(finite=True))
+    @checked(without=MUNCHAUSEN, V_min=Number(finite=True), V_max=Number(finite=True))
     def __init__(self, V_min: float = -10, V_max: float = 10, **settings: Any) -> None:
         super().__init__(**settings)
         save__init__args(locals())

@@ -1,4 +1,6 @@
-"""Deep Q-learning (Mnih et al. 2015), with double Q-learning (van Hasselt et al. 2016) and n-step returns."""
+"""Deep Q-learning (Mnih et al. 2015), with double Q-learning (van Hasselt et al. 2016), n-step returns, and the reward of Munchausen
+reinforcement learning (Vieillard et al. 2020, https://arxiv.org/abs/2007.14430).
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import FRACTION, POSITIVE, RATE, STEPS, Number, checked
 from rlpyt.utils.tensor import huber, select_at_indexes
 
-__all__ = ["DQN", "OptInfo", "SamplesToBuffer", "td_losses"]
+__all__ = ["DQN", "OptInfo", "SamplesToBuffer", "scaled_log_policy", "td_losses"]
 
 OptInfo = namedtuple("OptInfo", ["loss", "gradNorm", "tdAbsErr"])
 
+# Settings of Munchausen reinforcement learning; its source defines it for Q-values and quantiles at single steps.
+MUNCHAUSEN = ("munchausen", "munchausen_alpha", "munchausen_temperature", "munchausen_min")
 TD_ERROR_STRIDE = 8  # Every eighth TD error of a batch is logged.
 
 
@@ -42,6 +46,12 @@ class DQN(OffPolicyAlgorithm):
         default_priority: priority of new samples; None means `delta_clip`, or 1 if `delta_clip` is None.
         prefetch_batches: a thread gathers the next batch during an update. The batch is drawn before the update, so it does not depend on
             the priorities and samples that follow from the update.
+        munchausen: learn the values of the policy π = softmax(Q_target / τ) with its entropy, and add ``α τ log π(a|s)`` to the reward.
+            With `n_step_return` above 1, only the first of the n rewards has this term. With `double_dqn`, the policy at s' is that of the
+            network.
+        munchausen_alpha: α.
+        munchausen_temperature: τ (in units of reward).
+        munchausen_min: least value of ``τ log π(a|s)`` in the reward.
 
     Raises:
         ValueError: a setting is not possible.
@@ -51,7 +61,7 @@ class DQN(OffPolicyAlgorithm):
     opt_info_fields = OptInfo._fields
 
     # The kind of agent to train.
-    recurrent = distributional = False
+    recurrent = distributional = by_quantiles = False
     agents = (
         "that acts epsilon-greedily on Q-values, has a target network and no recurrent state, such as AtariDqnAgent or MlpDqnAgent of "
         "rlpyt.agents.dqn"
@@ -65,6 +75,9 @@ class DQN(OffPolicyAlgorithm):
         pri_beta_final=FRACTION,
         pri_beta_steps=STEPS,
         default_priority=Number(0, above=True, finite=True),
+        munchausen_alpha=FRACTION,
+        munchausen_temperature=Number(0, above=True, finite=True),
+        munchausen_min=Number(high=0),
     )
     def __init__(
         self,
@@ -90,6 +103,10 @@ class DQN(OffPolicyAlgorithm):
         ReplayBufferCls: type | None = None,
         updates_per_sync: int = 1,
         prefetch_batches: bool = False,
+        munchausen: bool = False,
+        munchausen_alpha: float = 0.9,
+        munchausen_temperature: float = 0.03,
+        munchausen_min: float = -1.0,
         **settings: Any,
     ) -> None:
         save__init__args(locals())
@@ -110,8 +127,8 @@ class DQN(OffPolicyAlgorithm):
             ValueError: this algorithm's loss cannot train the agent. (The loss of a user's class may train any agent.)
         """
         acts_on_q_values = has_all(agent, "target", "update_target", "set_epsilon_itr_min_max")
-        kind = agent.recurrent, hasattr(agent, "give_V_min_max")
-        is_suitable = acts_on_q_values and kind == (self.recurrent, self.distributional)
+        kind = agent.recurrent, has_all(agent, "give_V_min_max"), has_all(agent, "fractions")
+        is_suitable = acts_on_q_values and kind == (self.recurrent, self.distributional, self.by_quantiles)
         if not is_suitable and self.trains_by("optimize_agent", "update", "loss"):
             raise ValueError(f"{type(self).__name__} needs an agent {self.agents}; {type(agent).__name__} does not.")
         super()._prepare(agent, *args, **kwargs)
@@ -152,7 +169,8 @@ class DQN(OffPolicyAlgorithm):
 
         ``y = R + γ^m max_a' Q_target(s',a')``, where R is the sum of m discounted rewards, and s' is m steps after s, at most n. The second
         term is missing if the episode was terminated before. With `double_dqn`, a' is the best action by Q. Prioritized replay weights
-        losses by importance.
+        losses by importance. With `munchausen`, R includes the term of `munchausen_reward`, and the maximum is replaced by the value of
+        `next_values`.
 
         Args:
             samples: `SamplesFromReplay` with leading dimension [n], on the training device.
@@ -163,17 +181,42 @@ class DQN(OffPolicyAlgorithm):
         q = select_at_indexes(samples.action, self.agent(*samples.agent_inputs))
         with torch.no_grad():
             target_qs = self.agent.target(*samples.target_inputs)
-            if self.double_dqn:
-                next_action = self.agent(*samples.target_inputs).argmax(dim=-1)
-                target_q = select_at_indexes(next_action, target_qs)
+            return_ = samples.return_
+            if self.munchausen:
+                return_ = return_ + self.munchausen_reward(samples.action, self.agent.target(*samples.agent_inputs))
+            if self.double_dqn or self.munchausen:
+                target_q = self.next_values(target_qs, self.agent(*samples.target_inputs) if self.double_dqn else target_qs)
             else:
                 target_q = target_qs.max(dim=-1).values
-            y = samples.return_ + bootstrap_discount(samples, self.discount, self.n_step_return) * target_q
+            y = return_ + bootstrap_discount(samples, self.discount, self.n_step_return) * target_q
 
         losses, td_abs_errors = td_losses(y - q, self.delta_clip)
         if self.prioritized_replay:
             losses = losses * samples.is_weights
         return losses.mean(), td_abs_errors
+
+    def munchausen_reward(self, action: torch.Tensor, qs: torch.Tensor) -> torch.Tensor:
+        """Return ``α max(τ log π(a|s), munchausen_min)`` [n], π = softmax(Q / τ), for actions [n] and Q-values [n,A]."""
+        scaled_log_pi = select_at_indexes(action, scaled_log_policy(qs, self.munchausen_temperature))
+        return self.munchausen_alpha * scaled_log_pi.clamp(min=self.munchausen_min)
+
+    def next_values(self, values: torch.Tensor, qs: torch.Tensor) -> torch.Tensor:
+        """Return the values at s' of the policy that follows from Q-values: those of the best action.
+
+        With `munchausen`, the policy is ``π = softmax(Q / τ)``, and the values are ``sum_a π(a|s') (value(a) - τ log π(a|s'))``.
+
+        Args:
+            values: [n,A,...], values of all actions.
+            qs: [n,A], Q-values of all actions.
+
+        Returns:
+            [n,...].
+        """
+        if not self.munchausen:
+            return select_at_indexes(qs.argmax(dim=-1), values)
+        scaled_log_pi = scaled_log_policy(qs, self.munchausen_temperature)
+        scaled_log_pi = scaled_log_pi.reshape(*qs.shape, *[1] * (values.dim() - qs.dim()))
+        return ((scaled_log_pi / self.munchausen_temperature).exp() * (values - scaled_log_pi)).sum(dim=1)
 
     def update_itr_hyperparams(self, itr: int) -> None:
         """Set the exponent of importance sampling, which changes linearly once learning has begun, always one iteration late."""
@@ -187,3 +230,9 @@ def td_losses(delta: torch.Tensor, delta_clip: float | None) -> tuple[torch.Tens
     """Return ½ δ², linear beyond `delta_clip` unless that is None, and ``|δ|``, at most `delta_clip`, without gradient."""
     losses, errors = huber(delta, delta_clip)
     return losses, errors.abs()
+
+
+def scaled_log_policy(qs: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Return ``τ log π(a)``, π = softmax(Q / τ), for Q-values [*,A]: ``Q - V - τ log sum exp((Q - V) / τ)`` with ``V = max Q``."""
+    advantages = qs - qs.amax(dim=-1, keepdim=True)
+    return advantages - temperature * (advantages / temperature).logsumexp(dim=-1, keepdim=True)

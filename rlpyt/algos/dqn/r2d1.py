@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlpyt.algos.dqn.dqn import DQN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
+from rlpyt.algos.dqn.dqn import DQN, MUNCHAUSEN, TD_ERROR_STRIDE, SamplesToBuffer, td_losses
 from rlpyt.algos.replay import is_frame_stack
 from rlpyt.replays.sequence.frame import (
     AsyncPrioritizedSequenceReplayFrameBuffer,
@@ -60,7 +60,7 @@ class R2D1(DQN):
     To train on the beginnings of episodes, use a sampler that does not reset environments inside batches, with batches of
     `store_rnn_state_interval` steps. Episodes and sequences then begin at the same steps.
 
-    It has the settings of `rlpyt.algos.dqn.dqn.DQN`, except `batch_size` and `target_update_tau`, and:
+    It has the settings of `rlpyt.algos.dqn.dqn.DQN`, except `batch_size`, `target_update_tau` and those of Munchausen, and:
 
     Args:
         batch_T: steps of a sequence to train on.
@@ -91,7 +91,7 @@ class R2D1(DQN):
     )
 
     @checked(
-        without=("batch_size", "target_update_tau"),
+        without=("batch_size", "target_update_tau", *MUNCHAUSEN),
         batch_T=COUNT,
         batch_B=COUNT,
         warmup_T=STEPS,

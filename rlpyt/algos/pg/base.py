@@ -48,9 +48,11 @@ class CompletedPgAgent(Completed):
 
     Attributes:
         update_obs_rms: adds observations to the statistics by which the agent normalizes them; None if it does not.
+        normalizes_observations: whether it has such statistics now.
     """
 
     update_obs_rms: Callable[[Any], None] | None = None
+    normalizes_observations: bool = True
 
 
 class PolicyGradientAlgo(RlAlgorithm):
@@ -264,8 +266,9 @@ class PolicyGradientAlgo(RlAlgorithm):
         start at exactly one. Rows of environments that wait for a reset are left out, since they hold no observations. A recurrent agent
         also adds observations that it does not learn from.
         """
-        update_obs_rms = CompletedPgAgent(self.agent).update_obs_rms
-        if update_obs_rms is not None:
+        agent = CompletedPgAgent(self.agent)
+        update_obs_rms = agent.update_obs_rms
+        if update_obs_rms is not None and agent.normalizes_observations:
             observation = samples.env.observation
             if not self.mid_batch_reset:
                 observation = observation[valid_from_done(samples.env.done).bool()]  # [n,...]

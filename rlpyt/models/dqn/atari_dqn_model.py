@@ -37,7 +37,7 @@ class AtariDqnModel(DqnImageModel):
         fc_sizes: width(s) of the hidden layer(s) of the head.
         dueling: use a dueling head.
         noisy: explore by noise on the weights of the head, see `NoisyLinear`.
-        n_atoms: logits of this many atoms of a distribution per action, in place of a Q-value; None for Q-values.
+        n_atoms: this many logits of the atoms of a distribution, or quantiles, per action, in place of a Q-value; None for Q-values.
     """
 
     uses_prev_action = False
@@ -62,7 +62,7 @@ class AtariDqnModel(DqnImageModel):
             make_noisy(self.head)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms].
+        """Q-values [T,B,output_size], or logits or quantiles [T,B,output_size,n_atoms].
 
         observation: [T,B,C,H,W], uint8 in [0,255] or float in [0,1]. The other inputs are ignored.
         """

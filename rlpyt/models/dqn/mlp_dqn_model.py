@@ -19,7 +19,7 @@ class MlpDqnModel(Model):
         hidden_sizes: hidden layer(s); default [128, 128].
         dueling: split all but the first hidden layer into a dueling head's two streams.
         noisy: explore by noise on all weights, see `NoisyLinear`.
-        n_atoms: logits of this many atoms of a distribution per action, in place of a Q-value; None for Q-values.
+        n_atoms: this many logits of the atoms of a distribution, or quantiles, per action, in place of a Q-value; None for Q-values.
     """
 
     uses_prev_action = False
@@ -48,6 +48,6 @@ class MlpDqnModel(Model):
             make_noisy(self.head)
 
     def forward(self, observation: Any, prev_action: Any, prev_reward: Any) -> torch.Tensor:
-        """Q-values [T,B,output_size], or logits [T,B,output_size,n_atoms]."""
+        """Q-values [T,B,output_size], or logits or quantiles [T,B,output_size,n_atoms]."""
         x, lead_dims = self.observation(observation)
         return restore_leading_dims(self.head(x), *lead_dims)

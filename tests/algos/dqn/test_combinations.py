@@ -9,10 +9,13 @@ from tiers import thinned
 
 from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
+from rlpyt.agents.dqn.atari.atari_quantile_agents import AtariIqnAgent, AtariQrDqnAgent
 from rlpyt.agents.dqn.mlp_catdqn_agent import MlpCatDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
+from rlpyt.agents.dqn.mlp_quantile_agents import MlpIqnAgent, MlpQrDqnAgent
 from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
 from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.quantile_dqn import QuantileDQN
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.samplers.collections import AgentSamples, BatchSpec, EnvSamples, Samples
 from rlpyt.spaces.float_box import FloatBox
@@ -27,7 +30,18 @@ AGENTS = {
     ("DQN", True): AtariDqnAgent,
     ("CategoricalDQN", False): MlpCatDqnAgent,
     ("CategoricalDQN", True): AtariCatDqnAgent,
+    ("QR-DQN", False): MlpQrDqnAgent,
+    ("QR-DQN", True): AtariQrDqnAgent,
+    ("IQN", False): MlpIqnAgent,
+    ("IQN", True): AtariIqnAgent,
 }
+ALGORITHMS = {
+    "DQN": DQN,
+    "CategoricalDQN": lambda **kwargs: CategoricalDQN(V_min=-3, V_max=3, **kwargs),
+    "QR-DQN": QuantileDQN,
+    "IQN": lambda **kwargs: QuantileDQN(munchausen=True, munchausen_temperature=0.5, **kwargs),
+}
+ATOMS = {"CategoricalDQN": dict(n_atoms=5), "QR-DQN": dict(n_quantiles=5), "IQN": dict(n_quantiles=5, n_target_quantiles=4)}
 COMBINATIONS = list(itertools.product(AGENTS, (False, True), (False, True), (False, True), (1, 3)))
 
 
@@ -70,12 +84,16 @@ class Stream:
 
 
 def reference_loss(algo, agent, samples):
-    """One transition at a time; for distributions, as in test_cat_dqn."""
+    """One transition at a time; for distributions, as in test_cat_dqn and test_quantile_dqn."""
     total, n = 0.0, len(samples.action)
+    by_quantiles = isinstance(algo, QuantileDQN)
+    fractions, others = (agent.fractions(n), agent.target_fractions(n)) if by_quantiles else (None, None)
     for i in range(n):
-        prediction = agent(*samples.agent_inputs[i : i + 1])[0, samples.action[i]]
+        now, later = samples.agent_inputs[i : i + 1], samples.target_inputs[i : i + 1]
+        own, of_target = ([x[i : i + 1] if x.dim() == 2 else x] if by_quantiles else [] for x in (fractions, others))
+        prediction = agent(*now, *own)[0, samples.action[i]]
         with torch.no_grad():
-            target, online = agent.target(*samples.target_inputs[i : i + 1])[0], agent(*samples.target_inputs[i : i + 1])[0]
+            target, online, target_now = agent.target(*later, *of_target)[0], agent(*later)[0], agent.target(*now)[0]
             chooser = online if algo.double_dqn else target
             return_, discount = samples.return_[i].item(), samples.bootstrap_discount[i].item()
             if isinstance(algo, CategoricalDQN):
@@ -83,15 +101,27 @@ def reference_loss(algo, agent, samples):
                 best = int((chooser.numpy() @ z).argmax())
                 values, spacing = np.clip(return_ + discount * z, z[0], z[-1]), z[1] - z[0]
                 m = [sum(target[best, j].item() * max(0, 1 - abs(values[j] - x) / spacing) for j in range(len(z))) for x in z]
+            elif algo.munchausen:
+                tau = algo.munchausen_temperature
+                log_pi_now, log_pi = (torch.log_softmax(q.mean(-1) / tau, -1) for q in (target_now, chooser))
+                return_ += algo.munchausen_alpha * max(algo.munchausen_min, tau * log_pi_now[samples.action[i]].item())
+                y = return_ + discount * (log_pi.exp()[:, None] * (target - tau * log_pi[:, None])).sum(0)
+            elif by_quantiles:
+                y = return_ + discount * target[int(chooser.mean(-1).argmax())]
             else:
                 y = return_ + discount * target[int(chooser.argmax())].item()
         if isinstance(algo, CategoricalDQN):
             loss = -sum(m[j] * prediction[j].log() for j in range(len(m)))
+        elif by_quantiles:
+            loss = sum(huber(y_j - q) * abs(f - float(y_j < q)) / len(y) for f, q in zip(own[0].flatten(), prediction) for y_j in y)
         else:
-            error = (y - prediction).abs()
-            loss = 0.5 * error**2 if error <= 1 else error - 0.5
+            loss = huber(y - prediction)
         total = total + loss * (samples.is_weights[i] if algo.prioritized_replay else 1)
     return total / n
+
+
+def huber(delta):
+    return 0.5 * delta**2 if delta.abs() <= 1 else delta.abs() - 0.5
 
 
 @pytest.mark.parametrize("kind, double, dueling, prioritized, n_step", thinned(COMBINATIONS, quick=COMBINATIONS[::5]))
@@ -99,14 +129,15 @@ def test_every_combination_trains_on_the_loss_it_should(kind, double, dueling, p
     torch.manual_seed(0)
     np.random.seed(0)
     (name, images), settings = kind, dict(dueling=dueling)
-    atoms = dict(n_atoms=5) if name == "CategoricalDQN" else {}
-    agent = AGENTS[kind](model_kwargs=dict(settings, **SMALL) if images else settings, eps_final=0.1, eps_final_min=0.01, **atoms)
+    agent = AGENTS[kind](
+        model_kwargs=dict(settings, **SMALL) if images else settings, eps_final=0.1, eps_final_min=0.01, **ATOMS.get(name, {})
+    )
     agent.initialize(IMAGES if images else VECTORS, global_B=B, env_ranks=range(B))
     algo_kwargs = dict(
         double_dqn=double, prioritized_replay=prioritized, n_step_return=n_step, discount=0.9, batch_size=8, min_steps_learn=60,
         replay_size=300, replay_ratio=2, learning_rate=3e-3, pri_beta_steps=200,
     )  # fmt: skip
-    algo = CategoricalDQN(V_min=-3, V_max=3, **algo_kwargs) if atoms else DQN(**algo_kwargs)
+    algo = ALGORITHMS[name](**algo_kwargs)
     stream = Stream(images)
     examples = dict(observation=stream.observation[0], action=np.int64(0), reward=np.float32(0), done=np.bool_(False), env_info=None)
     algo.initialize(agent, 100, BatchSpec(T, B), True, examples)
@@ -119,7 +150,9 @@ def test_every_combination_trains_on_the_loss_it_should(kind, double, dueling, p
     assert agent.distribution.epsilon.shape == (B,) and len(set(agent.distribution.epsilon.tolist())) == B
 
     replayed = algo.replay_buffer.sample_batch(8)
+    torch.manual_seed(1)
     loss = algo.loss(replayed)[0]
+    torch.manual_seed(1)
     expected = reference_loss(algo, agent, replayed)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
     grads = torch.autograd.grad(loss, list(agent.parameters()))

@@ -1,5 +1,6 @@
 import copy
 import functools
+import inspect
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from tiers import learning
 from rlpyt.agents.base import AgentInputs
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
-from rlpyt.algos.dqn.dqn import DQN
+from rlpyt.algos.dqn.cat_dqn import CategoricalDQN
+from rlpyt.algos.dqn.dqn import DQN, scaled_log_policy
+from rlpyt.algos.dqn.r2d1 import R2D1
 from rlpyt.replays.non_sequence.frame import UniformReplayFrameBuffer
 from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
 from rlpyt.replays.non_sequence.prioritized import PrioritizedReplayBuffer
@@ -87,6 +90,58 @@ def test_the_loss_and_its_gradient_are_the_formula(clip, double):
     expected_grads = torch.autograd.grad(expected, list(agent.parameters()))
     for g, e in zip(grads, expected_grads):
         torch.testing.assert_close(g, e)
+
+
+def munchausen_target(q_now, q_next, chooser, action, return_, discount, alpha, temperature, least):
+    """Equations 1 and 2 of Vieillard et al. 2020, for one transition, in plain numbers."""
+
+    def log_policy(qs):
+        total = sum(np.exp((q - max(qs)) / temperature) for q in qs)
+        return [(q - max(qs)) / temperature - np.log(total) for q in qs]
+
+    bonus = min(0.0, max(least, temperature * log_policy(q_now)[action]))
+    log_pi = log_policy(chooser)
+    soft_value = sum(np.exp(log_pi[a]) * (q_next[a] - temperature * log_pi[a]) for a in range(len(q_next)))
+    return return_ + alpha * bonus + discount * soft_value
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("temperature, least", [(0.03, -1.0), (0.5, -0.2)])
+def test_munchausens_loss_and_gradient_are_the_formula(temperature, least, double):
+    settings = dict(munchausen=True, munchausen_alpha=0.7, munchausen_temperature=temperature, munchausen_min=least, double_dqn=double)
+    algo, agent = make(delta_clip=None, **settings)
+    for p in agent.model.parameters():
+        p.data += 0.3 * torch.randn_like(p)
+    samples = replayed()
+    loss, errors = algo.loss(samples)
+    expected = 0.0
+    for i in range(len(samples.action)):
+        now, later = samples.agent_inputs[i : i + 1], samples.target_inputs[i : i + 1]
+        with torch.no_grad():
+            q_now, q_next, online = (q[0].double().tolist() for q in (agent.target(*now), agent.target(*later), agent(*later)))
+        return_, discount = samples.return_[i].item(), samples.bootstrap_discount[i].item()
+        chooser = online if double else q_next
+        y = munchausen_target(q_now, q_next, chooser, int(samples.action[i]), return_, discount, 0.7, temperature, least)
+        error = y - agent(*now)[0, samples.action[i]]
+        assert errors[i].item() == pytest.approx(abs(error.item()), rel=1e-4, abs=1e-5)
+        expected = expected + 0.5 * error**2 / len(samples.action)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    expected_grads = torch.autograd.grad(expected, list(agent.parameters()))
+    for g, e in zip(torch.autograd.grad(loss, list(agent.parameters())), expected_grads):
+        torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-5)
+
+
+def test_a_policy_so_sure_that_its_logarithm_is_infinite_in_other_arithmetic_has_finite_targets():
+    qs = torch.tensor([[1e4, 0.0, -1e4], [1.0, 1.0, 1.0]])
+    expected = torch.tensor([[0.0, -1e4, -2e4], [-0.03 * np.log(3)] * 3], dtype=torch.float32)
+    torch.testing.assert_close(scaled_log_policy(qs, 0.03), expected)
+
+
+@pytest.mark.parametrize("AlgoCls", [CategoricalDQN, R2D1])
+def test_algorithms_to_which_munchausen_does_not_apply_do_not_have_its_settings(AlgoCls):
+    assert not any("munchausen" in name for name in inspect.signature(AlgoCls).parameters)
+    with pytest.raises(TypeError, match=f"{AlgoCls.__name__} has no setting 'munchausen'"):
+        AlgoCls(munchausen=True)
 
 
 def test_a_buffer_that_gives_documented_fields_only_bootstraps_over_n_steps():

@@ -13,11 +13,18 @@ categorical = dict(
     agent="rlpyt.agents.dqn.atari.atari_catdqn_agent.AtariCatDqnAgent",
     algo="rlpyt.algos.dqn.cat_dqn.CategoricalDQN",
 )
+_by_quantiles = dict(algo="rlpyt.algos.dqn.quantile_dqn.QuantileDQN")
+by_fixed_quantiles = dict(_by_quantiles, agent="rlpyt.agents.dqn.atari.atari_quantile_agents.AtariQrDqnAgent")
+by_drawn_quantiles = dict(_by_quantiles, agent="rlpyt.agents.dqn.atari.atari_quantile_agents.AtariIqnAgent")
 serial = dict(sampler="rlpyt.samplers.serial.sampler.SerialSampler")
 cpu = dict(sampler="rlpyt.samplers.parallel.cpu.sampler.CpuSampler")
 classes_by_key = dict(
     catdqn=categorical,
     ernbw=categorical,
+    rainbow=categorical,
+    qr_dqn=by_fixed_quantiles,
+    iqn=by_drawn_quantiles,
+    m_iqn=by_drawn_quantiles,
     rmsprop=dict(optim="torch.optim.RMSprop"),
     serial=serial,
     cpu=cpu,
@@ -56,6 +63,11 @@ dqn = dict(
 
 double_pri_duel = variant(dqn, algo=dict(double_dqn=True, prioritized_replay=True), model=dict(dueling=True))
 
+# Updates as published: 32 transitions for every 4 steps; target networks follow every 10,000 steps.
+published = variant(dqn, algo=dict(batch_size=32, target_update_interval=2500))
+quantiles = variant(published, algo=dict(learning_rate=5e-5, clip_grad_norm=1e9))
+munchausen = dict(munchausen=True)
+
 debug = variant(
     dqn,
     algo=dict(replay_size=1e4, min_steps_learn=1e4, eps_steps=2e4),
@@ -71,6 +83,25 @@ configs = dict(
     double_pri_duel=double_pri_duel,
     catdqn=variant(dqn, algo=dict(learning_rate=2.5e-4)),
     ernbw=variant(double_pri_duel, algo=dict(n_step_return=3, learning_rate=6.25e-5)),
+    rainbow=variant(
+        published,
+        agent=dict(eps_init=0.0, eps_final=0.0),
+        algo=dict(
+            double_dqn=True,
+            learning_rate=6.25e-5,
+            min_steps_learn=20_000,
+            n_step_return=3,
+            prioritized_replay=True,
+            pri_alpha=0.5,
+            target_update_interval=2000,
+        ),
+        model=dict(dueling=True, noisy=True),
+        optim=dict(eps=1.5e-4),
+    ),
+    m_dqn=variant(published, algo=dict(munchausen, learning_rate=5e-5)),
+    qr_dqn=quantiles,
+    iqn=variant(quantiles),
+    m_iqn=variant(quantiles, algo=munchausen),
     rmsprop=variant(dqn, algo=dict(learning_rate=2.5e-4), optim=dict(alpha=0.95, eps=1e-6), runner=dict(n_steps=15e6)),
     fast_log=variant(
         dqn,

@@ -224,6 +224,22 @@ def valid_from_done(done: Array) -> Array:
     return valid if isinstance(done, torch.Tensor) else valid.numpy()
 
 
+def valid_steps(done: Array, valid: Array | None, until_done: bool) -> Array | None:
+    """Return a float32 mask [T,...] of the steps to learn from; None if these are all.
+
+    Args:
+        done: [T,...].
+        valid: [T,...], False where a row is blank, because a vector of environments reset itself; None if no row is.
+        until_done: only steps up to the first `done` of each column count, see `valid_from_done`.
+    """
+    mask = valid_from_done(done) if until_done else None
+    if valid is None:
+        return mask
+    flags = torch.as_tensor(valid).to(torch.float32)
+    flags = flags if isinstance(valid, torch.Tensor) else flags.numpy()
+    return flags if mask is None else mask * flags
+
+
 def _check_shapes(reward: Array, **others: Array | None) -> None:
     """Raise ValueError if the shape of an array differs from that of `reward`; the kernels do not check bounds."""
     for name, array in others.items():

@@ -16,9 +16,10 @@ import numpy as np
 from rlpyt.envs.base import as_flag, as_number, for_envs, write_observation
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
-from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, EnvCalls, ResumableCollector
+from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, EnvCalls, ResumableCollector, calls_of
 from rlpyt.samplers.rows import FLAGS, Fault, FloatLeaves, Row, check_env_info, checked, env_rows, fit, reward_fault, timeout_fault
 from rlpyt.samplers.traj_infos import episode_tracker, has_own_step
+from rlpyt.samplers.vector import VectorCalls
 from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_func
 
@@ -106,12 +107,13 @@ class TrainingCollector(ResumableCollector):
         views = self._views.get(id(self.samples_np)) or self._views.setdefault(id(self.samples_np), self._look_up(self.samples_np))
         actor = views.actor
         completed: list = []
+        step_envs = self._step_vector if isinstance(self._calls, VectorCalls) else self._step_envs
         self._start_batch(itr, views)
         actor.request(0)
         for t, row in enumerate(views.rows):
             action = actor.receive(t)
             self.progress[0] += 1  # Odd: inside the environments.
-            ended = self._step_envs(t, row, action)
+            ended = step_envs(t, row, action)
             if ended:
                 self._end_episodes(t, row, ended, completed)
             self.progress[0] += 1
@@ -175,6 +177,14 @@ class TrainingCollector(ResumableCollector):
         if outcomes is not None:
             self._tracker.step(t, self.samples_np, outcomes)
         return ended
+
+    def _step_vector(self, t: int, row: Row, action: Any) -> list[int]:
+        """Do the same as `_step_envs` for the environments of a vector."""
+        try:
+            return self._calls.step_row(t, row, action, self._tracker, self.samples_np, [b for b, _ in self._idle])
+        except (Exception, SystemExit) as error:
+            self._calls.explain(error, None, self._when(t))
+            raise
 
     def check_observations(self) -> None:
         """Raise ValueError, naming field, environment and step, if an observation of this batch is NaN or infinite.
@@ -318,6 +328,8 @@ class EvalCollector(BaseEvalCollector):
             action = actor.receive(t)
             recorded, agent_info = (buffer_func(x, np.copy) for x in (buffer_.action, buffer_.agent_info))
             self.progress[0] += 1  # Odd: inside the environments.
+            if isinstance(calls, VectorCalls):
+                running = calls.step_those(running, action, buffer_, f"step {t} of the evaluation at iteration {itr}")
             for b in running:
                 try:
                     reward, done, env_info = calls.steps[b](action[b], rows[b])
@@ -342,9 +354,9 @@ class EvalCollector(BaseEvalCollector):
         null_action = self.envs[0].action_space.null_value()
         return dict(zip(("action", "agent_info"), agent_example(self.agent, observation, null_action, np.float32(0))))
 
-    def _start(self, B: int, itr: int) -> tuple[EnvCalls, StepBuffer, list]:
+    def _start(self, B: int, itr: int) -> tuple[EnvCalls | VectorCalls, StepBuffer, list]:
         """Reset all environments; return their calls, the step buffer, and its observations as one structure per environment."""
-        calls = EnvCalls(self.envs, self.env_ranks)
+        calls = calls_of(self.envs, self.env_ranks)
         observations = [buffer_func(calls.first_observation(b), np.array) for b in range(B)]
         buffer_ = self.step_buffer_np
         if buffer_ is None:

@@ -79,6 +79,7 @@ class Row:
         next_observation: structure ``[B,...]``, row ``t + 1`` of the observations.
         observations: the same as one writable structure per environment.
         reward, done, timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
+        valid: array [B] of rows that are not blank, or None if no row can be.
         reward_cells, done_cells: the first two as memory for single numbers.
         columns: the fields of env_info, structures ``[B,...]``.
         column_cells: the same as memory for single numbers.
@@ -90,6 +91,7 @@ class Row:
         self.next_observation = batch.env.next_observation[t]
         self.observations = env_rows(self.next_observation, B)
         self.reward, self.done, self.timeout = batch.env.reward[t], batch.env.done[t], batch.env.timeout[t]
+        self.valid = None if batch.env.valid is None else batch.env.valid[t]
         self.reward_cells, self.done_cells = _cells(self.reward), _cells(self.done)
         env_info: Any = None if batch.env.env_info is None else batch.env.env_info[t]
         columns = () if env_info is None else tuple(env_info)

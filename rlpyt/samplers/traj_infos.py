@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,11 @@ class _BatchTracker:
         self._sum_up(b, t + 1, samples)
         self._first[b] = len(samples.env.reward)
 
+    def leave_out(self, columns: Iterable[int], t: int) -> None:
+        """Environments `columns` took no step in row `t`, the first one after an episode's end."""
+        for b in columns:
+            self._first[b] = t + 1
+
     def end_batch(self, samples: Any) -> None:
         """Sum up what will be overwritten."""
         T = len(samples.env.reward)
@@ -102,6 +108,9 @@ class _StepTracker:
         return info.terminate(observation)
 
     def stand_still(self, b: int, t: int, samples: Any) -> None:
+        """Nothing to do: there are no outcomes to be told about."""
+
+    def leave_out(self, columns: Iterable[int], t: int) -> None:
         """Nothing to do: there are no outcomes to be told about."""
 
     def end_batch(self, samples: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 from rlpyt.algos.base import read_opt_info
 from rlpyt.algos.pg.base import OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
 from rlpyt.utils.collections import namedarraytuple
-from rlpyt.utils.tensor import huber, valid_mean
+from rlpyt.utils.tensor import huber, mean_of_valid
 
 LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "init_rnn_state", "action", "return_", "advantage", "valid"])
 
@@ -61,8 +61,8 @@ class A2C(OnPolicyAlgorithm):
             dist_info, value = self.agent(*inputs.agent_inputs)
         dist, valid = self.agent.distribution, inputs.valid
 
-        pi_loss = -valid_mean(dist.log_likelihood(inputs.action, dist_info) * inputs.advantage, valid)
-        value_loss = self.value_loss_coeff * valid_mean(huber(value - inputs.return_)[0], valid)
+        pi_loss = -mean_of_valid(dist.log_likelihood(inputs.action, dist_info) * inputs.advantage, valid)
+        value_loss = self.value_loss_coeff * mean_of_valid(huber(value - inputs.return_)[0], valid)
         entropy = dist.mean_entropy(dist_info, valid)
         loss = pi_loss + value_loss - self.entropy_loss_coeff * entropy
         with torch.no_grad():

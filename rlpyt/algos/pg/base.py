@@ -13,8 +13,8 @@ from rlpyt.algos.hyperparameters import OF_OPTIMIZERS
 from rlpyt.algos.optimizers import make_optimizer, rate_may_change, set_learning_rate
 from rlpyt.distributions.base import Distribution
 from rlpyt.models.utils import unwrap_ddp
-from rlpyt.returns import discount_return_tl, generalized_advantage_estimation_tl, valid_from_done
-from rlpyt.types import BatchSpec, as_recorded
+from rlpyt.returns import discount_return_tl, generalized_advantage_estimation_tl, valid_steps
+from rlpyt.types import BatchSpec, as_recorded, with_zeros_in_blanks
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, RATE, checked
@@ -99,10 +99,10 @@ class PolicyGradientAlgo(RlAlgorithm):
 
         Returns:
             return_ [T,B], advantage [T,B], and valid [T,B] (1 or 0). valid is None if all steps are valid, that is, with a feed-forward
-            agent and environments that are reset inside the batch. A recurrent agent learns from a column only up to the first `done`:
-            recurrent layers run through the whole sequence, so their state cannot be reset in the middle.
+            agent and environments that are reset inside the batch without blank rows. A recurrent agent learns from a column only up to
+            the first `done`: recurrent layers run through the whole sequence, so their state cannot be reset in the middle.
         """
-        samples = as_recorded(samples)
+        samples = with_zeros_in_blanks(as_recorded(samples))
         env, value = samples.env, samples.agent.agent_info.value
         inputs = dict(
             reward=env.reward,
@@ -118,7 +118,7 @@ class PolicyGradientAlgo(RlAlgorithm):
             advantage = return_ - value
         else:
             advantage, return_ = generalized_advantage_estimation_tl(**inputs, gae_lambda=self.gae_lambda)
-        valid = valid_from_done(env.done) if not self.mid_batch_reset or self.agent.recurrent else None
+        valid = valid_steps(env.done, env.valid, until_done=not self.mid_batch_reset or self.agent.recurrent)
         if self.normalize_advantage:
             advantage = normalize(advantage, valid)
         return return_, advantage, valid
@@ -128,6 +128,7 @@ class PolicyGradientAlgo(RlAlgorithm):
 
         For a model that declares ``uses_prev_action = False``, they are neither copied nor set to null, since the model ignores them.
         """
+        samples = with_zeros_in_blanks(samples)
         env, agent = samples.env, samples.agent
         prev_action, prev_reward = agent.prev_action, env.prev_reward
         if uses_prev_action(type(unwrap_ddp(self.agent.model))):
@@ -139,13 +140,14 @@ class PolicyGradientAlgo(RlAlgorithm):
         """Add the observations of this batch to the statistics of an agent that normalizes them.
 
         Called after the gradient updates. They then see observations normalized as during action selection, so PPO's likelihood ratios
-        start at exactly one. Rows of environments that wait for a reset are left out, since they hold no observations. A recurrent agent
-        also adds observations that it does not learn from.
+        start at exactly one. Blank rows, and those of environments that wait for a reset, are left out, since they hold no observations.
+        A recurrent agent also adds observations that it does not learn from.
         """
         if hasattr(self.agent, "update_obs_rms"):
             observation = samples.env.observation
-            if not self.mid_batch_reset:
-                observation = observation[valid_from_done(samples.env.done).bool()]  # [n,...]
+            valid = valid_steps(samples.env.done, samples.env.valid, until_done=not self.mid_batch_reset)
+            if valid is not None:
+                observation = observation[valid.bool()]  # [n,...]
             self.agent.update_obs_rms(observation)
 
 

@@ -14,7 +14,7 @@ from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, POSITIVE, checked
-from rlpyt.utils.tensor import huber, valid_mean
+from rlpyt.utils.tensor import huber, mean_of_valid
 
 LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "action", "return_", "advantage", "valid", "old_dist_info"])
 
@@ -190,8 +190,8 @@ class PPO(OnPolicyAlgorithm):
         if valid is not None:  # Records of invalid steps are meaningless; their ratio could overflow.
             old_dist_info = _where(valid.bool(), old_dist_info, dist_info)
         ratio = dist.likelihood_ratio(action, old_dist_info=old_dist_info, new_dist_info=dist_info)
-        pi_loss = -valid_mean(clipped_surrogate(ratio, advantage, self.ratio_clip), valid)
-        value_loss = self.value_loss_coeff * valid_mean(huber(value - return_)[0], valid)
+        pi_loss = -mean_of_valid(clipped_surrogate(ratio, advantage, self.ratio_clip), valid)
+        value_loss = self.value_loss_coeff * mean_of_valid(huber(value - return_)[0], valid)
         entropy = dist.mean_entropy(dist_info, valid)
         loss = pi_loss + value_loss - self.entropy_loss_coeff * entropy
         with torch.no_grad():

@@ -84,16 +84,17 @@ def test_a_traj_info_that_sees_every_step_sees_those_of_a_vector(mode):
 def test_asynchronous_samplers_step_vectors(kind):
     ours = by_vectors(kind, "SameStep")
     for a, b in zip(ours.batches, singly().batches, strict=True):
-        assert_same_arrays(a, b, "batch")
+        for field in ("agent", "env"):  # Of the slots of final observations, some hold those of earlier batches.
+            assert_same_arrays(getattr(a, field), getattr(b, field), field)
 
 
-def test_evaluation_is_the_same_in_all_modes():
+def test_a_capped_evaluation_is_the_same_in_all_modes():  # Of a later one, the environments that had their share would be ahead.
     def evals(collected):
         return [sorted(map(str, infos)) for infos in collected.evals]
 
-    expected = evals(singly(evaluate_after=(0, 1, 4), eval_max_trajectories=7))
+    expected = evals(singly(evaluate_after=(3,), eval_max_trajectories=7))
     for mode in ("SameStep", "Disabled", "NextStep"):
-        assert evals(by_vectors("serial", mode, evaluate_after=(0, 1, 4), eval_max_trajectories=7)) == expected
+        assert evals(by_vectors("serial", mode, evaluate_after=(3,), eval_max_trajectories=7)) == expected
 
 
 def assert_same_but_for_blanks(ours, theirs):

@@ -294,7 +294,7 @@ class GymVectorEnv(VectorEnv):
             ended = np.logical_or(terminated, truncated)
             if ended.any():
                 final = self._final_observation(infos, ended)
-                infos = infos if self._no_infos else _of_steps(infos, ended)
+                infos = _of_steps(infos, ended) if "final_info" in infos else infos
         return VectorStep(reward, terminated, truncated, self._as_infos(infos), final)
 
     def _as_infos(self, infos: Mapping) -> Any:
@@ -395,8 +395,8 @@ def _repeated(example: Mapping, n: int) -> dict:
 
 def _of_steps(infos: Mapping, ended: np.ndarray) -> dict:
     """Return the infos of a SAME_STEP vector with those of the last step, not of the reset, where an episode `ended` [n]."""
-    final = infos.get("final_info", {})
-    return _chosen({key: value for key, value in infos.items() if key not in ("final_obs", "final_info")}, final, ended)
+    others = {key: value for key, value in infos.items() if key not in ("final_obs", "final_info")}
+    return _chosen(others, infos["final_info"], ended)
 
 
 def _chosen(infos: Mapping, final: Mapping, ended: np.ndarray) -> dict:
@@ -411,6 +411,12 @@ def _chosen(infos: Mapping, final: Mapping, ended: np.ndarray) -> dict:
             if value is None:
                 merged[~ended] = 0
     return chosen
+
+
+def _check_numbers(actions: np.ndarray, n: int | None) -> None:
+    """Raise ValueError unless all actions are from 0 to n - 1; None for other than discrete actions."""
+    if n is not None and not (0 <= actions.min() and actions.max() < n):
+        raise ValueError(f"action: expected numbers from 0 to {n - 1}, got {actions}.")
 
 
 class AleVectorEnv(GymVectorEnv):
@@ -430,6 +436,11 @@ class AleVectorEnv(GymVectorEnv):
         self.resets_some = True
 
     _left_out = ("final_obs", "final_info", "env_id")
+
+    def step_into(self, actions: Any, observation_out: Any) -> VectorStep:
+        """Step the vector; ValueError for an action that is none of the space, which ale-py would not notice."""
+        _check_numbers(actions, getattr(self.env.single_action_space, "n", None))
+        return super().step_into(actions, observation_out)
 
     def _reset_seed(self, seeds: Sequence[int]) -> np.ndarray:
         return np.array(seeds, np.int64) % 2**31
@@ -501,8 +512,7 @@ class EnvPoolVectorEnv(VectorEnv):
         Raises:
             ValueError: an action is none of the space, for which EnvPool itself has no check.
         """
-        if self._n_actions is not None and not (0 <= actions.min() and actions.max() < self._n_actions):
-            raise ValueError(f"action: expected numbers from 0 to {self._n_actions - 1}, got {actions}.")
+        _check_numbers(actions, self._n_actions)
         observation, reward, terminated, truncated, infos = self.env.step(self._action_space.revert(actions))
         self._observation_space.convert_into(observation, observation_out)
         return VectorStep(reward, terminated, truncated, None if self._to_infos.constant is not None else self._to_infos(infos))

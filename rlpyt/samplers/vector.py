@@ -29,7 +29,6 @@ from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import dynamic_namedtuple
 from rlpyt.utils.plain import check_form, from_plain, to_plain
 
-
 _OF_PYTHON = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool))
 
 

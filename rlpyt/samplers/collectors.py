@@ -19,7 +19,7 @@ from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
 from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, EnvCalls, ResumableCollector, calls_of
 from rlpyt.samplers.rows import FLAGS, Fault, FloatLeaves, Row, check_env_info, checked, env_rows, fit, reward_fault, timeout_fault
 from rlpyt.samplers.traj_infos import episode_tracker, has_own_step
-from rlpyt.samplers.vector import VectorCalls
+from rlpyt.samplers.vector import VectorCalls, VectorSteps
 from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_func
 
@@ -72,7 +72,9 @@ class TrainingCollector(ResumableCollector):
         """Look up everything the loop needs."""
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
-        self._tracker = episode_tracker(self.TrajInfoCls, traj_infos)
+        self._vector = VectorSteps(self) if isinstance(self._calls, VectorCalls) else None
+        at_once = self._vector is not None and self.mid_batch_reset
+        self._tracker = episode_tracker(self.TrajInfoCls, traj_infos, at_once)
         self._env_info_type: type | None = None  # The newest type of env_info that fits.
 
     def _look_up(self, batch: Samples) -> _Views:
@@ -105,17 +107,17 @@ class TrainingCollector(ResumableCollector):
         if getattr(self, "_inputs", None) is not agent_inputs or self._traj_infos is not traj_infos:
             self._bind(agent_inputs, traj_infos)
         views = self._views.get(id(self.samples_np)) or self._views.setdefault(id(self.samples_np), self._look_up(self.samples_np))
-        actor = views.actor
+        actor, vector = views.actor, self._vector
         completed: list = []
-        step_envs = self._step_vector if isinstance(self._calls, VectorCalls) else self._step_envs
+        step_envs, end_episodes = (self._step_envs, self._end_episodes) if vector is None else (vector.step, vector.end_episodes)
         self._start_batch(itr, views)
         actor.request(0)
         for t, row in enumerate(views.rows):
             action = actor.receive(t)
             self.progress[0] += 1  # Odd: inside the environments.
             ended = step_envs(t, row, action)
-            if ended:
-                self._end_episodes(t, row, ended, completed)
+            if len(ended):
+                end_episodes(t, row, ended, completed)
             self.progress[0] += 1
             actor.request(t + 1)
         actor.finish()
@@ -123,14 +125,15 @@ class TrainingCollector(ResumableCollector):
         self._refuse(reward_fault(self.samples_np))
         self._refuse(timeout_fault(self.samples_np))
         self.check_observations()
-        self._tracker.end_batch(self.samples_np)
+        completed.extend(self._tracker.end_batch(self.samples_np))
         return agent_inputs, traj_infos, completed
 
     def _start_batch(self, itr: int, views: _Views) -> None:
         """Write the first inputs, and clear what only some steps write."""
         self._itr = itr
         self.completed_at: list[tuple[int, int]] = []
-        self._n_timeouts, self._n_terminals = [0] * len(self.envs), [0] * len(self.envs)
+        counts = [0] * len(self.envs) if self._vector is None else np.zeros(len(self.envs), int)
+        self._n_timeouts, self._n_terminals = counts.copy(), counts.copy()
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.done[...] = False
         self.samples_np.env.timeout[...] = False
@@ -177,14 +180,6 @@ class TrainingCollector(ResumableCollector):
         if outcomes is not None:
             self._tracker.step(t, self.samples_np, outcomes)
         return ended
-
-    def _step_vector(self, t: int, row: Row, action: Any) -> list[int]:
-        """Do the same as `_step_envs` for the environments of a vector."""
-        try:
-            return self._calls.step_row(t, row, action, self._tracker, self.samples_np, [b for b, _ in self._idle])
-        except (Exception, SystemExit) as error:
-            self._calls.explain(error, None, self._when(t))
-            raise
 
     def check_observations(self) -> None:
         """Raise ValueError, naming field, environment and step, if an observation of this batch is NaN or infinite.

@@ -17,6 +17,7 @@ Where the vector resets itself by its next step, the row of that step is blank::
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy as np
 from rlpyt.envs.base import EnvSpaces, EnvStep, horizon_of
 from rlpyt.envs.vector import DISABLED, NEXT_STEP, VectorEnv, VectorEnvs
 from rlpyt.samplers.rows import Row, env_rows
+from rlpyt.samplers.traj_infos import VectorTracker
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import dynamic_namedtuple
@@ -151,45 +153,13 @@ class VectorCalls:
         self.steps = [self._told(b) for b in range(self.n)]
 
     # Steps ----------------------------------------------------------------------------------------------------------
-    def step_row(self, t: int, row: Row, action: Any, tracker: Any, samples: Any, idle: Sequence[int]) -> list[int]:
-        """Step the vector into a row of the batch; return the environments whose episode ended.
-
-        Args:
-            tracker: statistics of the running episodes.
-            idle: environments that wait for the end of the batch. Their rows get zeros, and are done.
-        """
-        outcome, blank = self._step(action, row.next_observation)
-        row.reward[...] = outcome.reward
-        row.done[...] = outcome.done
-        for column, value in zip(row.columns, outcome.values, strict=True):
-            _write(column, value)
-        not_steps = blank
-        if idle:
-            not_steps = blank.copy()
-            not_steps[idle] = True
-            row.next_observation[not_steps & ~blank] = 0
-        if row.valid is not None:
-            np.logical_not(not_steps, out=row.valid)
-        if not_steps.any():
-            row.reward[not_steps] = 0
-            row.done[not_steps] = True
-            for column in row.columns:
-                column[not_steps] = 0
-            tracker.leave_out(np.flatnonzero(blank), t)
-        ended = np.flatnonzero(outcome.done & ~not_steps).tolist()
-        if tracker.reads_outcomes:
-            steps = np.flatnonzero(~not_steps).tolist()
-            outcomes = [(b, float(outcome.reward[b]), bool(outcome.done[b]), outcome.env_info(b)) for b in steps]
-            tracker.step(t, samples, outcomes)
-        return ended
-
     def step_those(self, running: list[int], action: Any, buffer_: Any, when: str) -> list[int]:
         """Step the vector; return those of the environments `running` that took a step. `steps` then tells its outcome.
 
         The others were reset: their rows of `buffer_` hold their first observation, and are done, so that the agent forgets the row.
         """
         try:
-            self._outcome, blank = self._step(action, self._seen)
+            self._outcome, blank = self.step(action, self._seen)
         except (Exception, SystemExit) as error:
             self.explain(error, None, when)
             raise
@@ -207,7 +177,7 @@ class VectorCalls:
 
         return step
 
-    def _step(self, action: Any, observation_out: Any) -> tuple[Outcome, np.ndarray]:
+    def step(self, action: Any, observation_out: Any) -> tuple[Outcome, np.ndarray]:
         """Step the vector; return the outcome, and the mask of those that were reset instead.
 
         `observation_out` gets the last observations of episodes that end.
@@ -271,6 +241,18 @@ class VectorCalls:
         self._is_first[b] = self._over[b] = False
         observation[...] = self._first[b]
 
+    def reset_ended(self, columns: np.ndarray, observation: Any, when: str) -> None:
+        """Reset environments `columns` [k], whose episode ended in the latest step; do for their rows what `reset` does."""
+        mode = self.vector.autoreset_mode
+        if mode == NEXT_STEP:
+            self.is_blank[columns] = True
+            observation[columns] = 0
+        else:
+            if mode == DISABLED:
+                self._reset_some(columns[0], when)
+            observation[columns] = self._first[columns]
+        self._is_first[columns] = self._over[columns] = False
+
     def _reset_some(self, b: int, when: str) -> None:
         """Reset environment `b`, and with it all others whose episode has just ended."""
         which = self._over.copy() if self.vector.autoreset_mode == DISABLED else np.zeros(self.n, bool)
@@ -320,7 +302,7 @@ class VectorCalls:
             before = buffer_func(inputs.observation, np.copy)
             action = buffer_func(inputs.prev_action, np.copy)
             try:
-                outcome, blank = self._step(action, inputs.observation)
+                outcome, blank = self.step(action, inputs.observation)
             except (Exception, SystemExit) as error:
                 self.explain(error, None, f"in step {step} of decorrelation")
                 raise
@@ -357,6 +339,71 @@ class VectorCalls:
         else:
             which = f"environment {self.env_ranks[b or 0]}"
         describe_failure(error, f"This was in {which}, {where}.")
+
+
+class VectorSteps:
+    """What the training loop does for a vector: the same as for single environments, but for all of them at once.
+
+    Args:
+        collector: the collector whose environments are those of a vector.
+    """
+
+    def __init__(self, collector: Any) -> None:
+        self.collector, self.calls = collector, collector._calls
+        self._env_ranks = np.asarray(self.calls.env_ranks)
+
+    def step(self, t: int, row: Row, action: Any) -> np.ndarray:
+        """Step the vector into a row of the batch; return the environments whose episode ended, [k]."""
+        collector = self.collector
+        try:
+            return self._step(row, t, action, collector._tracker, collector.samples_np, [b for b, _ in collector._idle])
+        except (Exception, SystemExit) as error:
+            self.calls.explain(error, None, collector._when(t))
+            raise
+
+    def _step(self, row: Row, t: int, action: Any, tracker: Any, samples: Any, idle: list[int]) -> np.ndarray:
+        outcome, not_steps = self.calls.step(action, row.next_observation)
+        row.reward[...] = outcome.reward
+        row.done[...] = outcome.done
+        for column, value in zip(row.columns, outcome.values, strict=True):
+            _write(column, value)
+        if not_steps.any():
+            tracker.leave_out(np.flatnonzero(not_steps), t)
+        if idle:  # Environments that wait for the end of the batch.
+            not_steps[idle] = True
+            row.next_observation[idle] = 0
+        if row.valid is not None:
+            np.logical_not(not_steps, out=row.valid)
+        if not_steps.any():
+            row.reward[not_steps] = 0
+            row.done[not_steps] = True
+            for column in row.columns:
+                column[not_steps] = 0
+        if tracker.reads_outcomes:
+            steps = np.flatnonzero(~not_steps).tolist()
+            outcomes = [(b, float(outcome.reward[b]), bool(outcome.done[b]), outcome.env_info(b)) for b in steps]
+            tracker.step(t, samples, outcomes)
+        return np.flatnonzero(outcome.done & ~not_steps)
+
+    def end_episodes(self, t: int, row: Row, ended: np.ndarray, completed: list) -> None:
+        """Do for environments `ended` [k] what `TrainingCollector._end_episodes` does; at the end of the batch come the TrajInfos."""
+        collector = self.collector
+        if not isinstance(collector._tracker, VectorTracker):
+            collector._end_episodes(t, row, ended.tolist(), completed)
+            return
+        row.timeout[ended] = is_timeout = row.columns[-1][ended]
+        self._keep(ended[is_timeout], row, collector.samples_np.final_observation, collector._n_timeouts)
+        self._keep(ended[~is_timeout], row, collector.samples_np.terminal_observation, collector._n_terminals)
+        collector._tracker.finish(ended, t, row.next_observation)
+        collector.completed_at.extend(zip(repeat(t), self._env_ranks[ended].tolist()))
+        self.calls.reset_ended(ended, row.next_observation, f"after {collector._when(t)}")
+
+    @staticmethod
+    def _keep(columns: np.ndarray, row: Row, slots: Any, counts: np.ndarray) -> None:
+        """Copy the observations that ended episodes to the next slots, if any; `counts` [B] are the slots in use."""
+        if slots is not None and len(columns):
+            slots[counts[columns], columns] = row.next_observation[columns]
+        counts[columns] += 1
 
 
 def vector_columns(envs: VectorEnvs, env_kwargs: Any, env_ranks: Sequence[int], all_envs: list, is_example: bool) -> VectorColumns:

@@ -7,4 +7,5 @@ from rlpyt.returns import (  # noqa: F401
     generalized_advantage_estimation,
     generalized_advantage_estimation_tl,
     valid_from_done,
+    valid_steps,
 )

@@ -29,7 +29,7 @@ from rlpyt.samplers.traj_infos import VectorTracker
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import dynamic_namedtuple
-from rlpyt.utils.plain import check_form, from_plain, to_plain
+from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 
 _OF_PYTHON = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool))
 
@@ -43,7 +43,10 @@ class VectorColumns(list):
 
     Attributes:
         calls: steps and resets them.
+        has_state: whether the state of the vector was known when it was last asked for.
     """
+
+    has_state = False
 
     def __init__(self, vector: VectorEnv, env_ranks: Sequence[int]) -> None:
         self.vector = vector
@@ -90,9 +93,16 @@ class VectorColumn:
         return EnvStep(observation[0], outcome.reward[0], outcome.done[0], outcome.env_info(0))
 
     def get_state(self) -> Any:
-        """Return the state of the whole vector, as that of its first environment; that of others is 0."""
-        calls = self._columns.calls
-        return dict(vector=self._columns.vector.get_state(), calls=calls.state()) if self._b == 0 else 0
+        """Return the state of the whole vector as that of its first environment, and then 0 as that of others; `NotPlain` if unknown."""
+        columns = self._columns
+        if self._b == 0:
+            columns.has_state = False
+            state = dict(vector=columns.vector.get_state(), calls=columns.calls.state())
+            columns.has_state = True
+            return state
+        if not columns.has_state:
+            raise NotPlain("The state of the vector is unknown.")
+        return 0
 
     def set_state(self, state: Any) -> None:
         """Restore the result of `get_state`."""

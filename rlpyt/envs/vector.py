@@ -407,7 +407,8 @@ def _chosen(infos: Mapping, final: Mapping, ended: np.ndarray) -> dict:
             chosen[key] = _chosen(value or {}, last or {}, ended)
         else:
             chosen[key] = merged = np.array(last if value is None else value)
-            merged[ended] = 0 if last is None else last[ended]
+            if last is not None:  # Otherwise a wrapper has added it, and it is of the step.
+                merged[ended] = last[ended]
             if value is None:
                 merged[~ended] = 0
     return chosen

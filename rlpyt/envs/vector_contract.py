@@ -72,6 +72,9 @@ class _Watched:
         for path, leaf in _arrays(self._around, "observation"):
             beside = np.ascontiguousarray(leaf[[0, -1]]).view(np.uint8)
             assert (beside == SENTINEL_BYTE).all(), f"{name} wrote beyond the rows it was given, in {path}."
+            for i, row in enumerate(leaf[1:-1]):
+                is_written = row.nbytes < 4 or (np.ascontiguousarray(row).view(np.uint8) != SENTINEL_BYTE).any()
+                assert is_written, f"{name} did not write the row of environment {i}, in {path}."
 
     def reset(self) -> None:
         self._mark()

@@ -14,6 +14,7 @@ What happens after the last step of an episode is the vector's `autoreset_mode`,
 from __future__ import annotations
 
 import copy
+import sys
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -565,6 +566,11 @@ def make_envpool(task_id: str, num_envs: int = 1, **kwargs: Any) -> EnvPoolVecto
     try:
         import envpool
     except ImportError as error:
+        if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+            version = ".".join(map(str, sys.version_info[:2]))
+            raise ImportError(
+                f"make_envpool needs EnvPool, which has packages for Python 3.11 to 3.13 only; this is Python {version}."
+            ) from error
         raise import_error("make_envpool needs", "envpool", error) from error
     tasks = envpool.list_all_envs()
     if task_id not in tasks:

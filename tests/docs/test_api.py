@@ -39,6 +39,7 @@ INTERNAL = {  # What other modules are made of; nothing to import in a script.
     "rlpyt.samplers.ray.actors",
     "rlpyt.samplers.rows",
     "rlpyt.samplers.signals",
+    "rlpyt.samplers.vector",
     "rlpyt.samplers.workers",
     "rlpyt.utils.extras",
     "rlpyt.utils.interrupt",

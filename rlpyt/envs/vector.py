@@ -33,6 +33,7 @@ from rlpyt.utils.extras import import_error
 from rlpyt.utils.misc import did_you_mean
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.processors import allowed_cpus
+from rlpyt.utils.recipes import Recorded
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
 AUTORESET_MODES = (NEXT_STEP, SAME_STEP, DISABLED)
@@ -132,7 +133,7 @@ class VectorEnv:
         """Free resources; may be called more than once."""
 
 
-class VectorEnvs:
+class VectorEnvs(Recorded):
     """Tells a sampler that its environments come as vectors: ``EnvCls=VectorEnvs(make)``.
 
     Args:

@@ -100,6 +100,14 @@ class CartPoles(VectorEnv):
         step(actions, self.state, self.t, self.generators, observation_out, self.terminated, self.truncated, self.final)
         return VectorStep(self.reward, self.terminated, self.truncated, None, self.final)
 
+    def render(self):  # Of the first one, for `rlpyt video`.
+        picture = np.zeros((64, 128, 3), np.uint8)
+        x, _, angle, _ = self.state[0]
+        column, along = int(64 + 20 * x), np.arange(40)
+        picture[56:60, max(column - 6, 0) : column + 7, 0] = 255
+        picture[(56 - along * np.cos(angle)).astype(int), np.clip(column + along * np.sin(angle), 0, 127).astype(int), 1] = 255
+        return picture
+
     def get_state(self):  # With it, a run that is resumed continues the same episodes.
         return dict(state=self.state.tolist(), t=self.t.tolist(), generators=[int(x) for x in self.generators])
 

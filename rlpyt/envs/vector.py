@@ -220,6 +220,8 @@ class GymVectorEnv(VectorEnv):
         ValueError: the vector does not tell a known autoreset mode, or its environments have different spaces.
     """
 
+    _action_space: GymSpaceWrapper
+    _observation_space: GymSpaceWrapper
     _left_out: tuple[str, ...] = ("final_obs", "final_info")
 
     def __init__(
@@ -371,6 +373,10 @@ class GymVectorEnv(VectorEnv):
             self.env._autoreset_envs = from_plain(resets, "The state of GymVectorEnv")
         self._seeds = state["seeds"]
 
+    def render(self) -> Any:
+        """Return the picture of the first environment."""
+        return self.env.render()[0]
+
     @property
     def horizon(self) -> int | None:
         """Time limit of an episode (env steps), from the vector's spec; None if unknown."""
@@ -492,6 +498,8 @@ class EnvPoolVectorEnv(VectorEnv):
 
     autoreset_mode = NEXT_STEP
     resets_some = True
+    _action_space: GymSpaceWrapper
+    _observation_space: GymSpaceWrapper
     _left_out = ("env_id", "players")
 
     def __init__(self, make: Callable[..., Any], n: int) -> None:

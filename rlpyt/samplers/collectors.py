@@ -72,9 +72,9 @@ class TrainingCollector(ResumableCollector):
         """Look up everything the loop needs."""
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
-        self._vector = VectorSteps(self) if isinstance(self._calls, VectorCalls) else None
+        self._vector: Any = VectorSteps(self) if isinstance(self._calls, VectorCalls) else None
         at_once = self._vector is not None and self.mid_batch_reset
-        self._tracker = episode_tracker(self.TrajInfoCls, traj_infos, at_once)
+        self._tracker: Any = episode_tracker(self.TrajInfoCls, traj_infos, at_once)
         self._env_info_type: type | None = None  # The newest type of env_info that fits.
 
     def _look_up(self, batch: Samples) -> _Views:
@@ -132,7 +132,7 @@ class TrainingCollector(ResumableCollector):
         """Write the first inputs, and clear what only some steps write."""
         self._itr = itr
         self.completed_at: list[tuple[int, int]] = []
-        counts = [0] * len(self.envs) if self._vector is None else np.zeros(len(self.envs), int)
+        counts: Any = [0] * len(self.envs) if self._vector is None else np.zeros(len(self.envs), int)
         self._n_timeouts, self._n_terminals = counts.copy(), counts.copy()
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.done[...] = False

@@ -55,7 +55,7 @@ class VectorColumns(list):
 
 
 class VectorColumn:
-    """One environment of a vector. The first one can be stepped, to make an example of what all return.
+    """One environment of a vector. The first one can be stepped, to make an example of what all return, or to film it.
 
     Attributes:
         leaves_blank_rows: whether the vector resets itself by its next step.
@@ -70,6 +70,8 @@ class VectorColumn:
         self.truncates_only_at_horizon = vector.truncates_only_at_horizon
         self.leaves_blank_rows = vector.autoreset_mode == NEXT_STEP
         self.resets_some = vector.resets_some
+        if hasattr(vector, "render"):
+            self.render = vector.render
 
     @property
     def horizon(self) -> int | None:
@@ -375,6 +377,7 @@ class VectorSteps:
         outcome, not_steps = self.calls.step(action, row.next_observation)
         row.reward[...] = outcome.reward
         row.done[...] = outcome.done
+        column: Any
         for column, value in zip(row.columns, outcome.values, strict=True):
             _write(column, value)
         if not_steps.any():
@@ -453,7 +456,7 @@ def _vector(x: Any, n: int, name: str, kinds: str) -> np.ndarray:
 
 def _write(column: Any, value: Any, name: str = "infos") -> None:
     """Write an entry of env_info, a structure of arrays [n,...], into its column of the batch."""
-    if isinstance(column, tuple):
+    if hasattr(column, "_fields"):
         for field, part, part_value in zip(column._fields, tuple(column), tuple(value), strict=True):
             _write(part, part_value, f"{name}.{field}")
         return

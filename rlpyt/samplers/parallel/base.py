@@ -251,8 +251,8 @@ class ParallelSamplerBase(BaseSampler):
             (self.EnvCls, columns, f"batch_B={self.batch_spec.B}"),
             (self.eval_EnvCls, eval_columns, f"eval_n_envs={self.eval_n_envs}"),
         ):
-            for share in shares if isinstance(EnvCls, VectorEnvs) else ():
-                if share:
+            for share in shares:
+                if share and isinstance(EnvCls, VectorEnvs):
                     EnvCls.check_share(len(share), f"a worker has {len(share)} of {total} ({n_workers} workers)")
         max_episodes = episodes_per_env(self.eval_max_trajectories, self.eval_n_envs) if self.eval_n_envs else None
         return [

@@ -14,6 +14,7 @@ What happens after the last step of an episode is the vector's `autoreset_mode`,
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
@@ -151,6 +152,10 @@ class VectorEnvs(Recorded):
         if n is not None and not (isinstance(n, int) and n >= 1):
             raise ValueError(f"n={n!r} must be a number of environments, at least 1, or None for as many as a process has columns.")
         self.make, self.n = make, n
+        self.__signature__ = _signature(make)  # Tells samplers which env_kwargs are possible.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "__signature__"}
 
     def __call__(self, num_envs: int | None = None, **env_kwargs: Any) -> VectorEnv:
         """Make a vector of `num_envs` environments (by default `n`, or one).
@@ -176,6 +181,15 @@ class VectorEnvs(Recorded):
                 f"VectorEnvs(n={self.n}) makes vectors of {self.n} environments, but {where}: a process steps one vector, with an "
                 "environment for each of its columns. Leave n out, or choose batch_B (or eval_n_envs) and the number of workers to fit."
             )
+
+
+def _signature(make: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of `make` without num_envs."""
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # Some built-in functions have no signature.
+        return inspect.signature(lambda **env_kwargs: None)
+    return inspect.Signature([parameter for name, parameter in parameters.items() if name != "num_envs"])
 
 
 def as_vector(vector: Any) -> VectorEnv:

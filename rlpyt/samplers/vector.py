@@ -377,7 +377,6 @@ class VectorSteps:
         outcome, not_steps = self.calls.step(action, row.next_observation)
         row.reward[...] = outcome.reward
         row.done[...] = outcome.done
-        column: Any
         for column, value in zip(row.columns, outcome.values, strict=True):
             _write(column, value)
         if not_steps.any():
@@ -390,7 +389,8 @@ class VectorSteps:
         if not_steps.any():
             row.reward[not_steps] = 0
             row.done[not_steps] = True
-            for column in row.columns:
+            columns: Any = row.columns
+            for column in columns:
                 column[not_steps] = 0
         if tracker.reads_outcomes:
             steps = np.flatnonzero(~not_steps).tolist()

@@ -289,6 +289,11 @@ def test_vectors_that_do_not_fit_are_refused(kind, settings, message, monkeypatc
         make_sampler(kind, **{"env": {}, **settings}).initialize(RecordingAgent(), affinity=KINDS[kind].affinity)
 
 
+def test_a_misspelled_argument_of_a_vector_is_told_when_the_sampler_is_made():
+    with pytest.raises(ValueError, match="env_kwargs has 'mod', which is no argument of .*mode"):
+        make_sampler("serial", VectorEnvs(lambda num_envs, mode="NextStep": make_gym_vector(num_envs, mode)), dict(mod="SameStep"))
+
+
 def test_environments_of_a_vector_cannot_be_exchanged():
     sampler = make_sampler("serial", VECTORS, {}, B=2)
     sampler.initialize(RecordingAgent(), seed=0)

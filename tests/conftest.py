@@ -16,6 +16,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # Several tests at a time share the pro
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process has one thread of torch,
     os.environ.setdefault("GOMP_SPINCOUNT", "0")  # and where a test asks for more, none of them keeps a processor busy while it waits.
 
+os.environ.setdefault("RLPYT_CALIBRATE", "0")  # Runs of tests measure nothing (`rlpyt.utils.choices`), unless a test is about that.
+
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 

@@ -276,7 +276,7 @@ def in_process(what: Any, tree: Path) -> Any:
     with tempfile.TemporaryDirectory() as directory:
         result = Path(directory) / "result.json"
         try:
-            environment = dict(OMP_NUM_THREADS="1", PYTHONPATH=str(tree))
+            environment = dict(OMP_NUM_THREADS="1", RLPYT_CALIBRATE="0", PYTHONPATH=str(tree))
             done = preloaded.run(__file__, "child", json.dumps(what), tree, result, timeout=TIMEOUT, cwd=directory, **environment)
         except subprocess.TimeoutExpired:
             return dict(crash=f"It had not ended after {TIMEOUT} s.")

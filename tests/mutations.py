@@ -391,8 +391,8 @@ MUTANTS = [
     ),
     Mutant(
         "samplers/episodic/workers.py",
-        "self._needs_reset[b] = drivers[b].needs_reset or not ended",
-        "self._needs_reset[b] = drivers[b].needs_reset",
+        "needs_reset, self._needs_reset[b] = self._needs_reset[b], True",
+        "needs_reset = self._needs_reset[b]",
         "samplers/episodic/test_workers.py samplers/episodic/test_samplers.py",
         "an environment is not reset after an episode that was too long",
     ),
@@ -542,7 +542,7 @@ MUTANTS = [
     ),
     Mutant(
         "agents/recurrent.py",
-        "self._rnn_states, self._alt = self._sampling\n",
+        "self._states, self.turn = self._sampling\n",
         "pass\n",
         "agents/test_recurrent.py samplers/test_recurrent_state.py",
         "sampling begins anew after each evaluation",

@@ -1,6 +1,6 @@
 """What Atari agents of all algorithms share."""
 
-from rlpyt.agents.spaces import arguments_of_model
+from collections.abc import Sequence
 
 
 class AtariMixin:
@@ -9,5 +9,4 @@ class AtariMixin:
     If the model is one of ours, observations must be images [C,H,W].
     """
 
-    model_arguments = ("image_shape", "output_size")
-    make_env_to_model_kwargs = arguments_of_model
+    model_arguments: Sequence[str] = ("image_shape", "output_size")

@@ -7,22 +7,23 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from rlpyt.agents.exchange import ParameterExchange
-from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, RecurrentAgentMixin
+from rlpyt.agents.recurrent import AlternatingRecurrentAgentMixin, Memory, RecurrentAgentMixin, RecurrentMemory
 from rlpyt.agents.spaces import ONE_NUMBER, arguments_of_model, check_action_space, check_flattened
+from rlpyt.distributions.base import Distribution
 from rlpyt.distributions.composite import encode
 from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.linear import Linear, pack_layers
 from rlpyt.models.utils import keep_large_blocks, matching_state_dict, unwrap_ddp, update_state_dict
-from rlpyt.spaces.base import Space
 from rlpyt.types import AgentInputs
 from rlpyt.utils import accelerator
 from rlpyt.utils.accelerator import has_bf16
+from rlpyt.utils.choices import models_exist
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.misc import is_of_rlpyt
@@ -46,7 +47,13 @@ __all__ = [
 ]
 
 AgentInputsRnn = namedarraytuple("AgentInputsRnn", [*AgentInputs._fields, "init_rnn_state"])
-AgentStep = namedarraytuple("AgentStep", ["action", "agent_info"])
+if TYPE_CHECKING:
+
+    class AgentStep(NamedTuple):
+        action: Any
+        agent_info: Any
+else:
+    AgentStep = namedarraytuple("AgentStep", ["action", "agent_info"])
 
 # What keeps DistributedDataParallel from sending buffers around in every forward pass: a name that depends on torch's version.
 SYNC_BUFFERS = next(
@@ -92,6 +99,7 @@ class BaseAgent(Recorded):
     recurrent = False
     alternating = False
     acts_on_device = False
+    MemoryCls: type[Memory] = Memory
     _copies: PackedCopies | None = None
     _packed_layers: Sequence[Linear] = ()
     clip_actions = False
@@ -99,12 +107,24 @@ class BaseAgent(Recorded):
     # Name in the state dict -> attribute which holds the model.
     model_names: Mapping[str, str] = {"model": "model"}
     # What `make_env_to_model_kwargs` gives the model: some of image_shape, observation_shape, n_observations, output_size, action_size
-    # and distribution.
+    # and distribution. A mixin that declares them comes before an agent class that overrides the method.
     model_arguments: Sequence[str] = ()
+
+    # The constructor assigns the arguments by `save__init__args`. The others are None before `initialize`.
+    ModelCls: type[torch.nn.Module] | None
+    model_kwargs: dict[str, Any]
+    initial_model_state_dict: Mapping[str, Any] | None
+    acting_bf16: bool
+    model: torch.nn.Module
+    distribution: Distribution
+    env_spaces: EnvSpaces
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "ModelCls" in vars(cls) and "__init__" not in vars(cls):
-            cls.__init__ = _constructor_with_model(cls)
+            cls.__init__ = _constructor_with_model(cls)  # type: ignore[method-assign]
+        nearest = next(base for base in cls.__mro__ if vars(base).keys() & {"model_arguments", "make_env_to_model_kwargs"})
+        if not issubclass(nearest, BaseAgent) and "make_env_to_model_kwargs" not in vars(nearest):
+            cls.make_env_to_model_kwargs = BaseAgent.make_env_to_model_kwargs  # type: ignore[method-assign]
         super().__init_subclass__(**kwargs)
 
     @checked(model_kwargs=ArgumentsFor("ModelCls", by=MODEL_METHODS))
@@ -118,11 +138,9 @@ class BaseAgent(Recorded):
         save__init__args(locals())  # Here and in all agents: an attribute that a subclass has assigned before stays.
         if self.model_kwargs is None:
             self.model_kwargs = {}
-        self.model: torch.nn.Module | None = None
+        self.model = self.distribution = self.env_spaces = None  # type: ignore[assignment]
         self.shared_model: torch.nn.Module | None = None
-        self.distribution = None
         self.device = torch.device("cpu")
-        self.env_spaces = None
         self.env_model_kwargs: dict[str, Any] = {}
         self._mode: str | None = None
         self._exchange: ParameterExchange | None = None  # In asynchronous training.
@@ -152,6 +170,8 @@ class BaseAgent(Recorded):
         if share_memory:
             self._share_model()
             self.shared_model = self.model
+        self._forget_everything()  # Another sampler may have other environments.
+        models_exist(self)
 
     def make_env_to_model_kwargs(self, env_spaces: EnvSpaces) -> dict[str, Any]:
         """Return the keyword arguments to the model that depend on the environment's spaces: those in `model_arguments`."""
@@ -203,8 +223,8 @@ class BaseAgent(Recorded):
             if is_trained(model):
                 # Buffers hold statistics that all ranks share already. Synchronizing them would hang when one rank alone uses the model.
                 device_ids = None if device_idx is None else [device_idx]
-                wrapped = DistributedDataParallel(model, device_ids=device_ids, **{SYNC_BUFFERS: False})
-                setattr(self, self.model_names[name], wrapped)
+                options: dict[str, Any] = {SYNC_BUFFERS: False}
+                setattr(self, self.model_names[name], DistributedDataParallel(model, device_ids=device_ids, **options))
             else:
                 for tensor in model.state_dict().values():
                     torch.distributed.broadcast(tensor, src=0)
@@ -237,10 +257,10 @@ class BaseAgent(Recorded):
         Args:
             share_memory: share the copy with this sampler's workers.
         """
-        self._check_async("async_cpu")
+        exchange = self._exchange_for("async_cpu")
         self.shared_model = None
         self.model = copy.deepcopy(unwrap_ddp(self.model))
-        self.parameters_version = self._exchange.receive(_tensors(self.model))
+        self.parameters_version = exchange.receive(_tensors(self.model))
         if share_memory:
             self._share_model()
 
@@ -257,18 +277,18 @@ class BaseAgent(Recorded):
 
     def send_shared_memory(self) -> None:
         """In asynchronous training: publish the trained parameters to the samplers. It takes one copy, and never waits."""
-        self._check_async("send_shared_memory")
-        self.parameters_version = self._exchange.send(_tensors(unwrap_ddp(self.model)))
+        self.parameters_version = self._exchange_for("send_shared_memory").send(_tensors(unwrap_ddp(self.model)))
 
     def recv_shared_memory(self) -> None:
         """In an asynchronous sampler: load the newest parameters, if they are not loaded yet."""
-        self._check_async("recv_shared_memory")
-        if self.parameters_version < self._exchange.version:
-            self.parameters_version = self._exchange.receive(_tensors(self.model))
+        exchange = self._exchange_for("recv_shared_memory")
+        if self.parameters_version < exchange.version:
+            self.parameters_version = exchange.receive(_tensors(self.model))
 
-    def _check_async(self, name: str) -> None:
+    def _exchange_for(self, name: str) -> ParameterExchange:
         if self._exchange is None:
             raise RuntimeError(f"{name} needs memory that processes share: call async_initialize() before starting them.")
+        return self._exchange
 
     # --- acting and training ------------------------------------------------------------------------------------------
 
@@ -286,11 +306,31 @@ class BaseAgent(Recorded):
         """
         raise NotImplementedError(f"{type(self).__name__} defines no step.")
 
+    @functools.cached_property
+    def memory(self) -> Memory:
+        """What the agent remembers of environments from step to step: with `RecurrentAgentMixin` a recurrent state, else nothing."""
+        return self.MemoryCls()
+
     def reset(self) -> None:
-        """Reset the recurrent state of all environments, if the agent has one."""
+        """Reset the recurrent state of all environments, if the agent has one: it becomes None, which stands for zeros."""
+        self.memory.reset()
 
     def reset_one(self, idx: int) -> None:
-        """Reset the recurrent state of environment `idx`, if the agent has one."""
+        """Reset the recurrent state of environment `idx`, if the agent has one: its column becomes zero."""
+        self.memory.reset_one(idx)
+
+    @property
+    def prev_rnn_state(self) -> Any:
+        """The recurrent state before the next step, a structure of tensors [N,B,H], or None."""
+        return self.memory.state
+
+    @prev_rnn_state.setter
+    def prev_rnn_state(self, state: Any) -> None:
+        self.memory.state = state
+
+    def advance_rnn_state(self, new_rnn_state: Any) -> None:
+        """Store the recurrent state [N,B,H] after a step, for the next one. `step` of a recurrent agent calls it at its end."""
+        self.memory.advance(new_rnn_state)
 
     @contextmanager
     def acting_for(self, columns: torch.Tensor, B: int) -> Iterator[None]:
@@ -302,14 +342,16 @@ class BaseAgent(Recorded):
             columns: [n] int64, the environments.
             B: number of all environments for which this agent acts.
         """
-        yield
+        with self.memory.acting_for(columns, B):
+            yield
 
     def _forget_everything(self) -> None:
         """Reset the recurrent states of sampling, and of the mode that interrupts it, if the agent has any."""
+        self.memory = self.MemoryCls()
 
     def sampling_state(self) -> Any:
         """Return what the agent remembers of the environments it samples from, for a checkpoint: plain data and tensors."""
-        return None
+        return self.memory.sampling_state(is_sampling=self._mode == "sample")
 
     def set_sampling_state(self, state: Any, example: Any) -> None:
         """Continue sampling from a `sampling_state`.
@@ -317,15 +359,36 @@ class BaseAgent(Recorded):
         Args:
             example: an agent_info; only its structure matters.
         """
+        self.memory.set_sampling_state(state, self._mode == "sample", example, self.device)
+
+    def get_alt(self) -> int:
+        """Return which half of the environments acts next, 0 or 1, if the agent is recurrent and alternating."""
+        return self.memory.turn
 
     def toggle_alt(self) -> None:
         """Switch to the other half of the environments, if the agent is recurrent and alternating."""
+        self.memory.turn = (self.memory.turn + 1) % self.memory.n_groups
 
-    def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple:
+    def act_for_one_group(self) -> None:
+        """From now on an agent for alternating samplers serves all environments at once, as outside of them."""
+        self.alternating, self.MemoryCls = False, RecurrentMemory
+        self._forget_everything()
+
+    def update_obs_rms(self, observation: Any) -> None:
+        """Add observations [T,B,...] or [B,...] to the model's running statistics; in data-parallel training all ranks together.
+
+        Does nothing if the model has no ``update_obs_rms``.
+        """
+        model: Any = unwrap_ddp(self.model)
+        if hasattr(model, "update_obs_rms"):
+            model.update_obs_rms(self._to_device(observation))
+
+    def _model_inputs(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[Any, Any, torch.Tensor]:
         """Return the inputs on the training device; discrete previous actions one-hot, if the model uses them."""
-        if self.distribution is not None and uses_prev_action(type(unwrap_ddp(self.model))):
+        if self.distribution is not None and uses_prev_action(type(unwrap_ddp(self.model))):  # type: ignore[arg-type]
             prev_action = encode(self.distribution, prev_action)
-        return self._to_device((observation, prev_action, prev_reward))
+        inputs: tuple[Any, Any, torch.Tensor] = self._to_device((observation, prev_action, prev_reward))
+        return inputs
 
     def _to_device(self, inputs: Any) -> Any:
         """Return a structure of tensors on the training device."""
@@ -368,15 +431,19 @@ class BaseAgent(Recorded):
 
     def train_mode(self, itr: int) -> None:
         """Switch to training mode at iteration `itr` of the runner."""
-        self._set_mode("train", training=True)
+        self._switch("train", training=True)
 
     def sample_mode(self, itr: int) -> None:
         """Switch to sampling mode at iteration `itr` of the sampler."""
-        self._set_mode("sample", training=False)
+        self._switch("sample", training=False)
 
     def eval_mode(self, itr: int) -> None:
         """Switch to evaluation mode at iteration `itr` of the runner."""
-        self._set_mode("eval", training=False)
+        self._switch("eval", training=False)
+
+    def _switch(self, mode: str, training: bool) -> None:
+        self.memory.switch(self._mode, mode)
+        self._set_mode(mode, training)
 
     def _set_mode(self, mode: str, training: bool) -> None:
         self._unpack()
@@ -406,7 +473,7 @@ def _constructor_with_model(cls: type[BaseAgent]) -> Callable[..., None]:
 
     @checked()
     def __init__(self: BaseAgent, ModelCls: type[torch.nn.Module] | None = cls.ModelCls, **settings: Any) -> None:
-        super(cls, self).__init__(ModelCls=ModelCls, **settings)
+        super(cls, self).__init__(ModelCls=ModelCls, **settings)  # type: ignore[call-arg]
 
     __init__.__qualname__ = f"{cls.__qualname__}.__init__"
     return __init__
@@ -462,7 +529,7 @@ def null_after_done(prev: Any, done: torch.Tensor, null: Any = 0) -> Any:
     return prev
 
 
-def discrete_action_count(agent: BaseAgent, action_space: Space) -> int:
+def discrete_action_count(agent: BaseAgent, action_space: Any) -> int:
     """Return the number of actions of a discrete action space ``0 .. n - 1``; raise ValueError for any other space."""
     check_action_space(agent, action_space, ONE_NUMBER)
     return int(action_space.n)

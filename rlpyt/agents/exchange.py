@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from rlpyt.utils.buffer import np_mp_array, torchify_buffer
@@ -74,3 +76,74 @@ class ParameterExchange:
 
     def _of(self, dtype: torch.dtype, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [tensor for tensor in tensors if tensor.dtype == dtype]
+
+
+class SharedParameters:
+    """Sends parameters of any structure to workers through shared memory, with one copy for any number of workers.
+
+    Args:
+        example: parameters in the form of all later ones: nested dictionaries, lists and tuples of tensors and arrays.
+
+    Raises:
+        TypeError: `example` contains anything else.
+    """
+
+    def __init__(self, example: Any) -> None:
+        self._form = _map(_form_of, example)
+        self._exchange = ParameterExchange(_tensors(example))
+
+    def fits(self, parameters: Any) -> bool:
+        """Return whether these parameters have the form of the example and can be sent."""
+        try:
+            return _map(_form_of, parameters) == self._form
+        except TypeError:
+            return False
+
+    def send(self, parameters: Any) -> int:
+        """Write parameters; return their version, which the caller sends to the workers."""
+        return self._exchange.send(_tensors(parameters))
+
+    def receive(self, version: int) -> Any:
+        """In a worker: return the parameters of this version.
+
+        Raises:
+            RuntimeError: the memory holds another version.
+        """
+        tensors: list[torch.Tensor] = []
+
+        def allocate(form: _Form) -> torch.Tensor | np.ndarray:
+            tensors.append(torch.empty(form.shape, dtype=form.dtype))
+            return tensors[-1].numpy() if form.is_array else tensors[-1]
+
+        parameters = _map(allocate, self._form)
+        received = self._exchange.receive(tensors)
+        if received != version:
+            raise RuntimeError(f"Expected parameters of version {version}, but the shared memory holds version {received}.")
+        return parameters
+
+
+class _Form(NamedTuple):
+    """The form of a tensor or array."""
+
+    is_array: bool
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+def _form_of(x: Any) -> _Form:
+    """Return the form of `x`; raise TypeError if it is neither a tensor nor an array of numbers."""
+    if not isinstance(x, torch.Tensor) and not (isinstance(x, np.ndarray) and x.dtype.kind in "biuf"):
+        raise TypeError(f"{type(x).__name__} is neither a tensor nor an array of numbers.")
+    return _Form(type(x) is np.ndarray, torch.as_tensor(x).dtype, tuple(x.shape))
+
+
+def _tensors(parameters: Any) -> list[torch.Tensor]:
+    tensors: list[torch.Tensor] = []
+    _map(lambda x: tensors.append(torch.as_tensor(x).detach()), parameters)
+    return tensors
+
+
+def _map(func: Callable, tree: Any) -> Any:
+    if isinstance(tree, Mapping):
+        return {key: _map(func, part) for key, part in tree.items()}
+    return type(tree)(_map(func, part) for part in tree) if type(tree) in (list, tuple) else func(tree)

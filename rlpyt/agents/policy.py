@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from rlpyt.agents.base import AgentStep, BaseAgent
-from rlpyt.distributions.composite import Composite
-from rlpyt.distributions.gaussian import Gaussian
+from rlpyt.distributions.gaussian import gaussians
 from rlpyt.envs.adapters import from_dict
 from rlpyt.envs.base import EnvSpaces, for_envs
 from rlpyt.models.utils import unwrap_ddp
@@ -45,7 +44,7 @@ class AgentPolicy:
         if agent.recurrent and agent.alternating:
             raise ValueError(f"{type(agent).__name__} is for alternating samplers: take the agent without Alternating... in its name.")
         self.agent = agent
-        self._spaces: EnvSpaces | None = None
+        self._spaces: EnvSpaces = None  # type: ignore[assignment]  # until `prepare`
         self._itr = 0
         self._prev_action: Any = None  # [B,...], numpy; None before the first step.
         self._prev_reward = np.zeros(0, np.float32)  # [B]
@@ -75,14 +74,14 @@ class AgentPolicy:
         Discrete actions are chosen as in evaluation: policy gradient agents draw them. Afterwards the agent is in sampling mode.
         """
         self.agent.eval_mode(1)  # In iteration 0 some agents act at random.
-        gaussians = list(_gaussians(self.agent.distribution))
-        stds = [gaussian.std for gaussian in gaussians]
-        for gaussian in gaussians:
+        parts = gaussians(self.agent.distribution)
+        stds = [gaussian.std for gaussian in parts]
+        for gaussian in parts:
             gaussian.set_std(0.0)
         try:
             yield
         finally:
-            for gaussian, std in zip(gaussians, stds):
+            for gaussian, std in zip(parts, stds):
                 gaussian.std = std
             self.agent.sample_mode(self._itr)
 
@@ -218,15 +217,6 @@ def _rlpyt_spaces(env: Any) -> EnvSpaces:
     )
 
 
-def _gaussians(distribution: Any) -> Iterator[Gaussian]:
-    """Yield the Gaussian distributions in a distribution."""
-    if isinstance(distribution, Gaussian):
-        yield distribution
-    if isinstance(distribution, Composite):
-        for part in distribution.parts:
-            yield from _gaussians(part)
-
-
 def _is_shared(agent: BaseAgent) -> bool:
     models = agent.named_models().values() if agent.env_spaces is not None else ()
     return any(parameter.is_shared() for model in models for parameter in model.parameters())
@@ -258,7 +248,7 @@ class PolicyAgent(BaseAgent):
 
     def make_models(self) -> None:
         """Use the policy as the model, if it is a module."""
-        self.model = self.policy if self._is_module else None
+        self.model = self.policy if self._is_module else None  # type: ignore[assignment]
 
     def initialize(self, env_spaces: Any, share_memory: bool = False, **kwargs: Any) -> None:
         """Extend the base class: only a module is shared."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from rlpyt.utils.buffer import buffer_func, buffer_leaves, buffer_method
 from rlpyt.utils.plain import NATURAL, check_form
-from rlpyt.utils.settings import checked
 
 
 class RecurrentState:
@@ -60,101 +59,134 @@ class RecurrentState:
             leaf[:, b] = 0
 
 
+class Memory:
+    """What an agent remembers of environments from step to step: nothing.
+
+    Attributes:
+        state: the recurrent state before the next step, None here. An agent that keeps its state by itself may assign it.
+        turn: which group of environments acts next.
+    """
+
+    n_groups = 1  # How many sets of environments take turns, each with a state.
+    state: Any = None
+    turn = 0
+
+    def reset(self) -> None:
+        """Reset the state of all environments: it becomes None, which stands for zeros."""
+
+    def reset_one(self, b: int) -> None:
+        """Reset the state of environment `b`: its column becomes zero."""
+
+    def advance(self, state: Any) -> None:
+        """Store the state [N,B,H] after a step, for the next one."""
+        raise TypeError("The agent keeps no recurrent state: put RecurrentAgentMixin in front of its bases.")
+
+    def acting_for(self, columns: torch.Tensor, B: int) -> AbstractContextManager[None]:
+        """Inside this context the state is that of some environments, `columns` [n] of `B`."""
+        return nullcontext()
+
+    def switch(self, before: str | None, mode: str) -> None:
+        """Take note that the agent's mode changes from `before` to `mode`."""
+
+    def sampling_state(self, is_sampling: bool) -> Any:
+        """Return what is remembered of sampling, for a checkpoint: plain data and tensors."""
+
+    def set_sampling_state(self, state: Any, is_sampling: bool, example: Any, device: torch.device) -> None:
+        """Continue sampling from a `sampling_state`, with recurrent states on `device`.
+
+        Args:
+            example: an agent_info; only its structure matters.
+        """
+
+
+class RecurrentMemory(Memory):
+    """Remembers a recurrent state [N,B,H] (layers, environments, width), on the agent's device.
+
+    The state of sampling is saved when another mode interrupts it, and restored when sampling goes on. So evaluation may have any number of
+    environments, and its resets do not affect sampling.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+        self._sampling = self._states, self.turn  # The state of sampling, which is restored.
+
+    def reset(self) -> None:
+        self._states = [RecurrentState() for _ in range(self.n_groups)]
+        self.turn = 0
+
+    def reset_one(self, b: int) -> None:
+        self._states[self.turn].zero(b)
+
+    @property
+    def state(self) -> Any:
+        return self._states[self.turn].get()
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._states[self.turn].set(state)
+
+    def advance(self, state: Any) -> None:
+        self.state = state
+        self.turn = (self.turn + 1) % self.n_groups
+
+    @contextmanager
+    def acting_for(self, columns: torch.Tensor, B: int) -> Iterator[None]:
+        of_all, self._states = self._states, [RecurrentState() for _ in self._states]
+        everyone, mine = of_all[self.turn], self._states[self.turn]
+        before = everyone.take(columns)
+        mine.set(before)
+        try:
+            yield
+            if (after := mine.get()) is not before:
+                everyone.put(columns, after, B)
+        finally:
+            self._states = of_all
+
+    def switch(self, before: str | None, mode: str) -> None:
+        if before == "sample" and mode != "sample":
+            self._sampling = self._states, self.turn
+            self.reset()
+        elif before != "sample" and mode == "sample":
+            self._states, self.turn = self._sampling
+
+    def sampling_state(self, is_sampling: bool) -> dict[str, Any]:
+        states, turn = (self._states, self.turn) if is_sampling else self._sampling
+        leaves = [[leaf.detach().cpu() for leaf in buffer_leaves(state.get())] for state in states]
+        return dict(alt=turn, rnn_states=leaves)
+
+    def set_sampling_state(self, state: Any, is_sampling: bool, example: Any, device: torch.device) -> None:
+        check_form(state, dict(alt=NATURAL, rnn_states=[[torch.Tensor]]), "The state of the agent")
+        n_leaves = len(buffer_leaves(example.prev_rnn_state))
+        groups = state["rnn_states"]
+        if len(groups) != self.n_groups or any(len(saved) not in (0, n_leaves) for saved in groups) or state["alt"] >= self.n_groups:
+            raise ValueError(f"The recurrent states are not of {self.n_groups} groups, or have not {n_leaves} tensors each.")
+        states = [RecurrentState() for _ in range(self.n_groups)]
+        for rnn_state, saved in zip(states, groups):
+            if saved:
+                leaves = iter(saved)
+                rnn_state.set(buffer_func(example.prev_rnn_state, lambda _, leaves=leaves: next(leaves).to(device)))
+        if is_sampling:
+            self._states, self.turn = states, state["alt"]
+        else:
+            self._sampling = states, state["alt"]
+
+
+class AlternatingMemory(RecurrentMemory):
+    """Two halves of the environments take turns, each with a state. Everything is about the half whose turn it is."""
+
+    n_groups = 2
+
+
 class RecurrentAgentMixin:
     """Keeps the recurrent state between steps: ``class MyAgent(RecurrentAgentMixin, MyAgentBase)``.
 
     The state [N,B,H] (layers, environments, width) is what the model returned at the previous step, on the agent's device.
     `step` computes with `prev_rnn_state`, records it as agent_info.prev_rnn_state [B,N,H] (zeros where it is None), and
     ends with `advance_rnn_state`; `value` only computes with it.
-
-    The state of sampling is saved when another mode interrupts it, and restored by the next `sample_mode`. So evaluation may have any
-    number of environments, and its `reset` does not affect sampling.
     """
 
     recurrent = True
-    _n_groups = 1  # How many sets of environments take turns.
-
-    @checked()
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._forget_everything()
-
-    def initialize(self, *args: Any, **kwargs: Any) -> None:
-        """Extend the method: reset all states, because another sampler may have other environments."""
-        super().initialize(*args, **kwargs)
-        self._forget_everything()
-
-    def _forget_everything(self) -> None:
-        self._start_from_zeros()
-        self._sampling = self._rnn_states, self._alt  # The state of sampling, which the next `sample_mode` restores.
-
-    def _start_from_zeros(self) -> None:
-        self._rnn_states = [RecurrentState() for _ in range(self._n_groups)]
-        self._alt = 0  # Whose turn it is.
-
-    def reset(self) -> None:
-        """Reset the state of all environments: it becomes None, which stands for zeros."""
-        self._start_from_zeros()
-
-    def reset_one(self, idx: int) -> None:
-        """Reset the state of environment `idx`: its column becomes zero."""
-        self._rnn_states[self._alt].zero(idx)
-
-    def advance_rnn_state(self, new_rnn_state: Any) -> None:
-        """Store the state [N,B,H] after a step, for the next one. `step` calls it at its end."""
-        self._rnn_states[self._alt].set(new_rnn_state)
-        self._alt = (self._alt + 1) % self._n_groups
-
-    @contextmanager
-    def acting_for(self, columns: torch.Tensor, B: int) -> Iterator[None]:
-        """Extend the method: the recurrent state is that of these environments."""
-        of_all, self._rnn_states = self._rnn_states, [RecurrentState() for _ in self._rnn_states]
-        everyone, mine = of_all[self._alt], self._rnn_states[self._alt]
-        before = everyone.take(columns)
-        mine.set(before)
-        try:
-            with super().acting_for(columns, B):
-                yield
-            if (after := mine.get()) is not before:
-                everyone.put(columns, after, B)
-        finally:
-            self._rnn_states = of_all
-
-    @property
-    def prev_rnn_state(self) -> Any:
-        """The state before the next step, a structure of tensors [N,B,H], or None."""
-        return self._rnn_states[self._alt].get()
-
-    def sampling_state(self) -> dict[str, Any]:
-        """Return the recurrent states [N,B,H] of sampling."""
-        states, alt = (self._rnn_states, self._alt) if self._mode == "sample" else self._sampling
-        leaves = [[leaf.detach().cpu() for leaf in buffer_leaves(state.get())] for state in states]
-        return dict(alt=alt, rnn_states=leaves)
-
-    def set_sampling_state(self, state: dict[str, Any], example: Any) -> None:
-        """Continue sampling from a `sampling_state`."""
-        check_form(state, dict(alt=NATURAL, rnn_states=[[torch.Tensor]]), "The state of the agent")
-        n_leaves = len(buffer_leaves(example.prev_rnn_state))
-        groups = state["rnn_states"]
-        if len(groups) != self._n_groups or any(len(saved) not in (0, n_leaves) for saved in groups) or state["alt"] >= self._n_groups:
-            raise ValueError(f"The recurrent states are not of {self._n_groups} groups, or have not {n_leaves} tensors each.")
-        rnn_states = [RecurrentState() for _ in range(self._n_groups)]
-        for rnn_state, saved in zip(rnn_states, groups):
-            if saved:
-                leaves = iter(saved)
-                rnn_state.set(buffer_func(example.prev_rnn_state, lambda _, leaves=leaves: next(leaves).to(self.device)))
-        if self._mode == "sample":
-            self._rnn_states, self._alt = rnn_states, state["alt"]
-        else:
-            self._sampling = rnn_states, state["alt"]
-
-    def _set_mode(self, mode: str, training: bool) -> None:
-        if self._mode == "sample" and mode != "sample":
-            self._sampling = self._rnn_states, self._alt
-            self._start_from_zeros()
-        elif self._mode != "sample" and mode == "sample":
-            self._rnn_states, self._alt = self._sampling
-        super()._set_mode(mode, training)
+    MemoryCls: type[Memory] = RecurrentMemory
 
 
 class AlternatingRecurrentAgentMixin(RecurrentAgentMixin):
@@ -165,20 +197,7 @@ class AlternatingRecurrentAgentMixin(RecurrentAgentMixin):
     """
 
     alternating = True
-    _n_groups = 2
-
-    def act_for_one_group(self) -> None:
-        """From now on serve all environments at once, as outside of alternating samplers."""
-        self.alternating, self._n_groups = False, 1
-        self._forget_everything()
-
-    def get_alt(self) -> int:
-        """Return which half acts next, 0 or 1."""
-        return self._alt
-
-    def toggle_alt(self) -> None:
-        """Switch to the other half."""
-        self._alt = 1 - self._alt
+    MemoryCls: type[Memory] = AlternatingMemory
 
 
 def recorded_rnn_state(prev_rnn_state: Any, next_rnn_state: Any) -> Any:

@@ -46,6 +46,9 @@ class RlAlgorithm(Recorded):
     cuda_graphs = False
     can_be_graphed = False
     world_size = 1
+    agent: BaseAgent
+    optimizer: torch.optim.Optimizer
+    clip_grad_norm: float
     _copies: PackedCopies | None = None
     _one: torch.Tensor | None = None  # The gradient of a loss with respect to itself.
     _graphed_update: Any = None  # Refers to the memory of optimizer and models.
@@ -216,6 +219,15 @@ class RlAlgorithm(Recorded):
         """Seconds that `optimize_agent` has spent on the replay buffer so far; 0 without a replay buffer."""
         return 0.0
 
+    def trained_rows(self, agent: BaseAgent, batch_spec: BatchSpec) -> list[int]:
+        """Before `initialize`: return how many steps the models see at once in updates; only speed depends on it.
+
+        Args:
+            agent: the agent to train, after its initialization.
+            batch_spec: dimensions (T, B) of the sampler's batch.
+        """
+        return [batch_spec.size]
+
     @property
     def batch_size(self) -> int:
         """Number of samples per gradient update."""
@@ -230,7 +242,7 @@ def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
 
 
-def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
+def read_opt_info(OptInfoCls: Any, updates: Sequence[Any]) -> Any:
     """Combine the `OptInfoCls` of all updates into one of lists of floats, with a single read from the device.
 
     Args:
@@ -261,7 +273,7 @@ def read_opt_info(OptInfoCls: type, updates: Sequence[Any]) -> Any:
     return OptInfoCls(*fields)
 
 
-def _joined(values: Sequence[torch.Tensor]) -> torch.Tensor:
+def _joined(values: list[torch.Tensor]) -> torch.Tensor:
     """Concatenate one-dimensional tensors of any dtypes and devices to one tensor of floats, without losing precision."""
     first = values[0]
     if not first.is_floating_point() or any(v.device != first.device or v.dtype != first.dtype for v in values):

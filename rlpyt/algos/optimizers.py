@@ -172,7 +172,7 @@ def _key_of_plain_adam(optimizer: Any) -> tuple | None:
 
 @torch.no_grad()
 def _step_plain_adam(optimizers: Sequence[Any], lr: float, beta1: float, beta2: float, weight_decay: float, eps: float) -> None:
-    params = list(chain(*map(parameters_of, optimizers)))
+    params: list[Any] = list(chain(*map(parameters_of, optimizers)))  # All have gradients.
     states = [optimizer.state[p] for optimizer in optimizers for p in parameters_of(optimizer)]
     steps = [state["step"] for state in states]
     torch._foreach_add_(steps, 1)

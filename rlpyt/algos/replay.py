@@ -90,6 +90,10 @@ class ReplayAlgorithm(RlAlgorithm):
         """Number of transitions or sequences that an update draws from the buffer."""
         return self.batch_size
 
+    def trained_rows(self, agent: BaseAgent, batch_spec: BatchSpec) -> list[int]:
+        """Return the size of a batch from replay."""
+        return [self.batch_size]
+
     def check_settings(self) -> None:
         """Also check the settings of `OffPolicyAlgorithm`, which a subclass need not declare."""
         check_attributes(self, {**OF_REPLAY, **declared_by(type(self))})

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from rlpyt.distributions.base import Distribution
+from rlpyt.distributions.composite import leaves
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.tensor import OnDevices
 
@@ -198,3 +199,8 @@ class _SampleWithLogLikelihood(torch.autograd.Function):
             of_tanh = grad_sample if ctx.squash == 1 else ctx.squash * grad_sample
             grad_x = torch.addcmul(torch.ops.aten.tanh_backward(of_tanh, tanh), tanh, grad_log_density, value=2)
         return grad_x, torch.addcmul(-grad_log_density, grad_x, spread), None, None
+
+
+def gaussians(distribution: Distribution) -> list[Gaussian]:
+    """Return the Gaussians among the innermost parts of a distribution, in order."""
+    return [leaf for leaf in leaves(distribution) if isinstance(leaf, Gaussian)]

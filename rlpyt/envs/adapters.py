@@ -21,11 +21,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
-from rlpyt.envs.base import Env, SteppableEnv, close_env, forwarded_attribute, has_state, horizon_of, is_rlpyt
+from rlpyt.envs.base import Env, SteppableEnv, close_env, forwarded_attribute, has_state, horizon_of, is_rlpyt, write_observation
 from rlpyt.envs.environment import CountingEnvironment, Environment, Wrapper
 from rlpyt.envs.gym import GymEnvWrapper, _accepts
 from rlpyt.envs.gym_env import GymEnv
-from rlpyt.envs.specs import EnvStep, StepType, checked_reset, checked_step
+from rlpyt.envs.specs import STEP_TYPES, EnvStep, StepType, checked_reset, checked_step
 from rlpyt.utils.plain import NotPlain, check_form, from_plain, to_plain
 from rlpyt.utils.seed import seed_env
 
@@ -213,6 +213,61 @@ class EnvironmentAsRlpyt(GymEnvWrapper):
     def environment(self) -> Environment:
         """The environment itself."""
         return self.env.env
+
+
+class InPlaceEnvironment:
+    """An `Environment` with the calls of an rlpyt environment that workers of episodes use; observations are written in place.
+
+    Observations, actions and infos keep the form that the environment gives them. `EnvironmentAsRlpyt` changes them so that they fit into
+    batches.
+
+    Args:
+        env: the environment.
+
+    Attributes:
+        episode_info: the information on the episode that the last reset returned.
+        timed_out: whether the last step truncated the episode.
+    """
+
+    episode_info: dict = {}
+    timed_out = False
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+
+    def reset(self) -> Any:
+        """Start a new episode; return its first observation."""
+        observation, self.episode_info = checked_reset(self.env.reset(), self.env)
+        return observation
+
+    def reset_into(self, observation_out: Any) -> None:
+        """Start a new episode; write its first observation."""
+        write_observation(self.reset(), observation_out)
+
+    def step_into(self, action: Any, observation_out: Any) -> tuple[float, bool, dict]:
+        """Run one step, write the observation, and return ``(reward, done, env_info)``."""
+        env_step = self.env.step(action)
+        if type(env_step) is not EnvStep or env_step.step_type not in STEP_TYPES or env_step.reward is None:
+            checked_step(env_step, self.env)
+        write_observation(env_step.observation, observation_out)
+        self.timed_out = env_step.step_type == StepType.TIMEOUT
+        return env_step.reward, env_step.step_type >= StepType.TERMINAL, env_step.env_info
+
+
+def as_in_place(env: Any) -> Env | InPlaceEnvironment:
+    """Return `env`, of any kind, in the form that workers of episodes step.
+
+    Raises:
+        TypeError: it is no environment.
+    """
+    if isinstance(env, RlpytAsEnvironment) and not _has_structures(env):  # The environment inside has structures of another form.
+        return env.env
+    return env if is_rlpyt(env) and not isinstance(env, EnvironmentAsRlpyt) else InPlaceEnvironment(as_environment(env))
+
+
+def _has_structures(env: Any) -> bool:
+    """Return whether actions or observations of an `Environment` are dictionaries or tuples."""
+    return any(hasattr(space, "spaces") for space in (env.action_space, env.observation_space))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

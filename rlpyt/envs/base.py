@@ -274,19 +274,26 @@ def _only_number(value: Any) -> float | int | bool | None:
 
 
 def write_observation(observation: Any, out: Any, name: str = "observation") -> None:
-    """Copy an observation into the array, or namedarraytuple of arrays, `out`.
+    """Copy an observation into the array, or structure of arrays (nested namedtuples, tuples and dictionaries), `out`.
 
     Raises:
-        ValueError: shape or fields differ from those of `out`.
+        ValueError: shape, fields or keys differ from those of `out`.
         TypeError: the dtype cannot be cast safely to that of `out`. (A cast within one kind of numbers only warns.)
     """
+    if isinstance(out, dict):
+        if not isinstance(observation, dict) or observation.keys() != out.keys():
+            got = list(observation) if isinstance(observation, dict) else type(observation).__name__
+            raise ValueError(f"{name}: expected the keys {list(out)}, got {got}.")
+        for key, part_out in out.items():
+            write_observation(observation[key], part_out, f"{name}[{key!r}]")
+        return
     if isinstance(out, tuple):
-        fields = getattr(observation, "_fields", None)
-        if fields != out._fields:
+        fields, expected = getattr(observation, "_fields", None), getattr(out, "_fields", None)
+        if fields != expected or len(observation) != len(out):
             got = type(observation).__name__ if fields is None else f"fields {list(fields)}"
-            raise ValueError(f"{name}: expected fields {list(out._fields)}, got {got}.")
-        for field, part, part_out in zip(fields, tuple(observation), tuple(out)):
-            write_observation(part, part_out, f"{name}.{field}")
+            raise ValueError(f"{name}: expected {f'{len(out)} parts' if expected is None else f'fields {list(expected)}'}, got {got}.")
+        for i, (part, part_out) in enumerate(zip(tuple(observation), tuple(out))):
+            write_observation(part, part_out, f"{name}[{i}]" if fields is None else f"{name}.{fields[i]}")
         return
     array = np.asarray(observation)
     if array.shape != out.shape:

@@ -263,7 +263,7 @@ class InfoConverter:
         """Return the namedtuple for `info` (all zeros for None)."""
         if self.constant is not None:
             return self.constant[bool(timeout)]
-        get = info.get if info is not None else _nothing
+        get = {}.get if info is None else info.get
         values = []
         for key, scalar_type, convert in self._parts:
             value = get(key)
@@ -458,10 +458,6 @@ def _is_numeric(value: Any) -> bool:
 def _accepts(function: Callable, argument: str) -> bool:
     parameters = inspect.signature(function).parameters.values()
     return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters)
-
-
-def _nothing(key: Any) -> None:
-    return None
 
 
 def __getattr__(name: str) -> Any:

@@ -245,6 +245,12 @@ class Episodes:
                     arrays[path][i : i + stop - start] = x[start:stop, b]
                 i += stop - start
 
+    def packed(self, layout: Layout) -> dict[tuple, np.ndarray]:
+        """Return the packed arrays of this `layout`; this copies each step once."""
+        arrays = layout.allocate()
+        self.write(arrays)
+        return arrays
+
     def to_batch(self) -> EpisodeBatch:
         """Return the episodes as packed arrays; this copies each step once."""
         if not self.episodes:
@@ -252,6 +258,4 @@ class Episodes:
         if len(self._batches) == 1:
             return self._batches[0]
         layout = self.layout()
-        arrays = layout.allocate()
-        self.write(arrays)
-        return layout.batch(self.env_spec, arrays)
+        return layout.batch(self.env_spec, self.packed(layout))

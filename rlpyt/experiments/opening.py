@@ -151,13 +151,10 @@ class OpenedRun:
             algo=runner.algo,
             agent=runner.agent,
             sampler=runner.sampler,
-            affinity=self._runner_argument("affinity"),
+            affinity=make(self.record["runner"]["arguments"].get("affinity"), self._names.find),
             save_replay=runner.save_replay,
             RunnerCls=type(runner),
         )
-
-    def _runner_argument(self, name: str) -> Any:
-        return make(self.record["runner"]["arguments"].get(name), self._names.find)
 
     def _part(self, name: str, parts: Mapping[str, Any] | None = None, **changes: Any) -> Any:
         try:

@@ -7,8 +7,11 @@ import torch
 
 from rlpyt.models.mlp import MlpModel
 from rlpyt.models.utils import Model, conv2d_output_shape
+from rlpyt.utils.choices import chosen
 from rlpyt.utils.settings import checked
 from rlpyt.utils.tensor import infer_leading_dims
+
+LAYOUTS = ("channels_last", "channels_first")  # Answers to questions ("images", B, C, H, W), see `rlpyt.utils.choices`.
 
 
 class Conv2dModel(torch.nn.Module):
@@ -71,12 +74,12 @@ class Conv2dModel(torch.nn.Module):
 def images_to_float(images: torch.Tensor) -> torch.Tensor:
     """Return uint8 images [B,C,H,W] in [0,255] as floats in [0,1], in the memory layout that makes convolutions fast.
 
-    On a CPU, forward and backward together are fastest with channels last. Without a gradient (a sampler's small batches), rearranging
-    costs more than it gains. The dtype is float32, or that of autocast.
+    On a CPU, forward and backward together are fastest with channels last, unless the other layout was chosen. Without a gradient (a
+    sampler's small batches), rearranging costs more than it gains. The dtype is float32, or that of autocast.
     """
     device_type = images.device.type
     dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else torch.float
-    if device_type == "cpu" and torch.is_grad_enabled():
+    if device_type == "cpu" and torch.is_grad_enabled() and chosen(("images", *images.shape)) != "channels_first":
         # On bytes, stack is the fastest way to transpose; [B,H,W,C] in memory.
         return torch.stack(images.unbind(1), dim=-1).to(dtype).mul_(1 / 255).permute(0, 3, 1, 2)
     return images.to(dtype).mul_(1 / 255)

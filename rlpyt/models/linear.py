@@ -1,4 +1,4 @@
-"""Linear layer that is fast on all CPUs."""
+"""Linear layer that computes on a CPU by the library that is faster there."""
 
 import functools
 from collections.abc import Callable
@@ -8,9 +8,14 @@ import torch
 import torch.nn.functional as F
 
 from rlpyt.models.utils import keep_large_blocks
+from rlpyt.utils.choices import chosen
 
 # Multiplications above which oneDNN's start-up cost (some 20 us) is made up for.
 MIN_SIZE = 2**20
+# Answers to questions, see `rlpyt.utils.choices`.
+LIBRARIES = ("blas", "onednn")  # ("linear", rows, in_features, out_features)
+ACTING = (*LIBRARIES, "weight_first")  # ("acting", rows, in_features, out_features): without gradient
+BFLOAT16 = "bfloat16"  # Another answer to the latter, and the default, where bfloat16 is allowed.
 
 
 class PackedWeight(NamedTuple):
@@ -21,11 +26,11 @@ class PackedWeight(NamedTuple):
 
 
 class Linear(torch.nn.Linear):
-    """torch.nn.Linear that computes large float32 products by oneDNN on AMD CPUs.
+    """torch.nn.Linear that computes large float32 products on a CPU by oneDNN, where that was chosen.
 
-    PyTorch computes them by MKL, which uses only part of what other makers' CPUs can do. On an AMD CPU with AVX-512, oneDNN took less
-    than half of the time (512 x 3456 weights, batches from 32 to 256, forward and backward). PyTorch's function for it is internal,
-    hence the checks; where it is missing, this class is torch.nn.Linear.
+    PyTorch computes them by a BLAS, MKL as a rule. Which one is faster depends on processor, threads and sizes: on one CPU oneDNN took less
+    than half of the time (512 x 3456 weights, batches from 32 to 256, forward and backward), on another of the same maker it took longer.
+    PyTorch's function for it is internal, hence the checks; where it is missing, this class is torch.nn.Linear.
 
     A process that acts many times with the same parameters may use a packed copy of the weight (`pack`): at small batches the time of a
     large layer is that of reading its weight, and the copy has half the bytes.
@@ -39,19 +44,24 @@ class Linear(torch.nn.Linear):
             return F.linear(input, self.weight, self.bias)
         if torch.is_grad_enabled():
             self._packed = None  # Training follows. Fused optimizers do not raise the version of a parameter.
-            if onednn_helps():
+            if onednn_is_chosen(len(input), self.weight):
                 return _OneDnnLinear.apply(input, self.weight, self.bias)
         else:
             packed = self._packed
             if packed is not None and packed.version == self.weight._version:
                 return _packed_linear(input, packed, self.bias)
-            if onednn_helps():
+            way = chosen(("acting", len(input), self.in_features, self.out_features))
+            if way == "weight_first":
+                return weight_first_linear(input, self.weight, self.bias)
+            if way == "onednn" or (way is None and onednn_is_chosen(len(input), self.weight)):
                 return onednn_linear(input, self.weight, self.bias)
         return F.linear(input, self.weight, self.bias)
 
     @torch.no_grad()
     def pack(self, rows: int) -> bool:
         """Copy the weight in bfloat16 for calls without gradient, until `unpack` or a call with gradient; return whether that was done.
+
+        It is not done if the product is small, or if float32 was chosen because it is faster here.
 
         This layer does not notice that another process, a fused optimizer, or code that writes to ``weight.data`` changes the weight: call
         `unpack` before that, and `pack` after it. It notices `load_state_dict` and other operations in place.
@@ -62,6 +72,8 @@ class Linear(torch.nn.Linear):
         self._packed = None  # Its memory is free for the new one.
         weight = self.weight.detach()
         is_large = rows * weight.numel() >= MIN_SIZE
+        if chosen(("acting", rows, self.in_features, self.out_features)) not in (None, BFLOAT16):
+            return False
         if not is_large or weight.dtype != torch.float32 or weight.device.type != "cpu" or not packs():
             return False
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(torch.bfloat16), None)
@@ -154,17 +166,21 @@ def onednn_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return onednn_linear(a, b.t(), None)
 
 
+def weight_first_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """``x W^T + b``, computed as the transpose of ``W x^T + b``.
+
+    With some ten rows, nearly all of the time goes into reading the weight, and a BLAS may read its first factor faster than its second.
+    """
+    y = weight @ x.t() if bias is None else torch.addmm(bias.unsqueeze(1), weight, x.t())  # [out,rows]
+    return y.t().contiguous()
+
+
+def onednn_is_chosen(rows: int, weight: torch.Tensor) -> bool:
+    """Return whether a layer with this weight [out,in] computes an input of this many rows by oneDNN."""
+    return chosen(("linear", rows, weight.shape[1], weight.shape[0])) == "onednn" and onednn_is_available()
+
+
 @functools.cache
-def onednn_helps() -> bool:
-    """Whether this machine has an AMD CPU, and torch both MKL and the function of oneDNN."""
-    try:
-        with open("/proc/cpuinfo") as cpu_info:
-            is_amd = "AuthenticAMD" in cpu_info.read(4096)
-    except OSError:
-        return False
-    return is_amd and torch.backends.mkl.is_available() and onednn_is_available()
-
-
 def onednn_is_available() -> bool:
     """Whether torch has oneDNN and the function used here."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlpyt.replays.ring import Rows
 from rlpyt.utils.plain import generator_state, set_generator_state
-from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
+from rlpyt.utils.seed import ProcessGenerator, rng_from_global_seed
 
 # Number of times that invalid steps are drawn again before all valid steps are listed.
 _MAX_DRAWS = 20
@@ -35,9 +35,27 @@ class Draw(NamedTuple):
 class Draws:
     """The interface of parts that draw samples, and a part that does nothing, for buffers whose subclass draws samples itself.
 
+    Args:
+        rows: rows to draw from.
+        B: number of environments.
+        off_backward, off_forward: numbers of invalid rows before and after the cursor.
+        valid: [T*B+1], bool, True for stored steps that may be drawn (the last entry is no step); shape [0] means all.
+
     An append calls `check`, then `claim` before any row is written, and `publish` before the cursor moves. If a process is killed inside a
     call under the buffer's lock, the next process calls `repair` first.
     """
+
+    def __init__(self, rows: Rows, B: int, off_backward: int, off_forward: int, valid: np.ndarray) -> None:
+        self.rows, self.B, self.valid = rows, B, valid
+        self.off_backward, self.off_forward = off_backward, off_forward
+
+    def select(self, n: int, off_backward: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indexes (T_idxs [n], B_idxs [n]) of `n` steps. `off_backward` overrides the attribute.
+
+        Raises:
+            ValueError: no step is valid yet.
+        """
+        raise NotImplementedError("Nothing draws samples: put UniformReplay or the like in front of the buffer, or define sample_batch.")
 
     def check(self, samples: Any, n: int) -> None:
         """Raise ValueError if the `samples` for the next `n` rows are not possible."""
@@ -65,30 +83,20 @@ class Draws:
         """Restore what `state` returned."""
 
 
-class UniformDraws(Draws, OwnRandomNumbers):
+class UniformDraws(Draws):
     """Draws valid steps uniformly, with replacement, from a separate stream of random numbers.
-
-    Args:
-        rows: rows to draw from.
-        B: number of environments.
-        off_backward, off_forward: numbers of invalid rows before and after the cursor.
-        valid: [T*B+1], bool, True for stored steps that may be drawn (the last entry is no step); shape [0] means all.
 
     Attributes:
         rng: seeded from numpy's global generator, so that seeding the global one makes a run repeatable.
     """
 
+    rng = ProcessGenerator()
+
     def __init__(self, rows: Rows, B: int, off_backward: int, off_forward: int, valid: np.ndarray) -> None:
-        self.rows, self.B, self.valid = rows, B, valid
-        self.off_backward, self.off_forward = off_backward, off_forward
+        super().__init__(rows, B, off_backward, off_forward, valid)
         self.rng = rng_from_global_seed()
 
     def select(self, n: int, off_backward: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indexes (T_idxs [n], B_idxs [n]) of `n` steps. `off_backward` overrides the attribute.
-
-        Raises:
-            ValueError: no step is valid yet.
-        """
         back = self.off_backward if off_backward is None else off_backward
         first, end = self.rows.window(back, self.off_forward)
         if first == end:
@@ -99,8 +107,9 @@ class UniformDraws(Draws, OwnRandomNumbers):
         return T_idxs, B_idxs
 
     def _draw(self, n: int, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        number = self.rng.integers(first, end, size=n)
-        return self.rows.wrap(number) * self.rows.interval, self.rng.integers(self.B, size=n)
+        rng = self.rng
+        number = rng.integers(first, end, size=n)
+        return self.rows.wrap(number) * self.rows.interval, rng.integers(self.B, size=n)
 
     def _replace_invalid(self, T_idxs: np.ndarray, B_idxs: np.ndarray, first: int, end: int) -> None:
         """Draw invalid steps again until all are valid. All valid steps stay equally probable."""

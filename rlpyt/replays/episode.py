@@ -15,14 +15,14 @@ from rlpyt.replays.ring import Ring
 from rlpyt.utils.buffer import check_memory
 from rlpyt.utils.plain import check_form, generator_state, set_generator_state
 from rlpyt.utils.recipes import Recorded
-from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
+from rlpyt.utils.seed import ProcessGenerator, rng_from_global_seed
 from rlpyt.utils.settings import COUNT, checked
 from rlpyt.utils.structures import Tree, as_numpy, as_torch, assign, leaves, numeric, structure, tree_map
 
 _NOT_LAST = -1  # Slot of a step that is not the last of its episode.
 
 
-class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
+class EpisodeReplayBuffer(Recorded):
     """Keeps as many of the latest episodes as fit, and drops the oldest episodes as a whole.
 
     Every observation is stored once. Truncated episodes are stored like others; `step_types` tells how each ended. Only numbers are stored,
@@ -36,6 +36,8 @@ class EpisodeReplayBuffer(Recorded, OwnRandomNumbers):
         capacity, env_spec: as above.
         rng: draws the samples; seeded from numpy's global generator.
     """
+
+    rng = ProcessGenerator()
 
     @checked(capacity=COUNT, env_spec=ENV_SPEC)
     def __init__(self, capacity: int, env_spec: EnvSpec | None = None) -> None:

@@ -32,8 +32,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
 
     The latest `n_step_return` rows up to the cursor cannot be replayed yet, because later rewards and observations are missing
     (`off_backward`). The row at the cursor can no longer be replayed, because the previous action and reward are overwritten
-    (`off_forward`). Subclasses choose the parts: for storing observations (`StorageCls`), for drawing samples (`_make_draws`, `_draw`), and
-    for gathering batches (`_make_layout`, `extract_batch`).
+    (`off_forward`). Subclasses choose the parts: for storing observations (`StorageCls`), for drawing samples (`DrawsCls`), and for
+    gathering batches (`_make_layout`, `extract_batch`).
 
     Samples may have optional fields:
 
@@ -69,6 +69,7 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
     """
 
     StorageCls = Storage
+    DrawsCls: type[Draws] = Draws  # Draws nothing: a subclass draws in `sample_batch`, unless it names another.
     off_forward = 1
     keeps_final_observations = True
     requires_final_observations = True
@@ -143,8 +144,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         """Return the part that gathers batches, for `extract_batch` of a subclass."""
 
     def _make_draws(self) -> Draws:
-        """Return the part that draws samples. The default draws none: a subclass draws in `sample_batch`."""
-        return Draws()
+        """Return the part that draws samples."""
+        return self.DrawsCls(self.starts, self.B, *self.start_zones(), self.storage.valid)
 
     # -----------------------------------------------------------------------------------------------------------------
     # Contents
@@ -343,6 +344,18 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
         """
         self._batches.reuse(n_slots, pin)
 
+    def sample_batch(self, batch_B: int) -> Any:  # type: ignore[override]
+        """Return a batch of `batch_B` random samples; see `extract_batch`."""
+        return self.draw_and_gather(batch_B)[0]
+
+    def sample_idxs(self, batch_B: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (T_idxs [batch_B], B_idxs [batch_B]) of random steps that are valid now.
+
+        Raises:
+            ValueError: no step is valid yet.
+        """
+        return self.draws.select(batch_B)
+
     def draw_and_gather(self, *size: int | None) -> tuple[Any, Draw]:
         """Return a random batch, no part of which was overwritten while being read, and its draw. Arguments are those of `draw_batch`.
 
@@ -369,8 +382,8 @@ class BaseNStepReturnBuffer(BaseReplayBuffer):
             draw = self._draw(*size)
             return draw._replace(oldest=int(self.ring.numbers(draw.where[0]).min())) if self.async_ else draw
 
-    def _draw(self, *size: Any, **kwargs: Any) -> Draw:
-        raise NotImplementedError
+    def _draw(self, *size: Any) -> Draw:
+        return Draw(tuple(self.sample_idxs(*size)))
 
     def extract_batch(self, *where: Any, **kwargs: Any) -> Any:
         """Return the batch stored at these places."""

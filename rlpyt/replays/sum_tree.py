@@ -10,12 +10,12 @@ from rlpyt.replays.ring import Ring, Rows, window
 from rlpyt.utils.buffer import buffer_from_example, check_memory, np_mp_array, numpify_buffer
 from rlpyt.utils.lazy import LazyModule
 from rlpyt.utils.plain import NATURAL, check_form, generator_state, set_generator_state
-from rlpyt.utils.seed import OwnRandomNumbers, rng_from_global_seed
+from rlpyt.utils.seed import ProcessGenerator, rng_from_global_seed
 
 kernels = LazyModule("rlpyt.utils.kernels")
 
 
-class SumTree(OwnRandomNumbers):
+class SumTree:
     """Priorities of a ring of ``[T,B]`` steps, and their sums over groups of 8, 64, 512, ..., through which steps are found.
 
     The id of a step is ``number * B + b``, with the number of its row as in `rlpyt.replays.ring`. An update for a step that was overwritten
@@ -52,6 +52,7 @@ class SumTree(OwnRandomNumbers):
     """
 
     async_ = False
+    rng = ProcessGenerator()
 
     def __init__(
         self,

@@ -129,12 +129,13 @@ class AsyncRlMixin(RunnerMixin):
             self._resumed = find_snapshot(self, self.resume_from)
             _, snapshot = self._resumed  # With the seed of the run, the environments would repeat its episodes.
             sampling_seed = env_seed(snapshot["run"]["seed"], "algo", snapshot["cum_steps"])
-        _, examples = self.sampler.async_initialize(
-            agent=self.agent,
-            bootstrap_value=self.algo.bootstrap_value,
-            traj_info_kwargs=self.get_traj_info_kwargs(),
-            seed=sampling_seed,
-        )
+        with self._choosing():
+            _, examples = self.sampler.async_initialize(
+                agent=self.agent,
+                bootstrap_value=self.algo.bootstrap_value,
+                traj_info_kwargs=self.get_traj_info_kwargs(),
+                seed=sampling_seed,
+            )
         self.itr_batch_size = self.sampler.batch_spec.size  # env steps
         n_itr = self.get_n_itr()
         self._lines.n_batches[0] = n_itr
@@ -149,6 +150,19 @@ class AsyncRlMixin(RunnerMixin):
         self._warn_if_nothing_is_learned()
         self.launch_workers()
         return n_itr
+
+    def _acting(self) -> tuple[list[int], int | None]:
+        """See the base class."""
+        affinity = self.sampler_affinities[0]
+        rows, n_threads = self.sampler.acting(affinity) if hasattr(self.sampler, "acting") else ([], None)
+        return rows, n_threads or affinity.get("master_torch_threads") or 1
+
+    def _forks_with_threads(self) -> bool:
+        """See the base class."""
+        is_forked = (self.sampler.start_method or default_start_method()) == "fork"
+        names = "master_torch_threads", "worker_torch_threads"
+        several = any((affinity.get(name) or 1) > 1 for affinity in self.sampler_affinities for name in names)
+        return is_forked and (self.world_size > 1 or several)
 
     def launch_workers(self) -> None:
         """Start the sampling processes, the memory copier, and all optimizing processes except this one."""

@@ -1,7 +1,9 @@
 """The base class of runners."""
 
+from rlpyt.utils.recipes import Recorded
 
-class BaseRunner:
+
+class BaseRunner(Recorded):
     """Runs the training loop with a sampler and an algorithm, and logs its progress."""
 
     def train(self) -> None:

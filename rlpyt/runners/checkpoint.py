@@ -21,6 +21,7 @@ import torch
 from rlpyt.runners.protocols import Algorithm, Part, Run, Snapshots
 from rlpyt.runners.snapshots import load_snapshot, newest_first, replay_files
 from rlpyt.utils.buffer import cloned
+from rlpyt.utils.choices import are_answers
 from rlpyt.utils.logging import logger
 from rlpyt.utils.logging.snapshot import loadable, read_snapshot, reading
 from rlpyt.utils.logging.store import beside
@@ -56,7 +57,10 @@ def snapshot_of(run: Run, itr: int, cum_steps: int) -> dict[str, Any]:
     documented = {name: states.pop(name) for name in _DOCUMENTED}
     log = dict(n_rows=logger.n_rows(), best_score=logger.best_score())
     return dict(
-        itr=itr, cum_steps=cum_steps, **documented, run=dict(format=FORMAT, seed=run.seed, settings=run_settings(run), **log, **states)
+        itr=itr,
+        cum_steps=cum_steps,
+        **documented,
+        run=dict(format=FORMAT, seed=run.seed, settings=run_settings(run), choices=run.choices, **log, **states),
     )
 
 
@@ -121,6 +125,15 @@ def seed_of(path: Any) -> int | None:
     for file in newest_first(path)[1]:
         with suppress(ValueError):  # Resuming the run raises it again.
             return run_in(file, read_snapshot(file))["seed"]
+    return None
+
+
+def choices_of(path: Any) -> dict[str, Any] | None:
+    """Return the choices of the run in the newest readable snapshot at this path; None if there is no such snapshot, or if it has none."""
+    for file in newest_first(path)[1]:
+        with suppress(ValueError):  # Resuming the run raises it again.
+            found = run_in(file, read_snapshot(file)).get("choices")
+            return dict(found) if isinstance(found, dict) and are_answers(found) else None
     return None
 
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlpyt.runners.base import BaseRunner
+from rlpyt.runners.calibration import THREADS, calibrate, forget_threads, threads_are_said, use_threads
 from rlpyt.runners.checkpoint import (
     Saver,
+    choices_of,
     end_replayed_episodes,
     find_snapshot,
     replay_buffer_of,
@@ -26,9 +28,11 @@ from rlpyt.runners.checkpoint import (
 from rlpyt.runners.diagnostics import Diagnostics, counter, moment
 from rlpyt.runners.hooks import Hook, call_hooks, checked_hooks
 from rlpyt.runners.protocols import Algorithm, BatchSampler, Part, Snapshots
-from rlpyt.runners.record import record_run
+from rlpyt.runners.record import record_choices, record_run
 from rlpyt.runners.screen import tell_next, tell_of_busy_processors, tell_settings
+from rlpyt.samplers.workers import default_start_method
 from rlpyt.types import infos_from_plain, plain_infos
+from rlpyt.utils import choices
 from rlpyt.utils.interrupt import CLOSING, HURRY, Interrupt, Overdue
 from rlpyt.utils.launching.affinity import for_runner
 from rlpyt.utils.logging import logger
@@ -37,7 +41,7 @@ from rlpyt.utils.logging.runs import RETURN_COLUMNS, value
 from rlpyt.utils.plain import NATURAL, check_form
 from rlpyt.utils.processors import bind_master, check_affinity, check_gpus
 from rlpyt.utils.prog_bar import NoBar, ProgBarCounter, Progress
-from rlpyt.utils.recipes import Recorded, Script
+from rlpyt.utils.recipes import Script
 from rlpyt.utils.seed import make_seed, rng_states, set_rng_states, set_seed
 from rlpyt.utils.settings import COUNT, PATH, SEED, Number, check_attributes, check_values, checked, has
 
@@ -54,10 +58,11 @@ OF_RUNNERS = dict(
     resume_from=PATH._replace(optional=True),
     stop_return=Number(finite=True, optional=True),  # the mean return at which the run stops
     verbose=logger.VERBOSE._replace(optional=True),
+    calibrate=choices.CALIBRATE._replace(optional=True),
 )
 
 
-class MinibatchRlBase(Recorded, BaseRunner):
+class MinibatchRlBase(BaseRunner):
     """Startup, logging and snapshots; subclasses have the loop.
 
     Args:
@@ -70,7 +75,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
             ``worker_torch_threads``, ``set_affinity``; all optional. "auto" is for a run that has the machine to itself.
         log_interval_steps: environment steps between two rows of the log.
         resume_from: directory of a run, or a snapshot, to resume; None starts a new run. All settings must be those of the resumed run,
-            except `n_steps`, `log_interval_steps`, `affinity`, `stop_return`, `hooks` and `verbose`.
+            except `n_steps`, `log_interval_steps`, `affinity`, `stop_return`, `hooks`, `verbose` and `calibrate`.
         save_replay: save the replay buffer with each snapshot, for a resumed run. The first snapshot writes all of it, later ones write
             only new steps. It takes as much space on the disk as in memory.
         stop_return: stop the run at the first row of the log with at least this mean return (`ReturnAverage`) over enough trajectories.
@@ -79,8 +84,13 @@ class MinibatchRlBase(Recorded, BaseRunner):
         verbose: how much to show on the screen. 0: warnings, progress, and why the run ends; 1: also its settings, and short tables; 2: all
             lines, and tables with all columns. None: the level of `rlpyt.utils.logging.logger.set_verbose`, by default 1. Of the log's
             files, only the tables in debug.log depend on it.
+        calibrate: whether to measure, on this machine and for these sizes, which of several equal computations are fastest, and how many
+            torch threads (if the user has not said it). False: take the defaults. A dictionary: take these choices, as params.json has
+            them under ``choices``. None: as `rlpyt.utils.choices.set_calibration` says, by default True; a resumed run then keeps the
+            choices of its snapshot.
 
     Attributes:
+        choices: the choices of this run, once the agent has its models.
         stop_reason: a sentence that tells why the run stops before `n_steps`; None while the run continues.
     """
 
@@ -99,6 +109,8 @@ class MinibatchRlBase(Recorded, BaseRunner):
     is_recorded = False  # Whether params.json holds the record of this run,
     unrecorded: dict[str, str] = {}  # and the arguments that it lacks, see `write_record`.
     verbose: int | None = None
+    calibrate: bool | dict | None = None
+    choices: dict[str, Any] = {}
     pbar: Any = NoBar()  # A subclass may set a `ProgBarCounter`, which is then shown instead of `progress`.
     rank = 0
     _itr = -1  # The last complete iteration,
@@ -131,6 +143,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         stop_return: float | None = None,
         hooks: Sequence[Hook] | None = None,
         verbose: int | None = None,
+        calibrate: bool | dict | None = None,
     ) -> None:
         affinity = for_runner(affinity, sampler)
         check_affinity(affinity)
@@ -149,6 +162,7 @@ class MinibatchRlBase(Recorded, BaseRunner):
         self.stop_return = checked_stop_return(stop_return)
         self.hooks = checked_hooks(hooks)
         self.verbose = verbose
+        self.calibrate = calibrate
         self.rank = 0
         self.world_size = 1
         self.first_itr, self._is_resumed = 0, False
@@ -161,15 +175,16 @@ class MinibatchRlBase(Recorded, BaseRunner):
         affinity = self.affinity
         set_torch_threads(affinity)
         self._settle()
-        examples = self.sampler.initialize(
-            agent=self.agent,
-            affinity=affinity,
-            seed=self.seed + 1,
-            bootstrap_value=self.algo.bootstrap_value,
-            traj_info_kwargs=self.get_traj_info_kwargs(),
-            rank=self.rank,
-            world_size=self.world_size,
-        )
+        with self._choosing():
+            examples = self.sampler.initialize(
+                agent=self.agent,
+                affinity=affinity,
+                seed=self.seed + 1,
+                bootstrap_value=self.algo.bootstrap_value,
+                traj_info_kwargs=self.get_traj_info_kwargs(),
+                rank=self.rank,
+                world_size=self.world_size,
+            )
         bind_master(affinity)
         self._meet()
         self.itr_batch_size = self.sampler.batch_spec.size * self.world_size  # env steps
@@ -193,11 +208,66 @@ class MinibatchRlBase(Recorded, BaseRunner):
 
     def _settle(self) -> None:
         """Determine settings and seed of the run, show them, and record them."""
+        choices.adopt({})  # Instead of those of an earlier run in this process.
+        forget_threads()
+        self.choices = {}
         self.settings = settings_of(self)  # Before training, which changes some of them, such as PPO's ratio_clip.
         self._settle_seed()
         set_seed(self.process_seed)
         tell_settings(self)
         record_run(self)
+
+    @contextmanager
+    def _choosing(self) -> Iterator[None]:
+        """Within this context, choose between equal computations as soon as the agent has its models."""
+        with choices.once_models_exist(self._choose):
+            yield
+        if self.affinity.get("master_torch_threads") is None and self.affinity.get("cuda_idx") is None and torch.get_num_threads() > 1:
+            tell_of_busy_processors()
+
+    def _choose(self, agent: Any) -> None:
+        """Make the choices of all processes of the run. The sampler's workers have not been started yet."""
+        self.choices = self._make_choices(agent)
+        choices.adopt(self.choices)
+        set_torch_threads(self.affinity)
+        record_choices(self)
+
+    def _make_choices(self, agent: Any) -> dict[str, Any]:
+        """Return the choices: given, of the snapshot, or measured."""
+        if isinstance(self.calibrate, dict):
+            return dict(self.calibrate)
+        kept = None if self.calibrate is False or self.resume_from is None else choices_of(self.resume_from)
+        if kept is not None:
+            return kept
+        if not (choices.is_calibrated() if self.calibrate is None else self.calibrate):
+            return {}
+        if self._forks_with_threads():
+            logger.log("Nothing is measured: processes that are forked later could not use several torch threads.", level=2)
+            return {}
+        on_cpu = self.affinity.get("cuda_idx") is None
+        acting_rows, acting_threads = self._acting()
+        return calibrate(
+            agent,
+            trained_rows=self.algo.trained_rows(agent, self.sampler.batch_spec) if on_cpu and hasattr(self.algo, "trained_rows") else [],
+            acting_rows=acting_rows if on_cpu or acting_threads is not None else [],
+            acting_threads=acting_threads,
+            affinity=self.affinity,
+            n_sharing=self._n_sharing(),
+            repeats=self.seed_given is not None,
+        )
+
+    def _acting(self) -> tuple[list[int], int | None]:
+        """Return for how many environments the agent acts at once, and with how many torch threads."""
+        return self.sampler.acting(self.affinity) if hasattr(self.sampler, "acting") else ([], None)
+
+    def _n_sharing(self) -> int:
+        """Return how many training processes share the processors."""
+        return 1
+
+    def _forks_with_threads(self) -> bool:
+        """Return whether processes that are to be forked need several torch threads: they would hang, if this process has used some."""
+        is_forked = (getattr(self.sampler, "start_method", None) or default_start_method()) == "fork"
+        return is_forked and (self.affinity.get("worker_torch_threads") or 1) > 1
 
     def _settle_seed(self) -> None:
         """Use the given seed, or else the seed of the run to resume, or else draw one."""
@@ -693,11 +763,12 @@ class MinibatchRlEval(MinibatchRlBase):
 
 
 def set_torch_threads(affinity: Mapping[str, Any]) -> None:
-    """Set the number of torch threads of this process by its affinity. If that has none, log if other programs hold the threads up."""
-    if affinity.get("master_torch_threads") is not None:
-        torch.set_num_threads(int(affinity["master_torch_threads"]))
-    elif affinity.get("cuda_idx") is None and torch.get_num_threads() > 1:
-        tell_of_busy_processors()
+    """Set the number of torch threads of this process by its affinity, or else as was chosen, unless the user has said another."""
+    given, n_chosen = affinity.get("master_torch_threads"), choices.chosen((THREADS,))
+    if given is not None:
+        torch.set_num_threads(int(given))
+    elif n_chosen is not None and not threads_are_said(affinity):
+        use_threads(n_chosen)
 
 
 def snapshot_is_missing(directory: Any) -> RuntimeError:

@@ -124,6 +124,7 @@ class Run(Protocol):
         itr_batch_size: environment steps of one iteration in all processes.
         save_replay: whether the replay buffer is saved, too.
         rank, world_size: index of this process, and number of processes that train together.
+        choices: its choices between equal computations, as plain data; see `rlpyt.utils.choices`.
         script: the script that made the run; None for the script of this process.
     """
 
@@ -131,6 +132,7 @@ class Run(Protocol):
     agent: Any
     sampler: Any
     settings: dict[str, Any]
+    choices: dict[str, Any]
     seed: int | None
     seed_given: int | None
     itr_batch_size: int

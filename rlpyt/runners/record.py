@@ -12,6 +12,7 @@ stop_return
 runner, algo,       how each was made: ``class``, ``arguments`` (those that were given), ``defaults`` (the values of all
 agent, sampler      others, for reading); see `rlpyt.utils.recipes`. `Trainer` adds ``trainer``.
 accelerate          arguments of the algorithm's method of that name
+choices             between equal computations; a resumed run keeps them, and ``calibrate=`` of the runner takes them
 traj_info           attributes that the TrajInfo class gets, such as the discount
 started, command... when, where and by which versions the run was started; the state of the script's git repository
 resumed             the same for each time the run was resumed
@@ -68,6 +69,26 @@ def record_run(runner: Any) -> None:
         traj_info=readable(runner.get_traj_info_kwargs()),
         **runner.also_recorded,
     )
+
+
+def record_choices(runner: Any) -> None:
+    """Add the choices of a runner to its record."""
+    directory = runner.snapshots.get_snapshot_dir()
+    if not runner.is_recorded or directory is None:
+        return
+    path = os.path.join(directory, "params.json")
+
+    def write() -> None:
+        with open(path, encoding="utf-8") as file:
+            params = json.load(file)
+        if RECORD not in params:  # The runner has trained before, and its record is in another directory.
+            return
+        params[RECORD]["choices"] = runner.choices
+        with atomic_write(path, "w", encoding="utf-8") as file:
+            json.dump(params, file, indent=2)
+            file.write("\n")
+
+    logger.try_to_write(path, write)
 
 
 def write_record(directory: Any, script: Script, parts: dict[str, Any], **facts: Any) -> dict[str, str]:

@@ -186,6 +186,16 @@ class SyncRlMixin(RunnerMixin):
             with suppress(ProcessLookupError):
                 os.kill(process.pid, self._interrupt.signal)
 
+    def _make_choices(self, agent: Any) -> dict[str, Any]:
+        """See the base class. Rank 0 decides for all ranks."""
+        made = [super()._make_choices(agent) if self.rank == 0 else None]
+        dist.broadcast_object_list(made, src=0, group=self._control)
+        return made[0]
+
+    def _n_sharing(self) -> int:
+        """Return the number of ranks on this machine."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size)) if self._launched else self.world_size
+
     def _meet(self) -> None:
         """Wait until all ranks have started their samplers."""
         self._agree()

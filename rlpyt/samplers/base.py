@@ -160,6 +160,17 @@ class BaseSampler(Recorded):
         """Make everything the sampler needs, worker processes included, and return examples of what it samples."""
         raise NotImplementedError
 
+    def acting(self, affinity: dict | None) -> tuple[list[int], int | None]:
+        """Return for how many environments the agent acts at once, and with how many torch threads; only speed depends on it.
+
+        Args:
+            affinity: the argument of `initialize`, which is called later.
+
+        Returns:
+            Sizes, and the number of threads; None for the number of the process that trains.
+        """
+        return [self.batch_spec.B], None
+
     def _check_initialize(self, agent: Agent, world_size: int, rank: int) -> None:
         """Raise ValueError for arguments of `initialize` that do not fit."""
         if not 0 <= rank < world_size:

@@ -189,8 +189,11 @@ def get_example_outputs(agent: Agent, env: Any, examples: dict, subprocess: bool
 
 
 def _example_process(pipe: Any, agent: Agent, env: Any) -> None:
+    import torch
+
     from rlpyt.samplers.workers import send_by_value
 
+    torch.set_num_threads(1)  # A forked process cannot use the threads of its parent.
     send_by_value(pipe, ("ok", _make_examples(agent, env)))
 
 

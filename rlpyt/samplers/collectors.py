@@ -9,19 +9,22 @@ makes no array, no namedarraytuple and no tensor.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.envs.base import as_flag, as_number, for_envs, write_observation
+from rlpyt.envs.base import for_envs, write_observation
 from rlpyt.samplers.actors import BatchActor, EvalActor, EveryStep, RemoteActor
 from rlpyt.samplers.buffer import agent_example, build_step_buffer_np
-from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, EnvCalls, ResumableCollector, calls_of
-from rlpyt.samplers.rows import FLAGS, Fault, FloatLeaves, Row, check_env_info, checked, env_rows, fit, reward_fault, timeout_fault
-from rlpyt.samplers.traj_infos import episode_tracker, has_own_step
-from rlpyt.samplers.vector import VectorCalls, VectorSteps
-from rlpyt.types import Agent, AgentInputs, Samples, StepBuffer
+from rlpyt.samplers.columns import BaseCollector, DecorrelatingStartCollector, ResumableCollector, calls_of
+from rlpyt.samplers.rows import Fault, FloatLeaves, Row, StepRow, env_rows, reward_fault, timeout_fault
+from rlpyt.samplers.stepping import EnvCalls, Outcome
+from rlpyt.samplers.traj_infos import VectorTracker, episode_tracker, has_own_step
+from rlpyt.samplers.vector import VectorCalls, end_vector_episodes
+from rlpyt.types import Agent, AgentInputs, CompletedAgent, Samples, StepBuffer
 from rlpyt.utils.buffer import buffer_func
+from rlpyt.utils.collections import field_of
 
 __all__ = [
     "BaseCollector",
@@ -37,7 +40,7 @@ __all__ = [
 
 def _clips_actions(collector: BaseCollector | BaseEvalCollector) -> bool:
     """Return whether the agent wants environments to get its actions clipped to their space."""
-    return collector.clip_actions or getattr(collector.agent, "clip_actions", False)
+    return collector.clip_actions or CompletedAgent(collector.agent).clip_actions
 
 
 class _Views(NamedTuple):
@@ -72,13 +75,11 @@ class TrainingCollector(ResumableCollector):
         """Look up everything the loop needs."""
         super()._bind(agent_inputs, traj_infos)
         self._views: dict[int, _Views] = {}  # By the id of the batch.
-        self._vector: Any = VectorSteps(self) if isinstance(self._calls, VectorCalls) else None
-        at_once = self._vector is not None and self.mid_batch_reset
-        self._tracker: Any = episode_tracker(self.TrajInfoCls, traj_infos, at_once)
-        self._env_info_type: type | None = None  # The newest type of env_info that fits.
+        is_vector = isinstance(self._calls, VectorCalls)
+        self._tracker: Any = episode_tracker(self.TrajInfoCls, traj_infos, at_once=is_vector and self.mid_batch_reset)
 
     def _look_up(self, batch: Samples) -> _Views:
-        rows = [Row(batch, t, len(self.envs)) for t in range(self.batch_T)]
+        rows = [Row(batch, t) for t in range(self.batch_T)]
         return _Views(batch, rows, batch.env.observation[:1], self.make_actor(self._inputs), FloatLeaves(batch))
 
     @classmethod
@@ -104,19 +105,28 @@ class TrainingCollector(ResumableCollector):
 
         `agent_inputs` and `traj_infos` are those that `start_envs` returned; this method updates them in place.
         """
-        if getattr(self, "_inputs", None) is not agent_inputs or self._traj_infos is not traj_infos:
+        if self._inputs is not agent_inputs or self._traj_infos is not traj_infos:
             self._bind(agent_inputs, traj_infos)
         views = self._views.get(id(self.samples_np)) or self._views.setdefault(id(self.samples_np), self._look_up(self.samples_np))
-        actor, vector = views.actor, self._vector
+        actor = views.actor
         completed: list = []
-        step_envs, end_episodes = (self._step_envs, self._end_episodes) if vector is None else (vector.step, vector.end_episodes)
+        outcomes: list[Outcome] = []
+        take = outcomes.append if self._tracker.reads_outcomes else None
+        end_episodes = partial(end_vector_episodes, self) if isinstance(self._tracker, VectorTracker) else self._end_episodes
+
+        def when(b: int) -> str:
+            return self._when(t)
+
         self._start_batch(itr, views)
         actor.request(0)
         for t, row in enumerate(views.rows):
             action = actor.receive(t)
             self.progress[0] += 1  # Odd: inside the environments.
-            ended = step_envs(t, row, action)
-            if len(ended):
+            ended = self._calls.step(self._running, action, row, when, take)
+            if outcomes:
+                self._tracker.step(t, self.samples_np, outcomes)
+                outcomes.clear()
+            if ended:
                 end_episodes(t, row, ended, completed)
             self.progress[0] += 1
             actor.request(t + 1)
@@ -132,54 +142,12 @@ class TrainingCollector(ResumableCollector):
         """Write the first inputs, and clear what only some steps write."""
         self._itr = itr
         self.completed_at: list[tuple[int, int]] = []
-        counts: Any = [0] * len(self.envs) if self._vector is None else np.zeros(len(self.envs), int)
-        self._n_timeouts, self._n_terminals = counts.copy(), counts.copy()
+        self._n_timeouts, self._n_terminals = [0] * len(self.envs), [0] * len(self.envs)
         views.first_observation[0] = self._inputs.observation
         self.samples_np.env.done[...] = False
         self.samples_np.env.timeout[...] = False
         self.samples_np.env.ends_recorded[...] = True
         views.actor.begin(itr)
-
-    def _step_envs(self, t: int, row: Row, action: Any) -> list[int]:
-        """Step the running environments, writing what they return into `row`; return those whose episode or trajectory ended."""
-        observations, rewards, columns, only_column = row.observations, row.reward_cells, row.column_cells, row.only_column
-        outcomes: list | None = [] if self._tracker.reads_outcomes else None
-        ended: list[int] = []
-        b, has_traj_done, env_info_type = 0, row.traj_done is not row.done, self._env_info_type
-        try:
-            for b, step_env in self._running:
-                reward, done, env_info = step_env(action[b], observations[b])
-                if done is not False:  # Which the row holds already.
-                    if type(done) not in FLAGS:
-                        done = as_flag(done)
-                    row.done_cells[b] = done
-                try:
-                    rewards[b] = reward
-                except (TypeError, ValueError):
-                    rewards[b] = reward = as_number(reward)
-                if columns:
-                    if type(env_info) is not env_info_type:
-                        check_env_info(env_info, self.samples_np.env.env_info._fields)
-                        self._env_info_type = env_info_type = type(env_info)
-                    try:
-                        if only_column is not None:
-                            (only_column[b],) = env_info
-                        else:
-                            for column, value in zip(columns, env_info):
-                                column[b] = value
-                    except (TypeError, ValueError, OverflowError):
-                        for column, value, name in zip(row.columns, env_info, env_info._fields):
-                            fit(b, value, column, f"env_info.{name}")
-                if done or (has_traj_done and env_info.traj_done):
-                    ended.append(b)
-                if outcomes is not None:
-                    outcomes.append((b, reward, done, env_info))
-        except (Exception, SystemExit) as error:
-            self._calls.explain(error, b, self._when(t))
-            raise
-        if outcomes is not None:
-            self._tracker.step(t, self.samples_np, outcomes)
-        return ended
 
     def check_observations(self) -> None:
         """Raise ValueError, naming field, environment and step, if an observation of this batch is NaN or infinite.
@@ -309,37 +277,35 @@ class EvalCollector(BaseEvalCollector):
         if not self.envs:
             return
         B = len(self.envs)
-        calls, buffer_, rows = self._start(B, itr)
+        calls, buffer_, row = self._start(B, itr)
         actor = self._make_actor(buffer_)
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
         remaining = list(self.max_episodes or [self.max_T] * B)
+
+        def when(b: int) -> str:
+            return f"step {t} of the evaluation at iteration {itr}"
+
         actor.begin(itr)
         for t in range(self.max_T):
-            running = [b for b in range(B) if remaining[b] > 0]
+            running = [(b, step_env) for b, step_env in enumerate(calls.steps) if remaining[b] > 0]
             if not running or self.stop[0]:
                 break
             before = buffer_func(buffer_.observation, np.copy)
             actor.request(t)
             action = actor.receive(t)
             recorded, agent_info = (buffer_func(x, np.copy) for x in (buffer_.action, buffer_.agent_info))
+            outcomes: list[Outcome] = []
             self.progress[0] += 1  # Odd: inside the environments.
-            if isinstance(calls, VectorCalls):
-                running = calls.step_those(running, action, buffer_, f"step {t} of the evaluation at iteration {itr}")
-            for b in running:
-                try:
-                    reward, done, env_info = calls.steps[b](action[b], rows[b])
-                    reward, done = checked(reward, done)
-                except (Exception, SystemExit) as error:
-                    calls.explain(error, b, f"step {t} of the evaluation at iteration {itr}")
-                    raise
-                buffer_.reward[b], buffer_.done[b] = reward, done
+            calls.step(running, action, row, when, outcomes.append)
+            for b, reward, done, env_info in outcomes:
+                buffer_.done[b] = done
                 traj_infos[b].step(before[b], recorded[b], reward, done, None if agent_info is None else agent_info[b], env_info)
-                if getattr(env_info, "traj_done", done):
-                    self.traj_infos_queue.put(traj_infos[b].terminate(buffer_func(rows[b], np.copy)))
+                if field_of(env_info, "traj_done", done):
+                    self.traj_infos_queue.put(traj_infos[b].terminate(buffer_func(row.observations[b], np.copy)))
                     traj_infos[b] = self.TrajInfoCls()
                     remaining[b] -= 1
                     if remaining[b] > 0:
-                        calls.reset(b, rows[b], f"after step {t} of the evaluation at iteration {itr}")
+                        calls.reset(b, row.observations[b], f"after {when(b)}")
             self.progress[0] += 1
         actor.leave()
 
@@ -349,10 +315,10 @@ class EvalCollector(BaseEvalCollector):
         null_action = self.envs[0].action_space.null_value()
         return dict(zip(("action", "agent_info"), agent_example(self.agent, observation, null_action, np.float32(0))))
 
-    def _start(self, B: int, itr: int) -> tuple[EnvCalls | VectorCalls, StepBuffer, list]:
-        """Reset all environments; return their calls, the step buffer, and its observations as one structure per environment."""
+    def _start(self, B: int, itr: int) -> tuple[EnvCalls | VectorCalls, StepBuffer, StepRow]:
+        """Reset all environments; return their calls, the step buffer, and its memory for outcomes."""
         calls = calls_of(self.envs, self.env_ranks)
-        observations = [buffer_func(calls.first_observation(b), np.array) for b in range(B)]
+        observations = [buffer_func(calls.first_observation(b, "at the start of an evaluation"), np.array) for b in range(B)]
         buffer_ = self.step_buffer_np
         if buffer_ is None:
             if "action" not in self.examples:
@@ -360,10 +326,10 @@ class EvalCollector(BaseEvalCollector):
             agent_info = self.examples["agent_info"] if has_own_step(self.TrajInfoCls) else None
             examples = dict(observation=observations[0], action=self.examples["action"], agent_info=agent_info)
             buffer_ = build_step_buffer_np(examples, B, share_memory=False)
-        rows = env_rows(buffer_.observation, B)
-        for row, observation in zip(rows, observations):
-            write_observation(observation, row)
-        return calls, buffer_, rows
+        row = StepRow(buffer_.observation, buffer_.reward, buffer_.done)
+        for observation_out, observation in zip(row.observations, observations):
+            write_observation(observation, observation_out)
+        return calls, buffer_, row
 
     def _make_actor(self, buffer_: StepBuffer) -> EvalActor | RemoteActor:
         """Return who chooses the actions: the agent in this process, or an action server."""

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import fast_reset, fast_step
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.samplers.base import as_steppable
 from rlpyt.samplers.buffer import check_same_form, max_timeouts
-from rlpyt.samplers.rows import checked, env_rows
+from rlpyt.samplers.rows import StepRow, env_rows
+from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.samplers.vector import VectorCalls, VectorColumns
-from rlpyt.samplers.workers import describe_failure
 from rlpyt.types import Agent, AgentInputs, Samples, info_from_plain
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.collections import field_of, fields_of
 from rlpyt.utils.plain import NotPlain, check_form, check_number, from_plain, shown, to_plain
 from rlpyt.utils.seed import env_seed, rng, rng_states, seed_env, set_rng_states
 
@@ -113,36 +113,6 @@ class BaseCollector:
         return False
 
 
-class EnvCalls:
-    """The environments of a collector, with their fast calls looked up once, and errors that say which environment they are from."""
-
-    def __init__(self, envs: list, env_ranks: Any = None) -> None:
-        self.envs = envs
-        self.steps = [fast_step(env) for env in envs]
-        self.resets = [fast_reset(env) for env in envs]
-        self.env_ranks = list(range(len(envs))) if env_ranks is None else [int(rank) for rank in env_ranks]
-
-    def reset(self, b: int, observation: Any, when: str) -> None:
-        """Reset environment `b`, writing into `observation`; `when` is for messages."""
-        try:
-            self.resets[b](observation)
-        except (Exception, SystemExit) as error:
-            self.explain(error, b, f"in reset, {when}")
-            raise
-
-    def first_observation(self, b: int) -> Any:
-        """Reset environment `b` and return its observation, where there is no memory for it yet."""
-        try:
-            return self.envs[b].reset()
-        except (Exception, SystemExit) as error:
-            self.explain(error, b, "in reset, at the start of an evaluation")
-            raise
-
-    def explain(self, error: BaseException, b: int, where: str) -> None:
-        """Attach to an error which environment it is from."""
-        describe_failure(error, f"This was in environment {self.env_ranks[b]}, {where}.")
-
-
 def calls_of(envs: list, env_ranks: Any = None) -> EnvCalls | VectorCalls:
     """Return the calls of a collector's environments, which are single ones, or those of a vector."""
     return envs.calls if isinstance(envs, VectorColumns) else EnvCalls(envs, env_ranks)
@@ -170,23 +140,24 @@ class DecorrelatingStartCollector(BaseCollector):
             inputs = AgentInputs(self.step_buffer_np.observation, self.step_buffer_np.action, self.step_buffer_np.reward)
         null_action = self.envs[0].action_space.null_value()
         traj_infos = [self.TrajInfoCls() for _ in range(B)]
-        calls = calls_of(self.envs, self.env_ranks)
+        calls, row = calls_of(self.envs, self.env_ranks), StepRow(inputs.observation, inputs.prev_reward, np.zeros(B, bool))
         if isinstance(calls, VectorCalls):
             return inputs, calls.start(inputs, self.TrajInfoCls, self._n_decorrelation_steps(0, max_decorrelation_steps))
-        for b, (env, observation) in enumerate(zip(self.envs, env_rows(inputs.observation, B))):
+        outcomes: list[Outcome] = []
+
+        def when(b: int) -> str:
+            return f"in step {step} of decorrelation"
+
+        for b, (env, observation) in enumerate(zip(self.envs, row.observations)):
             inputs.prev_action[b] = null_action
             calls.reset(b, observation, "at the start")
             for step in range(self._n_decorrelation_steps(b, max_decorrelation_steps)):
                 action = env.action_space.sample()
                 before = buffer_func(observation, np.copy)
-                try:
-                    reward, done, env_info = calls.steps[b](action, observation)
-                    reward, done = checked(reward, done)
-                except (Exception, SystemExit) as error:
-                    calls.explain(error, b, f"in step {step} of decorrelation")
-                    raise
+                calls.step([(b, calls.steps[b])], {b: action}, row, when, outcomes.append)
+                _, reward, done, env_info = outcomes.pop()
                 traj_infos[b].step(before, action, reward, done, None, env_info)
-                if getattr(env_info, "traj_done", done):
+                if field_of(env_info, "traj_done", done):
                     calls.reset(b, observation, f"after step {step} of decorrelation")
                     traj_infos[b] = self.TrajInfoCls()
                 inputs.prev_action[b] = null_action if done else action
@@ -196,7 +167,7 @@ class DecorrelatingStartCollector(BaseCollector):
     def load_state_dict(self, state: dict | None, agent_inputs: AgentInputs, traj_infos: list, itr: int) -> list[int]:
         """Begin a new episode in every environment, since `state_dict` tells nothing; return their numbers."""
         every = range(len(self.envs))
-        if hasattr(agent_inputs, "observation"):  # An overridden `start_envs` may return something else.
+        if "observation" in (fields_of(agent_inputs) or ()):  # An overridden `start_envs` may return something else.
             self._restart(every, agent_inputs, traj_infos, itr, "when the run was resumed")
         return list(every)
 
@@ -233,6 +204,7 @@ class ResumableCollector(DecorrelatingStartCollector):
     An environment is running, or idle: its episode has ended, and `reset_if_needed` lets it continue.
     """
 
+    _inputs: AgentInputs = None  # Those that `_bind` was given last.
     _itr = -1  # The newest batch.
     _idle: list[tuple[int, bool]] = []  # The idle environments, and whether their trajectory has ended as well.
 

@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlpyt.envs.base import as_flag, as_number
+from rlpyt.envs.base import as_flag
 from rlpyt.spaces.gym_wrapper import fits_losslessly
 from rlpyt.types import Samples
-from rlpyt.utils.buffer import buffer_func, element, first_not_finite, float_leaves
+from rlpyt.utils.buffer import element, first_not_finite, float_leaves
+from rlpyt.utils.collections import field_of, fields_of
+from rlpyt.utils.structures import map_structure
 
 FLAGS = frozenset([bool, np.bool_])
 
@@ -20,13 +22,7 @@ _CELL_TYPES = frozenset("?bBhHiIlLqQfd")
 
 def env_rows(buffer_: Any, B: int) -> list:
     """Return the `B` rows of a structure ``[B,...]`` as writable structures of views, also where a row is a single number."""
-    return [buffer_func(buffer_, lambda x, b=b: x[b, ...]) for b in range(B)]
-
-
-def checked(reward: Any, done: Any) -> tuple[Any, Any]:
-    """Return reward and done as a number and a flag, also from arrays with one element; TypeError for anything else."""
-    is_number, is_flag = isinstance(reward, (float, int, np.floating, np.integer)), type(done) in FLAGS
-    return reward if is_number else as_number(reward), done if is_flag else as_flag(done)
+    return [map_structure(lambda x, b=b: x[b, ...], buffer_) for b in range(B)]
 
 
 def _cells(array: Any) -> Any:
@@ -44,7 +40,7 @@ def fit(b: int, value: Any, column: Any, name: str) -> None:
     if isinstance(column, _Unused):
         column[b] = value
     elif isinstance(column, tuple):
-        fields, expected = getattr(value, "_fields", None), getattr(column, "_fields", ())
+        fields, expected = fields_of(value), fields_of(column) or ()
         if fields is None or fields != expected:
             got = type(value).__name__ if fields is None else f"fields {list(fields)}"
             raise ValueError(f"{name}: expected the fields {list(expected)} at every step, got {got}.")
@@ -72,34 +68,67 @@ class _Unused:
             raise ValueError(f"env_info.{self.name}: expected None at every step, as at the first one, got {value!r}.")
 
 
-class Row:
-    """Where the training loop writes the outcomes of step `t`: views into the batch, made once.
+class StepRow:
+    """Where environments and loops write the outcomes of a step, except for env_info: views of memory, made once.
+
+    Args:
+        next_observation: structure ``[B,...]``, the observations after the step.
+        reward: array ``[B]``.
+        done: bool ``[B]``, False where no outcome is written.
 
     Attributes:
-        next_observation: structure ``[B,...]``, row ``t + 1`` of the observations.
-        observations: the same as one writable structure per environment.
-        reward, done, timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
-        valid: array [B] of rows that are not blank, or None if no row can be.
-        reward_cells, done_cells: the first two as memory for single numbers.
-        columns: the fields of env_info, structures ``[B,...]``.
-        column_cells: the same as memory for single numbers.
+        observations: `next_observation` as one writable structure per environment.
+        reward_cells, done_cells: `reward` and `done` as memory for single numbers.
+        column_cells: memory for the fields of env_info; here none.
         only_column: the first of `column_cells`, if there is only one; else None.
+    """
+
+    columns: tuple = ()
+    column_cells: tuple = ()
+    only_column: Any = None
+
+    def __init__(self, next_observation: Any, reward: np.ndarray, done: np.ndarray) -> None:
+        self.next_observation, self.reward, self.done = next_observation, reward, done
+        self.observations = env_rows(next_observation, len(reward))
+        self.reward_cells, self.done_cells = _cells(reward), _cells(done)
+
+    def check(self, env_info: Any) -> bool:
+        """Check an env_info of a new type; return whether its field ``traj_done`` ends trajectories: here the loop looks itself."""
+        return False
+
+
+class Row(StepRow):
+    """Row `t` of a batch, where the training loop writes the outcomes of step `t`.
+
+    Attributes:
+        timeout, traj_done: arrays ``[B]``; `traj_done` is what resets an environment.
+        valid: array ``[B]``, False where the row is blank; None if no row can be.
+        columns: the fields of env_info, structures ``[B,...]``.
         env_timeout: the field of that name, or None.
     """
 
-    def __init__(self, batch: Samples, t: int, B: int) -> None:
-        self.next_observation = batch.env.next_observation[t]
-        self.observations = env_rows(self.next_observation, B)
-        self.reward, self.done, self.timeout = batch.env.reward[t], batch.env.done[t], batch.env.timeout[t]
+    def __init__(self, batch: Samples, t: int) -> None:
+        super().__init__(batch.env.next_observation[t], batch.env.reward[t], batch.env.done[t])
+        self.timeout = batch.env.timeout[t]
         self.valid = None if batch.env.valid is None else batch.env.valid[t]
-        self.reward_cells, self.done_cells = _cells(self.reward), _cells(self.done)
         env_info: Any = None if batch.env.env_info is None else batch.env.env_info[t]
         columns = () if env_info is None else tuple(env_info)
-        self.columns = tuple(_Unused(env_info._fields[i]) if column is None else column for i, column in enumerate(columns))
+        self._fields: tuple = () if env_info is None else env_info._fields
+        self.columns = tuple(_Unused(self._fields[i]) if column is None else column for i, column in enumerate(columns))
         self.column_cells = tuple(map(_cells, self.columns))
         self.only_column = self.column_cells[0] if len(self.column_cells) == 1 else None
-        self.env_timeout = getattr(env_info, "timeout", None)
-        self.traj_done = getattr(env_info, "traj_done", self.done)
+        self.env_timeout = field_of(env_info, "timeout")
+        self.traj_done = field_of(env_info, "traj_done", self.done)
+
+    def check(self, env_info: Any) -> bool:
+        """Check an env_info of a new type; return whether its field ``traj_done`` ends trajectories.
+
+        Raises:
+            ValueError: env_info has other fields than those for which there is memory. TypeError: a flag is none.
+        """
+        if self.columns:
+            check_env_info(env_info, self._fields)
+        return self.traj_done is not self.done
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -123,11 +152,11 @@ class Fault(NamedTuple):
 
 def check_env_info(env_info: Any, fields: tuple[str, ...]) -> None:
     """Raise ValueError, or TypeError, if env_info has other fields than these, for which there is memory, or flags that are none."""
-    got = getattr(env_info, "_fields", None)
+    got = fields_of(env_info)
     if got != fields:
-        got = type(env_info).__name__ if got is None else f"fields {list(got)}"
-        raise ValueError(f"env_info: expected the fields {list(fields)} at every step, got {got}.")
-    for name in {"timeout", "traj_done"}.intersection(got):
+        said = type(env_info).__name__ if got is None else f"fields {list(got)}"
+        raise ValueError(f"env_info: expected the fields {list(fields)} at every step, got {said}.")
+    for name in {"timeout", "traj_done"}.intersection(fields):
         as_flag(getattr(env_info, name), f"env_info.{name}")
 
 
@@ -141,7 +170,7 @@ def reward_fault(batch: Samples) -> Fault | None:
 
 def timeout_fault(batch: Samples) -> Fault | None:
     """Find a step of which env_info says that time ran out, although the episode did not end."""
-    timeout = getattr(batch.env.env_info, "timeout", None)
+    timeout = field_of(batch.env.env_info, "timeout")
     if timeout is None or not (wrong := timeout > batch.env.done).any():
         return None
     t, b = np.argwhere(wrong)[0]

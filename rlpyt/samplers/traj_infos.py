@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -58,11 +57,6 @@ class _BatchTracker:
         self._sum_up(b, t + 1, samples)
         self._first[b] = len(samples.env.reward)
 
-    def leave_out(self, columns: Iterable[int], t: int) -> None:
-        """Environments `columns` took no step in row `t`, the first one after an episode's end."""
-        for b in columns:
-            self._first[b] = t + 1
-
     def end_batch(self, samples: Any) -> list:
         """Sum up what will be overwritten; return no further completed TrajInfos."""
         T = len(samples.env.reward)
@@ -72,9 +66,11 @@ class _BatchTracker:
         return []
 
     def _sum_up(self, b: int, end: int, samples: Any) -> None:
-        rows, info = slice(self._first[b], end), self.traj_infos[b]
-        n = end - self._first[b]
+        first, info = self._first[b], self.traj_infos[b]
         self._first[b] = end
+        if first < end and samples.env.valid is not None and not samples.env.valid[first, b]:
+            first += 1  # The episode begins after a blank row.
+        rows, n = slice(first, end), end - first
         if n == 0:
             return
         if len(self._powers) < n:
@@ -114,9 +110,6 @@ class _StepTracker:
     def stand_still(self, b: int, t: int, samples: Any) -> None:
         """Nothing to do: there are no outcomes to be told about."""
 
-    def leave_out(self, columns: Iterable[int], t: int) -> None:
-        """Nothing to do: there are no outcomes to be told about."""
-
     def end_batch(self, samples: Any) -> list:
         """Nothing to do: the objects keep what they need."""
         return []
@@ -141,10 +134,6 @@ class VectorTracker:
         self._example = None if has_own_init else dict(TrajInfoCls())
         self._looks_at_observation = TrajInfoCls.terminate is not TrajInfo.terminate
 
-    def leave_out(self, columns: np.ndarray, t: int) -> None:
-        """Environments `columns` took no step in row `t`, the first one after an episode's end."""
-        self._first[columns] = t + 1
-
     def finish(self, columns: np.ndarray, t: int, observation: Any) -> None:
         """The episodes of environments `columns` [k] ended in row `t`, with these observations [B,...]."""
         final = buffer_func(observation, lambda x: x[columns]) if self._looks_at_observation else None
@@ -159,6 +148,10 @@ class VectorTracker:
         first = np.concatenate([*(part[1] for part in parts), self._first[rest]])
         end = np.repeat([*(part[2] for part in parts), T], [*(len(part[0]) for part in parts), len(rest)])
         finals = [final[i] for _, _, _, final in parts if final is not None for i in range(len(buffer_leaves(final)[0]))]
+        if samples.env.valid is not None:
+            first += ~samples.env.valid[first, columns]  # The episode begins after a blank row,
+            has_steps = first < end  # which may be the last one of the batch.
+            columns, first, end, rest = columns[has_steps], first[has_steps], end[has_steps], rest[has_steps[len(columns) - len(rest) :]]
         n_ended = len(columns) - len(rest)
         self._first[:] = 0
         self._ended = []

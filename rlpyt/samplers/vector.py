@@ -16,16 +16,14 @@ Where the vector resets itself by its next step, the row of that step is blank::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import repeat
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlpyt.envs.base import EnvSpaces, EnvStep, horizon_of
 from rlpyt.envs.vector import DISABLED, NEXT_STEP, VectorEnv, VectorEnvs
-from rlpyt.samplers.rows import Row, env_rows
-from rlpyt.samplers.traj_infos import VectorTracker
+from rlpyt.samplers.rows import Row, StepRow, env_rows
 from rlpyt.samplers.workers import describe_failure
 from rlpyt.utils.buffer import buffer_from_example, buffer_func, buffer_leaves
 from rlpyt.utils.collections import dynamic_namedtuple
@@ -131,13 +129,17 @@ class Outcome:
     def __init__(self, type_: type, reward: np.ndarray, done: np.ndarray, timeout: np.ndarray, values: tuple) -> None:
         self.type, self.reward, self.done, self.timeout, self.values = type_, reward, done, timeout, values
 
+    def of(self, b: int) -> tuple[int, float, bool, Any]:
+        """Return the outcome of environment `b`, as `rlpyt.samplers.stepping.Outcome`."""
+        return b, float(self.reward[b]), bool(self.done[b]), self.env_info(b)
+
     def env_info(self, b: int) -> Any:
         """Return the env_info of environment `b`."""
         return self.type(*(buffer_func(value, _entry, b) for value in self.values))
 
 
 class VectorCalls:
-    """Steps and resets the environments of a vector; takes the place of `rlpyt.samplers.columns.EnvCalls`.
+    """Steps and resets the environments of a vector; takes the place of `rlpyt.samplers.stepping.EnvCalls`.
 
     Args:
         vector: the vector.
@@ -146,8 +148,7 @@ class VectorCalls:
     Attributes:
         is_blank: [n], bool, environments that the next step resets.
         waits: whether environments whose episode has ended are idle until the batch is full.
-        steps: for evaluation, one function per environment: ``(action, observation_out) -> (reward, done, env_info)``. It tells the
-            outcome of the latest `step_those`.
+        steps: one None per environment, since they are stepped together.
     """
 
     def __init__(self, vector: VectorEnv, env_ranks: Sequence[int]) -> None:
@@ -161,35 +162,58 @@ class VectorCalls:
         self._seen = observation_memory(vector)  # In evaluation.
         self._infos_type: Any = None  # The newest type of infos, and
         self._env_info_type: Any = None  # that of env_info, which has the field timeout in addition.
-        self._outcome: Any = None
-        self.steps = [self._told(b) for b in range(self.n)]
+        self.steps = [None] * self.n
 
     # Steps ----------------------------------------------------------------------------------------------------------
-    def step_those(self, running: list[int], action: Any, buffer_: Any, when: str) -> list[int]:
-        """Step the vector; return those of the environments `running` that took a step. `steps` then tells its outcome.
+    def step(self, running: list, action: Any, row: StepRow, when: Callable[[int], str], take: Any = None) -> list[int]:
+        """Step the vector, and write the outcomes of environments `running` into `row`; return those whose episode ended.
 
-        The others were reset: their rows of `buffer_` hold their first observation, and are done, so that the agent forgets the row.
+        An environment that was reset instead has zeros, and is done, so that the agent forgets the row. The arguments are those of
+        `rlpyt.samplers.stepping.EnvCalls.step`. In a `Row` of a batch, environments that are not running get the same zeros.
         """
         try:
-            self._outcome, blank = self.step(action, self._seen)
+            if isinstance(row, Row):
+                return self._step_row(running, action, row, take)
+            outcome, blank = self._step(action, self._seen)
         except (Exception, SystemExit) as error:
-            self.explain(error, None, when)
+            self.explain(error, None, when(0))
             raise
-        for b in running:
-            if blank[b]:
-                buffer_.observation[b] = self._seen[b]
-                buffer_.reward[b], buffer_.done[b] = 0, True
-        return [b for b in running if not blank[b]]
+        ended = []
+        for b, _ in running:
+            row.observations[b][...] = self._seen[b]
+            row.reward[b], row.done[b] = (0, True) if blank[b] else (outcome.reward[b], outcome.done[b])
+            if not blank[b]:
+                if take is not None:
+                    take(outcome.of(b))
+                if outcome.done[b]:
+                    ended.append(b)
+        return ended
 
-    def _told(self, b: int) -> Any:
-        def step(action: Any, observation_out: Any) -> tuple[float, bool, Any]:
-            observation_out[...] = self._seen[b]
-            outcome = self._outcome
-            return float(outcome.reward[b]), bool(outcome.done[b]), outcome.env_info(b)
+    def _step_row(self, running: list, action: Any, row: Row, take: Any) -> list[int]:
+        outcome, not_steps = self._step(action, row.next_observation)
+        row.reward[...] = outcome.reward
+        row.done[...] = outcome.done
+        columns: Any = row.columns
+        for column, value in zip(columns, outcome.values, strict=True):
+            _write(column, value)
+        if len(running) < self.n:  # Others wait for the end of the batch.
+            idle = np.ones(self.n, bool)
+            idle[[b for b, _ in running]] = False
+            row.next_observation[idle] = 0
+            not_steps |= idle
+        if row.valid is not None:
+            np.logical_not(not_steps, out=row.valid)
+        if not_steps.any():
+            row.reward[not_steps] = 0
+            row.done[not_steps] = True
+            for column in columns:
+                column[not_steps] = 0
+        if take is not None:
+            for b in np.flatnonzero(~not_steps).tolist():
+                take(outcome.of(b))
+        return np.flatnonzero(outcome.done & ~not_steps).tolist()
 
-        return step
-
-    def step(self, action: Any, observation_out: Any) -> tuple[Outcome, np.ndarray]:
+    def _step(self, action: Any, observation_out: Any) -> tuple[Outcome, np.ndarray]:
         """Step the vector; return the outcome, and the mask of those that were reset instead.
 
         `observation_out` gets the last observations of episodes that end.
@@ -289,10 +313,10 @@ class VectorCalls:
         self._is_first[:] = True
         self.is_blank[:] = self._over[:] = False
 
-    def first_observation(self, b: int) -> Any:
-        """Return the first observation of environment `b`; for the first one, reset the vector."""
+    def first_observation(self, b: int, when: str) -> Any:
+        """Return the first observation of environment `b`; for the first one, reset the vector. `when` is for messages."""
         if b == 0:
-            self.reset_all("at the start of an evaluation")
+            self.reset_all(when)
         self._is_first[b] = False
         return self._first[b]
 
@@ -314,7 +338,7 @@ class VectorCalls:
             before = buffer_func(inputs.observation, np.copy)
             action = buffer_func(inputs.prev_action, np.copy)
             try:
-                outcome, blank = self.step(action, inputs.observation)
+                outcome, blank = self._step(action, inputs.observation)
             except (Exception, SystemExit) as error:
                 self.explain(error, None, f"in step {step} of decorrelation")
                 raise
@@ -353,70 +377,19 @@ class VectorCalls:
         describe_failure(error, f"This was in {which}, {where}.")
 
 
-class VectorSteps:
-    """What the training loop does for a vector: the same as for single environments, but for all of them at once.
-
-    Args:
-        collector: the collector whose environments are those of a vector.
-    """
-
-    def __init__(self, collector: Any) -> None:
-        self.collector, self.calls = collector, collector._calls
-        self._env_ranks = np.asarray(self.calls.env_ranks)
-
-    def step(self, t: int, row: Row, action: Any) -> np.ndarray:
-        """Step the vector into a row of the batch; return the environments whose episode ended, [k]."""
-        collector = self.collector
-        try:
-            return self._step(row, t, action, collector._tracker, collector.samples_np, [b for b, _ in collector._idle])
-        except (Exception, SystemExit) as error:
-            self.calls.explain(error, None, collector._when(t))
-            raise
-
-    def _step(self, row: Row, t: int, action: Any, tracker: Any, samples: Any, idle: list[int]) -> np.ndarray:
-        outcome, not_steps = self.calls.step(action, row.next_observation)
-        row.reward[...] = outcome.reward
-        row.done[...] = outcome.done
-        for column, value in zip(row.columns, outcome.values, strict=True):
-            _write(column, value)
-        if not_steps.any():
-            tracker.leave_out(np.flatnonzero(not_steps), t)
-        if idle:  # Environments that wait for the end of the batch.
-            not_steps[idle] = True
-            row.next_observation[idle] = 0
-        if row.valid is not None:
-            np.logical_not(not_steps, out=row.valid)
-        if not_steps.any():
-            row.reward[not_steps] = 0
-            row.done[not_steps] = True
-            columns: Any = row.columns
-            for column in columns:
-                column[not_steps] = 0
-        if tracker.reads_outcomes:
-            steps = np.flatnonzero(~not_steps).tolist()
-            outcomes = [(b, float(outcome.reward[b]), bool(outcome.done[b]), outcome.env_info(b)) for b in steps]
-            tracker.step(t, samples, outcomes)
-        return np.flatnonzero(outcome.done & ~not_steps)
-
-    def end_episodes(self, t: int, row: Row, ended: np.ndarray, completed: list) -> None:
-        """Do for environments `ended` [k] what `TrainingCollector._end_episodes` does; at the end of the batch come the TrajInfos."""
-        collector = self.collector
-        if not isinstance(collector._tracker, VectorTracker):
-            collector._end_episodes(t, row, ended.tolist(), completed)
-            return
-        row.timeout[ended] = is_timeout = row.columns[-1][ended]
-        self._keep(ended[is_timeout], row, collector.samples_np.final_observation, collector._n_timeouts)
-        self._keep(ended[~is_timeout], row, collector.samples_np.terminal_observation, collector._n_terminals)
-        collector._tracker.finish(ended, t, row.next_observation)
-        collector.completed_at.extend(zip(repeat(t), self._env_ranks[ended].tolist()))
-        self.calls.reset_ended(ended, row.next_observation, f"after {collector._when(t)}")
-
-    @staticmethod
-    def _keep(columns: np.ndarray, row: Row, slots: Any, counts: np.ndarray) -> None:
-        """Copy the observations that ended episodes to the next slots, if any; `counts` [B] are the slots in use."""
-        if slots is not None and len(columns):
-            slots[counts[columns], columns] = row.next_observation[columns]
-        counts[columns] += 1
+def end_vector_episodes(collector: Any, t: int, row: Row, ended: list[int], completed: list) -> None:
+    """Do for environments `ended` of a vector what `TrainingCollector._end_episodes` does; the TrajInfos come at the end of the batch."""
+    calls, columns = collector._calls, np.array(ended)
+    row.timeout[columns] = is_timeout = row.columns[-1][columns]
+    for b, timeout in zip(ended, is_timeout.tolist()):
+        batch = collector.samples_np
+        if timeout:
+            collector._keep_observation(b, row, batch.final_observation, collector._n_timeouts)
+        else:
+            collector._keep_observation(b, row, batch.terminal_observation, collector._n_terminals)
+    collector._tracker.finish(columns, t, row.next_observation)
+    collector.completed_at.extend((t, calls.env_ranks[b]) for b in ended)
+    calls.reset_ended(columns, row.next_observation, f"after {collector._when(t)}")
 
 
 def vector_columns(envs: VectorEnvs, env_kwargs: Any, env_ranks: Sequence[int], all_envs: list, is_example: bool) -> VectorColumns:

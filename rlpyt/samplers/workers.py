@@ -47,6 +47,7 @@ from typing import Any
 import numpy as np
 
 from rlpyt.utils.buffer import SharedMap, copying_private_tensors
+from rlpyt.utils.choices import adopt, current
 from rlpyt.utils.logging.context import IMPORTS_MAIN, leave_if_importing_main
 from rlpyt.utils.stopwatch import Stopwatch
 from rlpyt.utils.text import encodable, notes_of, said, traceback_of
@@ -106,8 +107,10 @@ def _worker_main(
     stack: SharedMap,
     master_pid: int | None,
     dies_with_parent: bool,
+    choices: dict,
 ) -> None:
     """Run ``target(pipe, **kwargs)``; report to the master what it raises."""
+    adopt(choices)
     gc.freeze()  # Do not finalize inherited objects here: a process group of torch, say, would wait for threads of the master.
     for other in others:  # Inherited ends of pipes. While they are open, these pipes report no death.
         other.close()
@@ -307,7 +310,7 @@ class WorkerPool:
                     mine, theirs = context.Pipe()
                     stack = SharedMap(_STACK_BYTES)
                     inherited = [*self.pipes, mine] if forks else []
-                    args = (target, kwargs, theirs, inherited, stack, os.getpid() if is_child else None, dies_with_parent)
+                    args = (target, kwargs, theirs, inherited, stack, os.getpid() if is_child else None, dies_with_parent, current())
                     process = context.Process(target=_worker_main, args=args, name=name)
                     process._config["tempdir"] = self.directory
                     self.pipes.append(mine)

@@ -149,7 +149,7 @@ class _Writer:
             return value.item() if value.dtype.kind in "biufU" else self.cannot(value, where)
         if isinstance(value, Mapping):
             return self.mapping(value, where)
-        if _is_namedtuple(value):
+        if isinstance(value, tuple) and hasattr(value, "_asdict"):
             return {"$make": dict({"class": self.name(type(value), where)}, arguments=self.each(value._asdict(), where))}
         for kinds, tag in (((list,), None), ((tuple,), "$tuple"), ((set, frozenset), "$set")):
             if isinstance(value, kinds):
@@ -288,10 +288,6 @@ def defaults_of(made: Any) -> dict[str, Any]:
 def _named(cls: type) -> dict[str, inspect.Parameter]:
     """Arguments of a constructor that can be given by name."""
     return {name: p for name, p in arguments_of(cls).items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-
-
-def _is_namedtuple(value: Any) -> bool:
-    return isinstance(value, tuple) and hasattr(value, "_asdict")
 
 
 def _path_of(value: Any) -> str:

@@ -229,18 +229,22 @@ def rng_from_global_seed() -> np.random.Generator:
     return np.random.default_rng(np.random.randint(2**31, size=4))
 
 
-class OwnRandomNumbers:
-    """Mixin of objects with a generator `rng`: copies of the object in other processes draw different numbers."""
+class ProcessGenerator:
+    """An attribute `rng` that is a generator: copies of the object in other processes draw different numbers.
 
-    @property
-    def rng(self) -> np.random.Generator:
-        if self._pid != os.getpid():
-            self.rng = np.random.default_rng([os.getpid(), *self._rng.integers(2**31, size=4)])
-        return self._rng
+    class Draws:
+        rng = ProcessGenerator()
+    """
 
-    @rng.setter
-    def rng(self, rng: np.random.Generator) -> None:
-        self._rng, self._pid = rng, os.getpid()
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        if obj is None:
+            return self
+        if obj._pid != os.getpid():
+            self.__set__(obj, np.random.default_rng([os.getpid(), *obj._rng.integers(2**31, size=4)]))
+        return obj._rng
+
+    def __set__(self, obj: Any, rng: np.random.Generator) -> None:
+        obj._rng, obj._pid = rng, os.getpid()
 
 
 def rng_states() -> dict:
@@ -269,6 +273,65 @@ def set_rng_states(states: dict, name: str = "rng") -> None:
             accelerator.set_rng_states(states)
         except (RuntimeError, TypeError, AttributeError) as error:
             raise ValueError(f"{name} does not have the states of torch's random numbers: {error}") from error
+
+
+class RandomState:
+    """One worker's state of the global generators of Python, numpy and torch, for workers that share a process.
+
+    In the block ``with random_state:`` the generators have this state; afterwards they have their previous one. Blocks may be nested.
+
+    Args:
+        seed: a SeedSequence.
+    """
+
+    def __init__(self, seed: np.random.SeedSequence) -> None:
+        python, numpy_, torch_ = (int(x) for x in seed.generate_state(3))
+        self._torch_seed = torch_
+        self._own = random.Random(python).getstate(), np.random.RandomState(numpy_).get_state(), None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._others = _global_states()
+            _set_global_states(self._own, self._torch_seed)
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._own = _global_states()
+            _set_global_states(self._others)
+
+    def state_dict(self) -> dict:
+        """Return the state, for a checkpoint: plain data and arrays."""
+        python, numpy_, torch_ = self._own
+        return dict(python=python, numpy=numpy_, torch=None if torch_ is None else torch_.numpy(), torch_seed=self._torch_seed)
+
+    def load_state_dict(self, state: dict) -> None:
+        """Restore the result of `state_dict`; ValueError if `state` has another form."""
+        check_form(state, {"python": tuple, "numpy": object, "torch": object, "torch_seed": object}, "random")
+        set_python_state(random.Random(0), state["python"], "random['python']")  # Raises an error now instead of at the first use.
+        set_legacy_state(np.random.RandomState(0), state["numpy"], "random['numpy']")
+        torch_ = None if state["torch"] is None else sys.modules["torch"].from_numpy(state["torch"].copy())
+        self._own, self._torch_seed = (state["python"], state["numpy"], torch_), state["torch_seed"]
+
+
+def _global_states() -> tuple:
+    torch = sys.modules.get("torch")
+    return random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()
+
+
+def _set_global_states(states: tuple, torch_seed: int | None = None) -> None:
+    python, numpy_, torch_state = states
+    random.setstate(python)
+    np.random.set_state(numpy_)
+    if "torch" not in sys.modules:
+        return
+    torch = sys.modules["torch"]
+    if torch_state is not None:
+        torch.set_rng_state(torch_state)
+    elif torch_seed is not None:
+        torch.set_rng_state(torch.Generator().manual_seed(torch_seed).get_state())
 
 
 def _permute_32_bits(x: int, *keys: int) -> int:

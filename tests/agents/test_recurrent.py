@@ -209,6 +209,16 @@ def test_training_inputs_of_recurrent_agents_end_with_the_state():
 # --- Alternating ------------------------------------------------------------------------------------------------------
 
 
+def test_an_agent_without_the_mixin_may_keep_a_state_by_itself():
+    agent = make(CountingAgentBase)
+    with pytest.raises(TypeError, match="put RecurrentAgentMixin in front of its bases"):
+        agent.advance_rnn_state(None)
+    agent.prev_rnn_state = 5
+    agent.sample_mode(0)
+    agent.reset_one(0)
+    assert agent.prev_rnn_state == 5 and agent.sampling_state() is None
+
+
 def test_two_halves_that_take_turns_are_like_two_agents():
     rng = np.random.default_rng(0)
     agent, halves = make(AlternatingCountingAgent), [make(), make()]

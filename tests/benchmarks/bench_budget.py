@@ -28,7 +28,7 @@ from common import BareLoops, median
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.envs.atari.atari_env import AtariEnv
 from rlpyt.models.pg.atari_ff_model import AtariFfModel
-from rlpyt.samplers import actors, collectors
+from rlpyt.samplers import actors, collectors, stepping
 from rlpyt.samplers.parallel.cpu.sampler import CpuSampler
 from rlpyt.samplers.parallel.gpu.alternating_sampler import AlternatingSampler
 from rlpyt.samplers.parallel.gpu.sampler import GpuSampler
@@ -37,7 +37,7 @@ from rlpyt.utils.buffer import np_mp_array
 B, T = 16, 32
 N_PROCESSORS = 2
 PARTS = {
-    "environments": (collectors.TrainingCollector, "_step_envs"),
+    "environments": (stepping.EnvCalls, "step"),
     "network": (AtariFfModel, "forward"),
     "agent": (actors.LocalActor, "act"),  # with the network
     "outcomes": (actors.BatchActor, "request"),

@@ -229,7 +229,7 @@ def theirs(task: str, in_processes: bool) -> float:
 
 # ----------------------------------------------------------------------------------------------------------------------
 def main(sb3_python: str | None, n_rounds: int, tasks: list[str]) -> None:
-    from common import median, ratio, rounds
+    from common import median, ratio, ratios, rounds, tell
 
     def run(python: str, *args: str):
         out = subprocess.run([python, __file__, "--measure", *args], capture_output=True, text=True)
@@ -251,6 +251,9 @@ def main(sb3_python: str | None, n_rounds: int, tasks: list[str]) -> None:
         for name, values in results.items():
             speed = ratio(results["rlpyt"], values)
             print(f"{task}: {name} {median(values):.0f} steps/s; rlpyt {speed:.2f} times as fast", flush=True)
+        ours, others = results["rlpyt"], {"bare": "bare", "sb3": "Stable-Baselines3"}
+        figures = {f"to_{key}": ratios(ours, results[name]) for key, name in others.items() if name in results}
+        tell(task, steps=ours, **figures, **{f"{key}_steps": results[name] for key, name in others.items() if name in results})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import rlpyt  # noqa: F401  (before torch, whose threads would spin otherwise)
 
 # isort: split
 import numpy as np
-from common import median, ratio, rounds
+from common import median, ratio, ratios, rounds, tell
 
 from rlpyt.episodes import EpisodeAssembler, EpisodeBatch
 from rlpyt.samplers.collections import AgentSamples, EnvSamples, Samples
@@ -90,6 +90,7 @@ def main() -> None:
     for name in list(contenders)[1:]:
         values = sorted(x / y for x, y in zip(results["copying"], results[name]))
         print(f"{name}: {ratio(results['copying'], results[name]):.2f} of copying ({values[0]:.2f} to {values[-1]:.2f})")
+        tell(name, **{"of copying": ratios(results["copying"], results[name])})
 
 
 if __name__ == "__main__":

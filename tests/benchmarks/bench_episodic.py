@@ -34,7 +34,7 @@ import rlpyt  # noqa: F401  (before torch, whose threads would spin otherwise)
 import psutil
 import torch
 from agents_for_tests import RandomAgent
-from common import median, ratio, rounds
+from common import median, ratio, ratios, rounds, tell
 
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.envs.atari.atari_env import AtariEnv
@@ -132,6 +132,7 @@ def main(n_rounds: int = 7, n_batches: int = 8, only: list[str] | None = None, c
     for row in table:
         own = results[row.name]
         print(f"{row.name:46}{median(own):9.0f}{ratio(own, results[row.other]):8.3f}{row.goal:7.2f}   of {row.other}")
+        tell(row.name, **{f"of {row.other}": ratios(own, results[row.other])})
 
 
 if __name__ == "__main__":

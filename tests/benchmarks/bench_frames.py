@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
-from common import median, ratio, rounds
+from common import median, ratio, ratios, rounds, tell
 
 from rlpyt.utils import kernels
 from rlpyt.utils.buffer import available_bytes, np_mp_array
@@ -90,6 +90,8 @@ def gathers(frames: np.ndarray, done: np.ndarray, pools: dict[int, ThreadPoolExe
                 f"(take {median(results['take', k]):.1f}, memcpy {median(results['memcpy', k]):.1f}), "
                 f"ratio {ratio(results['ours', k], best):.2f} (goal {GOAL})"
             )
+            memory = "private" if frames.base is None else "shared"
+            tell(f"{name}, {k} thread{'s' * (k > 1)}, {memory} memory", **{"of a plain gather": ratios(results["ours", k], best)})
 
     for n in (32, 64, 128, 256):
         outputs, n_steps = np.zeros((2, n, C, F), np.uint8), np.ones(n, np.int64)

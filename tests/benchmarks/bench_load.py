@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 from bench_samplers import start_sampler
-from common import median
+from common import median, tell
 
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -127,6 +127,7 @@ def main(n_rounds: int, numbers: list[int], only: list[str]) -> None:
                     parts[b].append(speed(do) / alone / min(1, N / (n + b)))
         results = [f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f}) beside {b}" for b, values in parts.items()]
         print(f"{name}: {speed_alone:,.0f} steps/s alone; of the fair share {', '.join(results)}", flush=True)
+        tell(name, steps=[speed_alone], **{f"beside_{b}": values for b, values in parts.items()})
 
 
 if __name__ == "__main__":

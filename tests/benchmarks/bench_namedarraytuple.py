@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
-from common import median, ratio, rounds
+from common import median, ratio, ratios, rounds, tell
 
 from rlpyt.utils.collections import namedarraytuple
 
@@ -44,6 +44,7 @@ def main(n_rounds: int = 11) -> None:
             f"ratio {ratio(results[what], bare):.2f} (goal 1.6); by field {1e9 * median(by_field):.0f} ns, "
             f"ratio {ratio(results[what], by_field):.2f}"
         )
+        tell(f"namedarraytuple, {what}", **{"times as long as written out": ratios(results[what], bare)})
 
 
 if __name__ == "__main__":

@@ -175,17 +175,21 @@ def parts(algo: str, min_steps_learn: int):
 def our_update(algo: str, n: int) -> float:
     """Return seconds per update, of a batch that is there."""
     import numpy as np
+    import torch
 
     from rlpyt.agents.base import AgentInputs
     from rlpyt.envs.base import EnvSpaces
     from rlpyt.replays.non_sequence.n_step import SamplesFromReplay
+    from rlpyt.runners.calibration import calibrate
     from rlpyt.samplers.collections import BatchSpec
     from rlpyt.spaces.float_box import FloatBox
+    from rlpyt.utils.choices import adopt
 
     algorithm, agent = parts(algo, 0)
     spaces = EnvSpaces(FloatBox(-1, 1, (N_OBSERVATION,)), FloatBox(-1, 1, (N_ACTION,)))
     agent.initialize(spaces)
     agent.to_device(None)
+    adopt(calibrate(agent, [BATCH], [], None, dict(master_torch_threads=torch.get_num_threads())))  # As a runner does.
     observation, action = (space.null_value() for space in spaces)
     examples = dict(observation=observation, action=action, reward=np.float32(0), done=np.bool_(False))
     algorithm.initialize(agent, 1, BatchSpec(1, 1), True, examples)
@@ -205,6 +209,8 @@ def our_update(algo: str, n: int) -> float:
 
 def our_steps(algo: str, n: int) -> float:
     """Return environment steps per second."""
+    import torch
+
     from rlpyt.envs.gym import make
     from rlpyt.runners.minibatch_rl import MinibatchRl
     from rlpyt.samplers.serial.sampler import SerialSampler
@@ -219,7 +225,10 @@ def our_steps(algo: str, n: int) -> float:
     algorithm, agent = parts(algo, BATCH)
     sampler = SerialSampler(make, dict(id=ENV_ID), batch_T=1, batch_B=1, max_decorrelation_steps=0)
     n_steps = BATCH + n // 5 + n
-    TimedRunner(algo=algorithm, agent=agent, sampler=sampler, n_steps=n_steps, log_interval_steps=n_steps, seed=0).train()
+    affinity = dict(master_torch_threads=torch.get_num_threads())  # As was said, and not as a run would choose.
+    TimedRunner(
+        algo=algorithm, agent=agent, sampler=sampler, n_steps=n_steps, log_interval_steps=n_steps, seed=0, affinity=affinity
+    ).train()
     return n / (times[-1] - times[-1 - n])
 
 
@@ -249,7 +258,7 @@ MEASURES = dict(bare_update=bare_update, bare_steps=bare_steps, our_update=our_u
 
 
 def main(args: argparse.Namespace) -> None:
-    from common import median, ratio, rounds
+    from common import median, ratio, ratios, rounds, tell
 
     def run(*what, n_threads, python=sys.executable):
         command = [python, __file__, "--measure", json.dumps(what), "--threads", str(n_threads)]
@@ -270,6 +279,7 @@ def main(args: argparse.Namespace) -> None:
             for name, values in results.items():
                 speed = ratio(results[bare], values)
                 print(f"{algo}, {threads} threads: {name} {median(values):.2f} ms, {speed:.2f} times as fast as the faster bare one")
+            tell(f"{algo}, {threads} threads: update", to_bare=ratios(results[bare], results["update"]))
             batched = "batched" in bare
             contenders = {"rlpyt": ("our_steps", algo, args.n), "bare": ("bare_steps", algo, batched, args.n)}
             timers = {k: lambda v=v, threads=threads: run(*v, n_threads=threads) for k, v in contenders.items()}
@@ -281,6 +291,10 @@ def main(args: argparse.Namespace) -> None:
             for name, values in results.items():
                 speed = ratio(results["rlpyt"], values)
                 print(f"{algo}, {threads} threads: {name} {median(values):.0f} steps/s, rlpyt {speed:.2f} times as fast")
+            others = {"bare": "bare", "sb3": "Stable-Baselines3"}
+            figures = {f"to_{key}": ratios(results["rlpyt"], results[name]) for key, name in others.items() if name in results}
+            steps = {f"{key}_steps": results[name] for key, name in others.items() if name in results}
+            tell(f"{algo}, {threads} threads", steps=results["rlpyt"], **figures, **steps)
             sys.stdout.flush()
 
 

@@ -20,7 +20,7 @@ import rlpyt  # noqa: F401  (before torch, whose threads would spin otherwise)
 
 # isort: split
 import torch
-from common import median, ratio, rounds
+from common import median, ratio, ratios, rounds, tell
 
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.envs.atari.atari_env import AtariEnv
@@ -73,6 +73,8 @@ def main(n_rounds: int = 9) -> None:
     for name, speeds in results.items():
         own = ratio(speeds, results["worker processes"])
         print(f"{name:20} {median(speeds):7.0f} steps/s   {own:.3f} of worker processes   (goal {GOAL:.2f})")
+        if name != "worker processes":
+            tell(name, **{"of worker processes": ratios(speeds, results["worker processes"])})
 
 
 if __name__ == "__main__":

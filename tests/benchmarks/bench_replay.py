@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import torch
-from common import median, ratio, rounds, seconds
+from common import median, ratio, ratios, rounds, seconds, tell
 
 from rlpyt.replays.frame import BufferSamples
 from rlpyt.replays.non_sequence.frame import PrioritizedReplayFrameBuffer, UniformReplayFrameBuffer
@@ -123,6 +123,7 @@ def frames(n_rounds: int) -> None:
             f"{name}: {median(results['ours']):.1f} GB/s, limit {median(best):.1f}, ratio {ratio(results['ours'], best):.2f} "
             f"(goal {GATHER_GOAL})"
         )
+        tell(name, **{"of a plain gather": ratios(results["ours"], best)})
 
     frame_bytes = H * W * C
     for BufferCls in (UniformReplayFrameBuffer, PrioritizedReplayFrameBuffer):
@@ -178,6 +179,7 @@ def append(buffer, samples, n_rounds: int, name: str) -> None:
         f"append [{T},{buffer.B}], {name}: {1e3 * median(results['ours']):.2f} ms, memcpy {1e3 * median(results['memcpy']):.2f} ms, "
         f"ratio {ratio(results['memcpy'], results['ours']):.2f} (goal {APPEND_GOAL})"
     )
+    tell(f"append_samples, {name}", **{"of memcpy": ratios(results["memcpy"], results["ours"])})
 
 
 def main(n_rounds: int = 9) -> None:

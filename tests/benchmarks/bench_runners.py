@@ -155,7 +155,7 @@ def snapshot(n_rounds: int) -> None:
 
 # ----------------------------------------------------------------------------------------------------------------------
 def main(n_rounds: int, tasks: list[str]) -> None:
-    from common import median, ratio, rounds
+    from common import median, ratio, ratios, rounds, tell
 
     def run(*args: str):
         out = subprocess.run([sys.executable, __file__, "--measure", *args], capture_output=True, text=True)
@@ -177,11 +177,13 @@ def main(n_rounds: int, tasks: list[str]) -> None:
             f"{ratio(results['two'], results['one']) / 2:.2f} of twice one, {ratio(results['two'], results['apart']):.2f} of two apart",
             flush=True,
         )
+        tell("SyncRl with two processes", **{"of two apart": ratios(results["two"], results["apart"])})
     if "async" in tasks:
         results = rounds({n: lambda n=n: run("async", n) for n in ("0", "1")}, n_rounds)
         sync_, async_ = (median(results[n]) for n in "01")
         speed = ratio(results["1"], results["0"])
         print(f"async: synchronous {sync_:.1f}, asynchronous {async_:.1f} updates/s; {speed:.2f} times as fast", flush=True)
+        tell("AsyncRl", **{"of MinibatchRl, updates per second": ratios(results["1"], results["0"])})
     if "exchange" in tasks:
         exchange(n_rounds)
     if "snapshot" in tasks:

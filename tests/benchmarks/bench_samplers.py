@@ -33,7 +33,7 @@ import gymnasium
 import numpy as np
 import torch
 from agents_for_tests import RandomAgent
-from common import BareLoops, median, ratio, rounds, seconds
+from common import BareLoops, median, ratio, ratios, rounds, seconds, tell
 
 from rlpyt.agents.pg.atari import AtariFfAgent
 from rlpyt.agents.pg.mlp import MlpFfAgent
@@ -256,6 +256,7 @@ def main(n_rounds: int = 9, only: list[str] | None = None) -> None:
             f"{row.name:42}{median(own):9.0f}{ratio(own, limit(row.limit)):10.3f}{row.goal:7.2f}"
             f"   {ratio(own, limit(row.other_limit)):.3f} ({row.other_limit})"
         )
+        tell(row.name, steps=own, of_limit=ratios(own, limit(row.limit)), of_other_limit=ratios(own, limit(row.other_limit)))
 
 
 if __name__ == "__main__":

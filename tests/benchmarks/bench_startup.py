@@ -51,7 +51,7 @@ def measure(sampler_name: str, start_method: str) -> dict[str, float]:
 
 
 def main(n_rounds: int, n_spawn_rounds: int) -> None:
-    from common import median, rounds
+    from common import median, rounds, tell
 
     def run(*args: str) -> dict[str, float]:
         out = subprocess.run([sys.executable, __file__, "--measure", *args], capture_output=True, text=True)
@@ -70,6 +70,7 @@ def main(n_rounds: int, n_spawn_rounds: int) -> None:
                 f"{GOAL_SECONDS[start_method]:5.0f}{median(private):15.1f}{goal:>10}",
                 flush=True,
             )
+            tell(f"{name} sampler, {N_WORKERS} workers, {start_method}", seconds=times, **{"private MB of a worker": private})
 
 
 if __name__ == "__main__":

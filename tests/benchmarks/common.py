@@ -5,10 +5,14 @@ The speed of a shared machine drifts; what is measured a moment apart drifts tog
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+JSON = "RLPYT_BENCHMARK_JSON"  # Environment variable: the file that gets the results, see `tell`.
 
 
 def rounds(contenders: dict[str, Callable[[], float]], n_rounds: int = 9) -> dict[str, list[float]]:
@@ -27,6 +31,22 @@ def median(values: list[float]) -> float:
 def ratio(a: list[float], b: list[float]) -> float:
     """Median of the round-by-round ratios a / b."""
     return median([x / y for x, y in zip(a, b)])
+
+
+def ratios(a: list[float], b: list[float]) -> list[float]:
+    """The ratios a / b, round by round."""
+    return [x / y for x, y in zip(a, b)]
+
+
+def tell(row: str, **figures: Sequence[float]) -> None:
+    """Append a row of results to the file that `JSON` names, if any: each figure's median, range, and number of rounds.
+
+    ``tables.py`` reads the file. Rows and figures have the names of its tables.
+    """
+    if path := os.environ.get(JSON):
+        summary = {name: dict(median=median(list(v)), low=min(v), high=max(v), rounds=len(v)) for name, v in figures.items()}
+        with open(path, "a") as file:
+            file.write(json.dumps(dict(row=row, figures=summary)) + "\n")
 
 
 def seconds(func: Callable[[], None], n: int) -> float:

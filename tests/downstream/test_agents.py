@@ -11,7 +11,9 @@ from rlpyt.agents.base import AgentStep, BaseAgent
 from rlpyt.agents.dqn.atari.atari_catdqn_agent import AtariCatDqnAgent
 from rlpyt.agents.dqn.atari.atari_dqn_agent import AtariDqnAgent
 from rlpyt.agents.dqn.mlp_dqn_agent import MlpDqnAgent
-from rlpyt.agents.pg.atari import AtariFfAgent
+from rlpyt.agents.mlp import MlpMixin
+from rlpyt.agents.pg.atari import AtariFfAgent, AtariMixin
+from rlpyt.agents.pg.mujoco import MujocoMixin
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.agents.qpg.sac_agent import AgentInfo, Models, SacAgent
 from rlpyt.agents.qpg.td3_agent import Td3Agent
@@ -161,6 +163,42 @@ def test_a_perceptron_that_a_user_has_changed_may_take_images():
     agent.make_env_to_model_kwargs = lambda spaces: dict(observation_shape=(4,), action_size=A)
     agent.initialize(EnvSpaces(image, SPACES.action))
     assert agent.step(torch.zeros(5, 1, 2, 2, dtype=torch.uint8), torch.zeros(5, A), torch.zeros(5)).action.shape == (5, A)
+
+
+# --- Mixins in front of a class of a user ------------------------------------------------------------------------------
+
+
+class OwnArguments(BaseAgent):
+    """Makes the arguments of its model by itself."""
+
+    def make_env_to_model_kwargs(self, env_spaces):
+        return dict(size=env_spaces.observation.shape)
+
+
+@pytest.mark.parametrize(
+    "Mixin, shape, actions, arguments",
+    [
+        (AtariMixin, (4, 8, 8), IntBox(0, 5), dict(image_shape=(4, 8, 8), output_size=5)),
+        (MlpMixin, (3,), IntBox(0, 5), dict(observation_shape=(3,), output_size=5)),
+        (MujocoMixin, (3,), FloatBox(-1, 1, shape=(2,)), dict(observation_shape=(3,), action_size=2)),
+    ],
+)
+def test_a_mixin_in_front_of_an_agent_decides_the_arguments_of_its_model(Mixin, shape, actions, arguments):
+    class Mixed(Mixin, OwnArguments):
+        pass
+
+    class Extended(Mixed):
+        def make_env_to_model_kwargs(self, env_spaces):
+            return dict(super().make_env_to_model_kwargs(env_spaces), more=1)
+
+    class Fewer(Extended):
+        model_arguments = ("output_size",) if "output_size" in arguments else ("action_size",)
+
+    spaces = EnvSpaces(IntBox(0, 256, shape=shape, dtype="uint8"), actions)
+    assert OwnArguments().make_env_to_model_kwargs(spaces) == dict(size=shape)
+    assert Mixed().make_env_to_model_kwargs(spaces) == arguments
+    assert Extended().make_env_to_model_kwargs(spaces) == dict(arguments, more=1)
+    assert Fewer().make_env_to_model_kwargs(spaces) == dict(list(arguments.items())[1:], more=1)
 
 
 # --- Agents that share only the protocol with ours ---------------------------------------------------------------------

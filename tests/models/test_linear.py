@@ -13,7 +13,7 @@ def onednn(request, monkeypatch):
     if request.param and not onednn_is_available():
         pytest.skip("this torch has no oneDNN")
     monkeypatch.setattr(linear, "MIN_SIZE", 0)
-    monkeypatch.setattr(linear, "onednn_helps", lambda: request.param)
+    monkeypatch.setattr(linear, "onednn_is_chosen", lambda rows, weight: request.param)
     return request.param
 
 

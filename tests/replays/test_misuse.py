@@ -118,6 +118,13 @@ def test_samples_of_another_shape_or_kind_are_refused_before_anything_is_written
     assert same(before, arrays_of(buffer))
 
 
+def test_a_class_that_names_nothing_that_draws_says_what_to_do():
+    buffer = filled(uniform.NStepReturnBuffer)
+    with pytest.raises(NotImplementedError, match="put UniformReplay or the like in front of the buffer, or define sample_batch"):
+        buffer.sample_batch(2)
+    assert "rng" not in buffer.state_dict()
+
+
 def test_a_missing_recurrent_state_is_refused_before_anything_is_written():
     cls = sequence_uniform.UniformSequenceReplayBuffer
     buffer = filled(cls)

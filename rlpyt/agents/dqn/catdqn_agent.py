@@ -33,6 +33,8 @@ class CatDqnAgent(DqnAgent):
         ValueError: there are fewer than two atoms, or `model_kwargs` has another number.
     """
 
+    distribution: CategoricalEpsilonGreedy
+
     @checked(n_atoms=Number(2, whole=True))
     def __init__(self, n_atoms: int = 51, **settings: Any) -> None:
         super().__init__(**settings)

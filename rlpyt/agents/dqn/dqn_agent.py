@@ -31,7 +31,7 @@ class DqnAgent(EpsilonGreedyAgentMixin, BaseAgent):
 
     model_names = {"model": "model", "target": "target_model"}
 
-    def initialize(
+    def initialize(  # type: ignore[override]
         self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
     ) -> None:
         """Also make the distribution, and an epsilon for each environment if `eps_final_min` asks for it.

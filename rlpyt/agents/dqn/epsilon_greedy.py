@@ -6,7 +6,7 @@ import math
 import multiprocessing as mp
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,8 +15,15 @@ from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import FRACTION, STEPS, checked
 from rlpyt.utils.shared_int import SharedInt
 
+# The base of mixins, classes in front of an agent: for type checkers only, so that they know what an agent has.
+if TYPE_CHECKING:
+    from rlpyt.agents.base import BaseAgent as AgentMixin
+    from rlpyt.distributions.epsilon_greedy import EpsilonGreedy
+else:
+    AgentMixin = object
 
-class EpsilonGreedyAgentMixin:
+
+class EpsilonGreedyAgentMixin(AgentMixin):
     """Sets the epsilon of the agent's (epsilon-greedy) distribution in each mode. It comes before the agent class.
 
     While sampling, epsilon changes linearly from eps_init at iteration eps_itr_min to eps_final at eps_itr_max. In
@@ -30,6 +37,12 @@ class EpsilonGreedyAgentMixin:
             shared memory, so that all sampler workers see the new values.
         eps_eval: epsilon in evaluation.
     """
+
+    eps_init: float
+    eps_final: float
+    eps_final_min: float | None
+    eps_eval: float
+    distribution: EpsilonGreedy
 
     eps_itr_min = SharedInt()
     eps_itr_max = SharedInt()
@@ -54,9 +67,10 @@ class EpsilonGreedyAgentMixin:
                 f"eps_final_min={self.eps_final_min} must be above 0, and at most eps_final={self.eps_final}: the epsilons in between "
                 "are evenly spaced in their logarithm."
             )
-        self.eps_sample = self.eps_init
+        self.eps_sample: float | torch.Tensor = self.eps_init
         # Epsilons before and after annealing: the numbers above, or tensors with one value per environment.
-        self._eps_init_value, self._eps_final_value = self.eps_init, self.eps_final
+        self._eps_init_value: float | torch.Tensor = self.eps_init
+        self._eps_final_value: float | torch.Tensor = self.eps_final
 
     def set_epsilon_itr_min_max(self, eps_itr_min: int, eps_itr_max: int) -> None:
         """Assign the sampler iterations of annealing. The algorithm calls it; its settings are in environment steps."""
@@ -85,8 +99,7 @@ class EpsilonGreedyAgentMixin:
             raise ValueError(f"env_ranks={list(env_ranks)} must be below the number of environments in the whole run.")
         log_min, log_final = math.log10(self.eps_final_min), math.log10(self.eps_final)
         self._eps_final_value = torch.logspace(log_min, log_final, global_B)[ranks]
-        self._eps_init_value = torch.full_like(self._eps_final_value, self.eps_init)
-        self.eps_sample = self._eps_init_value
+        self.eps_sample = self._eps_init_value = torch.full_like(self._eps_final_value, self.eps_init)
 
     def set_sample_epsilon_greedy(self, epsilon: float | torch.Tensor) -> None:
         """Assign the epsilon with which actions are chosen from now on."""

@@ -23,7 +23,9 @@ class R2d1AgentBase(DqnAgent):
     structures of tensors [N,B,H]: layers, environments (1 where inputs have no leading dims), width; None stands for zeros.
     """
 
-    def __call__(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any) -> tuple[torch.Tensor, Any]:
+    def __call__(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any
+    ) -> tuple[torch.Tensor, Any]:
         """Training data [T,B,...] or [B,...] -> (Q-values [*lead,n], next_rnn_state), with gradient, on the training device."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         return self.model(*inputs, self._to_device(init_rnn_state))
@@ -42,7 +44,9 @@ class R2d1AgentBase(DqnAgent):
         self.advance_rnn_state(next_rnn_state)
         return step
 
-    def target(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any) -> tuple[torch.Tensor, Any]:
+    def target(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, init_rnn_state: Any
+    ) -> tuple[torch.Tensor, Any]:
         """Return the target model's (Q-values [*lead,n], next_rnn_state) for training data, on the training device."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         return self.target_model(*inputs, self._to_device(init_rnn_state))

@@ -38,7 +38,7 @@ class PgAgent(BaseAgent):
         """Return the distribution over actions; ValueError if none fits this action space."""
         raise NotImplementedError(f"{type(self).__name__} defines no distribution over actions.")
 
-    def initialize(
+    def initialize(  # type: ignore[override]
         self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
     ) -> None:
         """Extend the base class by the distribution. ValueError if it does not take the action space."""

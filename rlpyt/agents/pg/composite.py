@@ -24,8 +24,10 @@ class CompositePgAgent(GaussianPgAgent):
 
     model_arguments = ("observation_shape", "distribution")
 
+    distribution: Categorical | Gaussian | Composite
+
     @property
-    def DistInfoCls(self) -> type:
+    def DistInfoCls(self) -> type:  # type: ignore[override]
         """Namedarraytuple type of what the model returns about the distribution."""
         return self.distribution.DistInfoCls
 

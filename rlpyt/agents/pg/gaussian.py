@@ -9,8 +9,7 @@ from rlpyt.agents.base import AgentStep, AlternatingRecurrentAgentMixin, BaseAge
 from rlpyt.agents.pg.base import AgentInfo, AgentInfoRnn, PgAgent  # noqa: F401
 from rlpyt.agents.spaces import VECTOR, check_action_space
 from rlpyt.distributions.base import Distribution
-from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
-from rlpyt.spaces.base import Space
+from rlpyt.distributions.gaussian import DistInfoStd, Gaussian, gaussians
 from rlpyt.utils.buffer import buffer_func, buffer_method, buffer_to  # noqa: F401
 from rlpyt.utils.settings import checked
 
@@ -26,19 +25,28 @@ class GaussianPgAgent(PgAgent):
 
     Args:
         clip_actions: clip the actions for environments to the bounds of their action space.
+        deterministic_eval: in evaluation take the mean of the distribution as the action, instead of a sample.
     """
 
     DistInfoCls = DistInfoStd
 
     @checked()
-    def __init__(self, *, clip_actions: bool = True, **settings: Any) -> None:
+    def __init__(self, *, clip_actions: bool = True, deterministic_eval: bool = False, **settings: Any) -> None:
         super().__init__(**settings)
-        self.clip_actions = clip_actions
+        self.clip_actions, self.deterministic_eval = clip_actions, deterministic_eval
 
-    def make_distribution(self, action_space: Space) -> Distribution:
+    def make_distribution(self, action_space: Any) -> Distribution:
         """Return the distribution; ValueError for actions that are not vectors with the same bounds -a and a for all components."""
         check_action_space(self, action_space, VECTOR)
         return Gaussian(dim=action_space.shape[0])
+
+    def _set_mode(self, mode: str, training: bool) -> None:
+        if self.deterministic_eval and (mode == "eval") != (self._mode == "eval"):
+            if mode == "eval":
+                self._stds = [gaussian.std for gaussian in gaussians(self.distribution)]
+            for gaussian, std in zip(gaussians(self.distribution), self._stds):
+                gaussian.set_std(0.0 if mode == "eval" else std)
+        super()._set_mode(mode, training)
 
 
 class RecurrentGaussianPgAgentBase(GaussianPgAgent):

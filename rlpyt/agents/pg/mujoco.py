@@ -1,47 +1,16 @@
 """Policy gradient agents for continuous control."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from rlpyt.agents.pg.gaussian import AlternatingRecurrentGaussianPgAgent, GaussianPgAgent, RecurrentGaussianPgAgent
-from rlpyt.agents.spaces import arguments_of_model
 from rlpyt.models.pg.mujoco_ff_model import MujocoFfModel
 from rlpyt.models.pg.mujoco_lstm_model import MujocoLstmModel
-from rlpyt.models.utils import unwrap_ddp
-from rlpyt.utils.settings import checked
 
 
 class MujocoMixin:
-    """Gives the model observation_shape, action_size, and observations for its running statistics.
+    """Gives the model observation_shape and action_size."""
 
-    Environments get actions clipped to their bounds, unless clip_actions is False (see `rlpyt.agents.pg.gaussian.GaussianPgAgent`).
-
-    Args:
-        deterministic_eval: in evaluation take the mean of the distribution as the action, instead of a sample.
-    """
-
-    model_arguments = ("observation_shape", "action_size")
-    make_env_to_model_kwargs = arguments_of_model
-
-    @checked()
-    def __init__(self, *args: Any, deterministic_eval: bool = False, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.deterministic_eval = deterministic_eval
-
-    def update_obs_rms(self, observation: Any) -> None:
-        """Add observations [T,B,...] or [B,...] to the model's running statistics; in data-parallel training all ranks together.
-
-        Does nothing if a model of yours has no ``update_obs_rms``.
-        """
-        model = unwrap_ddp(self.model)
-        if hasattr(model, "update_obs_rms"):
-            model.update_obs_rms(self._to_device(observation))
-
-    def _set_mode(self, mode: str, training: bool) -> None:
-        if self.deterministic_eval and (mode == "eval") != (self._mode == "eval"):
-            if mode == "eval":
-                self._std = self.distribution.std
-            self.distribution.set_std(0.0 if mode == "eval" else self._std)
-        super()._set_mode(mode, training)
+    model_arguments: Sequence[str] = ("observation_shape", "action_size")
 
 
 class MujocoFfAgent(MujocoMixin, GaussianPgAgent):

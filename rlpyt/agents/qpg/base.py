@@ -16,7 +16,6 @@ from rlpyt.envs.base import EnvSpaces
 from rlpyt.models.qpg.mlp import QofMuMlpModel, QpgMlp, q_values
 from rlpyt.models.qpg.perceptron import stack_parameters
 from rlpyt.models.utils import frozen, unwrap_ddp, update_state_dict
-from rlpyt.spaces.base import Space
 from rlpyt.utils.misc import is_of_rlpyt
 from rlpyt.utils.quick_args import save__init__args, takes
 from rlpyt.utils.settings import ArgumentsFor, checked
@@ -72,7 +71,7 @@ class QpgAgent(BaseAgent):
 
     # --- construction -------------------------------------------------------------------------------------------------
 
-    def initialize(
+    def initialize(  # type: ignore[override]
         self, env_spaces: EnvSpaces, share_memory: bool = False, global_B: int = 1, env_ranks: Sequence[int] | None = None
     ) -> None:
         """Extend the base class by the distribution.
@@ -84,7 +83,7 @@ class QpgAgent(BaseAgent):
         super().initialize(env_spaces, share_memory, global_B=global_B, env_ranks=env_ranks)
         self.make_distribution(env_spaces.action)
 
-    def make_distribution(self, action_space: Space) -> None:
+    def make_distribution(self, action_space: Any) -> None:
         """Assign the distribution over actions."""
         raise NotImplementedError(f"{type(self).__name__} defines no distribution over actions.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,6 @@ from rlpyt.agents.qpg.base import QpgAgent
 from rlpyt.distributions.gaussian import DistInfo, Gaussian
 from rlpyt.models.qpg.mlp import MuMlpModel
 from rlpyt.models.utils import unwrap_ddp
-from rlpyt.spaces.base import Space
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import NON_NEGATIVE, RATE, checked, or_array
@@ -39,9 +38,16 @@ class DdpgAgent(QpgAgent):
 
     hidden_sizes = (400, 300)
     model_names = {"model": "model", "q_model": "q_model", "target_model": "target_model", "target_q_model": "target_q_model"}
-    q_names = ("q_model",)
+    q_names: Sequence[str] = ("q_model",)
     target_names = {"model": "target_model", "q_model": "target_q_model"}
     settings_names = {"q_model": ("QModelCls", "q_model_kwargs")}
+
+    ModelCls: type[torch.nn.Module]
+    initial_q_model_state_dict: Mapping[str, Any] | None
+    action_std: float
+    action_noise_clip: float | None
+    target_model: torch.nn.Module
+    distribution: Gaussian
 
     @checked(action_std=or_array(RATE), action_noise_clip=NON_NEGATIVE)
     def __init__(
@@ -61,10 +67,10 @@ class DdpgAgent(QpgAgent):
         """`shared_model`, which is mu."""
         return self.shared_model
 
-    def make_policy(self) -> torch.nn.Module:
+    def make_policy(self, **kwargs: Any) -> torch.nn.Module:
         """Extend the base class by output_max, if the model takes it and `model_kwargs` does not have it."""
         takes_it = "output_max" in inspect.signature(self.ModelCls).parameters and "output_max" not in self.model_kwargs
-        return super().make_policy(**{"output_max": float(self.env_spaces.action.high[0])} if takes_it else {})
+        return super().make_policy(**{"output_max": float(self.env_spaces.action.high[0])} if takes_it else {}, **kwargs)
 
     def make_models(self) -> None:
         """Extend the base class by the initial parameters of single models."""
@@ -83,7 +89,7 @@ class DdpgAgent(QpgAgent):
             for attribute in (name, self.target_names[name]):
                 unwrap_ddp(getattr(self, attribute)).load_state_dict(state_dict)
 
-    def make_distribution(self, action_space: Space) -> None:
+    def make_distribution(self, action_space: Any) -> None:
         """Gaussian noise; actions are clipped at their bounds."""
         self.distribution = Gaussian(
             dim=action_space.shape[0], std=self.action_std, noise_clip=self.action_noise_clip, clip=float(action_space.high[0])

@@ -30,9 +30,7 @@ class SacAgent(BaseSacAgent):
     settings_names = {"q1_model": ("QModelCls", "q_model_kwargs"), "q2_model": ("QModelCls", "q_model_kwargs")}
 
     @torch.no_grad()
-    def target_q(
-        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def target_q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return both target networks' Q [*lead] of an action."""
         return self._q_values(["target_q1_model", "target_q2_model"], observation, prev_action, prev_reward, action)
 

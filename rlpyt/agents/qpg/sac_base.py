@@ -15,7 +15,6 @@ from rlpyt.agents.qpg.base import QpgAgent
 from rlpyt.distributions.gaussian import DistInfoStd, Gaussian
 from rlpyt.models.qpg.mlp import PiMlpModel
 from rlpyt.models.utils import unwrap_ddp
-from rlpyt.spaces.base import Space
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.logging import logger
 from rlpyt.utils.quick_args import save__init__args
@@ -47,6 +46,12 @@ class BaseSacAgent(QpgAgent):
     hidden_sizes = (256, 256)
     q_names = ("q1_model", "q2_model")
 
+    action_squash: Any  # A number, None or AUTO.
+    pretrain_std: float | None
+    q1_model: torch.nn.Module
+    q2_model: torch.nn.Module
+    distribution: Gaussian
+
     @checked(action_squash=SQUASH, pretrain_std=or_array(RATE))
     def __init__(
         self,
@@ -61,7 +66,7 @@ class BaseSacAgent(QpgAgent):
         save__init__args(locals())
         super().__init__(**settings)
 
-    def make_distribution(self, action_space: Space) -> None:
+    def make_distribution(self, action_space: Any) -> None:
         """A Gaussian, squashed to `action_squash`."""
         largest = float(action_space.high[0])
         squash = largest if self.action_squash == AUTO else self.action_squash
@@ -77,7 +82,7 @@ class BaseSacAgent(QpgAgent):
             max_std=math.exp(MAX_LOG_STD),
         )
 
-    def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return both Q [*lead] of an action, with gradient."""
         return self._q_values(self.q_names, observation, prev_action, prev_reward, action)
 

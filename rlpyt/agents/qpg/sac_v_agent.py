@@ -41,6 +41,9 @@ class SacAgent(BaseSacAgent):
         "v_model": ("VModelCls", "v_model_kwargs"),
     }
 
+    v_model: torch.nn.Module
+    target_v_model: torch.nn.Module
+
     @checked(v_model_kwargs=ArgumentsFor("VModelCls", by=MODEL_METHODS))
     def __init__(
         self,

@@ -9,7 +9,6 @@ import torch
 
 from rlpyt.agents.qpg.ddpg_agent import DdpgAgent
 from rlpyt.distributions.gaussian import DistInfo, Gaussian
-from rlpyt.spaces.base import Space
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import NON_NEGATIVE, RATE, checked, or_array
 
@@ -33,6 +32,11 @@ class Td3Agent(DdpgAgent):
     target_names = {**DdpgAgent.target_names, "q2_model": "target_q2_model"}
     settings_names = {**DdpgAgent.settings_names, "q2_model": ("QModelCls", "q_model_kwargs")}
 
+    pretrain_std: float
+    target_noise_std: float
+    target_noise_clip: float | None
+    initial_q2_model_state_dict: Mapping[str, Any] | None
+
     @checked(pretrain_std=or_array(RATE), target_noise_std=or_array(RATE), target_noise_clip=NON_NEGATIVE)
     def __init__(
         self,
@@ -50,7 +54,7 @@ class Td3Agent(DdpgAgent):
         super().make_models()
         self._load_initial("q2_model", self.initial_q2_model_state_dict)
 
-    def make_distribution(self, action_space: Space) -> None:
+    def make_distribution(self, action_space: Any) -> None:
         """Extend the base class by the noise of the target policy; its actions, too, are clipped at their bounds."""
         super().make_distribution(action_space)
         self.target_distribution = Gaussian(
@@ -60,12 +64,16 @@ class Td3Agent(DdpgAgent):
             clip=float(action_space.high[0]),
         )
 
-    def q(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def q(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor, action: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         """Return both Q [*lead] of an action, with gradient."""
         return self._q_values(self.q_names, observation, prev_action, prev_reward, action)
 
     @torch.no_grad()
-    def target_q_at_mu(self, observation: Any, prev_action: Any, prev_reward: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def target_q_at_mu(  # type: ignore[override]
+        self, observation: Any, prev_action: Any, prev_reward: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         """Return both target networks' Q [*lead] of the target policy's action with noise."""
         inputs = self._model_inputs(observation, prev_action, prev_reward)
         action = self.target_distribution.sample(DistInfo(self.target_model(*inputs)))

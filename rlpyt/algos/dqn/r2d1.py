@@ -136,6 +136,11 @@ class R2D1(DQN):
         """Return the optimizer's eps for `optim_kwargs=None`."""
         return 1e-3
 
+    def trained_rows(self, agent: Any, batch_spec: BatchSpec) -> list[int]:
+        """Return the sizes of the part of the sequences with gradient, and of the part that the target network sees."""
+        n = self.n_step_return
+        return [(self.batch_T + n * self.double_dqn) * self.batch_B, (self.batch_T + n) * self.batch_B]
+
     @property
     def replay_batch_B(self) -> int:
         """Number of sequences that an update draws from the buffer."""

@@ -32,8 +32,8 @@ class A2C(OnPolicyAlgorithm):
         grad_norm = self.descend(loss)
         return OptInfo(loss.detach(), grad_norm, entropy.detach(), perplexity)
 
-    def loss_inputs(self, samples: Any) -> LossInputs:
-        """Return the inputs of the loss, on the training device."""
+    def loss_inputs(self, samples: Any) -> Any:
+        """Return the inputs of the loss, `LossInputs` on the training device."""
         return_, advantage, valid = self.process_returns(samples)
         inputs = LossInputs(
             agent_inputs=self.agent_inputs(samples),
@@ -56,7 +56,7 @@ class A2C(OnPolicyAlgorithm):
         """
         inputs = samples if isinstance(samples, LossInputs) else self.loss_inputs(samples)
         if self.agent.recurrent:
-            dist_info, value, _ = self.agent(*inputs.agent_inputs, batch_first_to_layer_first(inputs.init_rnn_state))
+            dist_info, value, _ = self.agent(*inputs.agent_inputs, batch_first_to_layer_first(inputs.init_rnn_state))  # type: ignore[call-arg]
         else:
             dist_info, value = self.agent(*inputs.agent_inputs)
         dist, valid = self.agent.distribution, inputs.valid

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rlpyt.agents.base import AgentInputs, BaseAgent, null_after_done, uses_prev_action
+from rlpyt.agents.pg.base import PgAgent
 from rlpyt.algos.base import RlAlgorithm
 from rlpyt.algos.hyperparameters import OF_OPTIMIZERS
 from rlpyt.algos.optimizers import make_optimizer, rate_may_change, set_learning_rate
@@ -36,7 +37,19 @@ class PolicyGradientAlgo(RlAlgorithm):
 
     bootstrap_value = True
     can_be_graphed = True
-    opt_info_fields = OptInfo._fields
+    opt_info_fields: tuple[str, ...] = OptInfo._fields
+
+    agent: PgAgent
+    discount: float
+    learning_rate: float
+    value_loss_coeff: float
+    entropy_loss_coeff: float
+    OptimCls: type
+    optim_kwargs: dict
+    initial_optim_state_dict: dict | None
+    gae_lambda: float
+    normalize_advantage: bool
+    linear_lr_schedule: bool
 
     def initialize(
         self,
@@ -62,7 +75,7 @@ class PolicyGradientAlgo(RlAlgorithm):
                 f"AtariFfAgent, MlpFfAgent or MujocoFfAgent of rlpyt.agents.pg; {type(agent).__name__} has "
                 f"{'none' if distribution is None else type(distribution).__name__}."
             )
-        self.agent = agent
+        self.agent = agent  # type: ignore[assignment]
         self.n_itr = n_itr
         self.batch_spec = batch_spec
         self.mid_batch_reset = mid_batch_reset
@@ -131,7 +144,7 @@ class PolicyGradientAlgo(RlAlgorithm):
         samples = with_zeros_in_blanks(samples)
         env, agent = samples.env, samples.agent
         prev_action, prev_reward = agent.prev_action, env.prev_reward
-        if uses_prev_action(type(unwrap_ddp(self.agent.model))):
+        if uses_prev_action(type(unwrap_ddp(self.agent.model))):  # type: ignore[arg-type]
             prev_action = null_after_done(prev_action, env.done, self.agent.env_spaces.action.null_value())
             prev_reward = null_after_done(prev_reward, env.done)
         return AgentInputs(env.observation, prev_action, prev_reward)

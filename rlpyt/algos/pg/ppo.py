@@ -9,11 +9,13 @@ import torch
 
 from rlpyt.algos.base import read_opt_info
 from rlpyt.algos.pg.base import OnPolicyAlgorithm, OptInfo, batch_first_to_layer_first
+from rlpyt.types import BatchSpec
 from rlpyt.utils.buffer import buffer_method
 from rlpyt.utils.collections import namedarraytuple
 from rlpyt.utils.plain import check_form
 from rlpyt.utils.quick_args import save__init__args
 from rlpyt.utils.settings import COUNT, POSITIVE, checked
+from rlpyt.utils.structures import map_structure
 from rlpyt.utils.tensor import huber, mean_of_valid
 
 LossInputs = namedarraytuple("LossInputs", ["agent_inputs", "action", "return_", "advantage", "valid", "old_dist_info"])
@@ -43,6 +45,9 @@ class PPO(OnPolicyAlgorithm):
     """
 
     lr_scheduler: Any = None
+    minibatches: int
+    epochs: int
+    ratio_clip: Any  # A number, or with CUDA graphs a tensor of it.
 
     @checked(minibatches=COUNT, epochs=COUNT, ratio_clip=POSITIVE)
     def __init__(
@@ -86,6 +91,11 @@ class PPO(OnPolicyAlgorithm):
             )
         self._batch_size = self.batch_spec.size // self.minibatches
         self._clip_of_graph = torch.full((), self.ratio_clip, device=self.agent.device)  # Always in the same memory.
+
+    def trained_rows(self, agent: Any, batch_spec: BatchSpec) -> list[int]:
+        """Return the size of a minibatch."""
+        T, B = batch_spec
+        return [T * max(B // self.minibatches, 1) if agent.recurrent else max(T * B // self.minibatches, 1)]
 
     def optimize_agent(self, itr: int, samples: Any = None, sampler_itr: int | None = None) -> OptInfo:
         """Train for `epochs` passes over `samples` [T,B], which are copied to the device once."""
@@ -131,7 +141,7 @@ class PPO(OnPolicyAlgorithm):
         """
         T, B = leading_dims
         is_masked = valid is not None and not self.agent.recurrent
-        if is_masked:
+        if valid is not None and is_masked:
             choices = self.to_device(valid.flatten().nonzero()[:, 0])
         else:
             choices = torch.arange(B if self.agent.recurrent else T * B, device=device)
@@ -182,7 +192,7 @@ class PPO(OnPolicyAlgorithm):
             init_rnn_state: initial state [N,n,H] of the sequences, if the agent is recurrent.
         """
         if init_rnn_state is not None:
-            dist_info, value, _ = self.agent(*agent_inputs, init_rnn_state)
+            dist_info, value, _ = self.agent(*agent_inputs, init_rnn_state)  # type: ignore[call-arg]
         else:
             dist_info, value = self.agent(*agent_inputs)
         dist = self.agent.distribution
@@ -208,7 +218,7 @@ class _ClippedSurrogate(torch.autograd.Function):
     """The clipped surrogate as one node of the autograd graph. For small networks, each operation costs as much as a layer."""
 
     @staticmethod
-    def forward(ctx: Any, ratio: torch.Tensor, advantage: torch.Tensor, clip: float | torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, ratio: torch.Tensor, advantage: torch.Tensor, clip: Any) -> torch.Tensor:
         unclipped, clipped = ratio * advantage, ratio.clamp(1 - clip, 1 + clip).mul_(advantage)
         ctx.save_for_backward(advantage, unclipped <= clipped)
         return torch.minimum(unclipped, clipped)
@@ -222,6 +232,4 @@ class _ClippedSurrogate(torch.autograd.Function):
 
 def _where(mask: torch.Tensor, x: Any, other: Any) -> Any:
     """Apply `torch.where` to structures of tensors. `other` gets no gradient."""
-    if isinstance(x, tuple):
-        return x._make(_where(mask, a, b) for a, b in zip(tuple(x), tuple(other)))
-    return torch.where(mask.reshape(mask.shape + (1,) * (x.dim() - mask.dim())), x, other.detach())
+    return map_structure(lambda a, b: torch.where(mask.reshape(mask.shape + (1,) * (a.dim() - mask.dim())), a, b.detach()), x, other)

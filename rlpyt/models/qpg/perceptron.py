@@ -12,7 +12,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from rlpyt.models.linear import MIN_SIZE, onednn_helps, onednn_linear, onednn_product
+from rlpyt.models.linear import MIN_SIZE, onednn_is_chosen, onednn_linear, onednn_product
+from rlpyt.utils.choices import chosen
+
+WAYS = ("apart", "together")  # Answers to questions ("nets", number, rows, in, out of the first layer), see `rlpyt.utils.choices`.
 
 Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (weight [out,in], bias [out]) of each layer
 
@@ -20,13 +23,14 @@ Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]  # (weight [out,in], bias [
 def perceptrons(x: torch.Tensor, nets: Sequence[Layers]) -> tuple[torch.Tensor, ...]:
     """Return outputs [B,out], one per net, for an input [B,in]: linear layers with ReLU between them.
 
-    Nets have the same shapes. On an accelerator, nets whose parameters are adjacent in memory (`stack_parameters`) are computed together.
+    Nets have the same shapes. On an accelerator, and where that was chosen on a CPU, nets whose parameters are adjacent in memory
+    (`stack_parameters`) are computed together.
     """
     if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
         return _by_autograd(x, nets)
     params = [p for layers in nets for layer in layers for p in layer]
     if not torch.is_grad_enabled():
-        return tuple(out for layers in _groups(params, len(nets)) for out in _outputs(_forward(x, layers)[-1]))
+        return tuple(out for layers in _groups(params, len(nets), len(x)) for out in _outputs(_forward(x, layers)[-1]))
     return _Perceptrons.apply(x, len(nets), *params)
 
 
@@ -35,7 +39,7 @@ class _Perceptrons(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, n_nets: int, *params: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        activations = [_forward(x, layers) for layers in _groups(params, n_nets)]  # per group of nets, per layer
+        activations = [_forward(x, layers) for layers in _groups(params, n_nets, len(x))]  # per group of nets, per layer
         ctx.n_nets = n_nets
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, *params, *(hidden for group in activations for hidden in group[:-1]))
@@ -49,7 +53,7 @@ class _Perceptrons(torch.autograd.Function):
         if torch.is_grad_enabled():  # The caller wants to differentiate again.
             return _backward_by_autograd(ctx, x, params, grad_outputs)
         need_x, _, *need_params = ctx.needs_input_grad
-        groups = _groups(params, ctx.n_nets)
+        groups = _groups(params, ctx.n_nets, len(x))
         nets_per_group, hidden_per_group = ctx.n_nets // len(groups), len(hidden) // len(groups)
         grad_x, grads = None, []
         for i, layers in enumerate(groups):
@@ -82,10 +86,11 @@ def _backward(g, inputs, layers, need_x, need_params):
     grads = []
     for i in reversed(range(len(layers))):
         weight, x = layers[i][0], inputs[i]
+        product = onednn_product if _by_onednn(x, weight) else torch.matmul
         if need_params:
-            grads[:0] = [_product(g.mT, x.expand(*g.shape[:-1], -1) if x.dim() < g.dim() else x), g.sum(-2)]
+            grads[:0] = [product(g.mT, x.expand(*g.shape[:-1], -1) if x.dim() < g.dim() else x), g.sum(-2)]
         if i or need_x:
-            g = _product(g, weight)
+            g = product(g, weight)
         if i:
             g = torch.ops.aten.threshold_backward(g, x, 0)
     return g, grads if need_params else [None] * (2 * len(layers))
@@ -102,13 +107,15 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: boo
     return y.relu_() if relu else y
 
 
-def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """``a b``, [n,m] [m,k] -> [n,k], or of several nets at once."""
-    return onednn_product(a, b) if a.dim() == 2 and _by_onednn(a, b.t()) else a @ b
-
-
 def _by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    return x.numel() * weight.shape[0] >= MIN_SIZE and x.device.type == "cpu" and x.dtype == torch.float32 and onednn_helps()
+    """Whether products of a layer, forwards and backwards, are computed by oneDNN."""
+    return (
+        x.numel() * weight.shape[0] >= MIN_SIZE
+        and weight.dim() == 2
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and onednn_is_chosen(len(x), weight)
+    )
 
 
 # --- Nets that are computed together ----------------------------------------------------------------------------------
@@ -122,18 +129,22 @@ def stack_parameters(modules: Sequence[torch.nn.Module]) -> None:
             parameter.data = data
 
 
-def _groups(params: Sequence[torch.Tensor], n_nets: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
-    """Return the layers of each net; or on an accelerator, where launching kernels takes most time, of all nets at once: [n,out,in]."""
+def _groups(params: Sequence[torch.Tensor], n_nets: int, rows: int) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Return the layers of each net, or of all nets at once: [n,out,in]. `rows` are those of the input."""
     n = len(params) // n_nets
     nets = [params[i * n : (i + 1) * n] for i in range(n_nets)]
-    if n_nets > 1 and _batched_products_are_faster(params[0]) and all(map(_are_stacked, zip(*nets))):
+    if n_nets > 1 and _together(params[0], n_nets, rows) and all(map(_are_stacked, zip(*nets))):
         nets = [[p.detach().as_strided((n_nets, *p.shape), (p.numel(), *p.stride())) for p in nets[0]]]
     return [list(zip(net[::2], net[1::2])) for net in nets]
 
 
-def _batched_products_are_faster(tensor: torch.Tensor) -> bool:
-    """Return True on an accelerator. On CPUs they are slower, and oneDNN, which is faster than both, has no function for them."""
-    return tensor.device.type != "cpu"
+def _together(weight: torch.Tensor, n_nets: int, rows: int) -> bool:
+    """Whether nets are computed together: on an accelerator, where launching kernels takes most time, and on a CPU if that was chosen.
+
+    Args:
+        weight: of the first layer of a net.
+    """
+    return weight.device.type != "cpu" or chosen(("nets", n_nets, rows, weight.shape[1], weight.shape[0])) == "together"
 
 
 def _are_stacked(tensors: Sequence[torch.Tensor]) -> bool:

@@ -17,7 +17,7 @@ class UniformSequenceReplayFrameBuffer(UniformSequenceReplay, SequenceNStepFrame
     """Sequences; frames stored once; uniform."""
 
 
-class PrioritizedSequenceReplayFrameBuffer(PrioritizedSequenceReplay, SequenceNStepFrameBuffer):
+class PrioritizedSequenceReplayFrameBuffer(PrioritizedSequenceReplay, SequenceNStepFrameBuffer):  # type: ignore[misc]
     """Sequences; frames stored once; prioritized."""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlpyt.replays.base import EXAMPLE
 from rlpyt.replays.batches import BatchMemory, New, gathers_of, take_rows
+from rlpyt.replays.draws import Draw
 from rlpyt.replays.n_step import BaseNStepReturnBuffer
 from rlpyt.replays.ring import Rows
 from rlpyt.replays.storage import NStepReturns, RowArrays, Storage, step_bytes
@@ -188,6 +189,35 @@ class SequenceNStepReturnBuffer(BaseNStepReturnBuffer):
     def samples_prev_rnn_state(self) -> Any:
         """Stored recurrent states [T/rnn_state_interval,B,...]; None if they are not stored."""
         return None if self.states is None else self.states.samples
+
+    def set_batch_T(self, batch_T: int) -> None:
+        """Set the default number of steps in a sequence for `sample_batch`."""
+        self.batch_T = self._length(batch_T)
+
+    def sample_batch(self, batch_B: int, batch_T: int | None = None) -> Any:
+        """Return `batch_B` random sequences of `batch_T` steps (by default, the number set before); see `extract_batch`."""
+        return self.draw_and_gather(batch_B, batch_T)[0]
+
+    def sample_idxs(self, batch_B: int, batch_T: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return (T_idxs [batch_B], B_idxs [batch_B]) of random steps at which a sequence of `batch_T` steps can start now.
+
+        Raises:
+            ValueError: nothing can be replayed yet.
+        """
+        return self.draws.select(batch_B, self.start_zones(self._length(batch_T))[0])
+
+    def _draw(self, batch_B: int, batch_T: int | None = None) -> Draw:
+        batch_T = self._length(batch_T)
+        return Draw((*self.sample_idxs(batch_B, batch_T), batch_T))
+
+    def _length(self, batch_T: int | None) -> int:
+        """Return the number of steps in sequences for which `batch_T` is given."""
+        batch_T = self.batch_T if batch_T is None else batch_T
+        if batch_T is None:
+            raise ValueError("How long are the sequences? Give batch_T, here, to set_batch_T or to the constructor.")
+        if batch_T < 1:
+            raise ValueError(f"batch_T={batch_T} must be at least 1.")
+        return batch_T
 
     def extract_batch(self, T_idxs: np.ndarray, B_idxs: np.ndarray, T: int) -> Any:
         """Return the sequences of `T` steps that start at rows `T_idxs` [n] of environments `B_idxs` [n].

@@ -26,19 +26,23 @@ class PrioritizedSequenceReplay(PrioritizedReplay):
     weights_eps = 0.0
     batch_T: int | None
 
+    def _length(self, batch_T: int | None) -> int:
+        if self.batch_T is None or batch_T not in (None, self.batch_T):
+            raise ValueError(f"batch_T={batch_T} cannot be drawn by priority, since the buffer was made for batch_T={self.batch_T}.")
+        return self.batch_T
+
     def _make_draws(self) -> PrioritizedDraws:
         if self.batch_T is None:
             raise ValueError("Prioritized replay of sequences needs batch_T, since their length determines where they can start.")
         return super()._make_draws()
 
     def _draw(self, batch_B: int, batch_T: int | None = None) -> Draw:
-        if batch_T not in (None, self.batch_T):
-            raise ValueError(f"batch_T={batch_T} cannot be drawn by priority, since the buffer was made for batch_T={self.batch_T}.")
+        batch_T = self._length(batch_T)
         draw = super()._draw(batch_B)
-        return draw._replace(where=(*draw.where, self.batch_T))
+        return draw._replace(where=(*draw.where, batch_T))
 
 
-class PrioritizedSequenceReplayBuffer(PrioritizedSequenceReplay, SequenceNStepReturnBuffer):
+class PrioritizedSequenceReplayBuffer(PrioritizedSequenceReplay, SequenceNStepReturnBuffer):  # type: ignore[misc]
     """Sequences; full observations; prioritized."""
 
 

@@ -28,7 +28,7 @@ class LocalSampler(Sampler):
     _copies_policies = False
 
     def _start(self) -> None:
-        self._workers: list[Worker] | None = []
+        self._workers: list[Worker] = []  # Empty after the end.
         self._has_copy = [False] * self._factory.n_workers  # Whether each worker's policy is its private copy.
         try:
             for i in range(self._factory.n_workers):
@@ -40,12 +40,13 @@ class LocalSampler(Sampler):
 
     @property
     def _is_running(self) -> bool:
-        return self._workers is not None
+        return bool(self._workers)
 
     def _update(self, agent_updates: list, env_updates: list) -> None:
         sharing = [i for i in range(len(self._workers)) if self._shares_what_changes(i, agent_updates)]
         for i in sharing:
-            self._workers[i].agent, self._has_copy[i] = copy.deepcopy(self._workers[i].agent), True
+            sharer: Any = self._workers[i]
+            sharer.agent, self._has_copy[i] = copy.deepcopy(sharer.agent), True
         for i, (worker, update) in enumerate(zip(self._workers, agent_updates)):
             worker.update_agent(self._own(i, update))
             self._has_copy[i] &= update is None or is_parameters(update)
@@ -76,14 +77,14 @@ class LocalSampler(Sampler):
         return played.to_batch()
 
     def _worker_states(self) -> list[dict] | None:
-        return None if self._workers is None else [worker.state_dict() for worker in self._workers]
+        return [worker.state_dict() for worker in self._workers] or None
 
     def _set_worker_states(self, states: list[dict]) -> int:
         return sum(worker.load_state_dict(state) for worker, state in zip(self._workers, states))
 
     def shutdown_worker(self) -> None:
         """Close the environments. May be called twice."""
-        workers, self._workers = self._workers or [], None
+        workers, self._workers = self._workers, []
         for worker in workers:
             worker.shutdown()
 

@@ -25,9 +25,9 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from rlpyt.agents.exchange import SharedParameters
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.segments import Episodes, Layout
-from rlpyt.samplers.episodic.parameters import SharedParameters
 from rlpyt.samplers.episodic.policies import OptionalMethods
 from rlpyt.samplers.episodic.sampler import Sampler, once, play, put_together
 from rlpyt.samplers.episodic.workers import Worker, for_worker
@@ -163,97 +163,84 @@ def _worker_process(
     """Make a worker, and carry out the master's commands until None."""
     initialize_worker(number, torch_threads=torch_threads)
     factory, agent, env = start.content
-    worker = factory(number)
-    worker.progress = progress
+    player = _Player(factory(number), number, pipe, parameters)
+    player.worker.progress = progress
     try:
-        worker.update_agent(agent)
-        worker.update_env(env)
+        player.worker.update_agent(agent)
+        player.worker.update_env(env)
         reply: Any = None
-        played, maps = Episodes(), dict[int, SharedMap]()
         while True:
             send_by_value(pipe, ("ok", reply))
             command = pipe.recv()
             if command is None:
                 break
             name, *arguments = command
-            if name == "play":
-                played = _play(worker, number, parameters, *arguments)
-                reply = _description(played)
-            elif name == "state":
-                reply = worker.state_dict()
-            elif name == "restore":
-                reply = worker.load_state_dict(arguments[0][number])
-            else:
-                reply = _write(pipe, number, played, maps, *arguments)
-                played = Episodes()
+            reply = getattr(player, name)(*arguments)
     except BaseException:
         with suppress(Exception):  # The first error is the one to report.
-            worker.shutdown()
+            player.worker.shutdown()
         raise
-    worker.shutdown()
+    player.worker.shutdown()
     pipe.send(("ok", None))
 
 
-def _play(
-    worker: Worker,
-    number: int,
-    parameters: SharedParameters | None,
-    itr: int,
-    what: str,
-    amounts: list[int],
-    unbiased: bool,
-    agent_updates: list,
-    env_updates: list,
-) -> Episodes:
-    """Update the worker and let it play."""
-    agent_update, env_update = (updates[number] for updates in (agent_updates, env_updates))
-    if agent_update is not None:
-        if parameters is not None and isinstance(agent_update, int):  # the version of the parameters
-            worker.update_agent(parameters.receive(agent_update))
-        else:
-            worker.update_agent(cloudpickle.loads(agent_update))
-    if env_update is not None:
-        worker.update_env(cloudpickle.loads(env_update))
-    return play(worker, itr, what, amounts[number], unbiased)
+class _Player:
+    """A worker, and the episodes that it has played. The methods are the master's commands.
 
-
-def _description(played: Episodes) -> tuple[Layout, Any, dict] | None:
-    """Return the layout, the environments' specification, and all arrays if they are small; None if there are no episodes."""
-    if not played.episodes:
-        return None
-    layout, arrays = played.layout(), {}
-    if layout.n_bytes < PICKLED_BYTES:
-        arrays = layout.allocate()
-        played.write(arrays)
-    return layout, played.env_spec, arrays
-
-
-def _write(
-    pipe: Connection,
-    number: int,
-    played: Episodes,
-    maps: dict[int, SharedMap],
-    key: int,
-    n_bytes: int,
-    is_new: bool,
-    keys: list[int],
-    sizes: Layout,
-    places: list,
-) -> dict:
-    """Gather the episodes in the memory that the master has chosen; return the arrays of objects, which cannot be in shared memory.
-
-    `maps` holds the master's memories by key.
+    Args:
+        worker: the worker.
+        number: its number.
+        pipe: to the master.
+        parameters: memory for the policy's parameters, if they can be shared.
     """
-    if is_new:
-        maps[key] = SharedMap(n_bytes, reduction.recv_handle(pipe))
-    for gone in maps.keys() - set(keys):
-        del maps[gone]
-    if not played.episodes:
-        return {}
-    merged = sizes.allocate(_in(maps[key]))
-    arrays = {path: array[places[number][path in sizes.last]] for path, array in merged.items()}
-    played.write(arrays)
-    return {path: array for path, array in arrays.items() if array.dtype == object}
+
+    def __init__(self, worker: Worker, number: int, pipe: Connection, parameters: SharedParameters | None) -> None:
+        self.worker, self._number, self._pipe, self._parameters = worker, number, pipe, parameters
+        self._played = Episodes()
+        self._maps: dict[int, SharedMap] = {}  # The master's memories by key.
+
+    def play(
+        self, itr: int, what: str, amounts: list[int], unbiased: bool, agent_updates: list, env_updates: list
+    ) -> tuple[Layout, Any, dict] | None:
+        """Update the worker and let it play.
+
+        Returns:
+            The layout, the environments' specification, and all arrays if they are small; None if there are no episodes.
+        """
+        agent_update, env_update = agent_updates[self._number], env_updates[self._number]
+        if isinstance(agent_update, int) and self._parameters is not None:  # The version of the parameters.
+            self.worker.update_agent(self._parameters.receive(agent_update))
+        elif agent_update is not None:
+            self.worker.update_agent(cloudpickle.loads(agent_update))
+        if env_update is not None:
+            self.worker.update_env(cloudpickle.loads(env_update))
+        self._played = played = play(self.worker, itr, what, amounts[self._number], unbiased)
+        if not played.episodes:
+            return None
+        layout = played.layout()
+        return layout, played.env_spec, played.packed(layout) if layout.n_bytes < PICKLED_BYTES else {}
+
+    def write(self, key: int, n_bytes: int, is_new: bool, keys: list[int], sizes: Layout, places: list) -> dict:
+        """Gather the episodes in the memory that the master has chosen; return the arrays of objects, which cannot be in shared memory."""
+        if is_new:
+            self._maps[key] = SharedMap(n_bytes, reduction.recv_handle(self._pipe))
+        for gone in self._maps.keys() - set(keys):
+            del self._maps[gone]
+        played, self._played = self._played, Episodes()
+        if not played.episodes:
+            return {}
+        merged = sizes.allocate(_in(self._maps[key]))
+        arrays = {path: array[places[self._number][path in sizes.last]] for path, array in merged.items()}
+        played.write(arrays)
+        return {path: array for path, array in arrays.items() if array.dtype == object}
+
+    def state(self) -> dict:
+        """Return the worker's state."""
+        return self.worker.state_dict()
+
+    def restore(self, states: list[dict]) -> int:
+        """Restore the worker's state; return how many environments restart instead."""
+        return self.worker.load_state_dict(states[self._number])
 
 
 class _Memories:

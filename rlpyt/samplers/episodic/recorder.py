@@ -5,16 +5,17 @@ Environments write observations into the next row, which is both the policy's ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from rlpyt.envs.base import as_number
 from rlpyt.envs.specs import StepType
 from rlpyt.episodes.segments import Episode, Episodes, Segment, flat_leaves
 from rlpyt.models.utils import keep_large_blocks
-from rlpyt.utils.structures import as_array, as_dictionaries, is_info, map_structure, stack
+from rlpyt.samplers.rows import StepRow, env_rows
+from rlpyt.utils.structures import as_array, as_dictionaries, info_as_dictionaries, is_info, map_structure, stack
 
 CHUNK_BYTES = 16 * 1024**2  # Approximate size of a chunk's observations. In larger chunks, a finished episode keeps more memory busy.
 MAX_CHUNK_T = 256  # Largest number of rows of a chunk.
@@ -23,142 +24,120 @@ FIRST, MID, TERMINAL, TIMEOUT = (int(t) for t in (StepType.FIRST, StepType.MID, 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Columns of infos and actions
+# Infos and actions
 # ---------------------------------------------------------------------------------------------------------------------
 class Column:
-    """The values of one field: an array ``[T,B,...]`` with the shape of the first value and a dtype that holds all values.
+    """The values of one leaf: an array ``[T,B,...]`` with the shape of the first value and a dtype that holds all values.
 
     Strings, and other values that are not numbers, are stored as objects in an array ``[T,B]``, whatever their shape.
+
+    Args:
+        name: its name in messages.
+        example: the first value.
+        lead: ``()`` if that is one value, ``(B,)`` if it is those of all columns.
+        T, B: dimensions of the array.
     """
 
-    def __init__(self, name: str, array: np.ndarray, type_: type, shape: tuple) -> None:
-        self.name, self.array, self._type, self._shape = name, array, type_, shape
-        self._row_shape = (array.shape[1], *shape)
-        self._has_entries = array.ndim == 2 + len(shape)  # False for objects such as lists of strings.
-        self._is_scalar = issubclass(type_, (bool, int, float, np.generic))  # Then the type determines dtype and shape.
-
-    @classmethod
-    def allocate(cls, name: str, example: Any, T: int, B: int) -> Column:
-        """Make a column for values like `example`."""
+    def __init__(self, name: str, example: Any, lead: tuple[int, ...], T: int, B: int) -> None:
+        self.name = name
+        if lead:
+            values = as_array(name, example)
+            if values.shape[:1] != lead:
+                raise self._other_number(values, B)
+            example = values[0]
         value = as_array(name, example)
+        self._type, self._shape = type(example), value.shape
         is_number = value.dtype.kind in "biufc"
-        array = np.zeros((T, B, *value.shape), value.dtype) if is_number else np.zeros((T, B), object)
-        return cls(name, array, type(example), value.shape)
+        self.array = np.zeros((T, B, *value.shape), value.dtype) if is_number else np.zeros((T, B), object)
+        self._is_scalar = issubclass(self._type, (bool, int, float, np.generic))  # Then the type determines dtype and shape.
 
-    def like(self, T: int, B: int) -> Column:
-        """Make a column of the same field with other dimensions."""
-        return Column(self.name, np.zeros((T, B, *self.array.shape[2:]), self.array.dtype), self._type, self._shape)
+    def like(self) -> Column:
+        """Return empty memory for values of the same form."""
+        column = copy.copy(self)
+        column.array = np.zeros_like(self.array)
+        return column
 
-    def put(self, t: int, b: int, value: Any) -> None:
-        """Write one value."""
-        if type(value) is not self._type or not self._is_scalar:
-            self._fit(as_array(self.name, value), 0)
-        self.array[t, b] = value
+    def put(self, at: tuple[int, ...], value: Any) -> None:
+        """Write one value at ``(t, b)``, or the values of all columns, ``[B,...]``, at ``(t,)``."""
+        if len(at) == 2:
+            if type(value) is not self._type or not self._is_scalar:
+                self._fit(as_array(self.name, value), ())
+            self.array[at] = value
+            return
+        values = as_array(self.name, value)
+        self._fit(values, self.array.shape[1:2])
+        if values.ndim == self.array.ndim - 1:
+            self.array[at] = values
+        else:  # Objects such as lists of strings.
+            for b, each in enumerate(values):
+                self.array[(*at, b)] = each
 
-    def put_row(self, t: int, values: Any) -> None:
-        """Write the values of all columns, ``[B,...]``."""
-        if type(values) is not np.ndarray:
-            values = as_array(self.name, values)
-        if values.dtype != self.array.dtype or values.shape != self._row_shape:
-            self._fit(values, 1)
-        if self._has_entries:
-            self.array[t] = values
-        else:
-            for b, value in enumerate(values):
-                self.array[t, b] = value
-
-    def _fit(self, values: np.ndarray, n_leading: int) -> None:
-        """Widen the dtype if it cannot hold these values; raise ValueError for another shape."""
-        array = self.array
-        if values.shape != (self._row_shape if n_leading else self._shape):
-            got = values.shape[n_leading:]
+    def _fit(self, values: np.ndarray, lead: tuple[int, ...]) -> None:
+        """Widen the dtype if it cannot hold these values, which have the dimensions `lead`; raise ValueError for another shape."""
+        if values.shape != (*lead, *self._shape):
+            got = values.shape[len(lead) :]
             if got == self._shape:
-                raise _other_number(self.name, len(array[0]), values)
+                raise self._other_number(values, lead[0])
             raise ValueError(f"{self.name}: expected shape {self._shape} at every step, got {got}.")
-        if values.dtype == array.dtype or array.dtype == object:
-            return
-        if not np.can_cast(values.dtype, array.dtype, "safe"):
-            numbers = values.dtype.kind in "biufc"
-            self.array = array.astype(np.promote_types(values.dtype, array.dtype) if numbers else object)
+        dtype = self.array.dtype
+        if values.dtype != dtype and not dtype.hasobject and not np.can_cast(values.dtype, dtype, "safe"):
+            self.array = self.array.astype(np.promote_types(values.dtype, dtype) if values.dtype.kind in "biufc" else object)
+
+    def _other_number(self, values: np.ndarray, B: int) -> ValueError:
+        return ValueError(f"{self.name}: expected one entry for each of the {B} environments, got shape {values.shape}.")
 
 
-class Table:
-    """The fields of an info (a dictionary or namedtuple, possibly nested): one `Column` per key. The first info fixes the keys."""
+class Columns:
+    """What is recorded under one name, such as infos: a `Column` for each leaf. The first value fixes the keys.
 
-    def __init__(self, name: str, parts: dict[str, Column | Table] | None = None) -> None:
-        self.name, self.parts = name, parts
-        self._type: type | None = None  # The last fitting namedtuple type: its fields are those of `parts`, in order.
+    Values are arrays, or (nested) dictionaries and namedtuples; None is an empty dictionary.
+    """
 
-    def allocate(self, info: Any, T: int, B: int, batched: bool) -> None:
-        """Make columns for infos like `info`, which has leading dimension B if `batched`."""
-        self.parts = {key: _allocate(f"{self.name}[{key!r}]", value, T, B, batched) for key, value in _items(info)}
+    def __init__(self, name: str, T: int, B: int) -> None:
+        self.name, self._dimensions = name, (T, B)
+        self._columns: dict[tuple, Column] | None = None  # By path.
+        self._flat: dict[str, Column] | None = None  # By key, if no value is nested.
+        self._type: Any = None  # The newest type of namedtuples whose fields are the keys of `_flat`, in order.
 
-    def like(self, T: int, B: int) -> Table:
-        """Make a table of the same fields with other dimensions."""
-        return Table(self.name, None if self.parts is None else {key: part.like(T, B) for key, part in self.parts.items()})
+    def put(self, at: tuple[int, ...], value: Any) -> None:
+        """Write one value at ``(t, b)``, or the values of all columns, with leading dimension B, at ``(t,)``."""
+        flat = self._flat
+        if type(value) is self._type and flat is not None:
+            for column, part in zip(flat.values(), value):
+                column.put(at, part)
+        elif type(value) is dict and flat is not None and value.keys() == flat.keys():
+            for key, part in value.items():
+                flat[key].put(at, part)
+        else:
+            self._put_leaves(at, value)
 
-    def put(self, t: int, b: int, info: Any) -> None:
-        """Write one info."""
-        n, parts = 0, self.parts
-        if type(info) is self._type:
-            for part, value in zip(parts.values(), tuple(info)):
-                part.put(t, b, value)
-            return
-        for key, value in _items(info):
-            if key not in parts:
-                self._refuse(info)
-            parts[key].put(t, b, value)
-            n += 1
-        if n != len(parts):
-            self._refuse(info)
-        if getattr(info, "_fields", None) == tuple(parts):
-            self._type = type(info)
+    def _put_leaves(self, at: tuple[int, ...], value: Any) -> None:
+        T, B = self._dimensions
+        leaves = dict(flat_leaves(info_as_dictionaries(value) if value is None or is_info(value) else value))
+        if self._columns is None:
+            names = {path: self.name + "".join(f"[{key!r}]" for key in path) for path in leaves}
+            lead = (B,) if len(at) == 1 else ()
+            self._columns = {path: Column(names[path], leaf, lead, T, B) for path, leaf in leaves.items()}
+        if leaves.keys() != self._columns.keys():
+            expected, got = ([".".join(map(str, path)) for path in paths] for paths in (self._columns, leaves))
+            raise ValueError(f"{self.name}: expected the keys {expected} at every step, got {got}.")
+        for path, leaf in leaves.items():
+            self._columns[path].put(at, leaf)
+        if all(len(path) == 1 for path in self._columns):
+            self._flat = {path[0]: column for path, column in self._columns.items()}
+            self._type = type(value) if getattr(value, "_fields", None) == tuple(self._flat) else self._type
 
-    def put_row(self, t: int, infos: Any) -> None:
-        """Write the infos of all columns, with leading dimension B."""
-        n, parts = 0, self.parts
-        for key, values in _items(infos):
-            if key not in parts:
-                self._refuse(infos)
-            parts[key].put_row(t, values)
-            n += 1
-        if n != len(parts):
-            self._refuse(infos)
+    def like(self) -> Columns:
+        """Return empty memory for values of the same form."""
+        new = copy.copy(self)
+        new._flat = None  # The first value finds the new columns.
+        new._columns = None if self._columns is None else {path: column.like() for path, column in self._columns.items()}
+        return new
 
-    def _refuse(self, info: Any) -> None:
-        got = [key for key, _ in _items(info)]
-        raise ValueError(f"{self.name}: expected the keys {list(self.parts)} at every step, got {got}.")
-
-
-def _other_number(name: str, B: int, values: np.ndarray) -> ValueError:
-    return ValueError(f"{name}: expected one entry for each of the {B} environments, got shape {values.shape}.")
-
-
-def _items(info: Any) -> Any:
-    if info is None:
-        return ()
-    return info.items() if type(info) is dict or isinstance(info, Mapping) else zip(info._fields, tuple(info))
-
-
-def _allocate(name: str, example: Any, T: int, B: int, batched: bool) -> Column | Table:
-    if is_info(example):
-        table = Table(name)
-        table.allocate(example, T, B, batched)
-        return table
-    if batched:
-        values = as_array(name, example)
-        if values.shape[:1] != (B,):
-            raise _other_number(name, B, values)
-        example = values[0]
-    return Column.allocate(name, example, T, B)
-
-
-def _column_leaves(part: Column | Table | None, path: tuple) -> Iterator[tuple[tuple, np.ndarray]]:
-    if isinstance(part, Column):
-        yield path, part.array
-    elif part is not None:
-        for key, inner in (part.parts or {}).items():
-            yield from _column_leaves(inner, (*path, key))
+    def leaves(self) -> Iterator[tuple[tuple, np.ndarray]]:
+        """Yield path and array of each column."""
+        for path, column in (self._columns or {}).items():
+            yield (f"{self.name}s", *path), column.array
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -167,52 +146,56 @@ def _column_leaves(part: Column | Table | None, path: tuple) -> Iterator[tuple[t
 class Chunk:
     """`T` steps of `B` columns.
 
+    Args:
+        observation: an example of the first observations.
+        B: number of columns.
+        reward_dtype: dtype of rewards.
+
     Attributes:
         observation: structure of arrays ``[T+1,B,...]``.
         reward: ``[T,B]``.
         step_type: uint8 ``[T,B]``.
-        action, env_info, agent_info: columns, allocated at the first value.
+        action, env_info, agent_info: `Columns`.
     """
 
-    def __init__(self, T: int, B: int, observation: Any, reward: np.ndarray, step_type: np.ndarray) -> None:
-        self.T, self.B = T, B
-        self.observation, self.reward, self.step_type = observation, reward, step_type
-        self.action: Column | Table | None = None
-        self.env_info, self.agent_info = Table("env_info"), Table("agent_info")
-
-    @classmethod
-    def allocate(cls, observation: Any, B: int, reward_dtype: Any) -> Chunk:
-        """Make a chunk for observations like `observation`."""
+    def __init__(self, observation: Any, B: int, reward_dtype: Any) -> None:
         arrays = map_structure(np.asarray, observation)
         n_bytes = B * sum(leaf.nbytes for _, leaf in flat_leaves(as_dictionaries(arrays)))
-        T = int(min(max(CHUNK_BYTES // max(n_bytes, 1), 8), MAX_CHUNK_T))
-        rows = map_structure(lambda x: np.empty((T + 1, B, *x.shape), x.dtype), arrays)
-        map_structure(lambda row, x: np.copyto(row[0], x), rows, arrays)  # Idle columns, too, because the policy may use them.
-        return cls(T, B, rows, np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8))
+        self.T = T = int(min(max(CHUNK_BYTES // max(n_bytes, 1), 8), MAX_CHUNK_T))
+        self.B = B
+        self.observation = map_structure(lambda x: np.empty((T + 1, B, *x.shape), x.dtype), arrays)
+        # Idle columns, too, because the policy may use them.
+        map_structure(lambda rows, x: np.copyto(rows[0], x), self.observation, arrays)
+        self.reward, self.step_type = np.zeros((T, B), reward_dtype), np.full((T, B), MID, np.uint8)
+        self.env_info = Columns("env_info", T, B)
+        self.forget_actions()
+
+    def forget_actions(self) -> None:
+        """Let actions and agent_infos have another form."""
+        self.action, self.agent_info = Columns("action", self.T, self.B), Columns("agent_info", self.T, self.B)
 
     def next(self, t: int) -> Chunk:
         """Make the chunk that follows row `t - 1`; its first row has the observations of row `t`."""
-        T, B = self.T, self.B
-        observation = map_structure(np.empty_like, self.observation)
-        map_structure(lambda new, old: np.copyto(new[0], old[t]), observation, self.observation)
-        chunk = Chunk(T, B, observation, np.zeros_like(self.reward), np.full((T, B), MID, np.uint8))
-        chunk.action = None if self.action is None else self.action.like(T, B)
-        chunk.env_info, chunk.agent_info = self.env_info.like(T, B), self.agent_info.like(T, B)
+        chunk = copy.copy(self)
+        chunk.observation = map_structure(np.empty_like, self.observation)
+        map_structure(lambda new, old: np.copyto(new[0], old[t]), chunk.observation, self.observation)
+        chunk.reward, chunk.step_type = np.zeros_like(self.reward), np.full_like(self.step_type, MID)
+        chunk.action, chunk.env_info, chunk.agent_info = self.action.like(), self.env_info.like(), self.agent_info.like()
         return chunk
 
-    def rows_of_step(self, t: int) -> list:
-        """Return the observations of row `t` as one writable structure per column."""
-        return [map_structure(lambda x, b=b: x[t, b, ...], self.observation) for b in range(self.B)]
+    def observation_at(self, t: int) -> Any:
+        """Return the observations before step `t`, a structure of arrays ``[B,...]``."""
+        return map_structure(lambda x: x[t], self.observation)
 
     def leaves(self) -> dict[tuple, np.ndarray]:
         """Return all arrays ``[T,B,...]`` by path; observations have one row more."""
         return {
             **dict(flat_leaves(as_dictionaries(self.observation), ("observations",))),
-            **dict(_column_leaves(self.action, ("actions",))),
+            **dict(self.action.leaves()),
             ("rewards",): self.reward,
             ("step_types",): self.step_type,
-            **dict(_column_leaves(self.env_info, ("env_infos",))),
-            **dict(_column_leaves(self.agent_info, ("agent_infos",))),
+            **dict(self.env_info.leaves()),
+            **dict(self.agent_info.leaves()),
         }
 
 
@@ -243,61 +226,59 @@ class _Open:
 class Recorder:
     """Records the steps of one worker's environments.
 
-    In each time step the worker calls `act` with the policy's actions. For each running column it calls `record`, and `end` if the episode
-    ends. Then it calls `advance`.
+    In each time step the worker calls `act` with the policy's actions. Environments write into `row`. For each of them the worker calls
+    `record`, and `end` if its episode ends. Then it calls `advance`.
 
     Args:
         B: number of columns, one per environment.
 
     Attributes:
+        has_memory: whether there is a chunk for observations of the present form.
         running: the columns with an episode in progress, in ascending order.
-        open: for each column the episode in progress, or None.
-        inputs: for each column the memory of the policy's next observation; None before the first `allocate`.
-        outputs: for each column the memory of the observation after the current step.
+        open: the episodes in progress by column.
+        last: by column, the last observation of the last episode.
+        inputs: for each column the memory of the policy's next observation.
+        row: the memory for what the environments return in the current step, except for env_info.
     """
+
+    chunk: Chunk
+    inputs: list
+    row: StepRow
 
     def __init__(self, B: int) -> None:
         self.B = B
         self.env_spec: Any = None
-        self.chunk: Chunk | None = None
+        self.has_memory = False
         self.t = 0
-        self.open: list[_Open | None] = [None] * B
+        self.open: dict[int, _Open] = {}
         self.running: list[int] = []
-        self.last: list = [None] * B  # the last observation of each column's last episode
-        self.inputs: list | None = None
-        self.outputs: list = []
+        self.last: dict[int, Any] = {}
         self._finished: list[Episode] = []
-
-    def forget_form(self) -> None:
-        """Let later observations, actions and infos have another form; call this only while no column is running."""
-        self.chunk, self.inputs = None, None
 
     def forget_actions(self) -> None:
         """Let later actions and agent_infos have another form, also in the middle of episodes.
 
         Call `cut` for these episodes first: one episode cannot hold both forms.
         """
-        if self.chunk is not None and self.chunk.action is not None:
-            self._next_chunk()
-            self.chunk.action, self.chunk.agent_info = None, Table("agent_info")
-            self.outputs = self.chunk.rows_of_step(1)
+        if self.has_memory:
+            self._use(self._next_chunk())
+            self.chunk.forget_actions()
 
     def allocate(self, observation: Any, reward_dtype: Any) -> None:
         """Allocate the first chunk, for observations like `observation`."""
         keep_large_blocks()  # Chunks all have the same size.
-        self.chunk, self.t = Chunk.allocate(observation, self.B, reward_dtype), 0
-        self.inputs, self.outputs = self.chunk.rows_of_step(0), self.chunk.rows_of_step(1)
+        self.has_memory = True
+        self._use(Chunk(observation, self.B, reward_dtype))
 
     @property
     def observation(self) -> Any:
         """The observations of all columns, a structure of arrays ``[B,...]``; an idle column keeps its last observation."""
-        t = self.t
-        return map_structure(lambda x: x[t], self.chunk.observation)
+        return self.chunk.observation_at(self.t)
 
     def begin(self, b: int, episode_info: dict) -> None:
         """Begin an episode in column `b`, whose first observation is in ``inputs[b]``."""
         self.open[b] = _Open(self.t, episode_info)
-        self.running = sorted({*self.running, b})
+        self.running = sorted(self.open)
 
     def set_input(self, b: int, observation: Any) -> None:
         """Write the next input of column `b`."""
@@ -305,32 +286,22 @@ class Recorder:
 
     def act(self, actions: Any, agent_infos: Any) -> None:
         """Record the actions, with leading dimension B or a list of B, and the policy's infos."""
-        chunk = self.chunk
-        if type(actions) is list:
-            actions = stack(actions, self.env_spec.action_space)
-        if chunk.action is None:
-            chunk.action = _allocate("action", actions, chunk.T, self.B, batched=True)
-            chunk.agent_info.allocate(agent_infos, chunk.T, self.B, batched=True)
-        chunk.action.put_row(self.t, actions)
-        chunk.agent_info.put_row(self.t, agent_infos)
+        self.chunk.action.put((self.t,), stack(actions, self.env_spec.action_space) if type(actions) is list else actions)
+        self.chunk.agent_info.put((self.t,), agent_infos)
 
-    def record(self, b: int, reward: float, env_info: Any) -> int:
-        """Record reward and env_info of column `b`; return the steps of its episode so far."""
-        chunk, t = self.chunk, self.t
-        chunk.reward[t, b] = reward if type(reward) is float else as_number(reward)
-        if chunk.env_info.parts is None:
-            chunk.env_info.allocate(env_info, chunk.T, self.B, batched=False)
-        chunk.env_info.put(t, b, env_info)
+    def record(self, b: int, env_info: Any) -> int:
+        """Record env_info of column `b`; return the steps of its episode so far."""
+        self.chunk.env_info.put((self.t, b), env_info)
         open_ = self.open[b]
         if open_.length == 0:
-            chunk.step_type[t, b] = FIRST
+            self.chunk.step_type[self.t, b] = FIRST
         open_.length += 1
         return open_.length
 
     def end(self, b: int, step_type: int) -> None:
         """End the episode of column `b` with the current time step."""
         self.chunk.step_type[self.t, b] = step_type
-        self.last[b] = map_structure(np.array, self.outputs[b])
+        self.last[b] = map_structure(np.array, self.row.observations[b])
         self._keep(b, self.t + 1, self.last[b])
         self.discard(b)
 
@@ -340,10 +311,11 @@ class Recorder:
             for b in sorted({*range(self.B)}.difference(stepped)):
                 self._idle(b)
         self.t += 1
-        self.inputs = self.outputs
+        self.inputs = self.row.observations
         if self.t == self.chunk.T:
-            self._next_chunk()
-        self.outputs = self.chunk.rows_of_step(self.t + 1)
+            self._use(self._next_chunk())
+        else:
+            self._begin_row()
 
     def cut(self, b: int) -> None:
         """Let `take` return the new steps of the running episode of column `b`; later steps will be another part."""
@@ -362,8 +334,8 @@ class Recorder:
 
     def discard(self, b: int) -> None:
         """Drop the episode in progress in column `b`, if any."""
-        self.open[b] = None
-        self.running = [other for other in self.running if other != b]
+        self.open.pop(b, None)
+        self.running = sorted(self.open)
 
     @property
     def n_finished(self) -> int:
@@ -382,17 +354,26 @@ class Recorder:
         open_.segments = []
 
     def _idle(self, b: int) -> None:
-        map_structure(lambda out, x: np.copyto(out, x), self.outputs[b], self.inputs[b])
-        if self.open[b] is not None:
+        map_structure(lambda out, x: np.copyto(out, x), self.row.observations[b], self.inputs[b])
+        if b in self.open:
             self.open[b].end_segment(self.chunk, b, self.t, self.t + 1)
 
-    def _next_chunk(self) -> None:
+    def _use(self, chunk: Chunk) -> None:
+        """Record into another chunk."""
+        self.chunk, self.t = chunk, 0
+        self.inputs = env_rows(chunk.observation_at(0), self.B)
+        self._begin_row()
+
+    def _begin_row(self) -> None:
+        done = np.zeros(self.B, bool)  # Nobody reads it: step types tell which episodes end.
+        self.row = StepRow(self.chunk.observation_at(self.t + 1), self.chunk.reward[self.t], done)
+
+    def _next_chunk(self) -> Chunk:
         t = self.t
         for b in self.running:
             self.open[b].end_segment(self.chunk, b, t, 0)
         self._release_memory()
-        self.chunk, self.t = self.chunk.next(t), 0
-        self.inputs = self.chunk.rows_of_step(0)
+        return self.chunk.next(t)
 
     def _release_memory(self) -> None:
         """Copy the kept rows of chunks that are mostly unused, so that one long episode does not hold the memory of all columns."""

@@ -20,21 +20,21 @@ from typing import Any
 
 import numpy as np
 
+from rlpyt.envs.adapters import InPlaceEnvironment, as_in_place, from_dict
 from rlpyt.envs.base import close_env
 from rlpyt.envs.env_update import EnvUpdate, apply_env_update
-from rlpyt.envs.specs import checked_action, form_of
+from rlpyt.envs.specs import EnvSpec, checked_action, form_of
 from rlpyt.envs.state import get_state, set_state
 from rlpyt.episodes.batch import EpisodeBatch
 from rlpyt.episodes.segments import Episodes
 from rlpyt.samplers.collectors import episodes_per_env
-from rlpyt.samplers.episodic.drivers import RandomState, make_driver
 from rlpyt.samplers.episodic.policies import OptionalMethods
-from rlpyt.samplers.episodic.recorder import TIMEOUT, Recorder
-from rlpyt.samplers.workers import describe_failure
+from rlpyt.samplers.episodic.recorder import TERMINAL, TIMEOUT, Recorder
+from rlpyt.samplers.stepping import EnvCalls, Outcome
 from rlpyt.utils.collections import is_namedtuple
 from rlpyt.utils.plain import NotPlain, from_plain, to_plain
-from rlpyt.utils.seed import seed_env
-from rlpyt.utils.settings import COUNT, SEED, STEPS, Number, checked
+from rlpyt.utils.seed import RandomState, seed_env
+from rlpyt.utils.settings import COUNT, SEED, STEPS, Number, checked, complete_signature
 from rlpyt.utils.structures import as_dictionaries, info_as_dictionaries, map_structure, tree_map
 
 DEFAULT_N_ENVS = 8
@@ -64,6 +64,10 @@ class Worker:
         self.progress: np.ndarray = np.zeros(1, np.int64)
         self._seeds = np.random.SeedSequence(seed, spawn_key=(worker_number,))
         self._random_state = RandomState(self._seeds.spawn(1)[0])
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        complete_signature(cls)
 
     def update_agent(self, agent_update: Any) -> None:
         """Change the policy."""
@@ -167,14 +171,15 @@ class DefaultWorker(Worker):
 
     _n_envs = 1
     _acts_by = "get_action"  # Method of the policy.
+    _calls: EnvCalls  # As soon as all environments are there.
 
-    @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS)
-    def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int) -> None:
-        super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number)
+    @checked()
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self.agent: Any = None
         self._optional_methods = OptionalMethods(None)
         self._envs: list = [None] * self._n_envs
-        self._drivers: list = [None] * self._n_envs
+        self._in_place: list = [None] * self._n_envs  # The environments, in the form in which they are stepped.
         self._recorder = Recorder(self._n_envs)
         self._columns: Sequence[int] = range(self._n_envs)  # the columns to play in now
         self._needs_reset = [True] * self._n_envs
@@ -192,6 +197,10 @@ class DefaultWorker(Worker):
     @env.setter
     def env(self, env: Any) -> None:
         self._set_env(0, env)
+
+    @property
+    def _lacks_envs(self) -> bool:
+        return any(env is None for env in self._in_place)
 
     @property
     def _optional(self) -> OptionalMethods:
@@ -244,11 +253,13 @@ class DefaultWorker(Worker):
     def _set_env(self, b: int, env: Any) -> None:
         self._drop(b)
         if env is not self._envs[b]:
-            self._envs[b], self._drivers[b], self._is_new = env, make_driver(env), True
+            self._envs[b], self._in_place[b], self._is_new = env, as_in_place(env), True
+            if not self._lacks_envs:
+                self._calls = EnvCalls(self._in_place, of=f" of worker {self._worker_number}")
             # Not `env`: an environment of gymnasium is seeded through its wrapper.
-            seed_env(self._drivers[b].env, int(self._seeds.spawn(1)[0].generate_state(1)[0]))
+            seed_env(_inside(self._in_place[b]), int(self._seeds.spawn(1)[0].generate_state(1)[0]))
         if b == 0:
-            self._recorder.env_spec = self._drivers[0].env_spec
+            self._recorder.env_spec = EnvSpec.from_env(_inside(self._in_place[0]))
 
     # The hooks ------------------------------------------------------------------------------------------------------
     def rollout(self) -> EpisodeBatch:
@@ -273,31 +284,25 @@ class DefaultWorker(Worker):
         Raises:
             RuntimeError: no episode is in progress.
         """
-        recorder, limit, columns, has_ended = self._recorder, self._max_episode_length, self._columns, False
-        running = [b for b in recorder.running if b in columns]
+        recorder = self._recorder
+        running = [b for b in recorder.running if b in self._columns]
         if not running:
             raise RuntimeError("No episode is in progress: call start_episode() before step_episode().")
         actions, agent_infos = self._act(recorder.observation)
         recorder.act(actions, agent_infos)
         actions = self._optional.for_envs(actions)
         actions = actions.copy() if isinstance(actions, np.ndarray) else actions  # Environments may change their actions.
-        drivers, outputs = self._drivers, recorder.outputs
+        n_finished = recorder.n_finished
         self.progress[0] += 1
-        for b in running:
-            try:
-                reward, ended, env_info = drivers[b].step(actions[b], outputs[b])
-                n_steps = recorder.record(b, reward, env_info)
-            except (Exception, SystemExit) as error:
-                self._explain(error, b, f"in step {recorder.open[b].length} of an episode")
-                raise
-            if ended or n_steps >= limit:
-                self._needs_reset[b] = drivers[b].needs_reset or not ended
-                recorder.end(b, ended or TIMEOUT)
-                has_ended = True
+        try:
+            self._calls.step([(b, self._calls.steps[b]) for b in running], actions, recorder.row, self._when, self._record)
+        except BaseException:
+            self._abandon()
+            raise
         self.progress[0] += 1
-        self._optional.take_rewards(recorder.chunk.reward[recorder.t])
+        self._optional.take_rewards(recorder.row.reward)
         recorder.advance(running)
-        return has_ended
+        return recorder.n_finished > n_finished
 
     def collect_episode(self) -> EpisodeBatch:
         """Return the episodes that ended since the last call.
@@ -321,22 +326,23 @@ class DefaultWorker(Worker):
 
         An episode in progress can be resumed from it, except if some of its steps have not been returned yet.
         """
-        envs = [None if driver is None else get_state(driver.env) for driver in self._drivers]
+        envs = [None if env is None else get_state(_inside(env)) for env in self._in_place]
         columns = [self._column_state(b) for b in range(self._n_envs)]
         is_in_progress = any(column is not None and column["length"] is not None for column in columns)
         policy = self._optional.sampling_state() if is_in_progress else None
-        goes_on = [self._recorder.open[b] is not None or not self._needs_reset[b] for b in range(self._n_envs)]
+        goes_on = [b in self._recorder.open or not self._needs_reset[b] for b in range(self._n_envs)]
         left_out = [b for b, column in enumerate(columns) if column is None and goes_on[b]]
         return dict(super().state_dict(), envs=envs, columns=columns, left_out=left_out, policy=policy)
 
     def _column_state(self, b: int) -> dict | None:
         """Return, as plain data, the position in the episode of column `b`, or the start of the next one if without a reset; else None."""
-        recorder, open_ = self._recorder, self._recorder.open[b]
-        if (open_ is None and self._needs_reset[b]) or (open_ is not None and not recorder.is_cut(b)):
+        recorder, open_ = self._recorder, self._recorder.open.get(b)
+        if self._needs_reset[b] if open_ is None else not recorder.is_cut(b):
             return None
         observation = recorder.last[b] if open_ is None else recorder.inputs[b]
         length, info = (None, {}) if open_ is None else (open_.length, open_.episode_info)
-        observation = as_dictionaries(map_structure(np.array, observation))
+        observation = map_structure(np.array, observation)
+        observation = as_dictionaries(observation) if hasattr(observation, "_fields") else observation
         try:
             return dict(observation=to_plain(observation), length=length, episode_info=to_plain(info))
         except NotPlain:
@@ -346,13 +352,13 @@ class DefaultWorker(Worker):
         """Also restore the environments. Episodes in progress are dropped, and those of `state` are resumed."""
         super().load_state_dict(state)
         self._abandon()
-        self._recorder.forget_form()
+        self._recorder.has_memory = False
         lost = set(state["left_out"])
-        for b, (driver, env_state, column) in enumerate(zip(self._drivers, state["envs"], state["columns"], strict=True)):
-            if driver is None or env_state is None:
+        for b, (env, env_state, column) in enumerate(zip(self._in_place, state["envs"], state["columns"], strict=True)):
+            if env is None or env_state is None:
                 lost.add(b)
                 continue
-            set_state(driver.env, env_state)
+            set_state(_inside(env), env_state)
             if column is not None:
                 self._set_column_state(b, column)
         if state["policy"] is not None and self._recorder.running:
@@ -361,13 +367,14 @@ class DefaultWorker(Worker):
         return len(lost)
 
     def _set_column_state(self, b: int, column: dict) -> None:
-        recorder, driver = self._recorder, self._drivers[b]
-        observation = driver.structure(from_plain(column["observation"]))
+        recorder = self._recorder
+        space = _inside(self._in_place[b]).observation_space
+        observation = from_dict(from_plain(column["observation"]), space.null_value() if hasattr(space, "null_value") else None)
         if column["length"] is None:
             recorder.last[b], self._needs_reset[b] = observation, False
             return
-        if recorder.inputs is None:
-            recorder.allocate(observation, driver.reward_dtype)
+        if not recorder.has_memory:
+            self._allocate(b, observation)
             self._is_new = False
         recorder.resume(b, observation, column["length"], from_plain(column["episode_info"]))
 
@@ -390,29 +397,50 @@ class DefaultWorker(Worker):
         """Start episodes in these columns."""
         recorder = self._recorder
         if self._is_new and not recorder.running:
-            recorder.forget_form()
-            self._is_new = False
+            recorder.has_memory = self._is_new = False
+        if self._lacks_envs or self.agent is None:
+            missing = "an environment: call update_env()" if self._lacks_envs else "a policy: call update_agent()"
+            raise RuntimeError(f"Worker {self._worker_number} does not have {missing} first.")
         for b in columns:
-            driver = self._drivers[b]
-            if driver is None or self.agent is None:
-                missing = "an environment: call update_env()" if driver is None else "a policy: call update_agent()"
-                raise RuntimeError(f"Worker {self._worker_number} does not have {missing} first.")
+            env = self._in_place[b]
+            needs_reset, self._needs_reset[b] = self._needs_reset[b], True
             try:
-                if self._needs_reset[b] and recorder.inputs is not None:
-                    episode_info = driver.reset(recorder.inputs[b])
+                if needs_reset and recorder.has_memory:
+                    self._calls.reset(b, recorder.inputs[b], "at the start of an episode")
                 else:
-                    observation, episode_info = driver.first() if self._needs_reset[b] else (recorder.last[b], {})
-                    if recorder.inputs is None:
-                        recorder.allocate(observation, driver.reward_dtype)
+                    observation = self._calls.first_observation(b, "at the start of an episode") if needs_reset else recorder.last[b]
+                    if not recorder.has_memory:
+                        self._allocate(b, observation)
                     recorder.set_input(b, observation)
-            except (Exception, SystemExit) as error:
-                self._explain(error, b, "in reset")
+            except BaseException:
+                self._abandon()
                 raise
-            recorder.begin(b, episode_info)
-            self._needs_reset[b] = True
+            recorder.begin(b, env.episode_info if isinstance(env, InPlaceEnvironment) else {})
         self._optional.prepare(self.env)  # Each time, because the policy may be replaced in the middle of episodes.
         if columns:
             self._reset_agent(columns)
+
+    def _allocate(self, b: int, observation: Any) -> None:
+        """Let the recorder have memory for observations and rewards of environment `b`."""
+        self._recorder.allocate(observation, np.float64 if isinstance(self._in_place[b], InPlaceEnvironment) else np.float32)
+
+    def _record(self, outcome: Outcome) -> None:
+        """Record the step of an environment, and its episode if that has ended or is too long."""
+        b, _, done, env_info = outcome
+        n_steps, env = self._recorder.record(b, env_info), self._in_place[b]
+        if isinstance(env, InPlaceEnvironment):
+            is_over, timed_out = done, env.timed_out
+        else:  # Its infos may have these fields.
+            is_over = getattr(env_info, "traj_done", done)
+            timed_out = not done or getattr(env_info, "timeout", False)
+        if done or is_over:
+            self._needs_reset[b] = bool(is_over)
+            self._recorder.end(b, TIMEOUT if timed_out else TERMINAL)
+        elif n_steps >= self._max_episode_length:
+            self._recorder.end(b, TIMEOUT)
+
+    def _when(self, b: int) -> str:
+        return f"in step {self._recorder.open[b].length} of an episode"
 
     def _drop(self, b: int) -> None:
         """Drop the episode in progress in column `b`."""
@@ -433,10 +461,6 @@ class DefaultWorker(Worker):
         """Let the recorder return the steps so far of the episodes in progress."""
         for b in self._recorder.running:
             self._recorder.cut(b)
-
-    def _explain(self, error: BaseException, b: int, where: str) -> None:
-        self._abandon()
-        describe_failure(error, f"This was in environment {b} of worker {self._worker_number}, {where}.")
 
     # What samplers call ---------------------------------------------------------------------------------------------
     def play_episodes(self, n: int) -> Episodes:
@@ -501,10 +525,10 @@ class VecWorker(DefaultWorker):
     DEFAULT_N_ENVS = DEFAULT_N_ENVS
     _acts_by = "get_actions"
 
-    @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS, n_envs=COUNT)
-    def __init__(self, *, seed: int | None, max_episode_length: float, worker_number: int, n_envs: int = DEFAULT_N_ENVS) -> None:
+    @checked(n_envs=COUNT)
+    def __init__(self, *, n_envs: int = DEFAULT_N_ENVS, **settings: Any) -> None:
         self._n_envs = n_envs
-        super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number)
+        super().__init__(**settings)
 
     def update_agent(self, agent_update: Any) -> None:
         """Change the policy; episodes in progress are dropped. See `DefaultWorker.update_agent`."""
@@ -534,7 +558,7 @@ class VecWorker(DefaultWorker):
 
     def start_episode(self) -> None:
         """Start an episode in each idle environment."""
-        self._begin([b for b in self._columns if self._recorder.open[b] is None])
+        self._begin([b for b in self._columns if b not in self._recorder.open])
 
     def _take(self) -> Episodes:
         return self._recorder.take()
@@ -577,18 +601,10 @@ class FragmentWorker(VecWorker):
 
     episodes_go_on = True
 
-    @checked(seed=SEED, max_episode_length=Number(1), worker_number=STEPS, n_envs=COUNT, timesteps_per_call=COUNT)
-    def __init__(
-        self,
-        *,
-        seed: int | None,
-        max_episode_length: float,
-        worker_number: int,
-        n_envs: int = DEFAULT_N_ENVS,
-        timesteps_per_call: int = 1,
-    ) -> None:
+    @checked(timesteps_per_call=COUNT)
+    def __init__(self, *, timesteps_per_call: int = 1, **settings: Any) -> None:
         self._timesteps_per_call = timesteps_per_call
-        super().__init__(seed=seed, max_episode_length=max_episode_length, worker_number=worker_number, n_envs=n_envs)
+        super().__init__(**settings)
 
     def update_agent(self, agent_update: Any) -> None:
         """Change the policy; episodes in progress continue. See `DefaultWorker.update_agent`."""
@@ -611,6 +627,11 @@ class FragmentWorker(VecWorker):
 
     def _finish(self) -> Episodes:
         return Episodes()  # Every step has been returned.
+
+
+def _inside(env: Any) -> Any:
+    """Return the environment itself, given the form in which it is stepped."""
+    return env.env if isinstance(env, InPlaceEnvironment) else env
 
 
 def as_policy(agent: Any) -> Any:

@@ -84,6 +84,16 @@ class ParallelSamplerBase(BaseSampler):
         )
         self._pool.receive()
 
+    def acting(self, affinity: dict | None) -> tuple[list[int], int | None]:
+        """See the base class: each worker acts for its share of the environments, or else a server for a group of workers."""
+        affinity = affinity or {}
+        n_workers = len(affinity.get("workers_cpus") or allowed_cpus())
+        if self.agent_in_workers:
+            shares = split_evenly(self.batch_spec.B, min(n_workers, self.batch_spec.B))
+            return sorted({len(share) for share in shares}), affinity.get("worker_torch_threads") or 1
+        sizes = sorted({len(columns) for columns in self._group_columns(self.batch_spec.B)})
+        return sizes, affinity.get("master_torch_threads") or max(len(allowed_cpus()) - n_workers * self.n_groups, 1)
+
     def obtain_samples(self, itr: int) -> tuple[Samples, list]:
         """Let the workers fill the batch; see `BaseSampler.obtain_samples`."""
         self.itr = itr

@@ -35,6 +35,7 @@ from rlpyt.samplers.parallel.worker import SamplingWorker
 from rlpyt.samplers.workers import HANG_WARNING, STOP_GRACE, WATCH_INTERVAL, WorkerError, failure_report, failure_text
 from rlpyt.types import BatchSpec, Samples
 from rlpyt.utils.buffer import buffer_func, buffer_leaves
+from rlpyt.utils.choices import adopt
 from rlpyt.utils.cluster import extend_path, import_ray
 from rlpyt.utils.logging import logger
 from rlpyt.utils.stopwatch import Stopwatch
@@ -183,6 +184,7 @@ class SamplerActor(WorkerActor):
     """A `SamplingWorker` with a private batch."""
 
     def _start(self, common: dict, worker_kwargs: dict) -> None:
+        adopt(common["choices"])
         self._worker = _Worker(dict(common, stop=self._stop), dict(worker_kwargs, progress=self._progress))
         self._worker.start()
         self._parameters = model_arrays(common["agent"])

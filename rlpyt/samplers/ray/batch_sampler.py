@@ -13,6 +13,7 @@ from rlpyt.samplers.parallel.cpu.collectors import CpuEvalCollector, CpuResetCol
 from rlpyt.samplers.ray.actors import ActorPool, Call, SamplerActor, batch_arrays, copy_arrays, model_arrays
 from rlpyt.samplers.ray.cluster import Cluster
 from rlpyt.types import infos_from_plain, plain_infos
+from rlpyt.utils.choices import current
 from rlpyt.utils.cluster import import_ray
 from rlpyt.utils.logging import logger
 from rlpyt.utils.settings import COUNT, STEPS, checked
@@ -83,7 +84,7 @@ class RayBatchSampler(ParallelSamplerBase):
             workers_kwargs = self._workers_kwargs([None] * self._count_actors(affinity))
             for kwargs in workers_kwargs:  # Remove shared memory, which actors cannot use.
                 kwargs["batches_np"] = kwargs["progress"] = None
-            self._pool = ActorPool(
+            self._pool: Any = ActorPool(
                 SamplerActor,
                 self._common_kwargs(affinity),
                 workers_kwargs,
@@ -99,10 +100,10 @@ class RayBatchSampler(ParallelSamplerBase):
             raise
 
     def _common_kwargs(self, affinity: dict) -> dict:
-        agent = copy.copy(self.agent)
+        agent: Any = copy.copy(self.agent)
         agent._exchange = None  # Shared memory, useless on other machines.
         bootstrap_value = "bootstrap_value" in self.samples_np.agent
-        kwargs = dict(agent=agent, stop=None, bootstrap_value=bootstrap_value)
+        kwargs = dict(agent=agent, stop=None, bootstrap_value=bootstrap_value, choices=current())
         return {**super()._common_kwargs(affinity), **kwargs, "keep_terminal_observations": self.keep_terminal_observations}
 
     def _count_actors(self, affinity: dict) -> int:
@@ -135,7 +136,7 @@ class RayBatchSampler(ParallelSamplerBase):
 
     def shutdown(self) -> None:
         """Close the environments, end the actors, and leave the cluster; end it if this process started it. May be called twice."""
-        cluster, self._cluster = getattr(self, "_cluster", None), None
+        cluster = vars(self).pop("_cluster", None)
         try:
             super().shutdown()
         finally:
@@ -150,7 +151,7 @@ class RayBatchSampler(ParallelSamplerBase):
 
     # Sampling -------------------------------------------------------------------------------------------------------
     def _run(self, name: str, argument: Any, doing: str) -> list:
-        pool = self._running_pool()
+        pool: Any = self._running_pool()  # An ActorPool.
         with pool.ending_on_failure():
             parameters = self._put_parameters()
             if name != "collect":
@@ -193,16 +194,17 @@ class RayBatchSampler(ParallelSamplerBase):
     # Checkpoints ----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict:
         """Wait for the batches collected ahead, and add them to the state of `ParallelSamplerBase`."""
-        pool = self._running_pool()
+        pool: Any = self._running_pool()  # An ActorPool.
         with pool.ending_on_failure():
             replies = [pool.receive(call) for call in self._pending]
         state = super().state_dict()  # Only now, so that it includes replacements of actors lost while waiting.
         pending = [_plain(call, each) for call, each in zip(self._pending, replies)]
         return dict(state, parameters_version=self.parameters_version, pending=pending, begin_anew_next=sorted(self._restart_next))
 
-    def load_state_dict(self, state: dict) -> list[int]:
+    def load_state_dict(self, state: dict | None) -> list[int]:
         """After `initialize`: resume from the result of `state_dict`; return the columns whose environments begin a new episode."""
         restarted = super().load_state_dict(state)
+        state = {} if state is None else state
         self.parameters_version = state.get("parameters_version", self.parameters_version)
         self._pending.clear()
         self._restart_next = set()

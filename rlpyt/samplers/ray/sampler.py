@@ -64,14 +64,14 @@ class RaySampler(Sampler):
     def _start(self) -> None:
         options, n = self._ray_options, self._factory.n_workers
         actor_options = {"num_cpus": 1, "scheduling_strategy": "SPREAD", **(options["actor_options"] or {})}
-        self._pool: ActorPool | None = None
+        self._started_pool: ActorPool | None = None
         self._cluster: Cluster | None = Cluster(options["address"], options["init_kwargs"])
         try:
             self._cluster.check_room(n, float(actor_options["num_cpus"] or 0), "n_workers")
             self._pasts = [_Past() for _ in range(n)]
             for past, *given in zip(self._pasts, *self._updates_and_messages(self._agents, self._envs)):
                 past.append(*given)
-            self._pool = ActorPool(
+            self._started_pool = ActorPool(
                 EpisodeActor,
                 dict(factory=self._factory),
                 [dict(number=i, updates=self._pasts[i].updates()) for i in range(n)],
@@ -87,13 +87,18 @@ class RaySampler(Sampler):
             raise
 
     @property
+    def _pool(self) -> ActorPool:
+        assert self._started_pool is not None, "The actors have not started."
+        return self._started_pool
+
+    @property
     def _is_running(self) -> bool:
-        return self._pool is not None and bool(self._pool.actors)
+        return self._started_pool is not None and bool(self._started_pool.actors)
 
     @property
     def n_restarts(self) -> int:
         """Number of actors that have been replaced."""
-        return 0 if self._pool is None else self._pool.n_restarts
+        return 0 if self._started_pool is None else self._started_pool.n_restarts
 
     def _play(self, what: str, amounts: list[int], agent_updates: list, env_updates: list) -> EpisodeBatch:
         given = list(zip(*self._updates_and_messages(agent_updates, env_updates)))
@@ -127,8 +132,8 @@ class RaySampler(Sampler):
         """Close the environments, end the actors, and leave the cluster; end it if this process started it. May be called twice."""
         cluster, self._cluster = self._cluster, None
         try:
-            if self._pool is not None:
-                self._pool.stop()
+            if self._started_pool is not None:
+                self._started_pool.stop()
         finally:
             if cluster is not None:
                 cluster.close()
@@ -162,9 +167,10 @@ class _Past:
 class EpisodeActor(WorkerActor):
     """A worker that plays episodes."""
 
+    _worker: Worker
+
     def _start(self, common: dict, worker_kwargs: dict) -> None:
         self._factory, self._number, self._updates = common["factory"], worker_kwargs["number"], worker_kwargs["updates"]
-        self._worker: Worker | None = None
         initialize_worker(self._number)
         self._renew(0, self._updates)
 
@@ -201,11 +207,9 @@ class EpisodeActor(WorkerActor):
         if not played.episodes:
             return None, None
         layout = played.layout()
-        arrays = layout.allocate()
-        played.write(arrays)
-        return (layout, played.env_spec), arrays
+        return (layout, played.env_spec), played.packed(layout)
 
     def _close(self) -> None:
-        worker, self._worker = getattr(self, "_worker", None), None
+        worker = vars(self).pop("_worker", None)
         if worker is not None:
             worker.shutdown()

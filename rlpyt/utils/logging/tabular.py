@@ -47,7 +47,7 @@ class CsvTable:
             return
         seen = dict.fromkeys(self.columns)
         columns = list(seen | dict.fromkeys(key for row in self._unwritten for key in row))
-        rows = [[_csv_value(row.get(column)) for column in columns] for row in self._unwritten]
+        rows = [["nan" if (value := row.get(column)) is None else value for column in columns] for row in self._unwritten]
         if columns != self.columns or not os.path.exists(self.path):
             self._rewrite(columns, rows)
         else:
@@ -88,10 +88,6 @@ class CsvTable:
             except OSError:
                 file.truncate(size)  # no torn row
                 raise
-
-
-def _csv_value(value: object) -> object:
-    return "nan" if value is None else value
 
 
 class TerminalTablePrinter:

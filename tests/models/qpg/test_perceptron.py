@@ -48,7 +48,7 @@ def reference(x, net):
 def nets(request, monkeypatch):
     """Two nets, computed in either way."""
     if request.param == "batched":
-        monkeypatch.setattr(perceptron, "_batched_products_are_faster", lambda tensor: True)
+        monkeypatch.setattr(perceptron, "_together", lambda weight, n_nets, rows: True)
         return stacked(make_nets(2))
     return make_nets(2)
 
@@ -99,7 +99,7 @@ def test_gradients_can_be_differentiated(nets):
 
 @pytest.mark.skipif(not onednn_is_available(), reason="this torch has no oneDNN")
 def test_large_products_by_onednn_agree_with_double_precision(monkeypatch):
-    monkeypatch.setattr(perceptron, "onednn_helps", lambda: True)
+    monkeypatch.setattr(perceptron, "onednn_is_chosen", lambda rows, weight: True)
     nets = make_nets(2, torch.float32, [(23, 256), (256, 256), (256, 1)])
     exact = [[(w.detach().double().requires_grad_(), b.detach().double().requires_grad_()) for w, b in net] for net in nets]
     x = torch.randn(256, 23)

@@ -130,6 +130,14 @@ def test_the_length_of_prioritized_sequences_must_be_known(kind):
 
 
 @prioritized
+def test_the_length_of_prioritized_sequences_stays(kind):
+    buffer = Game(kind).buffer
+    buffer.set_batch_T(buffer.batch_T)
+    with pytest.raises(ValueError, match=f"cannot be drawn by priority, since the buffer was made for batch_T={buffer.batch_T}"):
+        buffer.set_batch_T(buffer.batch_T + 1)
+
+
+@prioritized
 def test_priorities_of_a_sequence_may_come_with_its_last_batch(kind):
     """As in R2D1: batches of 4 steps, one state in each, sequences of 3 batches, and the first one warms up."""
     game = Game(kind, interval=4, batch_T=12, n_step=1, B=2, given=True, shift=2, alpha=1.0, default_priority=0.25, spare=6)
